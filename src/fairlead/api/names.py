@@ -1,0 +1,28 @@
+"""Names that appear on objects: labels, annotations, scheduler names, resource names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "fairlead.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+SCHEDULER_NAME: Final = "fairlead"
+DEFAULT_QUEUE: Final = "default"
+
+QUEUE_LABEL: Final = "fairlead.dev/queue"
+SERVICE_CLASS_LABEL: Final = "fairlead.dev/service-class"
+POD_GROUP_LABEL: Final = "fairlead.dev/pod-group"
+DEFAULT_QUEUE_LABEL: Final = "fairlead.dev/default-queue"
+GPU_SHARING_LABEL: Final = "fairlead.dev/gpu-sharing"
+"""On a Node: `enabled` where a sharing plugin really gives out fractions of its GPUs."""
+
+GPU_FRACTION_ANNOTATION: Final = "fairlead.dev/gpu-fraction"
+EPOCH_ANNOTATION: Final = "fairlead.dev/epoch"
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+PODS: Final = "pods"
+GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi")
+"""Extended resources whose units are whole devices; the first that a node offers is its devices."""

@@ -1,0 +1,156 @@
+"""The custom resources of `fairlead.dev/v1alpha1` as typed objects.
+
+The CRD YAML in `crds/` is generated from these types by `fairlead.api.crds`; it is never edited
+by hand. Field names follow Kubernetes' camelCase on the wire.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Quantity = Annotated[
+    str | int,
+    Meta(description="A Kubernetes quantity: a number, optionally with a suffix such as m, Gi or k."),
+]
+Duration = Annotated[
+    str,
+    Meta(description="A span of time such as 90s, 30m, 24h or 7d.", pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"),
+]
+
+
+class QueueResource(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What a queue is given of one resource."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=253, description="Resource, e.g. nvidia.com/gpu or cpu.")]
+    pool: Annotated[str, Meta(description="Only the nodes of this NodePool. Absent: all nodes.")] | None = None
+    quota: Annotated[str | int, Meta(description="Guaranteed amount: a quantity or a percentage.")] | None = None
+    limit: Annotated[str | int, Meta(description="Cap: a quantity or a percentage.")] | None = None
+    weight: Annotated[int, Meta(ge=0, description="Share of what is over, relative to siblings.")] | None = None
+
+
+class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A node of the queue tree."""
+
+    parent: Annotated[str, Meta(description="Parent queue. Absent: directly under the root.")] | None = None
+    priority: Annotated[int, Meta(description="Band among its siblings; a higher band is served first.")] = 0
+    resources: Annotated[list[QueueResource], Meta(max_length=64)] = []
+
+
+class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """One observation about an object, in Kubernetes' form."""
+
+    type: str
+    status: Annotated[str, Meta(pattern="^(True|False|Unknown)$")]
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What a queue holds now."""
+
+    allocated: Annotated[dict[str, Quantity], Meta(description="Amounts held by placed pods.")] = {}
+    pending: Annotated[int, Meta(ge=0, description="Pods waiting.")] = 0
+    conditions: list[Condition] = []
+
+
+class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Pods that start together. They carry the label `fairlead.dev/pod-group: <name>`."""
+
+    queue: Annotated[str, Meta(description="Queue that is charged. Absent: that of the pods or the namespace.")] | None = None
+    service_class: str | None = None
+    min_member: Annotated[int, Meta(ge=1, le=1_000_000, description="This many pods run, or none.")] = 1
+    max_member: Annotated[int, Meta(ge=1, description="Elastic: at most this many pods.")] | None = None
+    time_limit: Duration | None = None
+    expected_duration: Duration | None = None
+
+
+class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Why a pod group waits."""
+
+    code: str
+    message: str = ""
+
+
+class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Where a pod group stands; written by the scheduler alone."""
+
+    phase: Annotated[str, Meta(pattern="^(Pending|Scheduled|Running|Suspended|Succeeded|Failed)$")] = "Pending"
+    scheduled: Annotated[int, Meta(ge=0, description="Members that have a node.")] = 0
+    reason: GroupReason | None = None
+    conditions: list[Condition] = []
+
+
+class Metadata(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """The part of ObjectMeta that Fairlead reads."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class Queue(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A queue: quota that is guaranteed, a limit that caps, a place in the tree."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
+    status: QueueStatus | None = None
+
+
+class PodGroup(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A gang or an elastic set of pods."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus | None = None
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """How one of our kinds is served by the API server."""
+
+    kind: str
+    plural: str
+    singular: str
+    short_names: tuple[str, ...]
+    namespaced: bool
+    spec: type[Any]
+    status: type[Any]
+    columns: tuple[tuple[str, str, str], ...]
+    rules: tuple[tuple[str, str], ...] = ()
+
+
+QUEUE = Kind(
+    kind="Queue",
+    plural="queues",
+    singular="queue",
+    short_names=("fq",),
+    namespaced=False,
+    spec=QueueSpec,
+    status=QueueStatus,
+    columns=(("Parent", "string", ".spec.parent"), ("Priority", "integer", ".spec.priority"), ("Pending", "integer", ".status.pending")),
+)
+POD_GROUP = Kind(
+    kind="PodGroup",
+    plural="podgroups",
+    singular="podgroup",
+    short_names=("pg",),
+    namespaced=True,
+    spec=PodGroupSpec,
+    status=PodGroupStatus,
+    columns=(
+        ("Queue", "string", ".spec.queue"),
+        ("Min", "integer", ".spec.minMember"),
+        ("Scheduled", "integer", ".status.scheduled"),
+        ("Phase", "string", ".status.phase"),
+        ("Reason", "string", ".status.reason.code"),
+    ),
+    rules=(("!has(self.maxMember) || self.maxMember >= self.minMember", "maxMember must not be below minMember"),),
+)
+KINDS = (QUEUE, POD_GROUP)

@@ -1,0 +1,64 @@
+"""Why something is not placed: a stable code, a sentence, and the numbers behind it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class ReasonCode(StrEnum):
+    """The documented, stable codes. Codes are added, never renamed."""
+
+    PRIORITY = "Priority"
+    FAIR_SHARE = "FairShare"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    LIMIT_EXCEEDED = "LimitExceeded"
+    USER_LIMIT = "UserLimit"
+    RESOURCES = "Resources"
+    NODE_AFFINITY = "NodeAffinity"
+    TAINTS = "Taints"
+    TOPOLOGY = "Topology"
+    DEVICES = "Devices"
+    VOLUMES = "Volumes"
+    GANG_INCOMPLETE = "GangIncomplete"
+    DEPENDENCY = "Dependency"
+    RESERVATION = "Reservation"
+    TIME_LIMIT = "TimeLimit"
+    BACKOFF = "Backoff"
+    SUSPENDED = "Suspended"
+    GATED = "Gated"
+    UNKNOWN_QUEUE = "UnknownQueue"
+    NOT_ALLOWED = "NotAllowed"
+    INVALID_SPEC = "InvalidSpec"
+    TOO_LARGE = "TooLarge"
+
+
+CAPACITY_CODES = frozenset(
+    {
+        ReasonCode.RESOURCES,
+        ReasonCode.NODE_AFFINITY,
+        ReasonCode.TAINTS,
+        ReasonCode.TOPOLOGY,
+        ReasonCode.DEVICES,
+        ReasonCode.VOLUMES,
+        ReasonCode.TOO_LARGE,
+    }
+)
+"""Codes that mean missing capacity. Only these are shown to autoscalers as `Unschedulable`."""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One refusal.
+
+    `numbers` holds whatever the sentence counts: amounts in base units, nodes, pods.
+    """
+
+    code: ReasonCode
+    message: str
+    numbers: dict[str, int] = {}
+
+    @property
+    def is_capacity(self) -> bool:
+        """Whether more nodes would help."""
+        return self.code in CAPACITY_CODES

@@ -1,0 +1,1 @@
+"""What a person types. Commands import what they need only when they run."""

@@ -1,0 +1,40 @@
+"""The `fairlead` command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairlead import __version__
+from fairlead.cli import bench, crds, demo, scheduler, simulate
+
+app = typer.Typer(
+    name="fairlead",
+    help="A scheduler and workload manager for AI jobs on Kubernetes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(simulate.app, name="simulate")
+app.add_typer(bench.app, name="bench")
+app.command("crds")(crds.crds)
+app.command("demo")(demo.demo)
+app.command("scheduler")(scheduler.scheduler)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fairlead {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """A scheduler and workload manager for AI jobs on Kubernetes."""
+
+
+def run() -> None:
+    """Entry point."""
+    app()

@@ -1,0 +1,103 @@
+"""Allocate: give the next unit its place among free capacity."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairlead.api.reasons import Reason
+from fairlead.core import explain
+from fairlead.core.shapes import Shape
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task, TaskState, Unit
+
+
+def allocate(state: ClusterState, unit: Unit) -> list[Task] | Reason:
+    """Place a unit on free capacity. Returns the tasks placed, or why none was; then nothing changed."""
+    if len(unit.tasks) == 1:
+        return _single(state, unit.tasks[0])
+    return _gang(state, unit)
+
+
+def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
+    shape = task.shape
+    refused = state.queues.over_limit(task.queue, shape.charge)
+    if refused is not None:
+        return refused
+    row = shape.best()
+    if row < 0:
+        return explain.no_node(state, shape)
+    state.assign(task, row, state.strategy.pick(shape, row))
+    task.state = TaskState.ASSUMED
+    return [task]
+
+
+def _gang(state: ClusterState, unit: Unit) -> list[Task] | Reason:
+    """All of the needed members, scarcest shape first, then as many of the others as fit."""
+    log = state.log
+    mark = log.mark()
+    placed: list[Task] = []
+    for core, group in ((True, unit.tasks[: unit.need]), (False, unit.tasks[unit.need :])):
+        by_shape: dict[int, list[Task]] = {}
+        for task in group:
+            by_shape.setdefault(task.shape.number, []).append(task)
+        alike = sorted(by_shape.values(), key=lambda tasks: (_room_for(tasks[0].shape), tasks[0].pod.key))
+        for tasks in alike:
+            refused = _fill(state, tasks, placed)
+            if refused is not None and core:
+                log.rollback(mark)
+                return refused if refused.numbers.get("limit") is not None else explain.no_gang(state, unit)
+    log.commit()
+    for task in placed:
+        task.state = TaskState.ASSUMED
+    return placed
+
+
+def _room_for(shape: Shape) -> int:
+    return int(shape.counts().sum())
+
+
+def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason | None:
+    """Place as many of these identical tasks as fit; returns why some did not."""
+    refused = None
+    for task, row in zip(tasks, lay_out(tasks[0].shape, len(tasks), state.strategy.fill), strict=False):
+        refused = state.queues.over_limit(task.queue, task.shape.charge)
+        if refused is not None:
+            return refused
+        state.assign(task, row, state.strategy.pick(task.shape, row))
+        placed.append(task)
+    if tasks[-1].row < 0:
+        return explain.no_node(state, tasks[0].shape)
+    return None
+
+
+def lay_out(shape: Shape, wanted: int, fill: str) -> list[int]:
+    """Rows for up to `wanted` pods of one shape, found in one pass over all nodes.
+
+    `pack`: nodes that hold most of what is wanted first, so that a gang spans few nodes; among
+    these the best standing. `spread`: one pod on each node in order of standing, round by round.
+    """
+    keys = shape.keys()
+    held = np.minimum(shape.counts(), wanted)
+    held[keys < 0] = 0
+    rows = np.flatnonzero(held)
+    if not len(rows):
+        return []
+    if fill == "spread":
+        order = rows[np.argsort(-keys[rows])]
+        laid: list[int] = []
+        level = 0
+        while len(laid) < wanted:
+            row_list = order[held[order] > level].tolist()
+            if not row_list:
+                break
+            laid += row_list[: wanted - len(laid)]
+            level += 1
+        return laid
+    most = int(held[rows].max())
+    if most == wanted:
+        full = rows[held[rows] == wanted]
+        return [int(full[keys[full].argmax()])] * wanted
+    order = rows[np.lexsort((-keys[rows], -held[rows]))]
+    takes = held[order]
+    until = int(np.searchsorted(np.cumsum(takes), wanted)) + 1
+    return np.repeat(order[:until], takes[:until])[:wanted].tolist()

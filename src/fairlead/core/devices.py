@@ -1,0 +1,133 @@
+"""Device states of nodes, interned: a node's devices are one integer.
+
+A state is the tuple of free milli-units of each device, in device order. Nodes of one make pass
+through the same states again and again, so what a request does to a state (does it fit, which
+devices it takes, what is left) is computed once and remembered. Undo is one integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from fairlead.core.model import WHOLE
+
+UNKNOWN = -2
+INFEASIBLE = -1
+
+Ints = npt.NDArray[np.int64]
+Chooser = Callable[[tuple[int, ...], int], tuple[int, int]]
+"""(free milli per device, milli wanted) -> (device index, cost); the device must fit."""
+
+
+class DeviceStates:
+    """All device states met so far. Id 0 is the node without devices."""
+
+    def __init__(self) -> None:
+        self.states: list[tuple[int, ...]] = []
+        self._ids: dict[tuple[int, ...], int] = {}
+        self.total: Ints = np.zeros(64, np.int64)
+        self.intern(())
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def intern(self, state: tuple[int, ...]) -> int:
+        """The id of a state."""
+        known = self._ids.get(state)
+        if known is not None:
+            return known
+        number = len(self.states)
+        self._ids[state] = number
+        self.states.append(state)
+        if number >= len(self.total):
+            self.total = np.concatenate([self.total, np.zeros_like(self.total)])
+        self.total[number] = sum(state)
+        return number
+
+    def take(self, state_id: int, devices: tuple[int, ...], milli: int) -> int:
+        """The state after `milli` is taken of each named device; may go below zero."""
+        return self._shift(state_id, devices, -milli)
+
+    def give(self, state_id: int, devices: tuple[int, ...], milli: int) -> int:
+        """The state after `milli` comes back to each named device."""
+        return self._shift(state_id, devices, milli)
+
+    def _shift(self, state_id: int, devices: tuple[int, ...], delta: int) -> int:
+        free = list(self.states[state_id])
+        for device in devices:
+            if device < len(free):
+                free[device] += delta
+        return self.intern(tuple(free))
+
+
+class DeviceFit:
+    """What one kind of device request does to every state, remembered.
+
+    cost[state]: `UNKNOWN`, `INFEASIBLE`, or what the chooser said taking it costs (>= 0).
+    """
+
+    def __init__(self, states: DeviceStates, gpus: int, milli: int, chooser: Chooser | None) -> None:
+        self.states = states
+        self.gpus = gpus
+        self.milli = milli
+        self.chooser = chooser
+        self.cost: npt.NDArray[np.int32] = np.full(64, UNKNOWN, np.int32)
+        self._picks: dict[int, tuple[int, ...]] = {}
+        self._counts: dict[int, int] = {}
+
+    def costs(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Costs of an array of state ids; shape as `ids`."""
+        if len(self.cost) < len(self.states):
+            grown = np.full(2 * len(self.states), UNKNOWN, np.int32)
+            grown[: len(self.cost)] = self.cost
+            self.cost = grown
+        found: npt.NDArray[np.int32] = self.cost[ids]
+        if found.size and found.min() == UNKNOWN:
+            for state_id in np.unique(ids[found == UNKNOWN]).tolist():
+                self._learn(state_id)
+            found = self.cost[ids]
+        return found
+
+    def one_cost(self, state_id: int) -> int:
+        """The cost of one state."""
+        if state_id < len(self.cost):
+            known = self.cost.item(state_id)
+            if known != UNKNOWN:
+                return known
+        return int(self.costs(np.array([state_id], np.int32))[0])
+
+    def pick(self, state_id: int) -> tuple[int, ...]:
+        """The devices taken from a feasible state."""
+        if state_id not in self._picks:
+            self._learn(state_id)
+        return self._picks[state_id]
+
+    def count(self, state_id: int) -> int:
+        """How many such requests fit one after the other."""
+        known = self._counts.get(state_id)
+        if known is None:
+            known = 0
+            at = state_id
+            while self.one_cost(at) != INFEASIBLE:
+                at = self.states.take(at, self.pick(at), self.milli)
+                known += 1
+            self._counts[state_id] = known
+        return known
+
+    def _learn(self, state_id: int) -> None:
+        free = self.states.states[state_id]
+        fitting = [device for device, left in enumerate(free) if left >= self.milli]
+        if len(fitting) < self.gpus:
+            cost, picks = INFEASIBLE, ()
+        elif self.gpus == 1 and self.milli < WHOLE and self.chooser is not None:
+            device, cost = self.chooser(free, self.milli)
+            picks = (device,)
+        else:
+            # Whole devices: the first fully free ones; several fractions: the tightest first.
+            fitting.sort(key=lambda device: (free[device], device))
+            cost, picks = 0, tuple(sorted(fitting[: self.gpus]))
+        self.cost[state_id] = cost
+        self._picks[state_id] = picks

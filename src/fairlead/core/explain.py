@@ -1,0 +1,94 @@
+"""Why a shape or a gang was not placed, in kube-scheduler's form and with the numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.filters import devices, first_refusal, resources
+from fairlead.core.model import WHOLE
+from fairlead.core.shapes import Shape
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Unit
+
+
+def no_node(state: ClusterState, shape: Shape) -> Reason:
+    """`0/N nodes are available: ...` for a shape that fits no node now.
+
+    Each node is counted under the first filter that turns it away, resources under each that is
+    short, as kube-scheduler does. The code is that of the most frequent refusal; `Resources` if
+    any node lacks just free resources, since that is what may change by itself.
+    """
+    nodes = state.nodes
+    rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
+    complaints: Counter[str] = Counter()
+    codes: Counter[ReasonCode] = Counter()
+    if not len(rows):
+        return Reason(ReasonCode.RESOURCES, "0/0 nodes are available.", {"nodes": 0})
+    closed = rows[~nodes.open[rows]]
+    if len(closed):
+        complaints["node(s) were closed because an object on them cannot be read"] += len(closed)
+        codes[ReasonCode.INVALID_SPEC] += len(closed)
+    rows = rows[nodes.open[rows]]
+    admitted = shape.admitted(rows)
+    classes, counts = np.unique(nodes.static[rows[~admitted]], return_counts=True)
+    for number, count in zip(classes.tolist(), counts.tolist(), strict=True):
+        refusal = first_refusal(shape.spec, nodes.classes[number])
+        if refusal is not None:
+            complaints[refusal.complaint(shape.spec, nodes.classes[number])] += count
+            codes[refusal.CODE] += count
+    rows = rows[admitted]
+    names = list(nodes.resources)
+    for column, count in resources.short_of(nodes, shape.demand, rows).items():
+        complaints["Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}"] += count
+        codes[ReasonCode.RESOURCES] += count
+    if shape.gpus:
+        enough = rows[resources.fits(nodes, shape.demand, rows)]
+        unshared = int((~nodes.shares[enough]).sum()) if shape.gpu_milli < WHOLE else 0
+        if unshared:
+            complaints["node(s) don't share their GPUs"] += unshared
+            codes[ReasonCode.DEVICES] += unshared
+            enough = enough[nodes.shares[enough]]
+        splintered = int((~devices.fits(nodes, shape, enough)).sum())
+        if splintered:
+            complaints["node(s) had no device with enough left"] += splintered
+            codes[ReasonCode.RESOURCES] += splintered
+    if ReasonCode.RESOURCES in codes:
+        code = ReasonCode.RESOURCES
+    else:
+        code = codes.most_common(1)[0][0] if codes else ReasonCode.RESOURCES
+    listed = ", ".join(f"{count} {complaint}" for complaint, count in sorted(complaints.items(), key=lambda pair: pair[0]))
+    total = len(nodes.rows)
+    return Reason(code, f"0/{total} nodes are available: {listed}.", {"nodes": total, **{str(key): value for key, value in codes.items()}})
+
+
+def no_gang(state: ClusterState, unit: Unit) -> Reason:
+    """Why the needed members of a gang do not fit together."""
+    wanted: Counter[int] = Counter(task.shape.number for task in unit.tasks[: unit.need])
+    shapes = {task.shape.number: task.shape for task in unit.tasks[: unit.need]}
+    key = unit.gang.key if unit.gang else unit.tasks[0].pod.key
+    parts = []
+    tightest: tuple[int, Shape] | None = None
+    for number, count in sorted(wanted.items()):
+        shape = shapes[number]
+        held, ceiling = int(shape.counts().sum()), shape.ceiling()
+        if ceiling < count:
+            message = (
+                f"gang {key} needs {count} pods of one shape at once; the whole cluster holds at most {ceiling}: {_first_line(state, shape)}"
+            )
+            return Reason(ReasonCode.TOO_LARGE, message, {"needed": count, "ceiling": ceiling})
+        parts.append(f"{min(held, count)} of {count}")
+        if tightest is None or held - count < tightest[0]:
+            tightest = (held - count, shape)
+    message = f"gang {key} needs {unit.need} pods at once; room for {', '.join(parts)}"
+    if tightest is not None and tightest[0] < 0:
+        reason = no_node(state, tightest[1])
+        if not reason.message.startswith("0/") or int(tightest[1].counts().sum()) == 0:
+            message = f"{message}: {reason.message}"
+    return Reason(ReasonCode.RESOURCES, message, {"needed": unit.need})
+
+
+def _first_line(state: ClusterState, shape: Shape) -> str:
+    return f"{len(state.nodes)} nodes, {', '.join(f'{amount} {resource}' for resource, amount in shape.spec.requests)} per pod"

@@ -1,0 +1,25 @@
+"""NodeName: a pod that names its node runs there or nowhere."""
+
+from __future__ import annotations
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.model import PodSpec
+from fairlead.core.nodes import NAME_FIELD, NodeClass
+
+
+class _NodeName:
+    CODE = ReasonCode.NODE_AFFINITY
+
+    def admits(self, spec: PodSpec, node: NodeClass) -> bool:
+        return not spec.node_name or node.labels.get(NAME_FIELD) == spec.node_name
+
+    def complaint(self, spec: PodSpec, node: NodeClass) -> str:
+        return "node(s) didn't match the requested node name"
+
+
+def labels_read(spec: PodSpec) -> set[str]:
+    """`metadata.name` where the pod names its node."""
+    return {NAME_FIELD} if spec.node_name else set()
+
+
+FILTER = _NodeName()

@@ -1,0 +1,51 @@
+"""NodeResourcesFit: every requested amount is free, in exact integers.
+
+A pod always counts as one of `pods`; amounts of 0 are not asked for at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fairlead.core.nodes import NodeTable
+from fairlead.core.scores.base import Ints, Rows
+
+Demand = Sequence[tuple[int, int]]
+"""(column number, amount in base units)."""
+
+
+def fits(nodes: NodeTable, demand: Demand, rows: Rows) -> npt.NDArray[np.bool_]:
+    """For each row whether the demand is free there; closed nodes never fit."""
+    result = nodes.open[rows]
+    for column, amount in demand:
+        result = result & (nodes.free[column][rows] >= amount)
+    return result
+
+
+def fits_one(nodes: NodeTable, demand: Demand, row: int) -> bool:
+    """`fits` for one row."""
+    free = nodes.free
+    for column, amount in demand:
+        if free[column].item(row) < amount:
+            return False
+    return nodes.open.item(row)
+
+
+def counts(columns: Sequence[Ints], demand: Demand, rows: Rows) -> Ints:
+    """How many such demands each row holds one after the other, by these columns."""
+    least: Ints | None = None
+    for column, amount in demand:
+        held = columns[column][rows] // amount
+        least = held if least is None else np.minimum(least, held)
+    if least is None:
+        raise ValueError("a demand holds at least one pod")
+    return least.clip(0)
+
+
+def short_of(nodes: NodeTable, demand: Demand, rows: npt.NDArray[np.int32]) -> dict[int, int]:
+    """Column number -> how many of the rows have too little of it."""
+    lacking = {column: int((nodes.free[column][rows] < amount).sum()) for column, amount in demand}
+    return {column: count for column, count in lacking.items() if count}

@@ -1,0 +1,23 @@
+"""NodeUnschedulable: a cordoned node takes only pods that tolerate its taint."""
+
+from __future__ import annotations
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.filters.taints import tolerates
+from fairlead.core.model import PodSpec, Taint
+from fairlead.core.nodes import NodeClass
+
+_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+class _Unschedulable:
+    CODE = ReasonCode.TAINTS
+
+    def admits(self, spec: PodSpec, node: NodeClass) -> bool:
+        return not node.unschedulable or any(tolerates(each, _TAINT) for each in spec.tolerations)
+
+    def complaint(self, spec: PodSpec, node: NodeClass) -> str:
+        return "node(s) were unschedulable"
+
+
+FILTER = _Unschedulable()

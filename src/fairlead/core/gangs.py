@@ -1,0 +1,68 @@
+"""Gangs: pods that start together. Of a gang at least `min_member` run, or none.
+
+A gang turns its waiting members into units: one unit of all that are needed while too few are
+placed, single units for the surplus once enough are. What cannot be a unit yet has a reason.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model import Group
+from fairlead.core.tasks import PLACED, Task, TaskState, Unit
+
+
+class Gang:
+    """The pods that carry one pod-group label, and the PodGroup if there is one."""
+
+    __slots__ = ("fault_at", "group", "key", "reason", "tasks")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.group: Group | None = None
+        self.tasks: dict[str, Task] = {}
+        self.fault_at: float | None = None
+        self.reason: Reason | None = None
+
+    def placed(self) -> list[Task]:
+        """Members that have a node."""
+        return [task for task in self.tasks.values() if task.state in PLACED]
+
+    def bound(self) -> list[Task]:
+        """Members that the cluster runs."""
+        return [task for task in self.tasks.values() if task.state is TaskState.BOUND]
+
+    @property
+    def min_member(self) -> int:
+        """How many must run together."""
+        return self.group.min_member if self.group else 1
+
+    def broken(self) -> bool:
+        """Some members run, but too few, and no write is under way."""
+        bound = len(self.bound())
+        return 0 < bound < self.min_member and len(self.placed()) == bound
+
+    def units(self, now: float) -> tuple[list[Unit], Reason | None]:
+        """Fresh units for the waiting members, and why there are none for those left out."""
+        waiting = [task for task in self.tasks.values() if task.state is TaskState.WAITING]
+        for task in waiting:
+            if task.unit is not None:
+                task.unit.alive = False
+                task.unit = None
+        if not waiting:
+            return [], None
+        if self.group is None:
+            message = f"PodGroup {self.key} does not exist; create it or drop the label fairlead.dev/pod-group"
+            return [], Reason(ReasonCode.GANG_INCOMPLETE, message)
+        waiting.sort(key=lambda task: task.rank)
+        ready = [task for task in waiting if task.not_before <= now]
+        placed = len(self.placed())
+        need = self.group.min_member - placed
+        if need <= 0:
+            return [Unit((task,), 1, self) for task in ready], None
+        if len(waiting) < need:
+            message = f"PodGroup {self.key} has {placed + len(waiting)} of the {self.group.min_member} pods it needs"
+            numbers = {"members": placed + len(waiting), "min_member": self.group.min_member}
+            return [], Reason(ReasonCode.GANG_INCOMPLETE, message, numbers)
+        if len(ready) < need:
+            return [], Reason(ReasonCode.BACKOFF, f"PodGroup {self.key} waits after a failed binding")
+        return [Unit(tuple(ready), need, self)], None

@@ -1,0 +1,321 @@
+"""Queues: who is served next, and how much each may hold.
+
+Queues form a tree; today's are flat, directly under the root, and nothing here depends on that:
+usage is charged along the path to the root, limits are checked on it, and the serving order is
+the tuple of each ancestor's standing. Standing among siblings: higher band first, then the
+smaller dominant share of quota, then the name.
+
+Inside a queue, waiting units are kept in rooms: one per composition (shape, priority, size), since
+every verdict about one unit of a room holds for all of them. A room whose first unit cannot be
+placed is parked as a whole until something happens that could help.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from fairlead.api.names import CPU, DEFAULT_QUEUE, MEMORY
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model import Queue
+from fairlead.core.nodes import NodeTable
+from fairlead.core.tasks import Rank, Unit
+from fairlead.core.undo import UndoLog
+
+Charge = tuple[tuple[str, int], ...]
+"""(resource, base units); devices in milli."""
+
+Standing = tuple[tuple[int, float, str], ...]
+
+
+class Room:
+    """Waiting units of one composition in one queue. parked: why none can be placed now."""
+
+    __slots__ = ("composition", "offered", "parked", "queue", "told", "units", "untold")
+
+    def __init__(self, queue: QueueNode, composition: tuple[object, ...]) -> None:
+        self.queue = queue
+        self.composition = composition
+        self.units: list[tuple[Rank, Unit]] = []
+        self.parked: Reason | None = None
+        self.offered: Rank | None = None  # rank of the entry that stands for it among the heads
+        self.untold: list[Unit] = []  # came since the others were told why they wait
+        self.told: ReasonCode | None = None
+
+    def first(self) -> Unit | None:
+        """The unit to serve next; drops dead ones on the way."""
+        units = self.units
+        while units:
+            unit = units[0][1]
+            if unit.alive:
+                return unit
+            heappop(units)
+        return None
+
+
+class QueueNode:
+    """One queue: its policy, what it and its descendants hold, and its rooms."""
+
+    def __init__(self, name: str, parent: QueueNode | None) -> None:
+        self.name = name
+        self.parent = parent
+        self.policy = Queue(name)
+        self.used: dict[str, int] = {}
+        self.rooms: dict[tuple[object, ...], Room] = {}
+        self.heads: list[tuple[Rank, int, Room]] = []
+        self.path: tuple[QueueNode, ...] = (self,)
+        self.quotas: tuple[tuple[str, int], ...] = ()
+        self.limits: dict[str, int] = {}
+        self.exists = False
+        self.blocked: Rank | None = None  # rank of the unit that everything behind it waits for
+
+    def __repr__(self) -> str:
+        return f"<QueueNode {self.name}>"
+
+
+class QueueTree:
+    """All queues and the order in which they are served."""
+
+    def __init__(self, log: UndoLog, nodes: NodeTable) -> None:
+        self.log = log
+        self.nodes = nodes
+        self.queues: dict[str, QueueNode] = {}
+        self._order: list[tuple[Standing, int, QueueNode]] = []
+        self._listed: set[str] = set()
+        self._sequence = 0
+        self.eased: set[str] = set()
+        self.parked: set[Room] = set()
+        self.upsert(Queue(DEFAULT_QUEUE))
+
+    # -- events --------------------------------------------------------------------------------
+
+    def upsert(self, queue: Queue) -> Reason | None:
+        """Add a queue or change its policy. A change that would close a cycle is refused."""
+        node = self._node(queue.name)
+        parent = self._node(queue.parent) if queue.parent else None
+        ancestor = parent
+        while ancestor is not None:
+            if ancestor is node:
+                message = f"queue {queue.name!r} cannot have parent {queue.parent!r}: it is its own ancestor then"
+                return Reason(ReasonCode.INVALID_SPEC, message)
+            ancestor = ancestor.parent
+        self._move(node, parent)
+        node.policy = queue
+        node.exists = True
+        node.quotas = tuple((each.name, each.quota) for each in queue.resources if each.quota is not None)
+        node.limits = {each.name: each.limit for each in queue.resources if each.limit is not None}
+        self.restart()
+        self.eased.add(queue.name)
+        return None
+
+    def remove(self, name: str) -> None:
+        """The queue's object is gone: its policy falls away, what it holds stays charged."""
+        node = self.queues.get(name)
+        if node is not None:
+            self.upsert(Queue(name))
+            node.exists = name == DEFAULT_QUEUE
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such a queue."""
+        node = self.queues.get(name)
+        return node is not None and node.exists
+
+    def _node(self, name: str) -> QueueNode:
+        node = self.queues.get(name)
+        if node is None:
+            node = self.queues[name] = QueueNode(name, None)
+        return node
+
+    def _move(self, node: QueueNode, parent: QueueNode | None) -> None:
+        if node.parent is parent and node.exists:
+            return
+        for ancestor in node.path[1:]:
+            for resource, amount in node.used.items():
+                ancestor.used[resource] = ancestor.used.get(resource, 0) - amount
+        node.parent = parent
+        for each in self.queues.values():
+            path = [each]
+            while (above := path[-1].parent) is not None:
+                path.append(above)
+            each.path = tuple(path)
+        for ancestor in node.path[1:]:
+            for resource, amount in node.used.items():
+                ancestor.used[resource] = ancestor.used.get(resource, 0) + amount
+
+    # -- accounts ------------------------------------------------------------------------------
+
+    def charge(self, name: str, charge: Charge, sign: int) -> None:
+        """Add (`sign` 1) or take back (-1) what a placed pod holds, up to the root."""
+        log = self.log
+        for node in self._node(name).path:
+            used = node.used
+            for resource, amount in charge:
+                log.insert(used, resource, used.get(resource, 0) + sign * amount)
+            if sign < 0 and not log.depth:
+                self.eased.add(node.name)
+        if sign < 0 and log.depth == 0:
+            self.restart()
+
+    def over_limit(self, name: str, charge: Charge, count: int = 1) -> Reason | None:
+        """Why `count` more pods of this charge would break a limit on the path, or None."""
+        for node in self._node(name).path:
+            if not node.limits:
+                continue
+            for resource, amount in charge:
+                limit = node.limits.get(resource)
+                if limit is not None and node.used.get(resource, 0) + amount * count > limit:
+                    used = node.used.get(resource, 0)
+                    scale = 1000 if resource in self.nodes.gpu_resources else 1
+                    message = (
+                        f"queue {node.name!r} holds {used / scale:g} of at most {limit / scale:g} {resource}; "
+                        f"{amount * count / scale:g} more would exceed its limit"
+                    )
+                    numbers = {"used": used, "limit": limit, "requested": amount * count}
+                    return Reason(ReasonCode.LIMIT_EXCEEDED, message, numbers)
+        return None
+
+    def share(self, node: QueueNode) -> float:
+        """Dominant allocated share of quota: above 1 the queue holds more than it is guaranteed.
+
+        Only resources with a quota count. A queue without any quota is guaranteed nothing: its
+        share is 1 plus its dominant share of the whole cluster.
+        """
+        used = node.used
+        top = 0.0
+        if node.quotas:
+            for resource, quota in node.quotas:
+                held = used.get(resource, 0)
+                if held:
+                    top = max(top, held / quota if quota else 1 + self._of_cluster(resource, held))
+            return top
+        for resource in (CPU, MEMORY, *self.nodes.gpu_resources):
+            held = used.get(resource, 0)
+            if held:
+                top = max(top, self._of_cluster(resource, held))
+        return 1 + top
+
+    def _of_cluster(self, resource: str, held: int) -> float:
+        total = self.nodes.total(resource) * (1000 if resource in self.nodes.gpu_resources else 1)
+        return held / total if total else 1.0
+
+    # -- waiting units -------------------------------------------------------------------------
+
+    def push(self, name: str, unit: Unit) -> None:
+        """Let a unit wait in its queue."""
+        node = self._node(name)
+        composition = unit.composition
+        room = node.rooms.get(composition)
+        if room is None:
+            room = node.rooms[composition] = Room(node, composition)
+        unit.room = room
+        heappush(room.units, (unit.rank, unit))
+        if node.blocked is not None and unit.rank < node.blocked:
+            node.blocked = None
+            self._reopen(node)
+        room.untold.append(unit)
+        if room.parked is None and room.units[0][1] is unit:
+            self._offer(node, room)
+
+    def unpark(self, room: Room) -> None:
+        """Something happened that could help the units of this room."""
+        self.parked.discard(room)
+        room.parked = None
+        if room.queue.blocked is not None:
+            room.queue.blocked = None
+            self._reopen(room.queue)
+        if room.first() is None:
+            room.queue.rooms.pop(room.composition, None)
+        else:
+            self._offer(room.queue, room)
+
+    def park(self, room: Room, reason: Reason) -> list[Unit]:
+        """None of the units of this room can be placed for now; returns those that must be told why."""
+        room.parked = reason
+        self.parked.add(room)
+        if room.told != reason.code:
+            room.told = reason.code
+            room.untold = [unit for _, unit in room.units]
+        return self.to_tell(room)
+
+    def to_tell(self, room: Room) -> list[Unit]:
+        """Units that wait in a parked room and do not know why yet."""
+        units, room.untold = [unit for unit in room.untold if unit.alive], []
+        return units
+
+    def block(self, room: Room) -> None:
+        """Nothing behind the first unit of this room is served before it, in its queue."""
+        unit = room.first()
+        if unit is not None:
+            room.queue.blocked = unit.rank
+
+    def _reopen(self, node: QueueNode) -> None:
+        if node.heads and node.name not in self._listed:
+            self._list(node)
+
+    def _offer(self, node: QueueNode, room: Room) -> None:
+        unit = room.first()
+        if unit is None:
+            return
+        self._head(node, room, unit)
+        if node.name not in self._listed:
+            self._list(node)
+
+    def _list(self, node: QueueNode) -> None:
+        self._listed.add(node.name)
+        self._sequence += 1
+        heappush(self._order, (self._standing(node), self._sequence, node))
+
+    def _standing(self, node: QueueNode) -> Standing:
+        return tuple((-each.policy.priority, self.share(each), each.name) for each in reversed(node.path))
+
+    def restart(self) -> None:
+        """Shares may have fallen: order the queues anew before serving the next."""
+        if self._order:
+            nodes = [node for _, _, node in self._order]
+            self._order.clear()
+            for node in nodes:
+                self._list(node)
+
+    def next(self) -> Unit | None:
+        """The unit that is served next, or None when nothing waits that could be tried.
+
+        Standings only get worse while units are placed, so an entry that is out of date is put
+        back with its present standing and the next one is looked at.
+        """
+        order = self._order
+        while order:
+            standing, _, node = order[0]
+            unit = self._first(node)
+            if unit is None:
+                heappop(order)
+                self._listed.discard(node.name)
+                continue
+            present = self._standing(node)
+            if present != standing:
+                heappop(order)
+                self._list(node)
+                continue
+            return unit
+        return None
+
+    def _first(self, node: QueueNode) -> Unit | None:
+        heads = node.heads
+        while heads and node.blocked is None:
+            rank, _, room = heads[0]
+            if room.parked is None:
+                unit = room.first()
+                if unit is not None and unit.rank == rank:
+                    return unit
+                heappop(heads)
+                if unit is None:
+                    if room.offered == rank:
+                        node.rooms.pop(room.composition, None)
+                elif room.offered == rank:
+                    self._head(node, room, unit)
+            else:
+                heappop(heads)
+        return None
+
+    def _head(self, node: QueueNode, room: Room, unit: Unit) -> None:
+        self._sequence += 1
+        room.offered = unit.rank
+        heappush(node.heads, (unit.rank, self._sequence, room))

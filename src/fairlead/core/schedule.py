@@ -1,0 +1,208 @@
+"""One pass: from the state to transactions. Read this first.
+
+`schedule` is a generator. Each transaction is already assumed in the state when it is yielded, so
+its writes can start at once, and events may be applied to the state between two of them. Same
+state, policy and time give the same transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.actions.allocate import allocate
+from fairlead.core.actions.preempt import preempt
+from fairlead.core.gangs import Gang
+from fairlead.core.queues import Room
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
+from fairlead.core.transactions import Binding, Evict, Place, PodRef, Preempt, Refuse, Transaction
+
+
+def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iterator[Transaction]:
+    """Decide until nothing more can be placed, or `budget` units have been tried.
+
+    now: seconds since the epoch; the only clock there is. budget: work, not time, so that the
+    result does not depend on the machine; a pass cut short goes on where it stopped.
+    """
+    # 1. Gangs whose members changed become units again; backoffs that ended let tasks wait again.
+    state.settle(now)
+    # 2. Places held for preemptors are theirs once their victims are gone.
+    yield from _redeem_holds(state)
+    # 3. Whatever was given up is tried again only if something happened that could help it.
+    _wake(state)
+    # 4. Serve queue after queue: place the next unit, else make room for it, else say why not.
+    tried = 0
+    while (unit := state.queues.next()) is not None and (budget is None or tried < budget):
+        tried += 1
+        yield from _serve(state, unit, now)
+        if state.unsettled:
+            state.settle(now)
+    # 5. A gang that half runs and cannot be completed in time is taken down as a whole.
+    yield from _dismantle(state, now)
+    # 6. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
+    yield from _notify(state)
+
+
+def has_work(state: ClusterState) -> bool:
+    """Whether a pass cut short left units untried."""
+    return state.queues.next() is not None
+
+
+def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
+    state.shapes.refresh()
+    shape = unit.tasks[0].shape
+    state.shapes.used(shape)
+    outcome = allocate(state, unit)
+    if isinstance(outcome, list):
+        _placed(state, unit, outcome, now)
+        yield Place(tuple(_binding(state, task) for task in outcome), unit.gang.key if unit.gang else "")
+        return
+    plan = preempt(state, unit) if outcome.is_capacity or outcome.code is ReasonCode.LIMIT_EXCEEDED else None
+    if plan is not None:
+        yield _preempted(state, unit, *plan, now)
+        return
+    yield from _park(state, unit, outcome)
+
+
+def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
+    unit.alive = False
+    for task in unit.tasks:
+        task.unit = None
+    for task in placed:
+        task.started = now
+        task.told = None
+    if unit.gang is not None and len(placed) < len(unit.tasks):
+        state.unsettle(unit.gang)
+
+
+def _preempted(state: ClusterState, unit: Unit, victims: list[Task], placed: list[Task], now: float) -> Preempt:
+    _placed(state, unit, placed, now)
+    names = state.nodes.names
+    evictions = []
+    uids = {task.pod.uid for task in victims}
+    for task in victims:
+        task.state = TaskState.EVICTING
+        state.holds[task.pod.uid] = {each.pod.uid for each in placed}
+        evictions.append(Binding(_ref(task), task.pod.node))
+    for task in placed:
+        task.state = TaskState.HELD
+        task.waits_for = set(uids)
+    for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
+        state.unsettle(gang)
+    held = tuple(Binding(_ref(task), names[task.row], task.devices) for task in placed)
+    return Preempt(tuple(evictions), held, unit.gang.key if unit.gang else "")
+
+
+def _park(state: ClusterState, unit: Unit, reason: Reason) -> Iterator[Transaction]:
+    room = unit.room
+    if room is None:
+        return
+    untold = state.queues.park(room, reason)
+    if state.policy.head_blocks:
+        state.queues.block(room)
+    yield from _refuse(untold, reason)
+
+
+def _refuse(units: list[Unit], reason: Reason) -> Iterator[Transaction]:
+    """One refusal for all single pods of a room, one for each gang."""
+    singles: list[Task] = []
+    for unit in sorted(units):
+        told = [task for task in unit.tasks if refusal_told(task, reason)]
+        if len(unit.tasks) == 1:
+            singles += told
+        elif told:
+            yield Refuse(tuple(_ref(task) for task in told), reason, unit.gang.key if unit.gang else "")
+    if singles:
+        yield Refuse(tuple(_ref(task) for task in singles), reason)
+
+
+def _redeem_holds(state: ClusterState) -> Iterator[Transaction]:
+    ready: dict[str, list[Task]] = {}
+    for uid, task in sorted(state.freed_holds.items()):
+        if task.state is TaskState.HELD and task.row >= 0:
+            ready.setdefault(task.gang.key if task.gang else uid, []).append(task)
+    state.freed_holds.clear()
+    for tasks in ready.values():
+        for task in tasks:
+            task.state = TaskState.ASSUMED
+        gang = tasks[0].gang
+        yield Place(tuple(_binding(state, task) for task in tasks), gang.key if gang else "")
+
+
+def _wake(state: ClusterState) -> None:
+    """Unpark the rooms that rows with new capacity, or queues with new headroom, could help."""
+    nodes, queues = state.nodes, state.queues
+    if not nodes.gained and not queues.eased:
+        return
+    state.shapes.refresh()
+    rows, eased = sorted(nodes.gained), set(queues.eased)
+    nodes.gained.clear()
+    queues.eased.clear()
+    for room in sorted(queues.parked, key=lambda each: (each.queue.name, repr(each.composition))):
+        if _could_help(room, rows, eased, state):
+            queues.unpark(room)
+
+
+def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterState) -> bool:
+    unit = room.first()
+    if unit is None or room.parked is None:
+        return True
+    if room.parked.code is ReasonCode.LIMIT_EXCEEDED:
+        return any(node.name in eased for node in room.queue.path)
+    if not rows:
+        return False
+    if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
+        shapes = {task.shape.number: task.shape for task in unit.tasks}.values()
+        return any(shape.fits_row(row) for shape in shapes for row in rows)
+    # Preemption may combine what was freed with what can be evicted beside it.
+    shapes = {task.shape.number: task.shape for task in unit.tasks}.values()
+    return any(bool(shape.admitted(slice(row, row + 1))[0]) for shape in shapes for row in rows)
+
+
+def _dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:
+    for key in sorted(state.faulty):
+        gang = state.gangs.get(key)
+        if gang is None or not gang.broken():
+            state.faulty.discard(key)
+            continue
+        if gang.fault_at is None:
+            gang.fault_at = now
+        if now < gang.fault_at + state.policy.gang_grace:
+            continue
+        state.faulty.discard(key)
+        gang.fault_at = None
+        yield from _take_down(state, gang)
+
+
+def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
+    bound = sorted(gang.bound(), key=lambda task: task.rank)
+    victims = [task for task in bound if task.pod.controlled and not task.pod.terminating]
+    kept = len(bound) - len(victims)
+    message = f"gang {gang.key} runs {len(bound)} of the {gang.min_member} pods it needs and could not be completed"
+    if kept:
+        message += f"; {kept} of them have no controller and stay"
+    reason = Reason(ReasonCode.GANG_INCOMPLETE, message, {"bound": len(bound), "min_member": gang.min_member, "kept": kept})
+    if victims or kept:
+        yield Evict(tuple(Binding(_ref(task), task.pod.node) for task in victims), gang.key, reason)
+
+
+def _notify(state: ClusterState) -> Iterator[Transaction]:
+    notices, state.notices = state.notices, []
+    for tasks, reason in notices:
+        told = [task for task in tasks if task.pod.uid in state.tasks and task.row < 0 and refusal_told(task, reason)]
+        if told:
+            gang = told[0].gang
+            yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang else "")
+    for room in sorted(state.queues.parked, key=lambda each: (each.queue.name, repr(each.composition))):
+        if room.untold and room.parked is not None:
+            yield from _refuse(state.queues.to_tell(room), room.parked)
+
+
+def _ref(task: Task) -> PodRef:
+    pod = task.pod
+    return PodRef(pod.uid, pod.namespace, pod.name)
+
+
+def _binding(state: ClusterState, task: Task) -> Binding:
+    return Binding(_ref(task), state.nodes.names[task.row], task.devices)

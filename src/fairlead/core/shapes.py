@@ -1,0 +1,285 @@
+"""Shapes: classes of identical pods, and for each the standing of every node.
+
+A shape holds one integer key per node, score and name in one number, -1 where the node cannot
+hold it, and the maximum of every block of 64 rows. A node that changes is entered into the
+table's ring; a shape that is asked for its best node repairs just the rows entered since it was
+last asked. So the cost of a decision follows what changed, not how many nodes there are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from fairlead.core.devices import DeviceFit
+from fairlead.core.filters import devices, first_refusal, labels_read, resources
+from fairlead.core.model import WHOLE, PodSpec
+from fairlead.core.nodes import LABEL_BITS, NodeTable
+from fairlead.core.scores.base import Ints, Strategy
+
+BLOCK = 64
+_NONE = -1
+_LABEL_MASK = (1 << LABEL_BITS) - 1
+_FEW = 3
+_KEPT_BYTES = 256 << 20
+_UNKNOWN_CLASS, _REFUSED_CLASS, _ADMITTED_CLASS = -1, 0, 1
+
+Rows = slice | npt.NDArray[np.int32]
+
+
+class Shape:
+    """One class of identical pods. Made by `ShapeTable`; equal specs share it."""
+
+    def __init__(self, number: int, spec: PodSpec, nodes: NodeTable, strategy: Strategy, fits: dict[tuple[int, int], DeviceFit]) -> None:
+        self.number = number
+        self.spec = spec
+        self.nodes = nodes
+        self.strategy = strategy
+        self.demand = tuple((nodes.resource(resource), amount) for resource, amount in spec.requests)
+        amounts = dict(spec.requests)
+        self.cpu = amounts.get("cpu", 0)
+        self.memory = amounts.get("memory", 0)
+        self.gpus = spec.gpus
+        self.gpu_milli = spec.gpu_milli
+        self.device_milli = spec.gpus * spec.gpu_milli
+        self.charge = _charge(spec, nodes.gpu_resources)
+        self._fits = fits
+        self._admitted: npt.NDArray[np.int8] = np.zeros(0, np.int8)
+        self._class_epoch = -1
+        self._key: Ints = np.zeros(0, np.int64)
+        self._blocks: Ints = np.zeros(0, np.int64)
+        self._cursor = 0
+        self._generation = -1
+        self._epoch = -1
+
+    @property
+    def fit(self) -> DeviceFit:
+        """What this shape's device request does to every device state, under the current prices."""
+        return self._fits[self.gpus, self.gpu_milli]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the standings."""
+        return self._key.nbytes + self._blocks.nbytes
+
+    def forget(self) -> None:
+        """Give the memory back; the next question rebuilds."""
+        self._key = self._blocks = np.zeros(0, np.int64)
+        self._generation = -1
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def best(self) -> int:
+        """The row where a pod of this shape is placed best, or -1."""
+        self._repair()
+        blocks = self._blocks
+        block = int(blocks.argmax())
+        key = blocks.item(block)
+        return -1 if key < 0 else self.nodes.by_label[key & _LABEL_MASK]
+
+    def keys(self) -> Ints:
+        """The standing of every row, greater is better, -1 infeasible; shape (rows,)."""
+        self._repair()
+        return self._key[: self.nodes.count]
+
+    def fits_row(self, row: int) -> bool:
+        """Whether a pod of this shape fits a row now, asked of the columns themselves."""
+        nodes = self.nodes
+        if not self._admits(nodes.static.item(row)) or not resources.fits_one(nodes, self.demand, row):
+            return False
+        return not self.gpus or devices.fits_one(nodes, self, row)
+
+    def counts(self) -> Ints:
+        """How many pods of this shape each row holds one after the other; shape (rows,)."""
+        nodes = self.nodes
+        rows = slice(0, nodes.count)
+        held = resources.counts(nodes.free, self.demand, rows)
+        held[~(nodes.open[rows] & self.admitted(rows))] = 0
+        if self.gpus:
+            held[~devices.fits(nodes, self, rows)] = 0
+            states = nodes.device[rows]
+            unique, where = np.unique(states, return_inverse=True)
+            held = np.minimum(held, np.array([self.fit.count(each) for each in unique.tolist()], np.int64)[where])
+        return held
+
+    def ceiling(self) -> int:
+        """How many pods of this shape the cluster would hold if nothing else ran; exact by resource."""
+        nodes = self.nodes
+        rows = slice(0, nodes.count)
+        held = resources.counts(nodes.alloc, self.demand, rows)
+        held[~(nodes.open[rows] & self.admitted(rows))] = 0
+        if self.gpus and self.gpu_milli < WHOLE:
+            held[~nodes.shares[rows]] = 0
+        if self.gpus:
+            for row in np.flatnonzero(held).tolist():
+                whole = nodes.devices.intern((WHOLE,) * len(nodes.devices.states[nodes.device.item(row)]))
+                held[row] = min(held.item(row), self.fit.count(whole))
+        return int(held.sum())
+
+    def admitted(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """For each row whether the static filters admit this shape."""
+        self._judge_classes()
+        result: npt.NDArray[np.bool_] = self._admitted[self.nodes.static[rows]] == _ADMITTED_CLASS
+        return result
+
+    # -- upkeep --------------------------------------------------------------------------------
+
+    def _admits(self, number: int) -> bool:
+        self._judge_classes()
+        return self._admitted.item(number) == _ADMITTED_CLASS
+
+    def _judge_classes(self) -> None:
+        nodes = self.nodes
+        if self._class_epoch != nodes.class_epoch:
+            self._class_epoch = nodes.class_epoch
+            self._admitted = np.zeros(0, np.int8)
+        known = len(self._admitted)
+        if known < len(nodes.classes):
+            verdicts = [
+                _ADMITTED_CLASS if first_refusal(self.spec, each) is None else _REFUSED_CLASS
+                for each in nodes.classes[known:]
+            ]
+            self._admitted = np.concatenate([self._admitted, np.array(verdicts, np.int8)])
+
+    def _repair(self) -> None:
+        nodes, strategy = self.nodes, self.strategy
+        if nodes.unlabelled:
+            nodes.settle_labels()
+        if self._generation != nodes.generation or self._epoch != strategy.epoch:
+            self._rebuild()
+            return
+        start, end = self._cursor, nodes.ring_end
+        behind = end - start
+        if not behind:
+            return
+        self._cursor = end
+        if behind <= _FEW:
+            for place in range(start, end):
+                self._repair_row(nodes.ring.item(place))
+        else:
+            rows = nodes.changed_since(start)
+            if len(rows) * 2 > nodes.count:
+                self._rebuild()
+            else:
+                self._repair_rows(rows)
+
+    def _rebuild(self) -> None:
+        nodes = self.nodes
+        size = -(-max(nodes.count, 1) // BLOCK) * BLOCK
+        if len(self._key) != size:
+            self._key = np.full(size, _NONE, np.int64)
+        rows = slice(0, nodes.count)
+        self._key[rows] = self._standing(rows)
+        self._key[nodes.count :] = _NONE
+        self._blocks = self._key.reshape(-1, BLOCK).max(axis=1)
+        self._cursor = nodes.ring_end
+        self._generation = nodes.generation
+        self._epoch = self.strategy.epoch
+
+    def _standing(self, rows: Rows) -> Ints:
+        nodes = self.nodes
+        ok = resources.fits(nodes, self.demand, rows) & self.admitted(rows)
+        if self.gpus:
+            ok &= devices.fits(nodes, self, rows)
+        return np.where(ok, (self.strategy.rows(self, rows) << LABEL_BITS) | nodes.label[rows], _NONE)
+
+    def _repair_rows(self, rows: npt.NDArray[np.int32]) -> None:
+        if self.nodes.count > len(self._key):
+            self._rebuild()
+            return
+        self._key[rows] = self._standing(rows)
+        grid = self._key.reshape(-1, BLOCK)
+        if len(rows) * 2 > len(self._blocks):
+            self._blocks = grid.max(axis=1)
+        else:
+            blocks = rows // BLOCK
+            self._blocks[blocks] = grid[blocks].max(axis=1)
+
+    def _repair_row(self, row: int) -> None:
+        key = self._key
+        if row >= len(key):
+            self._rebuild()
+            return
+        if self.fits_row(row):
+            new = (self.strategy.row(self, row) << LABEL_BITS) | self.nodes.label.item(row)
+        else:
+            new = _NONE
+        old = key.item(row)
+        key[row] = new
+        block = row // BLOCK
+        top = self._blocks.item(block)
+        if new >= top:
+            self._blocks[block] = new
+        elif old == top:
+            self._blocks[block] = key[block * BLOCK : (block + 1) * BLOCK].max()
+
+
+class ShapeTable:
+    """All shapes, by spec. Standings of shapes nobody asks for are dropped beyond a memory bound."""
+
+    def __init__(self, nodes: NodeTable, strategy: Strategy) -> None:
+        self.nodes = nodes
+        self.strategy = strategy
+        self._shapes: dict[PodSpec, Shape] = {}
+        self._users: dict[int, int] = {}
+        self._recent: OrderedDict[int, Shape] = OrderedDict()
+        self._fits: dict[tuple[int, int], DeviceFit] = {}
+        self._fit_epoch = -1
+        self._numbers = 0
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def intern(self, spec: PodSpec) -> Shape:
+        """The shape of a spec; counts one more user of it."""
+        shape = self._shapes.get(spec)
+        if shape is None:
+            self.nodes.read_labels(labels_read(spec))
+            shape = self._shapes[spec] = Shape(self._numbers, spec, self.nodes, self.strategy, self._fits)
+            self._numbers += 1
+        self._users[shape.number] = self._users.get(shape.number, 0) + 1
+        if spec.gpus and (spec.gpus, spec.gpu_milli) not in self._fits:
+            self._fits[spec.gpus, spec.gpu_milli] = self._fit(spec.gpus, spec.gpu_milli)
+        return shape
+
+    def release(self, shape: Shape) -> None:
+        """One user less; a shape without users is forgotten."""
+        left = self._users[shape.number] - 1
+        if left:
+            self._users[shape.number] = left
+            return
+        del self._users[shape.number]
+        del self._shapes[shape.spec]
+        self._recent.pop(shape.number, None)
+
+    def refresh(self) -> None:
+        """Bring device costs up to the strategy's current epoch; called before questions are asked."""
+        if self._fit_epoch != self.strategy.epoch:
+            self._fit_epoch = self.strategy.epoch
+            for gpus, milli in self._fits:
+                self._fits[gpus, milli] = self._fit(gpus, milli)
+
+    def used(self, shape: Shape) -> None:
+        """Note that a shape was asked, and drop the standings of those not asked for longest."""
+        recent = self._recent
+        recent[shape.number] = shape
+        recent.move_to_end(shape.number)
+        while len(recent) > 1 and len(recent) * shape.nbytes > _KEPT_BYTES:
+            _, stale = recent.popitem(last=False)
+            stale.forget()
+
+    def _fit(self, gpus: int, milli: int) -> DeviceFit:
+        return DeviceFit(self.nodes.devices, gpus, milli, self.strategy.chooser())
+
+
+def _charge(spec: PodSpec, gpu_resources: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    """What a queue is charged for one pod: (resource, base units), devices in milli."""
+    charge = {resource: amount for resource, amount in spec.requests if resource not in gpu_resources}
+    for resource, amount in spec.requests:
+        if resource in gpu_resources:
+            charge[resource] = amount * WHOLE
+    if spec.gpus and spec.gpu_milli < WHOLE:
+        charge[gpu_resources[0]] = spec.gpus * spec.gpu_milli
+    return tuple(sorted(charge.items()))

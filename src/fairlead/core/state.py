@@ -1,0 +1,455 @@
+"""The state of the cluster as the scheduler sees it: events in, questions answered, undo.
+
+There is no snapshot per pass: this state is the snapshot. Every event is one method; a pass
+(`schedule.py`) reads and assigns through the same object under the undo log.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Any
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core import scores
+from fairlead.core.gangs import Gang
+from fairlead.core.model import Group, Node, Pod, PodSpec, Policy, Queue
+from fairlead.core.nodes import NodeTable
+from fairlead.core.queues import QueueTree
+from fairlead.core.shapes import ShapeTable
+from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.core.undo import UndoLog
+
+_NOTHING = PodSpec()
+
+
+class ClusterState:
+    """Everything a pass decides on. Rebuilt from the cluster's objects it is the same again."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self.log = UndoLog(lambda: None)
+        self.nodes = NodeTable(self.log, self.policy)
+        self.strategy = scores.make(self.policy, self.nodes)
+        self.shapes = ShapeTable(self.nodes, self.strategy)
+        self.queues = QueueTree(self.log, self.nodes)
+        self.tasks: dict[str, Task] = {}
+        self.gangs: dict[str, Gang] = {}
+        self.unsettled: dict[str, Gang] = {}
+        self.faulty: set[str] = set()
+        self.strays: dict[str, dict[str, Task]] = {}  # node name -> tasks bound to a node not known
+        self.queueless: dict[str, dict[str, Task]] = {}  # queue name -> tasks that name a queue not known
+        self.notices: list[tuple[tuple[Task, ...], Reason]] = []
+        self.freed_holds: dict[str, Task] = {}
+        self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
+        self._delayed: list[tuple[float, str]] = []
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def upsert_node(self, node: Node) -> None:
+        """A node came or changed. Pods already known to be on it are charged to it."""
+        row = self.nodes.upsert(node)
+        for task in list(self.strays.pop(node.name, {}).values()):
+            self.assign(task, row, self._devices_of(task, row))
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone. Its pods stay known, on no row, until they go or the node returns."""
+        row = self.nodes.rows.get(name)
+        if row is None:
+            return
+        for task in list(self.nodes.pods[row].values()):
+            self.unassign(task)
+            if task.state is TaskState.BOUND:
+                self.strays.setdefault(name, {})[task.pod.uid] = task
+            else:
+                self._wait(task)
+        self.nodes.remove(name)
+
+    # -- pods ----------------------------------------------------------------------------------
+
+    def upsert_pod(self, pod: Pod) -> None:
+        """A pod came or changed."""
+        task = self.tasks.get(pod.uid)
+        if pod.finished:
+            self.remove_pod(pod.uid)
+            return
+        if task is None:
+            if pod.node or pod.ours:
+                self._adopt(pod)
+            return
+        old = task.pod
+        if old == pod:
+            return
+        if task.state is TaskState.EVICTING:
+            task.pod = pod
+            return
+        if pod.node:
+            self._bound_elsewhere(task, pod)
+        elif task.state in (TaskState.ASSUMED, TaskState.HELD) and not pod.terminating and self._same(old, pod):
+            task.pod = pod  # an older view than what was decided: the binding is on its way
+        elif self._same(old, pod) and not pod.terminating:
+            task.pod = pod
+        else:
+            self.remove_pod(pod.uid)
+            self._adopt(pod)
+
+    def remove_pod(self, uid: str) -> None:
+        """A pod is gone or has finished: what it held is free, and whoever waited for that may start."""
+        task = self.tasks.pop(uid, None)
+        if task is None:
+            return
+        if task.unit is not None:
+            room = task.unit.room
+            if room is not None and room.parked is not None and room.queue.blocked == task.unit.rank:
+                self.queues.unpark(room)  # the head of the line is gone: the next may be tried
+            task.unit.alive = False
+            self._requeue_rest(task.unit, task)
+        if task.row >= 0:
+            self.unassign(task)
+        pod = task.pod
+        if pod.node:
+            self.strays.get(pod.node, {}).pop(uid, None)
+            if pod.error is not None:
+                self.nodes.poison(pod.node, uid, bad=False)
+        self.queueless.get(task.queue, {}).pop(uid, None)
+        if task.gang is not None:
+            task.gang.tasks.pop(uid, None)
+            if task.gang.group is None and not task.gang.tasks:
+                self.gangs.pop(task.gang.key, None)
+            else:
+                self.unsettle(task.gang)
+        self.shapes.release(task.shape)
+        self.freed_holds.pop(uid, None)
+        for beneficiary in self.holds.pop(uid, ()):
+            held = self.tasks.get(beneficiary)
+            if held is not None:
+                held.waits_for.discard(uid)
+                if not held.waits_for and held.state is TaskState.HELD:
+                    self.freed_holds[beneficiary] = held
+        if task.waits_for:
+            self._abandon(task)
+
+    def _adopt(self, pod: Pod) -> None:
+        # A pod whose size cannot be read holds nothing that could be counted: its node is closed instead.
+        task = Task(pod, self.shapes.intern(pod.spec if pod.error is None else _NOTHING))
+        self.tasks[pod.uid] = task
+        if pod.ours and pod.group:
+            key = f"{pod.namespace}/{pod.group}"
+            task.gang = self.gangs.setdefault(key, Gang(key))
+            task.gang.tasks[pod.uid] = task
+            if task.gang.group is not None and task.gang.group.queue:
+                task.queue = task.gang.group.queue
+        if pod.node:
+            self._place_bound(task)
+            if task.gang is not None:
+                self.unsettle(task.gang)
+            return
+        if pod.terminating:
+            task.state = TaskState.UNUSABLE
+            return
+        if pod.error is None and not pod.gated:
+            self.strategy.arrived(pod.spec)
+        self._wait(task)
+
+    def _place_bound(self, task: Task) -> None:
+        pod = task.pod
+        task.state = TaskState.BOUND
+        if pod.error is not None:
+            self.nodes.poison(pod.node, pod.uid, bad=True)
+        row = self.nodes.rows.get(pod.node)
+        if row is None:
+            self.strays.setdefault(pod.node, {})[pod.uid] = task
+        else:
+            self.assign(task, row, self._devices_of(task, row))
+        task.state = TaskState.BOUND
+
+    def _bound_elsewhere(self, task: Task, pod: Pod) -> None:
+        """The cluster says where a pod is: confirm what was assumed, or take its word."""
+        row = self.nodes.rows.get(pod.node)
+        if task.row >= 0 and row == task.row and task.pod.spec == pod.spec:
+            task.pod = pod
+            if task.state is not TaskState.BOUND:
+                task.state = TaskState.BOUND
+                task.faults = 0
+                task.told = None
+                self._abandon(task)
+                if task.gang is not None:
+                    self.unsettle(task.gang)
+            return
+        self.remove_pod(pod.uid)
+        self._adopt(pod)
+
+    @staticmethod
+    def _same(old: Pod, new: Pod) -> bool:
+        """Whether a change leaves everything a decision rests on as it was."""
+        return (
+            old.spec == new.spec
+            and old.queue == new.queue
+            and old.group == new.group
+            and old.priority == new.priority
+            and old.gated == new.gated
+            and old.error == new.error
+            and old.terminating == new.terminating
+        )
+
+    def _wait(self, task: Task) -> None:
+        """Let a task without a node wait, or say why it cannot even wait."""
+        pod = task.pod
+        task.state = TaskState.WAITING
+        if pod.error is not None:
+            self._set_aside(task, pod.error)
+        elif pod.gated:
+            self._set_aside(task, Reason(ReasonCode.GATED, "the pod has scheduling gates"))
+        elif not self.queues.knows(task.queue):
+            self.queueless.setdefault(task.queue, {})[pod.uid] = task
+            message = f"queue {task.queue!r} does not exist; create it or name another in label fairlead.dev/queue"
+            self._set_aside(task, Reason(ReasonCode.UNKNOWN_QUEUE, message))
+        elif task.gang is not None:
+            self.unsettle(task.gang)
+        else:
+            self._push(Unit((task,), 1))
+
+    def _set_aside(self, task: Task, reason: Reason) -> None:
+        task.state = TaskState.UNUSABLE
+        self.notices.append(((task,), reason))
+
+    def _push(self, unit: Unit) -> None:
+        self.queues.push(unit.tasks[0].queue, unit)
+
+    def _requeue_rest(self, unit: Unit, gone: Task) -> None:
+        for task in unit.tasks:
+            task.unit = None
+        if unit.gang is not None and len(unit.tasks) > 1:
+            self.unsettle(unit.gang)
+        gone.unit = None
+
+    # -- queues and groups ---------------------------------------------------------------------
+
+    def upsert_queue(self, queue: Queue) -> Reason | None:
+        """A queue came or changed; returns why the change was refused, if it was."""
+        refused = self.queues.upsert(queue)
+        for task in list(self.queueless.pop(queue.name, {}).values()):
+            task.told = None
+            self._wait(task)
+        return refused
+
+    def remove_queue(self, name: str) -> None:
+        """A queue's object is gone: its waiting jobs wait for its return, what runs goes on."""
+        self.queues.remove(name)
+        if self.queues.knows(name):
+            return
+        for task in self.tasks.values():
+            if task.queue == name and task.state is TaskState.WAITING:
+                if task.unit is not None:
+                    task.unit.alive = False
+                    task.unit = None
+                self._wait(task)
+
+    def upsert_group(self, group: Group) -> None:
+        """A PodGroup came or changed."""
+        gang = self.gangs.setdefault(group.key, Gang(group.key))
+        gang.group = group
+        for task in list(gang.tasks.values()):
+            queue = group.queue or task.pod.queue
+            if queue != task.queue:
+                self._change_queue(task, queue)
+        self.unsettle(gang)
+
+    def remove_group(self, key: str) -> None:
+        """A PodGroup is gone; its pods stay where they are."""
+        gang = self.gangs.get(key)
+        if gang is None:
+            return
+        gang.group = None
+        if gang.tasks:
+            self.unsettle(gang)
+        else:
+            del self.gangs[key]
+
+    def _change_queue(self, task: Task, queue: str) -> None:
+        self.queueless.get(task.queue, {}).pop(task.pod.uid, None)
+        if task.row >= 0 and task.pod.ours:
+            self.queues.charge(task.queue, task.shape.charge, -1)
+            self.queues.charge(queue, task.shape.charge, 1)
+        task.queue = queue
+        if task.state in (TaskState.WAITING, TaskState.UNUSABLE) and not task.pod.terminating:
+            self._wait(task)
+
+    def unsettle(self, gang: Gang) -> None:
+        """The gang's units must be made anew before the next decision."""
+        self.unsettled[gang.key] = gang
+
+    def settle(self, now: float) -> None:
+        """Make the units of gangs that changed, and let delayed tasks wait again."""
+        while self._delayed and self._delayed[0][0] <= now:
+            _, uid = heappop(self._delayed)
+            task = self.tasks.get(uid)
+            if task is not None and task.state is TaskState.WAITING and task.unit is None and task.not_before <= now:
+                self._wait(task)
+        if not self.unsettled:
+            return
+        gangs, self.unsettled = self.unsettled, {}
+        for gang in gangs.values():
+            units, reason = gang.units(now)
+            gang.reason = reason
+            if reason is not None:
+                waiting = tuple(task for task in gang.tasks.values() if task.state is TaskState.WAITING)
+                self.notices.append((waiting, reason))
+            for unit in units:
+                self._push(unit)
+            if gang.broken():
+                self.faulty.add(gang.key)
+
+    # -- outcomes of writes --------------------------------------------------------------------
+
+    def bound(self, uid: str) -> None:
+        """The binding was written."""
+        task = self.tasks.get(uid)
+        if task is not None and task.state is TaskState.ASSUMED:
+            task.state = TaskState.BOUND
+            task.faults = 0
+            task.told = None
+            if task.gang is not None and task.gang.fault_at is not None:
+                self.unsettle(task.gang)
+
+    def bind_failed(self, uid: str, now: float) -> None:
+        """The binding was refused: free the place, and wait longer after each refusal."""
+        task = self.tasks.get(uid)
+        if task is None or task.state is not TaskState.ASSUMED:
+            return
+        self.unassign(task)
+        task.state = TaskState.WAITING
+        self._delay(task, now)
+        if task.gang is not None:
+            task.gang.fault_at = now
+            self.unsettle(task.gang)
+
+    def evict_failed(self, uid: str, now: float) -> None:
+        """An eviction was refused: the victim stays, and the plan it was part of is given up."""
+        victim = self.tasks.get(uid)
+        for beneficiary in list(self.holds.get(uid, ())):
+            held = self.tasks.get(beneficiary)
+            if held is None or held.state is not TaskState.HELD:
+                continue
+            mates = held.gang.tasks.values() if held.gang else (held,)
+            for each in list(mates):
+                if each.state is TaskState.HELD:
+                    self.unassign(each)
+                    self._abandon(each)
+                    each.state = TaskState.WAITING
+                    self._delay(each, now)
+            if held.gang is not None:
+                self.unsettle(held.gang)
+        self.holds.pop(uid, None)
+        if victim is not None and victim.state is TaskState.EVICTING:
+            self._place_bound(victim)
+
+    def _delay(self, task: Task, now: float) -> None:
+        task.faults += 1
+        wait = min(self.policy.backoff * 2 ** min(task.faults - 1, 16), self.policy.backoff_limit)
+        task.not_before = now + wait
+        heappush(self._delayed, (task.not_before, task.pod.uid))
+
+    def _abandon(self, task: Task) -> None:
+        """The task no longer waits for anyone's leaving."""
+        for victim in task.waits_for:
+            waiting = self.holds.get(victim)
+            if waiting is not None:
+                waiting.discard(task.pod.uid)
+        task.waits_for = set()
+
+    @property
+    def next_due(self) -> float | None:
+        """When a pass is due although nothing happened: a backoff ends, or a gang's grace."""
+        times = [self._delayed[0][0]] if self._delayed else []
+        for key in self.faulty:
+            gang = self.gangs.get(key)
+            if gang is not None:
+                times.append((gang.fault_at or 0.0) + self.policy.gang_grace)
+        return min(times, default=None)
+
+    # -- placing, under the undo log -----------------------------------------------------------
+
+    def assign(self, task: Task, row: int, devices: tuple[int, ...]) -> None:
+        """Put a task on a row and charge everything it holds; whether it fits is the caller's concern."""
+        nodes, log, shape = self.nodes, self.log, task.shape
+        free = nodes.free
+        if log.depth:
+            for column, amount in shape.demand:
+                log.put(free[column], row, free[column][row] - amount)
+            log.call(self._reset, (task, task.row, task.devices, row))
+        else:
+            for column, amount in shape.demand:
+                free[column][row] -= amount
+        if devices:
+            state = nodes.devices.take(nodes.device.item(row), devices, shape.gpu_milli)
+            log.put(nodes.device, row, state)
+        task.row = row
+        task.devices = devices
+        log.insert(nodes.pods[row], task.pod.uid, task)
+        if task.pod.ours:
+            self.queues.charge(task.queue, shape.charge, 1)
+        nodes.touch(row)
+
+    def unassign(self, task: Task) -> None:
+        """Take a task off its row and give everything back."""
+        nodes, log, shape, row = self.nodes, self.log, task.shape, task.row
+        if row < 0:
+            return
+        if log.depth:
+            log.call(self._reset, (task, row, task.devices, row))
+        for column, amount in shape.demand:
+            log.put(nodes.free[column], row, nodes.free[column][row] + amount)
+        if task.devices:
+            state = nodes.devices.give(nodes.device.item(row), task.devices, shape.gpu_milli)
+            log.put(nodes.device, row, state)
+        log.remove(nodes.pods[row], task.pod.uid)
+        task.row = -1
+        task.devices = ()
+        if task.pod.ours:
+            self.queues.charge(task.queue, shape.charge, -1)
+        nodes.touch(row)
+        if not log.depth:
+            nodes.gained.add(row)
+
+    def _reset(self, saved: tuple[Task, int, tuple[int, ...], int]) -> None:
+        task, task.row, task.devices, row = saved
+        self.nodes.touch(row)
+
+    def _devices_of(self, task: Task, row: int) -> tuple[int, ...]:
+        """The devices counted for a pod that is on a row already: the ones that would be chosen.
+
+        The kubelet chose the real ones; where none fits any more, the freest are taken into debt.
+        """
+        shape = task.shape
+        if not shape.gpus:
+            return ()
+        self.shapes.refresh()
+        state = self.nodes.device.item(row)
+        if shape.fit.one_cost(state) >= 0:
+            return shape.fit.pick(state)
+        free = self.nodes.devices.states[state]
+        return tuple(sorted(sorted(range(len(free)), key=lambda device: (-free[device], device))[: shape.gpus]))
+
+    # -- for tests -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that counts, by name and in order, free of rows: equal states are equal here."""
+        nodes = self.nodes
+        return {
+            "nodes": {
+                name: {
+                    "free": {resource: nodes.free[index].item(row) for resource, index in sorted(nodes.resources.items())},
+                    "devices": nodes.devices.states[nodes.device.item(row)],
+                    "pods": {uid: task.devices for uid, task in sorted(nodes.pods[row].items())},
+                }
+                for name, row in sorted(nodes.rows.items())
+            },
+            "queues": {
+                name: {resource: amount for resource, amount in sorted(node.used.items()) if amount}
+                for name, node in sorted(self.queues.queues.items())
+            },
+            "tasks": {
+                uid: (task.state.value, nodes.names[task.row] if task.row >= 0 else "", task.devices)
+                for uid, task in sorted(self.tasks.items())
+            },
+        }

@@ -1,0 +1,127 @@
+"""Pods as the scheduler works with them, and units: what is placed together.
+
+A task is one pod with its place. A unit is what waits in a queue: a single task, or the members
+of a gang that must start together.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model import Pod
+from fairlead.core.shapes import Shape
+
+if TYPE_CHECKING:
+    from fairlead.core.gangs import Gang
+    from fairlead.core.queues import Room
+
+Rank = tuple[int, float, str]
+"""Order inside a queue: (-priority, created, name); smaller goes first."""
+
+
+class TaskState(Enum):
+    """Where a task stands.
+
+    waiting: has no node. held: a node is kept for it until its victims are gone. assumed: its
+    binding is being written. bound: the cluster says so. evicting: its room is given away and it
+    is on its way out. unusable: its object has an error, or it is gated.
+    """
+
+    WAITING = "waiting"
+    HELD = "held"
+    ASSUMED = "assumed"
+    BOUND = "bound"
+    EVICTING = "evicting"
+    UNUSABLE = "unusable"
+
+
+PLACED = frozenset({TaskState.HELD, TaskState.ASSUMED, TaskState.BOUND})
+
+
+class Task:
+    """One pod and its place: `row` of its node (-1: none) and the `devices` counted for it there."""
+
+    __slots__ = ("devices", "faults", "gang", "not_before", "pod", "queue", "row", "shape", "started", "state", "told", "unit", "waits_for")
+
+    def __init__(self, pod: Pod, shape: Shape) -> None:
+        self.pod = pod
+        self.shape = shape
+        self.queue = pod.queue
+        self.row = -1
+        self.devices: tuple[int, ...] = ()
+        self.state = TaskState.WAITING
+        self.gang: Gang | None = None
+        self.unit: Unit | None = None
+        self.told: ReasonCode | None = None
+        self.faults = 0
+        self.not_before = 0.0
+        self.started = 0.0
+        self.waits_for: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<Task {self.pod.key} {self.state.value} row={self.row}>"
+
+    @property
+    def rank(self) -> Rank:
+        """Its order inside its queue."""
+        pod = self.pod
+        return (-pod.priority, pod.created, pod.key)
+
+
+class Unit:
+    """What is placed together: of `tasks` at least `need` get a node, or none does.
+
+    alive: False once placed, changed or gone; heaps drop dead units when they meet them.
+    """
+
+    __slots__ = ("alive", "gang", "need", "rank", "room", "tasks")
+
+    def __init__(self, tasks: tuple[Task, ...], need: int, gang: Gang | None = None) -> None:
+        self.tasks = tasks
+        self.need = need
+        self.gang = gang
+        self.alive = True
+        self.room: Room | None = None
+        self.rank: Rank
+        if len(tasks) == 1:
+            self.rank = tasks[0].rank
+        else:
+            pods = [task.pod for task in tasks]
+            self.rank = (
+                -max(pod.priority for pod in pods),
+                min(pod.created for pod in pods),
+                gang.key if gang else pods[0].key,
+            )
+        for task in tasks:
+            task.unit = self
+
+    def __lt__(self, other: Unit) -> bool:
+        return self.rank < other.rank
+
+    @property
+    def priority(self) -> int:
+        """Class priority; higher goes first."""
+        return -self.rank[0]
+
+    @property
+    def composition(self) -> tuple[object, ...]:
+        """Equal for units about which every verdict is the same."""
+        if len(self.tasks) == 1:
+            return (self.tasks[0].shape.number, self.rank[0], self.tasks[0].pod.never_preempts)
+        shapes: dict[int, int] = {}
+        for task in self.tasks:
+            shapes[task.shape.number] = shapes.get(task.shape.number, 0) + 1
+        core: dict[int, int] = {}
+        for task in self.tasks[: self.need]:
+            core[task.shape.number] = core.get(task.shape.number, 0) + 1
+        return (tuple(sorted(shapes.items())), tuple(sorted(core.items())), self.rank[0], self.tasks[0].pod.never_preempts)
+
+
+def refusal_told(task: Task, reason: Reason) -> bool:
+    """Note that the task was told this reason; False if it knew already."""
+    if task.told == reason.code:
+        return False
+    task.told = reason.code
+    return True

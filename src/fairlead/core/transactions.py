@@ -1,0 +1,62 @@
+"""What a pass decides, one group at a time. The state has already assumed it when it is yielded."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.reasons import Reason
+
+
+class PodRef(msgspec.Struct, frozen=True, gc=False):
+    """Which pod."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Binding(msgspec.Struct, frozen=True, gc=False):
+    """A pod and its node; `devices` are those counted for it, exact only where we choose them."""
+
+    pod: PodRef
+    node: str
+    devices: tuple[int, ...] = ()
+
+
+class Place(msgspec.Struct, frozen=True, tag=True):
+    """Bind these pods; for a gang all of them, in parallel."""
+
+    bindings: tuple[Binding, ...]
+    group: str = ""
+
+
+class Preempt(msgspec.Struct, frozen=True, tag=True):
+    """Evict the victims; the beneficiaries' places are held until they are gone."""
+
+    victims: tuple[Binding, ...]
+    beneficiaries: tuple[Binding, ...]
+    group: str = ""
+
+
+class Evict(msgspec.Struct, frozen=True, tag=True):
+    """Take these down for their own gang's sake."""
+
+    victims: tuple[Binding, ...]
+    group: str
+    reason: Reason
+
+
+class Refuse(msgspec.Struct, frozen=True, tag=True):
+    """Why these pods are not placed; told once per pod and code."""
+
+    pods: tuple[PodRef, ...]
+    reason: Reason
+    group: str = ""
+
+
+Transaction = Place | Preempt | Evict | Refuse

@@ -1,0 +1,1 @@
+"""Traces and generators in, metrics out: the production pass on a clock of its own."""

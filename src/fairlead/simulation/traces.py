@@ -1,0 +1,125 @@
+"""Readers of trace files: openb node and pod lists, the Philly job table. Plain or xz-compressed CSV.
+
+Where the originals are and how to convert them is told in docs/traces.md.
+"""
+
+from __future__ import annotations
+
+import csv
+import lzma
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+_LONGEST_LINE = 1 << 16
+
+
+class TraceError(ValueError):
+    """A trace file that cannot be used: which file, which line, what is wrong."""
+
+
+class TraceNode(msgspec.Struct, frozen=True):
+    """One row of an openb node list: milli-CPU, MiB, devices, device model."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    model: str
+
+
+class TracePod(msgspec.Struct, frozen=True):
+    """One row of an openb pod list: milli-CPU, MiB, devices, milli of each device."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    gpu_milli: int
+
+
+class TraceJob(msgspec.Struct, frozen=True):
+    """One job: seconds since the first one of the trace, run time in seconds, devices, queue."""
+
+    name: str
+    submitted: float
+    duration: float
+    gpus: int
+    queue: str
+
+
+def read_nodes(path: Path) -> list[TraceNode]:
+    """The nodes of an openb list, in file order. Raises `TraceError`."""
+    return [
+        TraceNode(row["sn"], _count(row, "cpu_milli"), _count(row, "memory_mib"), _count(row, "gpu"), row.get("model") or "")
+        for row in _rows(path, ("sn", "cpu_milli", "memory_mib", "gpu"))
+    ]
+
+
+def read_pods(path: Path) -> list[TracePod]:
+    """The pods of an openb list, in file order. Raises `TraceError`."""
+    pods = []
+    for row in _rows(path, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")):
+        gpus, milli = _count(row, "num_gpu"), _count(row, "gpu_milli")
+        if gpus and not 0 < milli <= 1000:
+            raise TraceError(f"{path}: pod {row['name']}: gpu_milli {milli} is not in 1..1000")
+        if gpus > 1 and milli != 1000:
+            raise TraceError(f"{path}: pod {row['name']}: fractions are of one GPU; {gpus} x {milli} is not possible")
+        pods.append(TracePod(row["name"], _count(row, "cpu_milli"), _count(row, "memory_mib"), gpus, milli if gpus else 0))
+    return pods
+
+
+def read_jobs(path: Path) -> list[TraceJob]:
+    """The jobs of a table with submit_time, duration_s, num_gpus, vc, by submission. Raises `TraceError`."""
+    jobs = []
+    for number, row in enumerate(_rows(path, ("submit_time", "duration_s", "num_gpus"))):
+        try:
+            submitted = datetime.strptime(row["submit_time"], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+        except ValueError as error:
+            raise TraceError(f"{path}: row {number + 2}: submit_time {row['submit_time']!r} is not YYYY-MM-DD HH:MM:SS") from error
+        jobs.append((submitted, number, float(_count(row, "duration_s")), _count(row, "num_gpus"), row.get("vc") or "default"))
+    if not jobs:
+        raise TraceError(f"{path}: no jobs")
+    jobs.sort()
+    start = jobs[0][0]
+    return [TraceJob(f"job-{number:07d}", at - start, duration, gpus, queue) for at, number, duration, gpus, queue in jobs]
+
+
+def _count(row: dict[str, str], column: str) -> int:
+    text = row[column]
+    try:
+        value = int(float(text)) if text else 0
+    except (ValueError, OverflowError):
+        value = -1
+    if not 0 <= value < 1 << 60:
+        raise TraceError(f"column {column}: {text!r} is not a count (in {dict(list(row.items())[:3])})")
+    return value
+
+
+def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    try:
+        with _open(path) as file:
+            reader = csv.DictReader(line for line in file if len(line) < _LONGEST_LINE)
+            missing = [column for column in needed if column not in (reader.fieldnames or ())]
+            if missing:
+                raise TraceError(f"{path}: missing column(s) {', '.join(missing)}")
+            for row in reader:
+                if any(row[column] is None for column in needed):
+                    raise TraceError(f"{path}: line {reader.line_num} is too short")
+                yield row
+    except (OSError, lzma.LZMAError, UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from error
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[IO[str]]:
+    if path.suffix == ".xz":
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            yield file
+    else:
+        with path.open(encoding="utf-8", newline="") as file:
+            yield file
