@@ -53,7 +53,7 @@ def policies() -> list[dict[str, Any]]:
                     {
                         "expression": f"int({epoch}) >= params.spec.leaseTransitions",
                         "messageExpression": f"'stale scheduler: binding of epoch ' + {epoch} + ' after the lease moved on'",
-                        "reason": "Conflict",
+                        "reason": "Forbidden",
                     }
                 ],
             },

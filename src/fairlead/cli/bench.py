@@ -33,3 +33,54 @@ def placement(
             nodes=nodes, pods=pods, shapes=shapes, gang=gang, queues=queues, strategy=strategy, progress=report
         )
     emit(result, output, lambda: print_table("bench placement", msgspec.to_builtins(result)))
+
+
+@app.command()
+def cluster(
+    nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of at least 8 GPUs.")] = 500,
+    pods: Annotated[int, typer.Option(min=2, max=1_000_000, help="One-GPU pods.")] = 4000,
+    gang: Annotated[int, typer.Option(min=1, max=10_000, help="Pods of a gang; 1: no gangs.")] = 1,
+    arrival_rate: Annotated[float | None, typer.Option(min=0.1, max=10_000, help="Pods created per second; absent: all first.")] = None,
+    schedulers: Annotated[str, typer.Option(help="Which to compare, comma-separated.")] = "fairlead,kube-scheduler,bare-binder",
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="Rounds, the schedulers alternating.")] = 5,
+    workload: Annotated[str, typer.Option(help="pods, or relist: force a relist at the end.")] = "pods",
+    events: Annotated[bool, typer.Option(help="Have Fairlead write events.")] = True,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Schedulers side by side on a real API server. Needs a checkout with its testbed."""
+    try:
+        from testbed import bench
+    except ImportError as error:
+        fail(f"the testbed is not importable ({error}): run this from a checkout of the project", Exit.NOT_FOUND)
+    names = [name.strip() for name in schedulers.split(",") if name.strip()]
+    unknown = [name for name in names if name not in bench.SCHEDULERS]
+    if unknown or not names:
+        fail(f"--schedulers {schedulers!r}: choose from {', '.join(bench.SCHEDULERS)}", Exit.USAGE)
+    if workload not in bench.WORKLOADS:
+        fail(f"--workload {workload!r} is unknown: choose one of {', '.join(bench.WORKLOADS)}", Exit.USAGE)
+    given = bench.Workload(nodes=nodes, pods=pods, gang=gang, arrival_rate=arrival_rate, kind=workload, events=events)
+    try:
+        result = bench.compare(given, names, repeats, lambda step: typer.echo(step, err=True))
+    except bench.BenchError as error:
+        fail(str(error))
+
+    def table() -> None:
+        rows: list[dict[str, object]] = [
+            {
+                "scheduler": name,
+                "pods/s": summary.pods_per_second,
+                "with events": summary.pods_per_second_events or "-",
+                "p50 ms": summary.latency_ms.p50,
+                "p99 ms": summary.latency_ms.p99,
+                "CPU s": summary.cpu_seconds,
+                "RSS MB": summary.rss_mb,
+                "writes/pod": summary.api_writes_per_pod,
+                "ratio": result.ratios.get(name, "-"),
+            }
+            for name, summary in result.schedulers.items()
+        ]
+        print_table(f"{nodes} nodes, {pods} pods, gangs of {gang}", list(rows))
+        for note in result.notes:
+            typer.echo(note)
+
+    emit(result, output, table)

@@ -110,15 +110,20 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class QueueResource(msgspec.Struct, frozen=True):
-    """Quota and limit of one resource in base units (devices in milli); None means not given."""
+    """Quota and limit of one resource in base units (devices in milli); None means not given.
+
+    The percentages, in thousandths of a percent, are of what all nodes together offer now.
+    """
 
     name: str
     quota: int | None = None
     limit: int | None = None
+    quota_percent: int | None = None
+    limit_percent: int | None = None
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """A queue as the core sees it. error: the last change was refused, the policy before it holds."""
+    """A queue as the core sees it; parent empty: directly under the root."""
 
     name: str
     parent: str = ""

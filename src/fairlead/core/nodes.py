@@ -56,6 +56,7 @@ class NodeTable:
         self.free: list[Ints] = []
         self.alloc: list[Ints] = []
         self.totals: list[int] = []  # allocatable of all nodes together, exact
+        self.totals_version = 0
         self.device: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
         self.label: Ints = np.zeros(self.capacity, np.int64)
         self.open: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
@@ -147,6 +148,7 @@ class NodeTable:
         if row is None:
             return
         self.open[row] = False
+        self.totals_version += 1
         for index, column in enumerate(self.alloc):
             self.totals[index] -= column.item(row)
         for column in (*self.free, *self.alloc):
@@ -266,6 +268,7 @@ class NodeTable:
                 self.free[index][row] += now - was
                 self.alloc[index][row] = now
                 self.totals[index] += now - was
+                self.totals_version += 1
         had, has = self._device_count(before), self._device_count(node.allocatable)
         if had != has:
             free = self.devices.states[self.device.item(row)]

@@ -82,6 +82,7 @@ class QueueTree:
         self._order: list[tuple[Standing, int, QueueNode]] = []
         self._listed: set[str] = set()
         self._sequence = 0
+        self._totals = -1
         self.eased: set[str] = set()
         self.parked: set[Room] = set()
         self.upsert(Queue(DEFAULT_QUEUE))
@@ -101,11 +102,36 @@ class QueueTree:
         self._move(node, parent)
         node.policy = queue
         node.exists = True
-        node.quotas = tuple((each.name, each.quota) for each in queue.resources if each.quota is not None)
-        node.limits = {each.name: each.limit for each in queue.resources if each.limit is not None}
+        self._resolve(node)
         self.restart()
         self.eased.add(queue.name)
         return None
+
+    def _resolve(self, node: QueueNode) -> None:
+        """Amounts from the policy; percentages are of what the nodes offer now."""
+        quotas, limits = {}, {}
+        for each in node.policy.resources:
+            scale = 1000 if each.name in self.nodes.gpu_resources else 1
+            total = self.nodes.total(each.name) * scale
+            if each.quota is not None:
+                quotas[each.name] = each.quota
+            elif each.quota_percent is not None:
+                quotas[each.name] = total * each.quota_percent // 100_000
+            if each.limit is not None:
+                limits[each.name] = each.limit
+            elif each.limit_percent is not None:
+                limits[each.name] = total * each.limit_percent // 100_000
+        node.quotas, node.limits = tuple(quotas.items()), limits
+
+    def settle(self) -> None:
+        """Bring percentages and shares up to the nodes' present capacity."""
+        if self._totals == self.nodes.totals_version:
+            return
+        self._totals = self.nodes.totals_version
+        for node in self.queues.values():
+            self._resolve(node)
+            self.eased.add(node.name)
+        self.restart()
 
     def remove(self, name: str) -> None:
         """The queue's object is gone: its policy falls away, what it holds stays charged."""

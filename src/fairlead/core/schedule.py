@@ -27,6 +27,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     """
     # 1. Gangs whose members changed become units again; backoffs that ended let tasks wait again.
     state.settle(now)
+    state.queues.settle()
     # 2. Places held for preemptors are theirs once their victims are gone.
     yield from _redeem_holds(state)
     # 3. Whatever was given up is tried again only if something happened that could help it.

@@ -1,0 +1,1 @@
+"""Where plans meet a cluster: the port, and the adapters behind it."""

@@ -1,0 +1,1 @@
+"""A real Kubernetes API server behind the port: HTTP client, watches, lease, typed views."""

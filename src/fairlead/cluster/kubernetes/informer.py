@@ -1,0 +1,237 @@
+"""One kind of object, listed once and then watched for ever.
+
+A list comes in pages. The watch asks for bookmarks and continues at the last version seen; when it
+is told that the version is too old (410) it lists again and reports the difference. A watch on
+which nothing moves, not even a bookmark, counts as dead and is opened anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import aiohttp
+import msgspec
+import structlog
+
+from fairlead.cluster.kubernetes import views
+from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
+
+View = TypeVar("View", bound=msgspec.Struct)
+
+_PAGE = 500
+_WATCH_SECONDS = 290
+_SILENCE = 90.0  # the API server sends a bookmark about every minute
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 15.0
+_LARGEST_EVENT = 8 << 20
+
+log = structlog.get_logger("informer")
+
+
+class Change(msgspec.Struct, Generic[View], gc=False):
+    """One object came, changed (`view`) or went (`view` is None). key: UID, or name where it is reused.
+
+    error: why the object could not be decoded; then `view` holds only its metadata.
+    """
+
+    key: str
+    view: View | None
+    error: str = ""
+
+
+class TooOld(Exception):
+    """The version to continue from is gone from the server's history."""
+
+
+class Informer(Generic[View]):
+    """Reports every change of one kind, in order, in batches.
+
+    silence: seconds without any byte after which a watch counts as dead.
+    on_synced: called once, after the first list has been reported.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        view: type[View],
+        report: Callable[[list[Change[View]]], None],
+        on_synced: Callable[[], None],
+        *,
+        key: Callable[[views.Metadata], str],
+        silence: float = _SILENCE,
+    ) -> None:
+        self.client = client
+        self.path = path
+        self.report = report
+        self.on_synced = on_synced
+        self.silence = silence
+        self.relists = 0
+        self.restarts = 0
+        self.known: dict[str, str] = {}  # key -> resourceVersion
+        self._key = key
+        self._decode = msgspec.json.Decoder(view).decode
+        self._decode_metadata = msgspec.json.Decoder(views.OnlyMetadata).decode
+        self._decode_event = msgspec.json.Decoder(views.WatchEvent).decode
+        self._decode_list = msgspec.json.Decoder(views.RawList).decode
+        self._force_relist = False
+        self._stream: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """List and watch until cancelled. Trouble is waited out, never raised."""
+        version = ""
+        synced = False
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                if not version:
+                    version = await self._list()
+                    if not synced:
+                        synced = True
+                        self.on_synced()
+                    wait = _FIRST_WAIT
+                before = version
+                version = await self._watch(version)
+                self.restarts += 1
+                if version != before:
+                    wait = _FIRST_WAIT
+            except TooOld:
+                log.info("watch too old, listing again", path=self.path)
+                version = ""
+                self.relists += 1
+            except (Unreachable, ApiError, msgspec.DecodeError) as error:
+                log.warning("watch interrupted", path=self.path, error=str(error)[:300], wait=wait)
+                if isinstance(error, ApiError) and error.code == 410:
+                    version = ""
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, _LONGEST_WAIT)
+
+    def relist(self) -> None:
+        """Drop the watch and list everything again, as after a 410."""
+        self._force_relist = True
+        if self._stream is not None:
+            self._stream.cancel()
+
+    # -- list ----------------------------------------------------------------------------------
+
+    async def _list(self) -> str:
+        seen: set[str] = set()
+        token = ""
+        while True:
+            query = {"limit": str(_PAGE)}
+            if token:
+                query["continue"] = token
+            try:
+                page = self._decode_list(await self.client.get(self.path, **query))
+            except ApiError as error:
+                if error.code != 410 or not token:
+                    raise
+                seen.clear()  # the list took longer than the server's history: begin again
+                token = ""
+                continue
+            changes = []
+            for raw in page.items:
+                change = self._change(raw)
+                if change is None:
+                    continue
+                seen.add(change.key)
+                if change.view is not None:
+                    changes.append(change)
+            if changes:
+                self.report(changes)
+            token = page.metadata.continue_
+            if not token:
+                break
+            await asyncio.sleep(0)
+        gone = [key for key in self.known if key not in seen]
+        for key in gone:
+            del self.known[key]
+        if gone:
+            self.report([Change(key, None) for key in gone])
+        return page.metadata.resource_version
+
+    def _change(self, raw: msgspec.Raw) -> Change[View] | None:
+        """A change from one object; without `view` when this very version was reported before."""
+        error = ""
+        view: View | None
+        try:
+            view = self._decode(raw)
+            metadata: views.Metadata = view.metadata  # type: ignore[attr-defined]
+        except msgspec.DecodeError as refused:
+            error = str(refused)
+            try:
+                bare = self._decode_metadata(raw)
+            except msgspec.DecodeError:
+                log.error("object cannot be read at all", path=self.path, error=error)
+                return None
+            view, metadata = bare, bare.metadata  # type: ignore[assignment]
+        key = self._key(metadata)
+        if self.known.get(key) == metadata.resource_version:
+            return Change(key, None)
+        self.known[key] = metadata.resource_version
+        return Change(key, view, error)
+
+    # -- watch ---------------------------------------------------------------------------------
+
+    async def _watch(self, version: str) -> str:
+        query = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        position = [version]
+
+        async def follow() -> None:
+            async with self.client.stream(self.path, query, self.silence) as stream:
+                await self._follow(stream, position)
+
+        self._stream = asyncio.ensure_future(follow())
+        try:
+            await self._stream
+        except asyncio.CancelledError:
+            if not self._force_relist:
+                self._stream.cancel()
+                raise
+            self._force_relist = False
+            raise TooOld from None
+        finally:
+            self._stream = None
+        return position[0]
+
+    async def _follow(self, stream: aiohttp.StreamReader, position: list[str]) -> None:
+        rest = b""
+        while chunk := await stream.readany():
+            lines = (rest + chunk if rest else chunk).split(b"\n")
+            rest = lines.pop()
+            if len(rest) > _LARGEST_EVENT:
+                raise Unreachable(f"{self.path}: an event of more than {_LARGEST_EVENT} bytes")
+            changes: list[Change[View]] = []
+            try:
+                for line in lines:
+                    if line:
+                        self._line(line, changes, position)
+            finally:
+                if changes:
+                    self.report(changes)
+
+    def _line(self, line: bytes, changes: list[Change[View]], position: list[str]) -> None:
+        event = self._decode_event(line)
+        if event.type == "ERROR":
+            status = msgspec.json.decode(event.object, type=views.ErrorStatus)
+            if status.code == 410:
+                raise TooOld
+            raise ApiError(status.code, status.reason, status.message)
+        if event.type in ("BOOKMARK", "DELETED"):
+            metadata = self._decode_metadata(event.object).metadata
+            position[0] = metadata.resource_version or position[0]
+            if event.type == "DELETED":
+                key = self._key(metadata)
+                if self.known.pop(key, None) is not None:
+                    changes.append(Change(key, None))
+            return
+        change = self._change(event.object)
+        if change is not None and change.view is not None:
+            position[0] = self.known[change.key]
+            changes.append(change)

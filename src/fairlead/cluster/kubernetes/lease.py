@@ -1,0 +1,177 @@
+"""Leader election by a Lease, as client-go does it, with an epoch for fencing.
+
+The epoch is the Lease's `leaseTransitions`. A restart of the same process raises it, too: the
+holder's identity is unique per process. Every binding carries the epoch, and an admission policy
+refuses one that is older than the Lease (see `fairlead crds --policies`). Nobody's clock is
+compared with anybody else's: a Lease is stale once it has not changed for its duration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+
+log = structlog.get_logger("lease")
+
+
+class LeaseSpec(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The part of a Lease that counts."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(msgspec.Struct, rename="camel"):
+    """A coordination.k8s.io/v1 Lease; metadata goes back as it came."""
+
+    metadata: dict[str, Any]
+    spec: LeaseSpec
+
+
+class Elector:
+    """Acquires and renews one Lease.
+
+    healthy: asked before each renewal; a scheduler whose core stands still must not stay leader.
+    Times in seconds: a holder gives up after `renew_deadline` without a renewal, others take over
+    after `duration` without a change.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        name: str,
+        healthy: Callable[[], bool],
+        duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry: float = 2.0,
+    ) -> None:
+        self.client = client
+        self.path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self.namespace, self.name = namespace, name
+        self.identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+        self.healthy = healthy
+        self.duration, self.renew_deadline, self.retry = duration, renew_deadline, retry
+        self.epoch: int | None = None
+        self._seen: tuple[str | None, str | None, int | None] | None = None
+        self._seen_at = 0.0
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the Lease, run `work` while holding it, and end when it is lost.
+
+        Cancelled from outside it releases the Lease, so that the next one need not wait.
+        """
+        await self._acquire()
+        log.info("leading", identity=self.identity, epoch=self.epoch)
+        worker = asyncio.ensure_future(work())
+        renewal = asyncio.ensure_future(self._renew())
+        try:
+            await asyncio.wait({worker, renewal}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (worker, renewal):
+                task.cancel()
+            await asyncio.gather(worker, renewal, return_exceptions=True)
+            await self._release()
+        if renewal.done() and not renewal.cancelled():
+            log.error("the lease was lost", identity=self.identity)
+        if worker.done() and not worker.cancelled() and worker.exception() is not None:
+            raise worker.exception()  # type: ignore[misc]
+
+    async def _acquire(self) -> None:
+        while True:
+            try:
+                if await self._try_acquire():
+                    return
+            except (ApiError, Unreachable) as error:
+                log.warning("lease not acquired", error=str(error)[:300])
+            await asyncio.sleep(self.retry)
+
+    async def _try_acquire(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        lease = await self._read()
+        if lease is None:
+            body = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self.name, "namespace": self.namespace},
+                "spec": self._spec(1),
+            }
+            await self.client.post(self.path, encode(body))
+            self.epoch = 1
+            return True
+        spec = lease.spec
+        version = (spec.holder_identity, spec.renew_time, spec.lease_transitions)
+        if version != self._seen:
+            self._seen, self._seen_at = version, now
+        held = spec.holder_identity and now - self._seen_at < (spec.lease_duration_seconds or self.duration)
+        if held:
+            return False
+        epoch = (spec.lease_transitions or 0) + 1
+        await self._write(lease, self._spec(epoch))
+        self.epoch = epoch
+        return True
+
+    async def _renew(self) -> None:
+        """Renew until it fails for `renew_deadline`; then return."""
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while loop.time() - last < self.renew_deadline:
+            await asyncio.sleep(self.retry)
+            if not self.healthy():
+                log.error("the core makes no progress: not renewing")
+                continue
+            try:
+                lease = await asyncio.wait_for(self._read(), self.renew_deadline / 2)
+                if lease is None or lease.spec.holder_identity != self.identity:
+                    return
+                await asyncio.wait_for(self._write(lease, self._spec(self.epoch or 1, lease.spec.acquire_time)), self.renew_deadline / 2)
+                last = loop.time()
+            except (ApiError, Unreachable, TimeoutError) as error:
+                log.warning("lease not renewed", error=str(error)[:300])
+
+    async def _release(self) -> None:
+        try:
+            lease = await asyncio.wait_for(self._read(), self.retry)
+            if lease is not None and lease.spec.holder_identity == self.identity:
+                spec = self._spec(self.epoch or 1)
+                spec["holderIdentity"] = ""
+                spec["leaseDurationSeconds"] = 1
+                await asyncio.wait_for(self._write(lease, spec), self.retry)
+        except (ApiError, Unreachable, TimeoutError) as error:
+            log.warning("lease not released", error=str(error)[:300])
+
+    async def _read(self) -> Lease | None:
+        try:
+            return msgspec.json.decode(await self.client.get(f"{self.path}/{self.name}"), type=Lease)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    async def _write(self, lease: Lease, spec: dict[str, Any]) -> None:
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": lease.metadata, "spec": spec}
+        await self.client.put(f"{self.path}/{self.name}", encode(body))
+
+    def _spec(self, epoch: int, acquired: str | None = None) -> dict[str, Any]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, int(self.duration)),
+            "acquireTime": acquired or now,
+            "renewTime": now,
+            "leaseTransitions": epoch,
+        }

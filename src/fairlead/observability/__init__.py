@@ -1,0 +1,1 @@
+"""Metrics, events, alerts and cost."""

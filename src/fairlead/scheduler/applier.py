@@ -1,0 +1,260 @@
+"""The applier: carries out transactions, in their order, many writes at a time.
+
+Three lines wait before one pool of writers: bindings and evictions first, then conditions and
+statuses, then events. Later lines move only when the first is empty, so that nothing stands between
+a decision and its binding; but none waits longer than `_PATIENCE`. Every outcome goes back to the
+core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import structlog
+
+from fairlead.api.reasons import Reason
+from fairlead.cluster.kubernetes.client import Unreachable
+from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome
+from fairlead.core.transactions import Binding, Evict, Place, PodRef, Preempt, Refuse
+from fairlead.scheduler.core_thread import GroupStatus, Output, Trouble
+
+log = structlog.get_logger("applier")
+
+_PATIENCE = 30.0
+_MOST_EVENTS = 200_000
+
+Work = Callable[[], Awaitable[None]]
+
+
+class WriteCounters(msgspec.Struct):
+    """What was written, read by the metrics."""
+
+    bound: int = 0
+    bind_failed: int = 0
+    evicted: int = 0
+    evict_failed: int = 0
+    plans_released: int = 0
+    conditions: int = 0
+    events: int = 0
+    events_dropped: int = 0
+
+
+class Applier:
+    """Runs in the I/O thread. report: takes outcomes back to the core."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        report: Callable[[list[ClusterEvent]], None],
+        epoch: Callable[[], int | None],
+        *,
+        writers: int = 32,
+        write_events: bool = True,
+    ) -> None:
+        self.cluster = cluster
+        self.report = report
+        self.epoch = epoch
+        self.writers = writers
+        self.write_events = write_events
+        self.counters = WriteCounters()
+        self.latencies: deque[float] = deque(maxlen=10_000)
+        self.in_flight = 0
+        self._lines: tuple[deque[tuple[float, Work]], ...] = (deque(), deque(), deque())
+        self._urgent = 0  # bindings and evictions being written now
+        self._groups: dict[str, GroupStatus] = {}
+        self._ready = asyncio.Semaphore(0)
+        self._outcomes: list[ClusterEvent] = []
+        self._flushing = False
+
+    def submit(self, outputs: list[Output]) -> None:
+        """Take over decisions; returns at once."""
+        for output in outputs:
+            if isinstance(output, Place):
+                for binding in output.bindings:
+                    self._enter(0, _Bind(self, binding))
+            elif isinstance(output, Preempt):
+                self._enter(0, _EvictAll(self, output))
+            elif isinstance(output, Evict):
+                self._take_down(output)
+            elif isinstance(output, Refuse):
+                self._refuse(output)
+            elif isinstance(output, GroupStatus):
+                if output.group not in self._groups:
+                    self._enter(1, _WriteGroup(self, output.group))
+                self._groups[output.group] = output
+            elif isinstance(output, Trouble) and output.pod is not None:
+                self.event(output.pod, "FailedScheduling", output.message, warning=True)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.writers):
+                group.create_task(self._write())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is being written."""
+        return not self.in_flight and not any(self._lines)
+
+    # -- lines ---------------------------------------------------------------------------------
+
+    def _enter(self, line: int, work: Work) -> None:
+        self._lines[line].append((time.monotonic(), work))
+        self._ready.release()
+
+    def _next(self) -> tuple[int, Work]:
+        now = time.monotonic()
+        first, second, third = self._lines
+        for number, line in ((1, second), (2, third)):
+            if line and now - line[0][0] > _PATIENCE:
+                return number, line.popleft()[1]
+        for number, line in enumerate(self._lines):
+            if line:
+                return number, line.popleft()[1]
+        raise IndexError("no work although a permit was given")
+
+    async def _write(self) -> None:
+        while True:
+            await self._ready.acquire()
+            number, work = self._next()
+            self.in_flight += 1
+            try:
+                await work()
+            except Unreachable as error:
+                log.error("outcome unknown", error=str(error)[:300])
+            except Exception:
+                log.exception("write failed", line=number)
+            finally:
+                self.in_flight -= 1
+
+    def outcome(self, event: ClusterEvent) -> None:
+        """Report an outcome; several of one moment go together."""
+        self._outcomes.append(event)
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_later(0.005, self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        outcomes, self._outcomes = self._outcomes, []
+        self.report(outcomes)
+
+    # -- kinds of work -------------------------------------------------------------------------
+
+    def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
+        """One event, behind everything else."""
+        if not self.write_events:
+            return
+        if len(self._lines[2]) >= _MOST_EVENTS:
+            self.counters.events_dropped += 1
+            return
+
+        async def write() -> None:
+            self.counters.events += 1
+            await self.cluster.event(regarding, reason, note, warning=warning, action=action)
+
+        self._enter(2, write)
+
+    def _refuse(self, refusal: Refuse) -> None:
+        for pod in refusal.pods:
+
+            async def write(pod: PodRef = pod) -> None:
+                self.counters.conditions += 1
+                await self.cluster.refuse(pod, refusal.reason)
+
+            self._enter(1, write)
+            self.event(pod, "FailedScheduling", refusal.reason.message, warning=True)
+        if refusal.group:
+            self.event(refusal.group, "FailedScheduling", refusal.reason.message, warning=True)
+
+    def _take_down(self, decision: Evict) -> None:
+        self.event(decision.group, "GangBroken", decision.reason.message, warning=True, action="Evicting")
+        for victim in decision.victims:
+
+            async def write(pod: PodRef = victim.pod) -> None:
+                outcome, message = await self.cluster.evict(pod, dry_run=False)
+                if outcome is Outcome.REFUSED:
+                    self.counters.evict_failed += 1
+                    log.warning("member of a broken gang not evicted", pod=pod.key, error=message)
+                else:
+                    self.counters.evicted += 1
+
+            self._enter(0, write)
+
+
+class _Bind:
+    """Write one binding."""
+
+    __slots__ = ("applier", "binding")
+
+    def __init__(self, applier: Applier, binding: Binding) -> None:
+        self.applier = applier
+        self.binding = binding
+
+    async def __call__(self) -> None:
+        applier, binding = self.applier, self.binding
+        start = time.perf_counter()
+        outcome, message = await applier.cluster.bind(binding, applier.epoch())
+        if outcome is Outcome.DONE:
+            applier.latencies.append(time.perf_counter() - start)
+            applier.counters.bound += 1
+            applier.outcome(Bound(binding.pod.uid))
+            applier.event(binding.pod, "Scheduled", f"Successfully assigned {binding.pod.key} to {binding.node}")
+            return
+        applier.counters.bind_failed += 1
+        applier.outcome(BindFailed(binding.pod.uid, message))
+        if outcome is Outcome.REFUSED:
+            log.warning("binding refused", pod=binding.pod.key, node=binding.node, error=message)
+            applier.event(binding.pod, "FailedScheduling", f"binding to {binding.node} was refused: {message}", warning=True)
+
+
+class _EvictAll:
+    """Evict a plan's victims: all are tried dry first, and only if all may go, they go."""
+
+    __slots__ = ("applier", "plan")
+
+    def __init__(self, applier: Applier, plan: Preempt) -> None:
+        self.applier = applier
+        self.plan = plan
+
+    async def __call__(self) -> None:
+        applier, cluster = self.applier, self.applier.cluster
+        victims = [victim.pod for victim in self.plan.victims]
+        tried = await asyncio.gather(*(cluster.evict(pod, dry_run=True) for pod in victims))
+        refused = [(pod, message) for pod, (outcome, message) in zip(victims, tried, strict=True) if outcome is Outcome.REFUSED]
+        if not refused:
+            done = await asyncio.gather(*(cluster.evict(pod, dry_run=False) for pod in victims))
+            refused = [(pod, message) for pod, (outcome, message) in zip(victims, done, strict=True) if outcome is Outcome.REFUSED]
+            for pod, (outcome, _) in zip(victims, done, strict=True):
+                if outcome is not Outcome.REFUSED:
+                    applier.counters.evicted += 1
+                    applier.event(pod, "Preempted", self._note(), action="Preempting")
+        if refused:
+            applier.counters.plans_released += 1
+            applier.counters.evict_failed += len(refused)
+            log.warning("preemption given up", victims=[pod.key for pod, _ in refused], error=refused[0][1])
+            for pod, message in refused:
+                applier.outcome(EvictFailed(pod.uid, message))
+
+    def _note(self) -> str:
+        first = self.plan.beneficiaries[0]
+        return f"Preempted by {self.plan.group or first.pod.key} on node {first.node}"
+
+
+class _WriteGroup:
+    """Write the latest status of a pod group; several changes in one moment are one write."""
+
+    __slots__ = ("applier", "group")
+
+    def __init__(self, applier: Applier, group: str) -> None:
+        self.applier = applier
+        self.group = group
+
+    async def __call__(self) -> None:
+        status = self.applier._groups.pop(self.group)
+        reason: Reason | None = status.reason
+        await self.applier.cluster.group_status(status.group, status.phase, status.scheduled, reason)
