@@ -39,7 +39,10 @@ async def run(kubeconfig: str, in_flight: int, events: bool) -> None:
     async with Client(load(kubeconfig), connections=max(128, in_flight), timeout=60) as client:
         cluster = KubernetesCluster(client, scheduler_name="bare-binder", instance="bare-binder")
         nodes = [each.name for each in await _names(client, "/api/v1/nodes")]
-        pods = [PodRef(each.uid, each.namespace, each.name) for each in await _names(client, "/api/v1/pods", fieldSelector="spec.nodeName=")]
+        pods = [
+            PodRef(each.uid, each.namespace, each.name)
+            for each in await _names(client, "/api/v1/pods", fieldSelector="spec.nodeName=")
+        ]
         work = iter(zip(pods, itertools.cycle(nodes)))
 
         async def bind() -> None:

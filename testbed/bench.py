@@ -36,6 +36,7 @@ SCHEDULERS = ("fairlead", "kube-scheduler", "bare-binder", "bare-binder-events",
 WORKLOADS = ("pods", "relist")
 _QUIET = 60.0
 _CREATE_AT_ONCE = 32
+_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 class BenchError(RuntimeError):
@@ -99,9 +100,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     events: bool = True
 
 
-def compare(
-    workload: Workload, schedulers: Iterable[str], repeats: int, progress: Callable[[str], None]
-) -> ClusterBench:
+def compare(workload: Workload, schedulers: Iterable[str], repeats: int, progress: Callable[[str], None]) -> ClusterBench:
     """Run all schedulers, alternating, `repeats` times. Raises `BenchError`."""
     import uvloop
 
@@ -162,9 +161,7 @@ def _ratios(runs: dict[str, list[Run]]) -> dict[str, float]:
         if name == "fairlead":
             continue
         pairs = [
-            (_rate(mine, name) or 0) / other
-            for mine, their in zip(ours, theirs, strict=False)
-            if (other := _rate(their, name))
+            (_rate(mine, name) or 0) / other for mine, their in zip(ours, theirs, strict=False) if (other := _rate(their, name))
         ]
         if pairs:
             ratios[name] = statistics.median(pairs)
@@ -312,7 +309,18 @@ class _Measurement:
         flight = str(self.in_flight or 64)
         if self.name == "fairlead":
             events = "--events" if self.workload.events else "--no-events"
-            command = [sys.executable, "-m", "fairlead", "scheduler", "--kubeconfig", str(kubeconfig), "--no-leader-elect", "--address", "", events]
+            command = [
+                sys.executable,
+                "-m",
+                "fairlead",
+                "scheduler",
+                "--kubeconfig",
+                str(kubeconfig),
+                "--no-leader-elect",
+                "--address",
+                "",
+                events,
+            ]
         elif self.name == "kube-scheduler":
             config = folder / "kube-scheduler.yaml"
             config.write_text(
@@ -343,28 +351,38 @@ class _Measurement:
         self.log = folder / f"{self.name}.log"
         with self.log.open("wb") as file:
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stdout=file, stderr=file, cwd=ROOT, env=environment)
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command], stdout=file, stderr=file, cwd=ROOT, env=environment
+            )
 
     # -- observing -----------------------------------------------------------------------------
 
     async def _observe(self, version: str) -> None:
-        """Note when each pod leaves the set of unbound pods; looks at bytes, decodes nothing else."""
-        name = re.compile(rb'"name":"(pod-\d+)"')
-        query = {"watch": "true", "fieldSelector": "spec.nodeName=", "resourceVersion": version, "timeoutSeconds": "3600"}
-        async with self.client.stream("/api/v1/pods", query, 3600) as stream:
-            rest = b""
-            while chunk := await stream.readany():
-                now = time.monotonic()
-                lines = (rest + chunk).split(b"\n")
-                rest = lines.pop()
-                for line in lines:
-                    if line.startswith(b'{"type":"DELETED"'):
-                        found = name.search(line[:400])
+        """Note when each pod leaves the set of unbound pods; looks at bytes, decodes nothing else.
+
+        The API server ends watches that it finds slow: then the next one continues where this ended.
+        """
+        form = re.compile(rb'^\{"type":"DELETED".{1,160}?"name":"(pod-\d+)"')
+        position = re.compile(rb'"resourceVersion":"(\d+)"')
+        while len(self.bound) < self.workload.pods:
+            query = {"watch": "true", "fieldSelector": "spec.nodeName=", "resourceVersion": version, "timeoutSeconds": "3600"}
+            async with self.client.stream("/api/v1/pods", query, 3600, accept=_METADATA_ONLY) as stream:
+                rest = b""
+                while chunk := await stream.readany():
+                    now = time.monotonic()
+                    lines = (rest + chunk).split(b"\n")
+                    rest = lines.pop()
+                    for line in lines:
+                        found = form.match(line)
                         if found:
-                            self.bound[found[1].decode()] = now
+                            self.bound.setdefault(found[1].decode(), now)
                             self.progress_at = now
-                if len(self.bound) >= self.workload.pods:
-                    self.all_bound.set()
+                    seen = position.search(lines[-1]) if lines else None
+                    if seen:
+                        version = seen[1].decode()
+                    if len(self.bound) >= self.workload.pods:
+                        self.all_bound.set()
+                        return
 
     async def _arrive(self, process: subprocess.Popen[bytes]) -> None:
         """Create pods one by one at the given rate, once the scheduler is up."""
@@ -453,7 +471,9 @@ class _Measurement:
     async def _writes(self) -> float:
         """Requests that change something, as the API server counts them."""
         text = (await self.client.get("/metrics")).decode()
-        counted = re.compile(r'^apiserver_request_total\{[^}]*verb="(?:POST|PUT|PATCH|DELETE|APPLY)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE)
+        counted = re.compile(
+            r'^apiserver_request_total\{[^}]*verb="(?:POST|PUT|PATCH|DELETE|APPLY)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE
+        )
         mine = [line for line in counted.finditer(text) if 'resource="leases"' not in line[0] and 'group="rbac' not in line[0]]
         return sum(float(line[1]) for line in mine)
 

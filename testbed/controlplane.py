@@ -110,7 +110,7 @@ class ControlPlane:
             self._scratch, self.folder = None, None
 
     def start_etcd(self) -> None:
-        """etcd with its data in the scratch folder, which survives a restart of the process."""
+        """Etcd with its data in the scratch folder, which survives a restart of the process."""
         folder = self._folder()
         client, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{self.peer_port}"
         self._run(
@@ -197,7 +197,9 @@ class ControlPlane:
                 {
                     "apiVersion": "v1",
                     "kind": "Config",
-                    "clusters": [{"name": "testbed", "cluster": {"server": self.url, "certificate-authority": str(self.authority.path)}}],
+                    "clusters": [
+                        {"name": "testbed", "cluster": {"server": self.url, "certificate-authority": str(self.authority.path)}}
+                    ],
                     "users": [{"name": "user", "user": user}],
                     "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "user"}}],
                     "current-context": "testbed",
@@ -209,8 +211,8 @@ class ControlPlane:
     def request(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
         """One request as the administrator; returns the decoded JSON. For set-up, not for speed."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": content_type}, method=method)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=30, context=self._context()) as reply:  # noqa: S310
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": content_type}, method=method)
+        with urllib.request.urlopen(request, timeout=30, context=self._context()) as reply:
             return json.loads(reply.read() or b"null")
 
     def _context(self) -> ssl.SSLContext:

@@ -13,7 +13,9 @@ GPU = "nvidia.com/gpu"
 _CHARTS = Path(__file__).parent.parent / "charts"
 
 
-def node(name: str, *, gpus: int = 8, cpu: str = "128", memory: str = "2Ti", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+def node(
+    name: str, *, gpus: int = 8, cpu: str = "128", memory: str = "2Ti", labels: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
     """A node that reports what it has and is Ready."""
     amounts = {"cpu": cpu, "memory": memory, "pods": "110", **({GPU: str(gpus)} if gpus else {})}
     return {
@@ -47,7 +49,11 @@ def pod(
         marked[names.QUEUE_LABEL] = queue
     if group:
         marked[names.POD_GROUP_LABEL] = group
-    container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests, "limits": {GPU: str(gpus)} if gpus else {}}}
+    container = {
+        "name": "main",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"requests": requests, "limits": {GPU: str(gpus)} if gpus else {}},
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -46,7 +46,8 @@ def policies() -> list[dict[str, Any]]:
                 "matchConditions": [
                     {
                         "name": "ours",
-                        "expression": f"has(object.metadata.annotations) && '{names.EPOCH_ANNOTATION}' in object.metadata.annotations",
+                        "expression": "has(object.metadata.annotations) && "
+                        f"'{names.EPOCH_ANNOTATION}' in object.metadata.annotations",
                     }
                 ],
                 "validations": [

@@ -134,7 +134,11 @@ QUEUE = Kind(
     namespaced=False,
     spec=QueueSpec,
     status=QueueStatus,
-    columns=(("Parent", "string", ".spec.parent"), ("Priority", "integer", ".spec.priority"), ("Pending", "integer", ".status.pending")),
+    columns=(
+        ("Parent", "string", ".spec.parent"),
+        ("Priority", "integer", ".spec.priority"),
+        ("Pending", "integer", ".status.pending"),
+    ),
 )
 POD_GROUP = Kind(
     kind="PodGroup",

@@ -49,7 +49,7 @@ class QuantityError(ValueError):
         self.too_large = too_large
 
 
-def parse(text: str | int | float) -> Fraction:
+def parse(text: str | float) -> Fraction:
     """The exact value of a quantity such as `500m`, `1.5Gi` or `1e3`.
 
     Raises `QuantityError` when the text is not a quantity, is negative, or is absurdly large.
@@ -72,7 +72,7 @@ def parse(text: str | int | float) -> Fraction:
 
 
 @lru_cache(maxsize=16_384)
-def amount(resource: str, text: str | int | float) -> int:
+def amount(resource: str, text: str | float) -> int:
     """A quantity of `resource` in its base unit (milli-CPU for `cpu`, else units), rounded up.
 
     Raises `QuantityError` beyond `SANE_MAXIMUM` or for anything `parse` refuses.

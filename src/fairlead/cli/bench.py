@@ -40,7 +40,9 @@ def cluster(
     nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of at least 8 GPUs.")] = 500,
     pods: Annotated[int, typer.Option(min=2, max=1_000_000, help="One-GPU pods.")] = 4000,
     gang: Annotated[int, typer.Option(min=1, max=10_000, help="Pods of a gang; 1: no gangs.")] = 1,
-    arrival_rate: Annotated[float | None, typer.Option(min=0.1, max=10_000, help="Pods created per second; absent: all first.")] = None,
+    arrival_rate: Annotated[
+        float | None, typer.Option(min=0.1, max=10_000, help="Pods created per second; absent: all first.")
+    ] = None,
     schedulers: Annotated[str, typer.Option(help="Which to compare, comma-separated.")] = "fairlead,kube-scheduler,bare-binder",
     repeats: Annotated[int, typer.Option(min=1, max=100, help="Rounds, the schedulers alternating.")] = 5,
     workload: Annotated[str, typer.Option(help="pods, or relist: force a relist at the end.")] = "pods",
@@ -48,6 +50,10 @@ def cluster(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Schedulers side by side on a real API server. Needs a checkout with its testbed."""
+    import sys
+    from pathlib import Path
+
+    sys.path.append(str(Path(__file__).parents[3]))  # the checkout, where the testbed lies beside src/
     try:
         from testbed import bench
     except ImportError as error:

@@ -66,9 +66,7 @@ def placement(
             done += arrived == 0
             report((done - 1) * of + arrived, of * len(numbers))
 
-        result = experiment.simulate(
-            trace_nodes, trace_pods, strategy=strategy, seeds=numbers, inflate=inflate, progress=across
-        )
+        result = experiment.simulate(trace_nodes, trace_pods, strategy=strategy, seeds=numbers, inflate=inflate, progress=across)
 
     def table() -> None:
         rows: list[dict[str, object]] = [
@@ -119,7 +117,9 @@ def jobs(
 
     def show() -> None:
         flat = {
-            name: f"mean {value['mean']:,.0f}  p50 {value['p50']:,.0f}  p99 {value['p99']:,.0f}" if isinstance(value, dict) else value
+            name: f"mean {value['mean']:,.0f}  p50 {value['p50']:,.0f}  p99 {value['p99']:,.0f}"
+            if isinstance(value, dict)
+            else value
             for name, value in msgspec.to_builtins(result).items()
         }
         print_table(f"{jobs.name} on {nodes} x {gpus_per_node} GPUs", flat)

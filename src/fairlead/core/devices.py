@@ -120,8 +120,9 @@ class DeviceFit:
     def _learn(self, state_id: int) -> None:
         free = self.states.states[state_id]
         fitting = [device for device, left in enumerate(free) if left >= self.milli]
+        picks: tuple[int, ...] = ()
         if len(fitting) < self.gpus:
-            cost, picks = INFEASIBLE, ()
+            cost = INFEASIBLE
         elif self.gpus == 1 and self.milli < WHOLE and self.chooser is not None:
             device, cost = self.chooser(free, self.milli)
             picks = (device,)

@@ -61,7 +61,9 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
         code = codes.most_common(1)[0][0] if codes else ReasonCode.RESOURCES
     listed = ", ".join(f"{count} {complaint}" for complaint, count in sorted(complaints.items(), key=lambda pair: pair[0]))
     total = len(nodes.rows)
-    return Reason(code, f"0/{total} nodes are available: {listed}.", {"nodes": total, **{str(key): value for key, value in codes.items()}})
+    return Reason(
+        code, f"0/{total} nodes are available: {listed}.", {"nodes": total, **{str(key): value for key, value in codes.items()}}
+    )
 
 
 def no_gang(state: ClusterState, unit: Unit) -> Reason:
@@ -76,7 +78,8 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         held, ceiling = int(shape.counts().sum()), shape.ceiling()
         if ceiling < count:
             message = (
-                f"gang {key} needs {count} pods of one shape at once; the whole cluster holds at most {ceiling}: {_first_line(state, shape)}"
+                f"gang {key} needs {count} pods of one shape at once; "
+                f"the whole cluster holds at most {ceiling}: {_first_line(state, shape)}"
             )
             return Reason(ReasonCode.TOO_LARGE, message, {"needed": count, "ceiling": ceiling})
         parts.append(f"{min(held, count)} of {count}")

@@ -79,9 +79,11 @@ def _queues(state: ClusterState) -> list[str]:
                     held[node.name][resource] += amount
     wrong = []
     for name, node in state.queues.queues.items():
-        for resource in {*held[name], *node.used}:
-            if node.used.get(resource, 0) != held[name][resource]:
-                wrong.append(f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods hold {held[name][resource]}")
+        wrong += [
+            f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods hold {held[name][resource]}"
+            for resource in {*held[name], *node.used}
+            if node.used.get(resource, 0) != held[name][resource]
+        ]
     return wrong
 
 

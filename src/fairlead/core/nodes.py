@@ -107,7 +107,8 @@ class NodeTable:
     def changed_since(self, place: int) -> npt.NDArray[np.int32]:
         """The rows entered into the ring from a place on, each once."""
         rows = self.ring[place : self.ring_end]
-        return rows[self._stamp[rows] == _PLACES[place : self.ring_end]]
+        latest: npt.NDArray[np.int32] = rows[self._stamp[rows] == _PLACES[place : self.ring_end]]
+        return latest
 
     def renew(self) -> None:
         """Too much changed: every shape starts afresh."""

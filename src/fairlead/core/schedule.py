@@ -173,10 +173,10 @@ def _dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:
             continue
         state.faulty.discard(key)
         gang.fault_at = None
-        yield from _take_down(state, gang)
+        yield from _take_down(gang)
 
 
-def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
+def _take_down(gang: Gang) -> Iterator[Transaction]:
     bound = sorted(gang.bound(), key=lambda task: task.rank)
     victims = [task for task in bound if task.pod.controlled and not task.pod.terminating]
     kept = len(bound) - len(victims)

@@ -32,7 +32,9 @@ Rows = slice | npt.NDArray[np.int32]
 class Shape:
     """One class of identical pods. Made by `ShapeTable`; equal specs share it."""
 
-    def __init__(self, number: int, spec: PodSpec, nodes: NodeTable, strategy: Strategy, fits: dict[tuple[int, int], DeviceFit]) -> None:
+    def __init__(
+        self, number: int, spec: PodSpec, nodes: NodeTable, strategy: Strategy, fits: dict[tuple[int, int], DeviceFit]
+    ) -> None:
         self.number = number
         self.spec = spec
         self.nodes = nodes
@@ -138,8 +140,7 @@ class Shape:
         known = len(self._admitted)
         if known < len(nodes.classes):
             verdicts = [
-                _ADMITTED_CLASS if first_refusal(self.spec, each) is None else _REFUSED_CLASS
-                for each in nodes.classes[known:]
+                _ADMITTED_CLASS if first_refusal(self.spec, each) is None else _REFUSED_CLASS for each in nodes.classes[known:]
             ]
             self._admitted = np.concatenate([self._admitted, np.array(verdicts, np.int8)])
 
@@ -202,10 +203,8 @@ class Shape:
         if row >= len(key):
             self._rebuild()
             return
-        if self.fits_row(row):
-            new = (self.strategy.row(self, row) << LABEL_BITS) | self.nodes.label.item(row)
-        else:
-            new = _NONE
+        fits = self.fits_row(row)
+        new = (self.strategy.row(self, row) << LABEL_BITS) | self.nodes.label.item(row) if fits else _NONE
         old = key.item(row)
         key[row] = new
         block = row // BLOCK

@@ -412,7 +412,8 @@ class ClusterState:
             nodes.gained.add(row)
 
     def _reset(self, saved: tuple[Task, int, tuple[int, ...], int]) -> None:
-        task, task.row, task.devices, row = saved
+        task, old_row, devices, row = saved
+        task.row, task.devices = old_row, devices
         self.nodes.touch(row)
 
     def _devices_of(self, task: Task, row: int) -> tuple[int, ...]:

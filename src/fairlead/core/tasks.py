@@ -43,7 +43,21 @@ PLACED = frozenset({TaskState.HELD, TaskState.ASSUMED, TaskState.BOUND})
 class Task:
     """One pod and its place: `row` of its node (-1: none) and the `devices` counted for it there."""
 
-    __slots__ = ("devices", "faults", "gang", "not_before", "pod", "queue", "row", "shape", "started", "state", "told", "unit", "waits_for")
+    __slots__ = (
+        "devices",
+        "faults",
+        "gang",
+        "not_before",
+        "pod",
+        "queue",
+        "row",
+        "shape",
+        "started",
+        "state",
+        "told",
+        "unit",
+        "waits_for",
+    )
 
     def __init__(self, pod: Pod, shape: Shape) -> None:
         self.pod = pod

@@ -63,7 +63,11 @@ class _Counters(Collector):
             ("fairlead_binding_failures", "Bindings refused or lost.", writes.bind_failed),
             ("fairlead_evictions", "Evictions written.", writes.evicted),
             ("fairlead_eviction_failures", "Evictions refused.", writes.evict_failed),
-            ("fairlead_preemption_plans_released", "Preemptions given up because an eviction was refused.", writes.plans_released),
+            (
+                "fairlead_preemption_plans_released",
+                "Preemptions given up because an eviction was refused.",
+                writes.plans_released,
+            ),
             ("fairlead_conditions_written", "PodScheduled conditions written.", writes.conditions),
             ("fairlead_events_written", "Kubernetes events written.", writes.events),
             ("fairlead_events_dropped", "Kubernetes events dropped because too many waited.", writes.events_dropped),

@@ -26,6 +26,7 @@ from fairlead.scheduler.core_thread import CoreThread, Output
 log = structlog.get_logger("scheduler")
 
 _STALL = 30.0
+_GATHER = 0.004
 _LEASE_NAMESPACE = "kube-system"
 _LEASE_NAME = "fairlead-scheduler"
 
@@ -37,7 +38,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     leader_elect: bool = True
     events: bool = True
     address: str = "127.0.0.1:10259"
-    writers: int = 32
+    writers: int = 256
 
 
 class Scheduler:
@@ -54,7 +55,7 @@ class Scheduler:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGUSR1, lambda: self.cluster.relist())
+        loop.add_signal_handler(signal.SIGUSR1, self._relist)
         sys.setswitchinterval(0.001)
         async with Client(self.config) as client:
             self._build(client, loop)
@@ -106,8 +107,18 @@ class Scheduler:
 
     async def _lead(self) -> None:
         """The core starts deciding only here: it hears of the world from the leader's watches alone."""
+        loop = asyncio.get_running_loop()
+        gathered: list[ClusterEvent] = []
+
+        def flush() -> None:
+            self.core.send(gathered.copy())
+            gathered.clear()
+
         def sink(events: list[ClusterEvent]) -> None:
-            self.core.send(events)
+            # Events of one moment go together: waking the core for each would have the threads fight for the interpreter.
+            if not gathered:
+                loop.call_later(_GATHER, flush)
+            gathered.extend(events)
             if any(isinstance(event, Synced) for event in events):
                 gc.collect()
                 gc.freeze()
@@ -116,6 +127,11 @@ class Scheduler:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.cluster.run(sink))
             group.create_task(self.applier.run())
+
+    def _relist(self) -> None:
+        """SIGUSR1: list everything anew, as after a 410."""
+        log.info("listing everything again")
+        self.cluster.relist()
 
     async def _serve(self) -> web.AppRunner | None:
         if not self.options.address:

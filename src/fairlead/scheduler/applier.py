@@ -108,7 +108,7 @@ class Applier:
 
     def _next(self) -> tuple[int, Work]:
         now = time.monotonic()
-        first, second, third = self._lines
+        _, second, third = self._lines
         for number, line in ((1, second), (2, third)):
             if line and now - line[0][0] > _PATIENCE:
                 return number, line.popleft()[1]
@@ -228,7 +228,9 @@ class _EvictAll:
         refused = [(pod, message) for pod, (outcome, message) in zip(victims, tried, strict=True) if outcome is Outcome.REFUSED]
         if not refused:
             done = await asyncio.gather(*(cluster.evict(pod, dry_run=False) for pod in victims))
-            refused = [(pod, message) for pod, (outcome, message) in zip(victims, done, strict=True) if outcome is Outcome.REFUSED]
+            refused = [
+                (pod, message) for pod, (outcome, message) in zip(victims, done, strict=True) if outcome is Outcome.REFUSED
+            ]
             for pod, (outcome, _) in zip(victims, done, strict=True):
                 if outcome is not Outcome.REFUSED:
                     applier.counters.evicted += 1

@@ -7,6 +7,7 @@ and averaged over all arrivals whose cumulative GPU request rounds to the same p
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -96,8 +97,7 @@ def simulate(
     runs = [_run(nodes, pods, strategy, seed, inflate, targets, progress) for seed in seeds]
     means = {name: _mean([getattr(run, name) for run in runs]) for name in ("allocation", "unallocated_gpus", "fragmentation")}
     deviation = {
-        column: _deviation([run.allocation[column] for run in runs if column in run.allocation])
-        for column in means["allocation"]
+        column: _deviation([run.allocation[column] for run in runs if column in run.allocation]) for column in means["allocation"]
     }
     return PlacementResult(
         strategy=strategy,
@@ -246,4 +246,4 @@ def _mean(maps: list[dict[str, float]]) -> dict[str, float]:
 
 def _deviation(values: list[float]) -> float:
     mean = sum(values) / len(values)
-    return (sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)) ** 0.5
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1))

@@ -80,7 +80,9 @@ def read_jobs(path: Path) -> list[TraceJob]:
         try:
             submitted = datetime.strptime(row["submit_time"], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
         except ValueError as error:
-            raise TraceError(f"{path}: row {number + 2}: submit_time {row['submit_time']!r} is not YYYY-MM-DD HH:MM:SS") from error
+            raise TraceError(
+                f"{path}: row {number + 2}: submit_time {row['submit_time']!r} is not YYYY-MM-DD HH:MM:SS"
+            ) from error
         jobs.append((submitted, number, float(_count(row, "duration_s")), _count(row, "num_gpus"), row.get("vc") or "default"))
     if not jobs:
         raise TraceError(f"{path}: no jobs")

@@ -46,7 +46,7 @@ class Client:
     writes: requests sent that change something, for the accounts of API writes per pod.
     """
 
-    def __init__(self, config: Config, *, connections: int = 128, timeout: float = 8.0) -> None:
+    def __init__(self, config: Config, *, connections: int = 288, timeout: float = 8.0) -> None:
         self.config = config
         self.auth = Auth(config)
         self.writes = 0
@@ -62,8 +62,11 @@ class Client:
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers={"User-Agent": f"fairlead/{sys.version_info.major}.{sys.version_info.minor}", "Accept": _JSON},
-            auto_decompress=True,
+            headers={
+                "User-Agent": f"fairlead/{sys.version_info.major}.{sys.version_info.minor}",
+                "Accept": _JSON,
+                "Accept-Encoding": "identity",
+            },
         )
         return self
 
@@ -131,11 +134,15 @@ class Client:
         raise Unreachable(f"{method} {path}: told to wait {_TRIES} times")
 
     @asynccontextmanager
-    async def stream(self, path: str, query: dict[str, str], silence: float) -> AsyncIterator[aiohttp.StreamReader]:
+    async def stream(
+        self, path: str, query: dict[str, str], silence: float, accept: str = _JSON
+    ) -> AsyncIterator[aiohttp.StreamReader]:
         """A reply that keeps coming. silence: seconds without a byte after which it counts as dead."""
         if not self.auth.fresh:
             await self.auth.refresh()
-        headers = {"Authorization": f"Bearer {self.auth.token}"} if self.auth.token else {}
+        headers = {"Accept": accept}
+        if self.auth.token:
+            headers["Authorization"] = f"Bearer {self.auth.token}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
         try:
             async with self.session.get(
@@ -178,8 +185,7 @@ def api_error(code: int, content: bytes) -> ApiError:
 async def _bounded(reply: aiohttp.ClientResponse) -> bytes:
     if (reply.content_length or 0) > _LARGEST_REPLY:
         raise ApiError(reply.status, "TooLarge", f"a reply of {reply.content_length} bytes is not read")
-    content = await reply.content.read(-1) if reply.content_length is not None else await _read_up_to(reply)
-    return content
+    return await reply.content.read(-1) if reply.content_length is not None else await _read_up_to(reply)
 
 
 async def _read_up_to(reply: aiohttp.ClientResponse) -> bytes:

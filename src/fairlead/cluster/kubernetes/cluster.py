@@ -46,7 +46,7 @@ class KubernetesCluster:
         self.informers: dict[str, Informer[Any]] = {}
         self._default_queues: dict[str, str] = {}
         self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> waiting pods in its default queue
-        self._sink: Sink = lambda events: None
+        self._sink: Sink = lambda _: None
         self._unsynced: set[str] = set()
         self._running: set[asyncio.Future[Any]] = set()
 
@@ -292,7 +292,13 @@ class KubernetesCluster:
             log.warning("event not written", regarding=f"{namespace}/{name}", reason=reason, error=str(error)[:300])
 
     async def _queue_condition(self, view: views.Queue, message: str) -> None:
-        condition = {"type": "Accepted", "status": "False", "reason": "Unsupported", "message": message[:_NOTE_LIMIT], "lastTransitionTime": _now()}
+        condition = {
+            "type": "Accepted",
+            "status": "False",
+            "reason": "Unsupported",
+            "message": message[:_NOTE_LIMIT],
+            "lastTransitionTime": _now(),
+        }
         path = f"{_QUEUES}/{view.metadata.name}/status"
         await self._status(path, {"status": {"conditions": [condition]}}, "application/merge-patch+json")
 

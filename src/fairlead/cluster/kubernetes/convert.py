@@ -126,9 +126,8 @@ def pod_requests(spec: views.PodSpec) -> dict[str, int]:
         for resource, amount in steps.items():
             total[resource] = max(total.get(resource, 0), amount)
     if spec.resources is not None:
-        for resource, amount in _amounts(_defaulted(spec.resources)).items():
-            if resource in _POD_LEVEL or resource.startswith("hugepages-"):
-                total[resource] = amount
+        whole = _amounts(_defaulted(spec.resources))
+        total |= {name: amount for name, amount in whole.items() if name in _POD_LEVEL or name.startswith("hugepages-")}
     if spec.overhead:
         _add(total, _amounts(spec.overhead))
     for resource, amount in total.items():
@@ -217,7 +216,7 @@ def queue(view: views.Queue) -> Queue:
     return Queue(view.metadata.name, view.spec.parent or "", view.spec.priority, tuple(resources))
 
 
-def _share(resource: str, text: str | int | float | None) -> tuple[int | None, int | None]:
+def _share(resource: str, text: str | float | None) -> tuple[int | None, int | None]:
     """(amount, None), or (None, thousandths of a percent) for a percentage; devices in milli."""
     if text is None:
         return None, None

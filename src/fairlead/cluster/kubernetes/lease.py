@@ -138,7 +138,9 @@ class Elector:
                 lease = await asyncio.wait_for(self._read(), self.renew_deadline / 2)
                 if lease is None or lease.spec.holder_identity != self.identity:
                     return
-                await asyncio.wait_for(self._write(lease, self._spec(self.epoch or 1, lease.spec.acquire_time)), self.renew_deadline / 2)
+                await asyncio.wait_for(
+                    self._write(lease, self._spec(self.epoch or 1, lease.spec.acquire_time)), self.renew_deadline / 2
+                )
                 last = loop.time()
             except (ApiError, Unreachable, TimeoutError) as error:
                 log.warning("lease not renewed", error=str(error)[:300])

@@ -100,4 +100,5 @@ def lay_out(shape: Shape, wanted: int, fill: str) -> list[int]:
     order = rows[np.lexsort((-keys[rows], -held[rows]))]
     takes = held[order]
     until = int(np.searchsorted(np.cumsum(takes), wanted)) + 1
-    return np.repeat(order[:until], takes[:until])[:wanted].tolist()
+    rows_of: list[int] = np.repeat(order[:until], takes[:until])[:wanted].tolist()
+    return rows_of

@@ -8,7 +8,7 @@ below its minimum; its surplus members fall one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fairlead.core.actions import allocate
 from fairlead.core.state import ClusterState
@@ -197,7 +197,7 @@ def _for_gang(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> tup
     return [task for victim in chosen for task in victim], placed
 
 
-def _reprieve(fallen: _Fallen, taken: list[Victim], fits) -> list[Victim]:  # type: ignore[no-untyped-def]
+def _reprieve(fallen: _Fallen, taken: list[Victim], fits: Callable[[], bool]) -> list[Victim]:
     """Put victims back, most valuable first, for as long as the beneficiary still fits."""
     kept: list[Victim] = []
     for victim in reversed(taken):

@@ -92,9 +92,7 @@ class Ai(Strategy):
 
         def cheapest(free: tuple[int, ...], milli: int) -> tuple[int, int]:
             """The device on which this size loses least; the tighter, then the first, among equals."""
-            cost, _, device = min(
-                (prices.loss(left, milli), left, device) for device, left in enumerate(free) if left >= milli
-            )
+            cost, _, device = min((prices.loss(left, milli), left, device) for device, left in enumerate(free) if left >= milli)
             return device, cost
 
         return cheapest
@@ -110,9 +108,7 @@ class Ai(Strategy):
 
     def _score(self, shape: Shape, loss: Any, devices: Any, cpu: Any, memory: Any, greater: Any, lesser: Any) -> Any:
         left, cpu_left = devices - shape.device_milli, cpu - shape.cpu
-        change = self._stranded(left, cpu_left, memory - shape.memory, greater) - self._stranded(
-            devices, cpu, memory, greater
-        )
+        change = self._stranded(left, cpu_left, memory - shape.memory, greater) - self._stranded(devices, cpu, memory, greater)
         cost = (loss * 10 + change * _STRANDED_WEIGHT + _STEP * 5) // (_STEP * 10)
         cost = lesser(greater(cost, -_MOST_COST), _MOST_COST)
         fit = _MOST_FREE - lesser(greater(left // 4, 0), _MOST_FREE)

@@ -37,4 +37,5 @@ class Binpack(Strategy):
     def row(self, shape: Shape, row: int) -> int:
         nodes = self.nodes
         left = left_over(nodes.cpu.item(row), nodes.devices.total.item(nodes.device.item(row)), shape)
-        return min(max(self.sign * (left // 1000), -_TOP), _TOP - 1) + _TOP
+        score: int = min(max(self.sign * (left // 1000), -_TOP), _TOP - 1) + _TOP
+        return score

@@ -31,8 +31,8 @@ class Prices:
         duals = _duals(grains, np.array([demand[size] for size in sizes], np.float64))
         # Thousandths as integers: later arithmetic is exact, on every machine alike.
         rounded = np.rint(duals * WHOLE).astype(np.int64)
-        value, _ = _knapsack(grains, rounded)
-        self.value: list[int] = value.tolist()
+        value, _ = _knapsack(grains, rounded.astype(np.float64))
+        self.value: list[int] = [int(each) for each in value]
         self.price: dict[int, int] = {
             size: max(int(price), self.value[grain] if grain else 0)
             for size, price, grain in zip(sizes, rounded.tolist(), grains.tolist(), strict=True)
@@ -53,9 +53,9 @@ def _duals(grains: npt.NDArray[np.int64], demand: npt.NDArray[np.float64]) -> np
     if count == 0:
         return np.zeros(0)
     basis = np.diag((_SLOTS // grains).astype(np.float64))
-    duals = np.ones(count) / np.diag(basis)
+    duals: npt.NDArray[np.float64] = np.ones(count) / np.diag(basis)
     for _ in range(_ROUNDS):
-        duals = np.linalg.solve(basis.T, np.ones(count))
+        duals = np.linalg.solve(basis.T, np.ones(count)).astype(np.float64)
         value, choice = _knapsack(grains, duals)
         if value[_SLOTS] <= 1 + 1e-9:
             break
@@ -78,10 +78,10 @@ def _duals(grains: npt.NDArray[np.int64], demand: npt.NDArray[np.float64]) -> np
 
 
 def _knapsack(
-    grains: npt.NDArray[np.int64], worth: npt.NDArray[np.float64] | npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.float64] | npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    grains: npt.NDArray[np.int64], worth: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Best worth per number of free slots with unlimited items, and the item that reaches it (-1: none)."""
-    best = np.zeros(_SLOTS + 1, worth.dtype)
+    best = np.zeros(_SLOTS + 1)
     choice = np.full(_SLOTS + 1, -1, np.int64)
     order = np.argsort(grains, kind="stable")
     sorted_grains, sorted_worth = grains[order], worth[order]

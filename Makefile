@@ -1,0 +1,53 @@
+# Everything a fresh machine with python3 and make needs is bootstrapped here: uv into .venv-uv if
+# it is not on PATH, dependencies from the lock file, and (for `make test`) the testbed's programs.
+
+UV := $(shell command -v uv 2>/dev/null || echo $(CURDIR)/.cache/uv/bin/uv)
+RUN := $(UV) run --frozen --quiet
+export UV_LINK_MODE ?= copy
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.PHONY: help demo test lint unit e2e testbed crds soak bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(CURDIR)/.cache/uv/bin/uv:
+	python3 -m venv .cache/uv
+	.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.8'
+
+.cache/synced: pyproject.toml uv.lock | $(UV)
+	$(UV) sync --frozen --quiet
+	@mkdir -p .cache && touch $@
+
+demo: .cache/synced  ## a simulated research lab in the terminal
+	@$(RUN) --no-sync fairlead demo $(ARGS)
+
+test: lint unit e2e  ## everything that main must always pass
+
+lint: .cache/synced  ## formatting, rules, types, layers, generated files
+	$(RUN) --no-sync ruff format --check .
+	$(RUN) --no-sync ruff check .
+	$(RUN) --no-sync mypy
+	$(RUN) --no-sync lint-imports
+
+unit: .cache/synced  ## unit, property and trace tests
+	$(RUN) --no-sync pytest -n 2 -m "not e2e and not slow" tests
+
+testbed: .cache/synced  ## build the real control plane (minutes the first time)
+	$(RUN) --no-sync python -m testbed build
+
+e2e: testbed  ## end to end on the real control plane
+	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m "e2e and not slow" tests
+
+crds: .cache/synced  ## write the generated YAML
+	$(RUN) --no-sync fairlead crds > crds/fairlead.yaml
+	$(RUN) --no-sync fairlead crds --policies > crds/policies.yaml
+
+soak: testbed  ## long runs, not part of make test
+	$(RUN) --no-sync pytest -m slow tests
+
+bench: testbed  ## the table of benchmarks/README.md, from its commands (about an hour)
+	$(RUN) --no-sync python benchmarks/run.py
+
+clean:  ## remove what make made here
+	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,72 @@
+"""A synthetic day of a research lab: three teams that train, serve and explore on shared GPUs.
+
+Sizes and run times follow published distributions. Training: GPU counts and durations as in the
+Philly trace (ATC'19): 93.5 % of jobs on one GPU, tails on 2, 4, 8, 16 and 32; durations log-normal
+with median 1,415 s and 90th percentile 11,133 s. Interactive: fractions of a GPU as in the openb
+trace (ATC'23). Arrivals follow the hours of a working day. All from one seed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+import msgspec
+
+_GPU_COUNTS = ((1, 0.80), (2, 0.06), (4, 0.06), (8, 0.06), (16, 0.015), (32, 0.005))
+_FRACTIONS = ((250, 0.35), (320, 0.2), (470, 0.3), (650, 0.15))
+_MEDIAN, _NINETIETH = 1415.0, 11_133.0
+_SIGMA = math.log(_NINETIETH / _MEDIAN) / 1.2816  # the normal's 90th percentile
+_LONGEST = 12 * 3600.0
+_DAY = 86_400.0
+
+TEAMS = ("vision", "language", "robotics")
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One job: `pods` of `gpus` x `milli` each, started together, running `duration` seconds."""
+
+    name: str
+    team: str
+    kind: str
+    submitted: float
+    duration: float
+    pods: int
+    gpus: int
+    milli: int
+    cpu_milli: int
+    priority: int
+    pool: str
+
+
+def day(seed: int, jobs: int, pools: tuple[str, ...]) -> list[Job]:
+    """`jobs` jobs of one day, by submission."""
+    rng = random.Random(seed)  # noqa: S311 - a simulation
+    made = [_job(rng, number, pools) for number in range(jobs)]
+    return sorted(made, key=lambda job: (job.submitted, job.name))
+
+
+def _job(rng: random.Random, number: int, pools: tuple[str, ...]) -> Job:
+    team = rng.choices(TEAMS, (0.5, 0.3, 0.2))[0]
+    kind = rng.choices(("training", "inference", "interactive"), (0.6, 0.1, 0.3))[0]
+    pods, gpus, milli, cpu = 1, 1, 1000, 12_000
+    pool = pools[0] if rng.random() < 0.2 else ""
+    if kind == "training":
+        total = rng.choices([size for size, _ in _GPU_COUNTS], [share for _, share in _GPU_COUNTS])[0]
+        pods, gpus = (total // 8, 8) if total > 8 else (1, total)
+        cpu = 10_000 * gpus
+        duration = min(_LONGEST, rng.lognormvariate(math.log(_MEDIAN), _SIGMA))
+        priority = rng.choices((100, 1000), (0.85, 0.15))[0]
+    elif kind == "inference":
+        pods, cpu, duration, priority = rng.choice((2, 3, 4)), 8000, rng.uniform(2, 8) * 3600, 10_000
+    else:
+        milli = rng.choices([size for size, _ in _FRACTIONS], [share for _, share in _FRACTIONS])[0]
+        cpu, duration, priority, pool = 4000, rng.uniform(0.2, 2) * 3600, 5000, ""
+    return Job(f"{kind}-{number:04d}", team, kind, _hour(rng), max(30.0, duration), pods, gpus, milli, cpu, priority, pool)
+
+
+def _hour(rng: random.Random) -> float:
+    """Seconds into the day: a third at any time, the rest around late morning and afternoon."""
+    if rng.random() < 1 / 3:
+        return rng.uniform(0, _DAY)
+    return min(_DAY - 1, max(0.0, rng.gauss(rng.choice((10.5, 15.0)) * 3600, 5400)))
