@@ -35,7 +35,8 @@ _SUFFIXES: Final[dict[str, Fraction]] = {
     "Ei": Fraction(1 << 60),
 }
 _FORM: Final = re.compile(
-    r"(?P<sign>[+-]?)(?P<digits>\d+\.?\d*|\.\d+)(?:[eE](?P<exponent>[+-]?\d+)|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)"
+    r"(?P<sign>[+-]?)(?P<digits>\d+\.?\d*|\.\d+)(?:[eE](?P<exponent>[+-]?\d+)|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)",
+    re.ASCII,
 )
 _LONGEST: Final = 64
 _HIGHEST_EXPONENT: Final = 40

@@ -18,7 +18,7 @@ from fairlead.api.names import CPU, DEFAULT_QUEUE, MEMORY
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model import Queue
 from fairlead.core.nodes import NodeTable
-from fairlead.core.tasks import Rank, Unit
+from fairlead.core.tasks import Rank, Task, Unit
 from fairlead.core.undo import UndoLog
 
 Charge = tuple[tuple[str, int], ...]
@@ -66,6 +66,8 @@ class QueueNode:
         self.quotas: tuple[tuple[str, int], ...] = ()
         self.limits: dict[str, int] = {}
         self.exists = False
+        self.placed: dict[str, Task] = {}  # uid -> task of this very queue that has a node
+        self.priorities: dict[int, int] = {}  # class priority -> how many of them
         self.blocked: Rank | None = None  # rank of the unit that everything behind it waits for
 
     def __repr__(self) -> str:
@@ -169,10 +171,18 @@ class QueueTree:
 
     # -- accounts ------------------------------------------------------------------------------
 
-    def charge(self, name: str, charge: Charge, sign: int) -> None:
-        """Add (`sign` 1) or take back (-1) what a placed pod holds, up to the root."""
+    def charge(self, task: Task, sign: int) -> None:
+        """Add (`sign` 1) or take back (-1) what a placed task holds, up to the root."""
         log = self.log
-        for node in self._node(name).path:
+        charge = task.shape.charge
+        own = self._node(task.queue)
+        pod = task.pod
+        if sign > 0:
+            log.insert(own.placed, pod.uid, task)
+        else:
+            log.remove(own.placed, pod.uid)
+        log.insert(own.priorities, pod.priority, own.priorities.get(pod.priority, 0) + sign)
+        for node in own.path:
             used = node.used
             for resource, amount in charge:
                 log.insert(used, resource, used.get(resource, 0) + sign * amount)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.allocate import allocate
-from fairlead.core.actions.preempt import preempt
+from fairlead.core.actions.preempt import could_make_room, preempt
 from fairlead.core.gangs import Gang
 from fairlead.core.queues import Room
 from fairlead.core.state import ClusterState
@@ -153,12 +153,10 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         return any(node.name in eased for node in room.queue.path)
     if not rows:
         return False
-    if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
-        shapes = {task.shape.number: task.shape for task in unit.tasks}.values()
-        return any(shape.fits_row(row) for shape in shapes for row in rows)
-    # Preemption may combine what was freed with what can be evicted beside it.
+    if state.policy.preempt and not unit.tasks[0].pod.never_preempts:
+        return any(could_make_room(state, unit, row) for row in rows)
     shapes = {task.shape.number: task.shape for task in unit.tasks}.values()
-    return any(bool(shape.admitted(slice(row, row + 1))[0]) for shape in shapes for row in rows)
+    return any(shape.fits_row(row) for shape in shapes for row in rows)
 
 
 def _dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:

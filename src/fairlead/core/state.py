@@ -9,6 +9,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Any
 
+import msgspec
+
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import scores
 from fairlead.core.gangs import Gang
@@ -268,8 +270,9 @@ class ClusterState:
     def _change_queue(self, task: Task, queue: str) -> None:
         self.queueless.get(task.queue, {}).pop(task.pod.uid, None)
         if task.row >= 0 and task.pod.ours:
-            self.queues.charge(task.queue, task.shape.charge, -1)
-            self.queues.charge(queue, task.shape.charge, 1)
+            self.queues.charge(task, -1)
+            task.queue = queue
+            self.queues.charge(task, 1)
         task.queue = queue
         if task.state in (TaskState.WAITING, TaskState.UNUSABLE) and not task.pod.terminating:
             self._wait(task)
@@ -306,6 +309,7 @@ class ClusterState:
         task = self.tasks.get(uid)
         if task is not None and task.state is TaskState.ASSUMED:
             task.state = TaskState.BOUND
+            task.pod = msgspec.structs.replace(task.pod, node=self.nodes.names[task.row])
             task.faults = 0
             task.told = None
             if task.gang is not None and task.gang.fault_at is not None:
@@ -387,7 +391,7 @@ class ClusterState:
         task.devices = devices
         log.insert(nodes.pods[row], task.pod.uid, task)
         if task.pod.ours:
-            self.queues.charge(task.queue, shape.charge, 1)
+            self.queues.charge(task, 1)
         nodes.touch(row)
 
     def unassign(self, task: Task) -> None:
@@ -406,7 +410,7 @@ class ClusterState:
         task.row = -1
         task.devices = ()
         if task.pod.ours:
-            self.queues.charge(task.queue, shape.charge, -1)
+            self.queues.charge(task, -1)
         nodes.touch(row)
         if not log.depth:
             nodes.gained.add(row)

@@ -37,13 +37,13 @@ def preempt(state: ClusterState, unit: Unit) -> tuple[list[Task], list[Task]] | 
 
 def _eligible(state: ClusterState, unit: Unit) -> list[Victim]:
     """What may fall: running, of this queue, strictly lower in priority; least valuable first."""
-    queue, priority = unit.tasks[0].queue, unit.priority
+    queue, priority = state.queues.queues[unit.tasks[0].queue], unit.priority
+    if not any(count and each < priority for each, count in queue.priorities.items()):
+        return []
     seen: set[str] = set()
     victims: list[Victim] = []
-    for task in state.tasks.values():
-        if task.state is not TaskState.BOUND or task.row < 0 or task.queue != queue:
-            continue
-        if task.pod.priority >= priority or not task.pod.ours or task.pod.terminating:
+    for task in queue.placed.values():
+        if not may_fall(task, priority):
             continue
         gang = task.gang
         if gang is None or gang.group is None:
@@ -53,6 +53,29 @@ def _eligible(state: ClusterState, unit: Unit) -> list[Victim]:
             victims += _of_gang(gang.placed(), gang.min_member, priority, unit)
     victims.sort(key=_value)
     return victims
+
+
+def may_fall(task: Task, priority: int) -> bool:
+    """Whether a placed task may be evicted for work of a class priority in its queue."""
+    return task.state is TaskState.BOUND and task.pod.priority < priority and not task.pod.terminating
+
+
+def could_make_room(state: ClusterState, unit: Unit, row: int) -> bool:
+    """Whether one member of a unit could fit a row, were everybody gone from it who may be evicted.
+
+    Exact by resource, blind to devices and gangs: a cheap test of whether a full search is worth while.
+    """
+    queue, priority = unit.tasks[0].queue, unit.priority
+    falling = [task.shape.demand for task in state.nodes.pods[row].values() if task.queue == queue and may_fall(task, priority)]
+    freed: dict[int, int] = {}
+    for demand in falling:
+        for column, amount in demand:
+            freed[column] = freed.get(column, 0) + amount
+    return any(
+        all(state.nodes.free[column].item(row) + freed.get(column, 0) >= amount for column, amount in shape.demand)
+        and bool(shape.admitted(slice(row, row + 1))[0])
+        for shape in {task.shape.number: task.shape for task in unit.tasks}.values()
+    )
 
 
 def _of_gang(members: list[Task], min_member: int, priority: int, unit: Unit) -> list[Victim]:

@@ -1,0 +1,103 @@
+"""Small objects for tests of the core."""
+
+from __future__ import annotations
+
+from fairlead.core.model import Group, Node, Pod, PodSpec, Policy, Queue, QueueResource, SelectorTerm, Toleration
+from fairlead.core.schedule import schedule
+from fairlead.core.state import ClusterState
+from fairlead.core.transactions import Evict, Place, Preempt, Refuse
+
+GPU = "nvidia.com/gpu"
+GIB = 1 << 30
+
+
+def node(name, gpus=8, cpu=64_000, memory=512 * GIB, pods=110, shares=True, **more):
+    allocatable = {"cpu": cpu, "memory": memory, "pods": pods}
+    if gpus:
+        allocatable[GPU] = gpus
+    return Node(name, allocatable, shares_gpus=shares, **more)
+
+
+def spec(gpus=1, milli=1000, cpu=1000, memory=GIB, selector=None, tolerations=(), affinity=None, node_name="", extra=None):
+    requests = {"cpu": cpu, "memory": memory, "pods": 1, **(extra or {})}
+    if gpus and milli == 1000:
+        requests[GPU] = gpus
+    return PodSpec(
+        tuple(sorted((name, amount) for name, amount in requests.items() if amount)),
+        gpus=gpus,
+        gpu_milli=milli,
+        node_name=node_name,
+        node_selector=tuple(sorted((selector or {}).items())),
+        affinity=affinity,
+        tolerations=tuple(tolerations),
+    )
+
+
+def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=None, **more):
+    known = {"ours", "gated", "terminating", "finished", "never_preempts", "controlled", "error"}
+    passed = {key: more.pop(key) for key in list(more) if key in known}
+    return Pod(
+        uid=f"uid-{name}",
+        namespace="ns",
+        name=name,
+        spec=spec_ or spec(**more),
+        queue=queue,
+        priority=priority,
+        group=group,
+        created=created,
+        node=at,
+        **passed,
+    )
+
+
+def group(name, min_member, queue=""):
+    return Group("ns", name, min_member, queue)
+
+
+def queue(name, quota=None, limit=None, priority=0, parent=""):
+    return Queue(name, parent, priority, (QueueResource(GPU, quota and quota * 1000, None if limit is None else limit * 1000),))
+
+
+def cluster(nodes=(), queues=(), pods=(), groups=(), **policy):
+    state = ClusterState(Policy(**policy))
+    for each in nodes:
+        state.upsert_node(each)
+    for each in queues:
+        state.upsert_queue(each)
+    for each in groups:
+        state.upsert_group(each)
+    for each in pods:
+        state.upsert_pod(each)
+    return state
+
+
+def run(state, now=0.0, budget=None):
+    return list(schedule(state, now, budget))
+
+
+def confirm(state, transactions):
+    """Play the cluster: every binding is written."""
+    for each in transactions:
+        if isinstance(each, Place):
+            for binding in each.bindings:
+                state.bound(binding.pod.uid)
+    return transactions
+
+
+def settle(state, now=0.0):
+    return confirm(state, run(state, now))
+
+
+def placed(transactions):
+    return {b.pod.name: b.node for each in transactions if isinstance(each, Place) for b in each.bindings}
+
+
+def refused(transactions):
+    return {ref.name: each.reason for each in transactions if isinstance(each, Refuse) for ref in each.pods}
+
+
+def preempted(transactions):
+    return [sorted(v.pod.name for v in each.victims) for each in transactions if isinstance(each, Preempt)]
+
+
+__all__ = ["GIB", "GPU", "Evict", "SelectorTerm", "Toleration", "cluster", "confirm", "group", "node", "placed", "pod", "preempted", "queue", "refused", "run", "settle", "spec"]

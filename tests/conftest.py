@@ -1,0 +1,29 @@
+"""Shared fixtures. With FAIRLEAD_NO_SKIPS set, as in CI, a skipped test is a failed one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("fairlead", deadline=None, max_examples=60, derandomize=True)
+settings.load_profile("fairlead")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and os.environ.get("FAIRLEAD_NO_SKIPS") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which counts as failed here: {report.longrepr}"
+
+
+@pytest.fixture
+def traces() -> Path:
+    folder = os.environ.get("FAIRLEAD_TRACES")
+    if not folder:
+        pytest.skip("FAIRLEAD_TRACES does not name the folder of the traces (see docs/traces.md)")
+    return Path(folder)

@@ -1,0 +1,116 @@
+import pytest
+
+from fairlead.core import invariants
+from fairlead.core.transactions import Place, Preempt
+from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, settle
+
+
+def full(nodes, priority=1, **more):
+    """A cluster whose nodes are full of one-GPU pods."""
+    pods = [pod(f"low-{n}-{i}", priority=priority, created=float(i), **more) for n in range(nodes) for i in range(2)]
+    state = cluster([node(f"n{n}", gpus=2) for n in range(nodes)], pods=pods)
+    settle(state)
+    return state
+
+
+def test_the_fewest_and_latest_fall_and_the_place_is_held():
+    state = full(2)
+    state.upsert_pod(pod("high", priority=10))
+    (plan,) = run(state)
+    assert isinstance(plan, Preempt)
+    assert [victim.pod.name for victim in plan.victims] == ["low-0-1"] or [victim.pod.name for victim in plan.victims] == ["low-1-1"]
+    invariants.check(state)
+    state.upsert_pod(pod("greedy", priority=5, created=99))
+    (other,) = run(state)
+    assert isinstance(other, Preempt), "the held place is not up for grabs"
+    state.remove_pod(plan.victims[0].pod.uid)
+    assert placed(run(state)) == {"high": plan.beneficiaries[0].node}
+
+
+def test_nobody_is_evicted_in_vain():
+    state = full(2)
+    state.upsert_pod(pod("too-big", priority=10, gpus=3))
+    done = run(state)
+    assert not preempted(done)
+    assert "too-big" in refused(done)
+    invariants.check(state)
+
+
+@pytest.mark.parametrize("more", [{"priority": 1}, {"priority": 10, "never_preempts": True}, {"priority": 10, "queue": "other"}])
+def test_only_higher_priority_of_the_same_queue_that_wants_to(more):
+    state = full(1)
+    state.upsert_queue(queue("other"))
+    state.upsert_pod(pod("p", **more))
+    assert not preempted(run(state))
+
+
+def test_the_lowest_priority_falls_first():
+    pods = [pod("mid", priority=5, at="a"), pod("low", priority=1, at="b")]
+    state = cluster([node("a", gpus=1), node("b", gpus=1)], pods=[*pods, pod("high", priority=9)])
+    assert preempted(run(state)) == [["low"]]
+
+
+def test_a_gang_falls_whole_and_its_surplus_first():
+    members = [pod(f"g-{i}", group="g", priority=1, created=float(i)) for i in range(4)]
+    state = cluster([node("n", gpus=4)], pods=members, groups=[group("g", 2)])
+    settle(state)
+    state.upsert_pod(pod("one", priority=5))
+    assert preempted(run(state)) == [["g-3"]]
+    state.upsert_pod(pod("three", priority=5, gpus=3))
+    (second,) = preempted(run(state))
+    assert set(second) == {"g-0", "g-1", "g-2"}
+    invariants.check(state)
+
+
+def test_a_gang_makes_room_for_itself():
+    state = full(3)
+    for index in range(4):
+        state.upsert_pod(pod(f"g-{index}", group="g", priority=9))
+    state.upsert_group(group("g", 4))
+    (plan,) = run(state)
+    assert isinstance(plan, Preempt)
+    assert len(plan.victims) == 4
+    assert len(plan.beneficiaries) == 4
+    invariants.check(state)
+    for victim in plan.victims[:-1]:
+        state.remove_pod(victim.pod.uid)
+    assert len(placed(run(state))) <= 4
+    state.remove_pod(plan.victims[-1].pod.uid)
+    run(state)
+    assert all(state.tasks[f"uid-g-{index}"].row >= 0 for index in range(4))
+
+
+def test_a_refused_eviction_gives_the_plan_up():
+    state = full(1)
+    state.upsert_pod(pod("high", priority=10))
+    (plan,) = run(state, now=0.0)
+    state.evict_failed(plan.victims[0].pod.uid, 0.0)
+    invariants.check(state)
+    assert state.tasks["uid-high"].row < 0
+    assert not preempted(run(state, now=0.5))
+    assert preempted(run(state, now=1.0))
+
+
+def test_it_settles():
+    state = full(3)
+    for index in range(3):
+        state.upsert_pod(pod(f"high-{index}", priority=10))
+    for _ in range(3):
+        for each in run(state):
+            if isinstance(each, Preempt):
+                for victim in each.victims:
+                    state.remove_pod(victim.pod.uid)
+                    state.upsert_pod(pod(f"{victim.pod.name}-again", priority=1))
+            elif isinstance(each, Place):
+                for binding in each.bindings:
+                    state.bound(binding.pod.uid)
+    for _ in range(5):
+        assert not [each for each in run(state) if isinstance(each, (Place, Preempt))]
+
+
+def test_limits_hold_while_preempting():
+    state = cluster([node("n", gpus=4)], [queue("q", limit=1)], [pod("low", queue="q", priority=1)])
+    settle(state)
+    state.upsert_pod(pod("high", queue="q", priority=5))
+    assert preempted(run(state)) == [["low"]]
+    assert state.queues.queues["q"].used["nvidia.com/gpu"] == 1000

@@ -1,0 +1,262 @@
+"""Random clusters, random events: what must hold always."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from fairlead.core import invariants
+from fairlead.core.actions.allocate import lay_out
+from fairlead.core.model import Policy, Taint
+from fairlead.core.scores import STRATEGIES
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import TaskState
+from fairlead.core.transactions import Evict, Place, Preempt
+from tests.builders import GIB, cluster, group, node, pod, queue, run, settle
+
+nodes_ = st.lists(
+    st.builds(
+        lambda gpus, cpu, zone, taint, shares: {
+            "gpus": gpus,
+            "cpu": cpu * 1000,
+            "labels": {"zone": zone},
+            "taints": (Taint("t"),) if taint else (),
+            "shares": shares,
+        },
+        st.sampled_from([0, 1, 2, 4, 8]),
+        st.integers(1, 64),
+        st.sampled_from("xyz"),
+        st.booleans(),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=12,
+)
+pods_ = st.lists(
+    st.builds(
+        lambda gpus, milli, cpu, memory, zone, team, priority, gang: {
+            "gpus": gpus,
+            "milli": milli if gpus == 1 else 1000,
+            "cpu": cpu * 500,
+            "memory": memory * GIB,
+            "selector": {"zone": zone} if zone else None,
+            "queue": team,
+            "priority": priority,
+            "group": gang,
+        },
+        st.sampled_from([0, 1, 1, 2, 8]),
+        st.sampled_from([1000, 1000, 250, 470, 810]),
+        st.integers(0, 40),
+        st.integers(0, 64),
+        st.sampled_from(["", "", "x", "y"]),
+        st.sampled_from(["a", "b"]),
+        st.integers(0, 2),
+        st.sampled_from(["", "", "", "g", "h"]),
+    ),
+    max_size=40,
+)
+strategies_ = st.sampled_from(sorted(STRATEGIES))
+
+
+def build(nodes, pods, strategy, order=None):
+    names = [f"node-{index:02d}" for index in range(len(nodes))]
+    pairs = list(zip(names, nodes, strict=True))
+    for place in order or range(len(pairs)):
+        del place
+    if order is not None:
+        pairs = [pairs[index] for index in order]
+    made = [pod(f"p{index:02d}", created=float(index), **each) for index, each in enumerate(pods)]
+    return cluster(
+        [node(name, **each) for name, each in pairs],
+        [queue("a", quota=8, limit=24), queue("b", quota=4)],
+        made,
+        [group("g", 3), group("h", 6)],
+        strategy=strategy,
+    )
+
+
+@given(nodes_, pods_, strategies_)
+def test_no_resource_or_device_is_given_out_twice_and_gangs_are_whole(nodes, pods, strategy):
+    state = build(nodes, pods, strategy)
+    settle(state)
+    invariants.check(state)
+    assert not invariants.over_allocated(state)
+
+
+@given(nodes_, pods_, strategies_, st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(nodes, pods, strategy, rng):
+    order = list(range(len(nodes)))
+    rng.shuffle(order)
+    assert run(build(nodes, pods, strategy)) == run(build(nodes, pods, strategy, order))
+
+
+@given(nodes_, pods_, strategies_)
+def test_the_same_input_gives_the_same_transactions(nodes, pods, strategy):
+    assert run(build(nodes, pods, strategy)) == run(build(nodes, pods, strategy))
+
+
+@given(nodes_, pods_, pods_, strategies_, st.randoms(use_true_random=False))
+def test_rollback_equals_a_deep_copy(nodes, pods, more, strategy, rng):
+    state = build(nodes, pods, strategy)
+    settle(state)
+    for index, each in enumerate(more):
+        state.upsert_pod(pod(f"m{index:02d}", **each))
+    before, standings = state.snapshot(), {t.shape.number: t.shape.keys().copy() for t in state.tasks.values()}
+    outer = state.log.mark()
+    for depth in range(2):
+        inner = state.log.mark()
+        for task in rng.sample(sorted(state.tasks.values(), key=lambda each: each.pod.uid), len(state.tasks) // 2):
+            if task.row >= 0:
+                state.unassign(task)
+            elif task.state is TaskState.WAITING and (row := task.shape.best()) >= 0:
+                state.assign(task, row, state.strategy.pick(task.shape, row))
+        if depth:
+            state.log.rollback(inner)
+        else:
+            state.log.commit()
+    state.log.rollback(outer)
+    assert state.snapshot() == before
+    invariants.check(state)
+    for task in state.tasks.values():
+        assert np.array_equal(task.shape.keys(), standings[task.shape.number])
+
+
+@given(nodes_, pods_, strategies_)
+def test_one_row_and_many_rows_are_scored_alike(nodes, pods, strategy):
+    state = build(nodes, pods, strategy)
+    settle(state)
+    count = state.nodes.count
+    for shape in {task.shape for task in state.tasks.values()}:
+        many = state.strategy.rows(shape, slice(0, count)).tolist()
+        keys = shape.keys()
+        for row in range(count):
+            assert shape.fits_row(row) == (keys.item(row) >= 0)
+            if keys.item(row) >= 0:
+                assert 0 <= many[row] < 1 << 32
+                assert state.strategy.row(shape, row) == many[row]
+
+
+@given(nodes_, pods_, strategies_)
+def test_repaired_standings_equal_rebuilt_ones(nodes, pods, strategy):
+    state = build(nodes, pods, strategy)
+    for shape in {task.shape for task in state.tasks.values()}:
+        shape.keys()
+    settle(state)
+    for shape in {task.shape for task in state.tasks.values()}:
+        repaired, best = shape.keys().copy(), shape.best()
+        shape.forget()
+        assert np.array_equal(repaired, shape.keys())
+        assert shape.best() == best
+
+
+@given(nodes_, pods_, st.sampled_from(["pack", "spread"]), st.integers(1, 40))
+def test_a_layout_is_what_placing_one_by_one_allows(nodes, pods, fill, wanted):
+    state = build(nodes, pods, "ai")
+    for task in state.tasks.values():
+        shape = task.shape
+        laid = lay_out(shape, wanted, fill)
+        counts = shape.counts()
+        assert len(laid) == min(wanted, int(counts.sum()))
+        assert all(laid.count(row) <= counts.item(row) for row in set(laid))
+        mark = state.log.mark()
+        for row in laid:
+            assert shape.fits_row(row)
+            state.assign(task, row, state.strategy.pick(shape, row))
+            task.row = -1
+            del state.nodes.pods[row][task.pod.uid]
+            state.queues.queues[task.queue].placed.clear()
+        state.log.entries.clear()
+        state.log.depth = 0
+        del mark
+        break
+
+
+@given(nodes_, pods_)
+def test_whoever_is_preempted_made_room_for_someone(nodes, pods):
+    state = build(nodes, pods, "ai")
+    settle(state)
+    for index in range(6):
+        state.upsert_pod(pod(f"late{index}", priority=9, queue="a", gpus=1 + index % 2))
+    for each in run(state):
+        if isinstance(each, Preempt):
+            assert each.victims
+            assert each.beneficiaries
+            freed = {victim.node for victim in each.victims}
+            assert {binding.node for binding in each.beneficiaries} & freed
+    invariants.check(state)
+
+
+class Churn(RuleBasedStateMachine):
+    """Nodes, pods, queues and faults in any order; every write succeeds or fails as the rules say."""
+
+    def __init__(self):
+        super().__init__()
+        self.state = ClusterState(Policy())
+        for each in (queue("a", quota=4, limit=12), queue("b", quota=2)):
+            self.state.upsert_queue(each)
+        self.state.upsert_group(group("g", 3))
+        self.now = 0.0
+        self.count = 0
+        self.live: list[str] = []
+
+    @rule(name=st.integers(0, 5), gpus=st.sampled_from([0, 1, 4, 8]), cordoned=st.booleans())
+    def upsert_node(self, name, gpus, cordoned):
+        self.state.upsert_node(node(f"n{name}", gpus=gpus, unschedulable=cordoned))
+
+    @rule(name=st.integers(0, 5))
+    def remove_node(self, name):
+        self.state.remove_node(f"n{name}")
+
+    @rule(
+        gpus=st.sampled_from([0, 1, 2]),
+        milli=st.sampled_from([1000, 300]),
+        team=st.sampled_from(["a", "b", "ghost"]),
+        priority=st.integers(0, 2),
+        gang=st.sampled_from(["", "g"]),
+    )
+    def add_pod(self, gpus, milli, team, priority, gang):
+        self.count += 1
+        name = f"p{self.count}"
+        self.live.append(name)
+        fraction = milli if gpus == 1 else 1000
+        self.state.upsert_pod(pod(name, team, priority, gang, float(self.count), gpus=gpus, milli=fraction))
+
+    @rule(data=st.data())
+    def remove_pod(self, data):
+        if self.live:
+            name = data.draw(st.sampled_from(self.live))
+            self.live.remove(name)
+            self.state.remove_pod(f"uid-{name}")
+
+    @rule(fails=st.lists(st.booleans(), min_size=8, max_size=8), passing=st.sampled_from([0.0, 1.0, 70.0]))
+    def decide(self, fails, passing):
+        self.now += passing
+        for each in run(self.state, self.now):
+            if isinstance(each, Place):
+                for place, binding in enumerate(each.bindings):
+                    if fails[place % 8]:
+                        self.state.bind_failed(binding.pod.uid, self.now)
+                    else:
+                        self.state.bound(binding.pod.uid)
+            elif isinstance(each, Preempt | Evict):
+                for place, victim in enumerate(each.victims):
+                    if fails[place % 8]:
+                        self.state.evict_failed(victim.pod.uid, self.now)
+                    else:
+                        self.state.remove_pod(victim.pod.uid)
+                        if victim.pod.name in self.live:
+                            self.live.remove(victim.pod.name)
+
+    @rule(limit=st.integers(0, 12))
+    def change_limit(self, limit):
+        self.state.upsert_queue(queue("a", quota=4, limit=limit))
+
+    @invariant()
+    def holds(self):
+        # A gang under repair may be partial for its grace; everything else holds at every step.
+        wrong = [each for each in invariants.violations(self.state) if not each.startswith("gang ")]
+        assert not wrong
+
+
+TestChurn = Churn.TestCase
+TestChurn.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

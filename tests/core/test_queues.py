@@ -1,0 +1,100 @@
+from collections import Counter
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core import invariants
+from fairlead.core.model import Queue, QueueResource
+from fairlead.core.transactions import Place
+from tests.builders import GPU, cluster, node, placed, pod, queue, refused, run, settle
+
+
+def started(done):
+    return [each.bindings[0].pod.name for each in done if isinstance(each, Place)]
+
+
+def test_the_smaller_share_of_quota_goes_first():
+    pods = [pod(f"{team}-{i}", queue=team, created=float(i)) for team in ("a", "b") for i in range(12)]
+    state = cluster([node("n", gpus=9)], [queue("a", quota=6), queue("b", quota=3)], pods)
+    counts = Counter(name.partition("-")[0] for name in placed(run(state)))
+    assert counts == {"a": 6, "b": 3}
+
+
+def test_a_queue_without_quota_comes_after_those_within_theirs():
+    pods = [pod(f"{team}-{i}", queue=team) for team in ("a", "z") for i in range(4)]
+    state = cluster([node("n", gpus=4)], [queue("a"), queue("z", quota=4)], pods)
+    assert {name[0] for name in placed(run(state))} == {"z"}
+
+
+def test_bands_come_before_shares():
+    pods = [pod(f"{team}-{i}", queue=team) for team in ("low", "high") for i in range(3)]
+    state = cluster([node("n", gpus=3)], [queue("low", quota=8), queue("high", quota=1, priority=5)], pods)
+    assert {name.partition("-")[0] for name in placed(run(state))} == {"high"}
+
+
+def test_inside_a_queue_priority_then_age_then_name():
+    pods = [pod("b", created=1), pod("a", created=1), pod("old", created=0), pod("urgent", created=9, priority=5)]
+    state = cluster([node("n")], pods=pods)
+    assert started(run(state)) == ["urgent", "old", "a", "b"]
+
+
+def test_a_job_that_does_not_fit_holds_nobody_up():
+    state = cluster([node("n", gpus=2)], pods=[pod("big", gpus=8, created=0), pod("small", created=1)])
+    assert placed(run(state)) == {"small": "n"}
+
+
+def test_unless_the_head_blocks():
+    state = cluster([node("n", gpus=2)], pods=[pod("big", gpus=8, created=0), pod("small", created=1)], head_blocks=True)
+    assert not placed(run(state))
+    state.remove_pod("uid-big")
+    assert placed(run(state)) == {"small": "n"}
+
+
+def test_limits_cap_and_release():
+    state = cluster([node("n")], [queue("q", limit=2)], [pod(f"p{i}", queue="q", created=float(i)) for i in range(4)])
+    done = settle(state)
+    assert len(placed(done)) == 2
+    reason = refused(done)["p3"]
+    assert reason.code is ReasonCode.LIMIT_EXCEEDED
+    assert "holds 2 of at most 2" in reason.message
+    state.remove_pod("uid-p0")
+    assert placed(settle(state)) == {"p2": "n"}
+    state.upsert_queue(queue("q", limit=9))
+    assert placed(run(state)) == {"p3": "n"}
+    invariants.check(state)
+
+
+def test_fractions_are_charged_in_parts():
+    state = cluster([node("n")], [queue("q", limit=1)], [pod(f"h{i}", queue="q", milli=400) for i in range(3)])
+    assert len(placed(run(state))) == 2
+
+
+def test_limits_on_an_ancestor_hold_for_its_children():
+    queues = [queue("parent", limit=1), queue("child", parent="parent")]
+    state = cluster([node("n")], queues, [pod("a", queue="child"), pod("b", queue="child")])
+    assert len(placed(run(state))) == 1
+    invariants.check(state)
+
+
+def test_a_cycle_is_refused_and_the_old_policy_stays():
+    state = cluster([node("n")], [queue("a"), queue("b", parent="a")])
+    refusal = state.upsert_queue(queue("a", parent="b"))
+    assert refusal.code is ReasonCode.INVALID_SPEC
+    assert state.queues.queues["a"].parent is None
+
+
+def test_percentages_follow_the_nodes():
+    half = Queue("q", resources=(QueueResource(GPU, limit_percent=50_000),))
+    state = cluster([node("n", gpus=4)], [half], [pod(f"p{i}", queue="q") for i in range(8)])
+    assert len(placed(settle(state))) == 2
+    state.upsert_node(node("m", gpus=4))
+    assert len(placed(settle(state))) == 2
+
+
+def test_a_removed_queue_keeps_what_runs_and_lets_the_rest_wait():
+    state = cluster([node("n", gpus=1)], [queue("q")], [pod("a", queue="q"), pod("b", queue="q")])
+    settle(state)
+    state.remove_queue("q")
+    assert refused(run(state))["b"].code is ReasonCode.UNKNOWN_QUEUE
+    state.upsert_queue(queue("q"))
+    state.remove_pod("uid-a")
+    assert placed(run(state)) == {"b": "n"}
+    invariants.check(state)
