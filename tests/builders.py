@@ -100,4 +100,22 @@ def preempted(transactions):
     return [sorted(v.pod.name for v in each.victims) for each in transactions if isinstance(each, Preempt)]
 
 
-__all__ = ["GIB", "GPU", "Evict", "SelectorTerm", "Toleration", "cluster", "confirm", "group", "node", "placed", "pod", "preempted", "queue", "refused", "run", "settle", "spec"]
+__all__ = [
+    "GIB",
+    "GPU",
+    "Evict",
+    "SelectorTerm",
+    "Toleration",
+    "cluster",
+    "confirm",
+    "group",
+    "node",
+    "placed",
+    "pod",
+    "preempted",
+    "queue",
+    "refused",
+    "run",
+    "settle",
+    "spec",
+]

@@ -30,7 +30,9 @@ def test_amounts_are_exact_and_round_up(resource, text, expected):
     assert amount(resource, text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "abc", "1 Gi", "1GiB", "--1", "1e", "0x10", "1,5", "٣", "NaN", "inf", "1" * 80, "\x00", "1Kii"])
+@pytest.mark.parametrize(
+    "text", ["", "abc", "1 Gi", "1GiB", "--1", "1e", "0x10", "1,5", "٣", "NaN", "inf", "1" * 80, "\x00", "1Kii"]
+)
 def test_what_is_no_quantity_is_said_so(text):
     with pytest.raises(QuantityError) as error:
         amount("memory", text)

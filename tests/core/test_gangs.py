@@ -53,7 +53,9 @@ def test_surplus_members_come_as_they_fit():
 
 
 def test_few_nodes_for_a_gang():
-    state = cluster([node(f"n{i}", gpus=8) for i in range(4)] + [node("small", gpus=4)], pods=gang("g", 8), groups=[group("g", 8)])
+    state = cluster(
+        [node(f"n{i}", gpus=8) for i in range(4)] + [node("small", gpus=4)], pods=gang("g", 8), groups=[group("g", 8)]
+    )
     assert len(set(placed(run(state)).values())) == 1
 
 
@@ -63,7 +65,7 @@ def test_spread_lays_a_gang_wide():
 
 
 def test_members_of_several_shapes():
-    pods = gang("g", 3, gpus=2) + [pod("g-driver", group="g", gpus=0, cpu=40_000)]
+    pods = [*gang("g", 3, gpus=2), pod("g-driver", group="g", gpus=0, cpu=40000)]
     state = cluster([node("a", gpus=4), node("b", gpus=2, cpu=50_000)], pods=pods, groups=[group("g", 4)])
     done = run(state)
     assert len(placed(done)) == 4
@@ -112,7 +114,7 @@ def test_members_without_a_controller_stay():
 
 
 def test_a_gang_larger_than_the_cluster_holds_nobody_up():
-    state = cluster([node("n")], pods=gang("huge", 5000) + [pod("small", created=9)], groups=[group("huge", 5000)])
+    state = cluster([node("n")], pods=[*gang("huge", 5000), pod("small", created=9)], groups=[group("huge", 5000)])
     done = run(state)
     assert placed(done) == {"small": "n"}
     (refusal,) = [each for each in done if isinstance(each, Refuse)]

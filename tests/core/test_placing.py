@@ -122,7 +122,9 @@ def test_pods_count_even_when_they_ask_for_nothing():
 
 def test_amounts_beyond_any_machine_never_wrap():
     huge = (1 << 60) - 1
-    state = cluster([node("n", cpu=huge, memory=1 << 62)], pods=[pod("p", cpu=huge), pod("q", memory=huge), pod("r", memory=huge)])
+    state = cluster(
+        [node("n", cpu=huge, memory=1 << 62)], pods=[pod("p", cpu=huge), pod("q", memory=huge), pod("r", memory=huge)]
+    )
     settle(state)
     invariants.check(state)
 
@@ -149,7 +151,9 @@ def test_a_lost_node_forgets_its_bound_pods_and_requeues_assumed_ones():
 
 def test_a_poisoned_pod_closes_its_node_only():
     poison = Reason(ReasonCode.TOO_LARGE, "10E")
-    state = cluster([node("a"), node("b")], pods=[pod("bad", at="a", error=poison), pod("good"), pod("waiting-bad", error=poison)])
+    state = cluster(
+        [node("a"), node("b")], pods=[pod("bad", at="a", error=poison), pod("good"), pod("waiting-bad", error=poison)]
+    )
     done = run(state)
     assert placed(done) == {"good": "b"}
     assert refused(done)["waiting-bad"] is poison

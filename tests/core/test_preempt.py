@@ -18,7 +18,9 @@ def test_the_fewest_and_latest_fall_and_the_place_is_held():
     state.upsert_pod(pod("high", priority=10))
     (plan,) = run(state)
     assert isinstance(plan, Preempt)
-    assert [victim.pod.name for victim in plan.victims] == ["low-0-1"] or [victim.pod.name for victim in plan.victims] == ["low-1-1"]
+    assert [victim.pod.name for victim in plan.victims] == ["low-0-1"] or [victim.pod.name for victim in plan.victims] == [
+        "low-1-1"
+    ]
     invariants.check(state)
     state.upsert_pod(pod("greedy", priority=5, created=99))
     (other,) = run(state)

@@ -24,7 +24,7 @@ from fairlead.simulation.traces import TraceNode, TracePod
 
 _GPU = "nvidia.com/gpu"
 _MIB = 1 << 20
-_COLUMNS = [str(percent) for percent in range(5, 131, 5)]
+_FIRST_COLUMN, _LAST_COLUMN = 5, 130
 _COVERED = 0.95
 
 
@@ -162,7 +162,7 @@ def _run(
         if progress is not None and number % 256 == 0:
             progress(number, len(order))
     invariants.check(state)
-    allocation, fragments = meter.columns()
+    allocation, fragments = meter.columns(inflate)
     return PlacementRun(
         seed=seed,
         allocation=allocation,
@@ -184,7 +184,7 @@ class _Meter:
         self._thresholds = sorted({demand[0] for demand, _ in targets})
         self._memo: dict[tuple[int, int], float] = {}
         self._of_row = {row: self._fragmented(row) for row in state.nodes.rows.values()}
-        self._fragmented_milli = sum(self._of_row.values())
+        self._fragmented_milli = self._empty = sum(self._of_row.values())
         self._used = self._asked = 0
         self._sums: dict[int, list[float]] = {}
 
@@ -210,13 +210,18 @@ class _Meter:
             known = self._memo[key] = fragmentation(nodes.devices.states[key[0]], cpu, self.targets)
         return known
 
-    def columns(self) -> tuple[dict[str, float], dict[str, float]]:
+    def columns(self, inflate: float) -> tuple[dict[str, float], dict[str, float]]:
+        """Allocation and fragmentation by column, up to the percent that was aimed at.
+
+        A percent to which no arrival rounds, as in small clusters, has the figures of the one before.
+        """
         allocation, fragments = {}, {}
-        for column in _COLUMNS:
-            sums = self._sums.get(int(column))
-            if sums:
-                allocation[column] = sums[0] / sums[2]
-                fragments[column] = sums[1] / sums[2]
+        sums = [0.0, 100 * self._empty / self.capacity, 1.0]
+        for percent in range(round(100 * inflate) + 1):
+            sums = self._sums.get(percent, sums)
+            if _FIRST_COLUMN <= percent <= _LAST_COLUMN:
+                allocation[str(percent)] = sums[0] / sums[2]
+                fragments[str(percent)] = sums[1] / sums[2]
         return allocation, fragments
 
 
@@ -239,8 +244,7 @@ def _spec(pod: TracePod) -> PodSpec:
 def _mean(maps: list[dict[str, float]]) -> dict[str, float]:
     return {
         column: sum(each[column] for each in maps if column in each) / sum(column in each for each in maps)
-        for column in _COLUMNS
-        if any(column in each for each in maps)
+        for column in max(maps, key=len, default={})
     }
 
 

@@ -1,0 +1,122 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli.main import app
+from fairlead.cli.simulate import parse_seeds
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(f"n{i},64000,262144,4,T4\n" for i in range(4))
+PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + "".join(f"p{i},4000,8192,1,{(1000, 470)[i % 2]}\n" for i in range(20))
+JOBS = "submit_time,duration_s,num_gpus,vc\n2017-10-01 00:00:00,60,1,a\n2017-10-01 00:00:10,30,16,b\n"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, text in (("nodes.csv", NODES), ("pods.csv", PODS), ("jobs.csv", JOBS)):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_simulate_placement(files):
+    done = invoke(
+        "simulate", "placement", "--nodes", files / "nodes.csv", "--pods", files / "pods.csv", "--seeds", "1-3", "-o", "json"
+    )
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert {"allocation", "unallocated_gpus", "fragmentation", "runs", "pods_per_second"} <= set(result)
+    assert len(result["runs"]) == 3
+    assert "5" in result["allocation"]
+    assert "130" in result["runs"][0]["allocation"]
+
+
+def test_simulate_jobs(files):
+    done = invoke(
+        "simulate",
+        "jobs",
+        "--trace",
+        "philly",
+        "--jobs",
+        files / "jobs.csv",
+        "--nodes",
+        2,
+        "--gpus-per-node",
+        8,
+        "--policy",
+        "sjf",
+        "--output",
+        "json",
+    )
+    result = json.loads(done.stdout)
+    assert set(result["wait_seconds"]) == {"mean", "p50", "p99"}
+    assert result["jobs"] == 2
+    assert {"jct_seconds", "utilization", "makespan_seconds"} <= set(result)
+
+
+def test_bench_placement():
+    result = json.loads(
+        invoke("bench", "placement", "--nodes", 20, "--pods", 100, "--shapes", 2, "--gang", 4, "--output", "json").stdout
+    )
+    assert result["placed"] == 100
+    assert result["transactions"] == 25
+    assert result["placements_per_second"] > 0
+    assert result["peak_rss_mb"] > 0
+
+
+def test_demo_once():
+    result = json.loads(invoke("demo", "--once", "--nodes", 20, "--jobs", 100, "--output", "json").stdout)
+    assert result["started"] > 0
+    assert invoke("demo", "--once", "--nodes", 20, "--jobs", 50).exit_code == 0
+
+
+def test_tables_and_yaml(files):
+    assert "placements_per_second" in invoke("bench", "placement", "--nodes", 5, "--pods", 9).output
+    assert "placed: 9" in invoke("bench", "placement", "--nodes", 5, "--pods", 9, "-o", "yaml").output
+    done = invoke("simulate", "placement", "--nodes", files / "nodes.csv", "--pods", files / "pods.csv", "--seeds", "1")
+    assert "allocation" in done.output
+
+
+def test_crds_and_policies():
+    assert "kind: CustomResourceDefinition" in invoke("crds").stdout
+    assert "ValidatingAdmissionPolicy" in invoke("crds", "--policies").stdout
+    assert json.loads(invoke("crds", "--output", "json").stdout)["kind"] == "List"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("simulate", "placement", "--nodes", "nodes.csv", "--pods", "pods.csv", "--strategy", "best"), 2),
+        (("simulate", "placement", "--nodes", "nodes.csv", "--pods", "pods.csv", "--seeds", "9-1"), 2),
+        (("simulate", "placement", "--nodes", "nodes.csv", "--pods", "pods.csv", "--inflate", "nan"), 2),
+        (("simulate", "placement", "--nodes", "absent.csv", "--pods", "pods.csv"), 1),
+        (("simulate", "placement", "--nodes", "pods.csv", "--pods", "nodes.csv"), 1),
+        (("simulate", "jobs", "--jobs", "jobs.csv", "--nodes", 1, "--gpus-per-node", 8, "--policy", "lifo"), 2),
+        (("simulate", "jobs", "--jobs", "jobs.csv", "--nodes", 0, "--gpus-per-node", 8), 2),
+        (("bench", "cluster", "--schedulers", "slurm"), 2),
+        (("bench", "placement", "--strategy", "none"), 2),
+        (("scheduler", "--kubeconfig", "absent"), 5),
+        (("scheduler", "--strategy", "none"), 2),
+        (("scheduler", "--log-level", "loud"), 2),
+        (("scheduler", "--address", "nowhere"), 2),
+        (("nonsense",), 2),
+    ],
+)
+def test_wrong_usage_has_its_exit_codes(files, arguments, code, monkeypatch):
+    monkeypatch.chdir(files)
+    done = invoke(*arguments)
+    assert done.exit_code == code, done.output
+    assert "Traceback" not in done.output
+
+
+def test_seeds():
+    assert parse_seeds("42-44,7") == [42, 43, 44, 7]
+    with pytest.raises(ValueError, match="range"):
+        parse_seeds("1-99999999")
+
+
+def test_version():
+    assert invoke("--version").stdout.startswith("fairlead ")

@@ -1,0 +1,125 @@
+import msgspec
+import pytest
+
+from fairlead.api.quantity import QuantityError
+from fairlead.api.reasons import ReasonCode
+from fairlead.cluster.kubernetes import convert, views
+
+
+def view(**pod):
+    pod.setdefault("metadata", {"name": "p", "namespace": "ns", "uid": "u"})
+    return msgspec.convert(pod, views.Pod)
+
+
+def container(**requests):
+    return {"resources": {"requests": requests}}
+
+
+def test_requests_as_kube_scheduler_counts_them():
+    spec = {
+        "containers": [container(cpu="1", memory="1Gi"), container(cpu="500m")],
+        "initContainers": [
+            container(cpu="3"),
+            {**container(cpu="200m"), "restartPolicy": "Always"},
+            container(cpu="1", memory="4Gi"),
+        ],
+        "overhead": {"cpu": "10m"},
+    }
+    requests = convert.pod_requests(msgspec.convert(spec, views.PodSpec))
+    assert requests == {"cpu": 3010, "memory": 4 << 30}
+
+
+def test_pod_level_resources_replace_cpu_and_memory():
+    spec = {"containers": [container(cpu="1", **{"nvidia.com/gpu": "2"})], "resources": {"requests": {"cpu": "8"}}}
+    assert convert.pod_requests(msgspec.convert(spec, views.PodSpec)) == {"cpu": 8000, "nvidia.com/gpu": 2}
+
+
+def test_limits_stand_in_for_missing_requests():
+    spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "4", "cpu": "2"}, "requests": {"cpu": "1"}}}]}
+    assert convert.pod_requests(msgspec.convert(spec, views.PodSpec)) == {"cpu": 1000, "nvidia.com/gpu": 4}
+
+
+@pytest.mark.parametrize(
+    ("resource", "quantity", "code"),
+    [
+        ("memory", "10E", ReasonCode.TOO_LARGE),
+        ("cpu", str(2**63 - 1), ReasonCode.TOO_LARGE),
+        ("memory", "1e1000", ReasonCode.TOO_LARGE),
+        ("cpu", "-1", ReasonCode.INVALID_SPEC),
+        ("memory", "lots", ReasonCode.INVALID_SPEC),
+        ("nvidia.com/gpu", str(2**40), ReasonCode.TOO_LARGE),
+    ],
+)
+def test_bad_quantities_become_the_pods_error(resource, quantity, code):
+    pod = convert.pod(view(spec={"containers": [container(**{resource: quantity})]}), "default")
+    assert pod.error.code is code
+    assert "ns/p" in pod.error.message
+
+
+def test_containers_that_add_up_to_too_much():
+    many = [container(memory="1152921504606846976")] * 3
+    assert convert.pod(view(spec={"containers": many}), "default").error.code is ReasonCode.TOO_LARGE
+
+
+@pytest.mark.parametrize("text", ["1.5", "0", "-0.5", "half", "", "1", "x" * (1 << 20)])
+def test_absurd_fractions(text):
+    metadata = {"name": "p", "namespace": "ns", "uid": "u", "annotations": {"fairlead.dev/gpu-fraction": text}}
+    assert (
+        convert.pod(view(metadata=metadata, spec={"containers": [container()]}), "default").error.code is ReasonCode.INVALID_SPEC
+    )
+
+
+def test_fractions_round_up():
+    assert convert.gpu_fraction("0.3333") == 334
+    with pytest.raises(QuantityError):
+        convert.gpu_fraction("2")
+
+
+def test_labels_queue_gang_and_owner():
+    metadata = {
+        "name": "p",
+        "namespace": "ns",
+        "uid": "u",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"fairlead.dev/pod-group": "g"},
+        "ownerReferences": [{"kind": "Job", "name": "j", "controller": True}],
+    }
+    pod = convert.pod(view(metadata=metadata, spec={"schedulerName": "fairlead", "priority": 7}), "team")
+    assert (pod.queue, pod.group, pod.ours, pod.priority, pod.controlled) == ("team", "g", True, 7, True)
+    assert pod.created == 1767225600.0
+
+
+def test_affinity_tolerations_gates():
+    spec = {
+        "schedulingGates": [{"name": "wait"}],
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]
+                }
+            }
+        },
+    }
+    pod = convert.pod(view(spec=spec), "default")
+    assert pod.gated
+    assert pod.spec.affinity[0].fields[0].values == ("n",)
+    assert pod.spec.tolerations[0].operator == "Exists"
+
+
+def test_nodes_with_unreadable_capacity_are_closed():
+    node = convert.node(msgspec.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "many"}}}, views.Node))
+    assert node.error.code is ReasonCode.INVALID_SPEC
+
+
+def test_queue_amounts_percentages_and_what_is_not_acted_on():
+    spec = {
+        "resources": [
+            {"name": "nvidia.com/gpu", "quota": 4, "limit": "50%", "weight": 2},
+            {"name": "nvidia.com/gpu", "pool": "h100", "quota": 1},
+        ]
+    }
+    seen = msgspec.convert({"metadata": {"name": "q"}, "spec": spec}, views.Queue)
+    (resource,) = convert.queue(seen).resources
+    assert (resource.quota, resource.limit_percent) == (4000, 50_000)
+    assert convert.unsupported(seen) == "not acted on by this version: resources with a pool, weight"

@@ -1,0 +1,161 @@
+import itertools
+import lzma
+import random
+
+import pytest
+
+from fairlead.simulation import bench, jobs, placement
+from fairlead.simulation.events import EventQueue
+from fairlead.simulation.lab import Lab
+from fairlead.simulation.traces import TraceError, TraceJob, TraceNode, TracePod, read_jobs, read_nodes, read_pods
+
+NODES = [TraceNode(f"n{i}", 64_000, 262_144, 4, "T4") for i in range(8)]
+PODS = [TracePod(f"p{i:02d}", 4000, 8192, 1, milli) for i, milli in enumerate([1000, 500, 250, 810, 470] * 8)]
+
+
+def test_arrivals_reach_the_target_and_stop_before_it():
+    order = placement.arrivals(PODS, 32_000, 1.3, seed=1)
+    total = sum(pod.gpus * pod.gpu_milli for pod in order)
+    assert 1.3 * 32_000 - 1000 <= total <= 1.3 * 32_000
+    assert sorted(pod.name for pod in order[: len(PODS)]) == [pod.name for pod in PODS]
+    assert len({pod.name for pod in order}) == len(order)
+    assert order == placement.arrivals(random.Random(0).sample(PODS, len(PODS)), 32_000, 1.3, seed=1)
+
+
+def test_arrivals_above_the_target_are_thinned():
+    order = placement.arrivals(PODS, 10_000, 1.0, seed=1)
+    assert sum(pod.gpus * pod.gpu_milli for pod in order) <= 10_000
+
+
+def test_the_overshoot_test_is_upstreams():
+    big = [TracePod("big", 1, 1, 8, 1000)]
+    assert len(placement.arrivals(big, 16_000, 1.0, seed=1)) == 2
+    assert sum(p.gpus * p.gpu_milli for p in placement.arrivals(big, 9_000, 1.0, seed=1)) == 16_000
+
+
+@pytest.mark.parametrize("strategy", ["ai", "fgd", "binpack", "spread"])
+def test_allocation_rises_to_a_ceiling(strategy):
+    result = placement.simulate(NODES, PODS, strategy=strategy, seeds=[1, 2], inflate=1.3)
+    assert next(iter(result.allocation)) == "5"
+    assert list(result.allocation)[-1] == "130"
+    values = list(result.allocation.values())
+    assert all(later >= earlier - 1e-9 for earlier, later in itertools.pairwise(values))
+    assert values[-1] <= 100
+    assert result.unallocated_gpus["130"] == pytest.approx((100 - values[-1]) * 32 / 100)
+    assert all(0 <= value <= 100 for value in result.fragmentation.values())
+    assert [run.seed for run in result.runs] == [1, 2]
+
+
+def test_names_of_nodes_do_not_matter_much_and_order_not_at_all():
+    shuffled = random.Random(3).sample(NODES, len(NODES))
+    first = placement.simulate(NODES, PODS, strategy="ai", seeds=[1], inflate=1.3)
+    second = placement.simulate(shuffled, PODS, strategy="ai", seeds=[1], inflate=1.3)
+    assert first.allocation == second.allocation
+
+
+def test_the_published_lists(traces):
+    folder = traces / "openb_fgd"
+    nodes = read_nodes(folder / "openb_node_list_gpu_node.csv")
+    least = {
+        "default.csv": (95.5, 95.7),
+        "gpushare100.csv.xz": (0, 87.3),
+        "multigpu50.csv.xz": (0, 97.2),
+        "cpu250.csv.xz": (0, 93.4),
+    }
+    for file, (at_100, at_130) in least.items():
+        pods = read_pods(folder / f"openb_pod_list_{file}")
+        result = placement.simulate(nodes, pods, strategy="ai", seeds=[42], inflate=1.3)
+        assert result.allocation["100"] >= at_100
+        assert result.allocation["130"] >= at_130
+
+
+def test_fgd_repeats_its_published_figure(traces):
+    folder = traces / "openb_fgd"
+    nodes, pods = read_nodes(folder / "openb_node_list_gpu_node.csv"), read_pods(folder / "openb_pod_list_default.csv")
+    result = placement.simulate(nodes, pods, strategy="fgd", seeds=[42], inflate=1.3)
+    assert result.allocation["130"] == pytest.approx(95.39, abs=0.35)
+
+
+def job(name, submitted, duration, gpus):
+    return TraceJob(name, submitted, duration, gpus, "q")
+
+
+def test_fifo_blocks_at_its_head_and_sjf_does_not():
+    table = [job("a", 0, 100, 8), job("b", 1, 100, 16), job("c", 2, 10, 1)]
+    fifo = jobs.simulate(table, nodes=2, gpus_per_node=8, policy="fifo")
+    assert fifo.wait_seconds.mean == pytest.approx((0 + 99 + 198) / 3)
+    assert fifo.makespan_seconds == 210
+    sjf = jobs.simulate(table, nodes=2, gpus_per_node=8, policy="sjf")
+    assert sjf.wait_seconds.mean == pytest.approx((0 + 99 + 0) / 3)
+    assert fifo.utilization == pytest.approx((800 + 1600 + 10) / (16 * 210))
+
+
+def test_a_job_that_can_never_run_is_counted():
+    result = jobs.simulate([job("huge", 0, 1, 99), job("ok", 5, 1, 1)], nodes=1, gpus_per_node=8, policy="sjf")
+    assert result.never_started == 1
+
+
+def test_philly_replays(traces):
+    table = read_jobs(traces / "philly" / "philly_oct_nov.csv.xz")
+    assert len(table) == 68_510
+    result = jobs.simulate(table[:6000], nodes=20, gpus_per_node=8, policy="fifo")
+    assert result.never_started == 0
+    assert result.jct_seconds.mean >= result.wait_seconds.mean
+
+
+def test_events_come_in_order_of_time_then_entry():
+    queue = EventQueue()
+    for at, name in ((5, "c"), (1, "a"), (1, "b")):
+        queue.push(at, name)
+    assert [queue.pop() for _ in range(3)] == ["a", "b", "c"]
+    assert queue.now == 5
+
+
+def test_the_lab_is_the_same_each_time_and_its_books_balance():
+    summaries = []
+    for _ in range(2):
+        lab = Lab(nodes=20, jobs=250, seed=3)
+        lab.run_until(86_400)
+        summaries.append(lab.summary())
+    assert summaries[0] == summaries[1]
+    assert summaries[0].gangs_started > 0
+    assert 0 < summaries[0].gpu_utilization <= 1
+
+
+@pytest.mark.parametrize(("shapes", "gang"), [(1, 1), (30, 1), (3, 16)])
+def test_the_bench_places_everything(shapes, gang):
+    result = bench.placement(nodes=50, pods=400, shapes=shapes, gang=gang)
+    assert result.placed == 400
+    assert result.transactions == 400 // gang
+
+
+@pytest.mark.parametrize(
+    ("reader", "text"),
+    [
+        (read_pods, "name,cpu_milli\nx,1\n"),
+        (read_pods, "name,cpu_milli,memory_mib,num_gpu,gpu_milli\nx,1,1,2,500\n"),
+        (read_pods, "name,cpu_milli,memory_mib,num_gpu,gpu_milli\nx,-1,1,1,500\n"),
+        (read_pods, "name,cpu_milli,memory_mib,num_gpu,gpu_milli\nx,1e999,1,1,500\n"),
+        (read_pods, "name,cpu_milli,memory_mib,num_gpu,gpu_milli\nx,1\n"),
+        (read_nodes, "sn,cpu_milli,memory_mib,gpu\nx,much,1,1\n"),
+        (read_jobs, "submit_time,duration_s,num_gpus\nyesterday,1,1\n"),
+        (read_jobs, "submit_time,duration_s,num_gpus\n"),
+    ],
+)
+def test_bad_tables_say_where(tmp_path, reader, text):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    with pytest.raises(TraceError):
+        reader(path)
+
+
+def test_missing_and_broken_files(tmp_path):
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_nodes(tmp_path / "absent.csv")
+    broken = tmp_path / "broken.csv.xz"
+    broken.write_bytes(b"not xz")
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_nodes(broken)
+    good = tmp_path / "good.csv.xz"
+    good.write_bytes(lzma.compress(b"sn,cpu_milli,memory_mib,gpu,model\nn,1000,10,2,T4\n"))
+    assert read_nodes(good) == [TraceNode("n", 1000, 10, 2, "T4")]
