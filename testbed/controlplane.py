@@ -161,7 +161,7 @@ class ControlPlane:
             f"--secure-port={_free_port()}",
             f"--cert-dir={folder / 'controller-manager'}",
             "--leader-elect=false",
-            "--use-service-account-credentials=false",
+            "--use-service-account-credentials=true",
             f"--service-account-private-key-file={folder / 'service-account.key'}",
             f"--root-ca-file={self.authority.path}",
             "--kube-api-qps=200",
@@ -170,7 +170,13 @@ class ControlPlane:
 
     def start_kwok(self) -> None:
         """KWOK, which plays the kubelet for every node."""
-        self._run("kwok", f"--kubeconfig={self.kubeconfig}", "--manage-all-nodes=true", "--node-lease-duration-seconds=40")
+        self._run(
+            "kwok",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--config={Path(__file__).parent / 'kwok-stages.yaml'}",
+            "--manage-all-nodes=true",
+            "--node-lease-duration-seconds=40",
+        )
 
     def stop_process(self, name: str, *, kill: bool = False) -> None:
         """Stop one program; `kill` as a crash would."""

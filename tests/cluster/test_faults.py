@@ -112,14 +112,13 @@ async def test_an_uncertain_binding_is_read_before_it_is_judged(server, client, 
 @pytest.mark.parametrize(
     ("answers", "outcome"),
     [
-        ([status(429), status(429)] + [status(429)] * 4, Outcome.REFUSED),
+        ([status(429)], Outcome.REFUSED),
         ([status(404)], Outcome.GONE),
         ([status(500), (200, {"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}})], Outcome.DONE),
         ([status(500), stored("n")], Outcome.REFUSED),
     ],
 )
-async def test_evictions_likewise(server, client, answers, outcome, monkeypatch):
-    monkeypatch.setattr("fairlead.cluster.kubernetes.client.retry_after", lambda header: 0.0)
+async def test_evictions_likewise(server, client, answers, outcome):
     server.answers = list(answers)
     assert (await KubernetesCluster(client).evict(POD, dry_run=False))[0] is outcome
 

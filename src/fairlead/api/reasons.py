@@ -60,5 +60,5 @@ class Reason(msgspec.Struct, frozen=True):
 
     @property
     def is_capacity(self) -> bool:
-        """Whether more nodes would help."""
-        return self.code in CAPACITY_CODES
+        """Whether more nodes would help. A gang too large for the cluster has numbers; an absurd quantity has none."""
+        return self.code in CAPACITY_CODES and (self.code is not ReasonCode.TOO_LARGE or bool(self.numbers))

@@ -59,7 +59,7 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
         code = ReasonCode.RESOURCES
     else:
         code = codes.most_common(1)[0][0] if codes else ReasonCode.RESOURCES
-    listed = ", ".join(f"{count} {complaint}" for complaint, count in sorted(complaints.items(), key=lambda pair: pair[0]))
+    listed = ", ".join(sorted(f"{count} {complaint}" for complaint, count in complaints.items()))
     total = len(nodes.rows)
     return Reason(
         code, f"0/{total} nodes are available: {listed}.", {"nodes": total, **{str(key): value for key, value in codes.items()}}

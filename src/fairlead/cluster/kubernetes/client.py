@@ -79,9 +79,9 @@ class Client:
         """GET; the body."""
         return await self._request("GET", path, query=query)
 
-    async def post(self, path: str, body: bytes, **query: str) -> bytes:
-        """POST, tried once unless the server says it did nothing (429)."""
-        return await self._request("POST", path, body, query=query)
+    async def post(self, path: str, body: bytes, *, patient: bool = True) -> bytes:
+        """POST, tried once unless the server says it did nothing (429); not patient: then neither."""
+        return await self._request("POST", path, body, patient=patient)
 
     async def put(self, path: str, body: bytes) -> bytes:
         """PUT."""
@@ -96,7 +96,13 @@ class Client:
         return await self._request("DELETE", path, body or None)
 
     async def _request(
-        self, method: str, path: str, body: bytes | None = None, content_type: str = _JSON, query: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = _JSON,
+        query: dict[str, str] | None = None,
+        patient: bool = True,
     ) -> bytes:
         """One request. A 429 means that nothing was done: it is sent again after its Retry-After."""
         loop = asyncio.get_running_loop()
@@ -123,7 +129,7 @@ class Client:
                 raise Unreachable(f"{method} {path}: {error!r}") from error
             if reply.status < 300:
                 return content
-            if reply.status == 429 and attempt < _TRIES - 1:
+            if reply.status == 429 and patient and attempt < _TRIES - 1:
                 self._pause_until = loop.time() + retry_after(reply.headers.get("Retry-After"))
                 continue
             if reply.status == 401 and not rejected:

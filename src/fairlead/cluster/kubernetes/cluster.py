@@ -214,7 +214,8 @@ class KubernetesCluster:
             "deleteOptions": options,
         }
         try:
-            await self.client.post(f"{_path(pod)}/eviction", encode(body))
+            # A 429 here is a PodDisruptionBudget's no, which waiting a moment does not change.
+            await self.client.post(f"{_path(pod)}/eviction", encode(body), patient=False)
             return Outcome.DONE, ""
         except ApiError as error:
             if error.code in (404, 409):

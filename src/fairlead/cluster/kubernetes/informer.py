@@ -76,34 +76,32 @@ class Informer(Generic[View]):
         self._decode_event = msgspec.json.Decoder(views.WatchEvent).decode
         self._decode_list = msgspec.json.Decoder(views.RawList).decode
         self._force_relist = False
+        self._version = ""  # where the watch stands; empty: list first
         self._stream: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """List and watch until cancelled. Trouble is waited out, never raised."""
-        version = ""
         synced = False
         wait = _FIRST_WAIT
         while True:
             try:
-                if not version:
-                    version = await self._list()
+                if not self._version:
+                    self._version = await self._list()
                     if not synced:
                         synced = True
                         self.on_synced()
                     wait = _FIRST_WAIT
-                before = version
-                version = await self._watch(version)
+                before = self._version
+                await self._watch()
                 self.restarts += 1
-                if version != before:
+                if self._version != before:
                     wait = _FIRST_WAIT
             except TooOld:
                 log.info("watch too old, listing again", path=self.path)
-                version = ""
+                self._version = ""
                 self.relists += 1
             except (Unreachable, ApiError, msgspec.DecodeError) as error:
                 log.warning("watch interrupted", path=self.path, error=str(error)[:300], wait=wait)
-                if isinstance(error, ApiError) and error.code == 410:
-                    version = ""
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, _LONGEST_WAIT)
 
@@ -174,18 +172,17 @@ class Informer(Generic[View]):
 
     # -- watch ---------------------------------------------------------------------------------
 
-    async def _watch(self, version: str) -> str:
+    async def _watch(self) -> None:
         query = {
             "watch": "true",
-            "resourceVersion": version,
+            "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
-        position = [version]
 
         async def follow() -> None:
             async with self.client.stream(self.path, query, self.silence) as stream:
-                await self._follow(stream, position)
+                await self._follow(stream)
 
         self._stream = asyncio.ensure_future(follow())
         try:
@@ -196,11 +193,14 @@ class Informer(Generic[View]):
                 raise
             self._force_relist = False
             raise TooOld from None
+        except ApiError as error:
+            if error.code == 410:
+                raise TooOld from error
+            raise
         finally:
             self._stream = None
-        return position[0]
 
-    async def _follow(self, stream: aiohttp.StreamReader, position: list[str]) -> None:
+    async def _follow(self, stream: aiohttp.StreamReader) -> None:
         rest = b""
         while chunk := await stream.readany():
             lines = (rest + chunk if rest else chunk).split(b"\n")
@@ -211,12 +211,12 @@ class Informer(Generic[View]):
             try:
                 for line in lines:
                     if line:
-                        self._line(line, changes, position)
+                        self._line(line, changes)
             finally:
                 if changes:
                     self.report(changes)
 
-    def _line(self, line: bytes, changes: list[Change[View]], position: list[str]) -> None:
+    def _line(self, line: bytes, changes: list[Change[View]]) -> None:
         event = self._decode_event(line)
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=views.ErrorStatus)
@@ -225,7 +225,7 @@ class Informer(Generic[View]):
             raise ApiError(status.code, status.reason, status.message)
         if event.type in ("BOOKMARK", "DELETED"):
             metadata = self._decode_metadata(event.object).metadata
-            position[0] = metadata.resource_version or position[0]
+            self._version = metadata.resource_version or self._version
             if event.type == "DELETED":
                 key = self._key(metadata)
                 if self.known.pop(key, None) is not None:
@@ -233,5 +233,5 @@ class Informer(Generic[View]):
             return
         change = self._change(event.object)
         if change is not None and change.view is not None:
-            position[0] = self.known[change.key]
+            self._version = self.known[change.key]
             changes.append(change)

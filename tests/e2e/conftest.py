@@ -1,0 +1,194 @@
+"""A real control plane per test worker, a clean cluster per test, and schedulers as processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from testbed import objects
+from testbed.controlplane import ControlPlane
+
+USER = "fairlead"
+ROOT = Path(__file__).parents[2]
+LIMIT = 40.0
+
+
+class Cluster:
+    """What a test does to the cluster, as its administrator."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.plane = plane
+        self.folder = folder
+        self.schedulers: list[Scheduler] = []
+
+    def create(self, *manifests, namespace="default"):
+        for manifest in manifests:
+            made = self.plane.request("POST", objects.path(manifest, namespace), manifest)
+            if manifest["kind"] == "Node":
+                self.ready(made["metadata"]["name"], manifest["spec"].get("taints"))
+
+    def ready(self, name, taints=None):
+        """Admission taints a new node as not ready; play the node lifecycle controller."""
+        self.plane.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}}, "application/merge-patch+json")
+
+    def get(self, path):
+        try:
+            return self.plane.request("GET", path)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def delete(self, path):
+        with contextlib.suppress(urllib.error.HTTPError):
+            self.plane.request("DELETE", path, {"gracePeriodSeconds": 0})
+
+    def pods(self, namespace="default"):
+        return {item["metadata"]["name"]: item for item in self.get(f"/api/v1/namespaces/{namespace}/pods")["items"]}
+
+    def placed(self):
+        return {name: pod["spec"]["nodeName"] for name, pod in self.pods().items() if pod["spec"].get("nodeName")}
+
+    def condition(self, name):
+        """(reason, message) of PodScheduled=False, or None."""
+        pod = self.pods().get(name) or {}
+        for condition in pod.get("status", {}).get("conditions", []):
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                return condition["reason"], condition.get("message", "")
+        return None
+
+    def events(self, name):
+        return [
+            (item["reason"], item.get("note", ""))
+            for item in self.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+            if item["regarding"]["name"] == name
+        ]
+
+    def until(self, what, limit=LIMIT):
+        """Ask until the answer is true; returns it."""
+        deadline = time.monotonic() + limit
+        while True:
+            answer = what()
+            if answer:
+                return answer
+            if time.monotonic() > deadline:
+                logs = "\n".join(each.text()[-3000:] for each in self.schedulers)
+                raise AssertionError(f"not so within {limit:g} s; placed: {self.placed()}\n{logs}")
+            time.sleep(0.05)
+
+    def all_placed(self, count, limit=LIMIT):
+        return self.until(lambda: (placed := self.placed()) if len(self.placed()) >= count else None, limit)
+
+    def scheduler(self, *arguments, kubeconfig=None):
+        started = Scheduler(self, kubeconfig or self.plane.user(USER, USER), arguments)
+        self.schedulers.append(started)
+        return started
+
+    def kubectl(self, *arguments, text=None):
+        command = ["kubectl", "--kubeconfig", str(self.plane.kubeconfig), *arguments]
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    def over_allocated(self):
+        """Nodes on which pods ask for more GPUs than there are."""
+        used = {}
+        for pod in self.pods().values():
+            if pod["spec"].get("nodeName"):
+                for container in pod["spec"]["containers"]:
+                    gpus = int(container["resources"].get("requests", {}).get(objects.GPU, 0))
+                    used[pod["spec"]["nodeName"]] = used.get(pod["spec"]["nodeName"], 0) + gpus
+        nodes = {item["metadata"]["name"]: item["status"]["allocatable"] for item in self.get("/api/v1/nodes")["items"]}
+        return [name for name, count in used.items() if name in nodes and count > int(nodes[name].get(objects.GPU, 0))]
+
+    def clean(self):
+        for each in self.schedulers:
+            each.kill()
+        for path in (
+            "/api/v1/namespaces/default/pods",
+            "/api/v1/nodes",
+            "/apis/fairlead.dev/v1alpha1/queues",
+            "/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups",
+            "/apis/events.k8s.io/v1/namespaces/default/events",
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            "/apis/scheduling.k8s.io/v1/priorityclasses?labelSelector=test",
+            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+        ):
+            self.delete(path)
+        self.plane.request(
+            "PATCH",
+            "/api/v1/namespaces/default",
+            {"metadata": {"labels": {"fairlead.dev/default-queue": None}}},
+            "application/merge-patch+json",
+        )
+
+
+class Scheduler:
+    """One `fairlead scheduler` process and its log."""
+
+    def __init__(self, cluster, kubeconfig, arguments):
+        self.log = cluster.folder / f"scheduler-{len(cluster.schedulers)}.log"
+        command = [sys.executable, "-m", "fairlead", "scheduler", "--kubeconfig", str(kubeconfig), "--address", "", *arguments]
+        with self.log.open("wb") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, cwd=ROOT, env={**os.environ, "COVERAGE_RUN": ""})
+        self.cluster = cluster
+
+    def text(self):
+        return self.log.read_text(errors="replace")
+
+    def logged(self, event):
+        lines = [json.loads(line) for line in self.text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line.get("event") == event]
+
+    def synced(self):
+        self.cluster.until(lambda: self.logged("synced"))
+        return self
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def plane():
+    with ControlPlane() as running:
+        for manifest in [*objects.definitions(), *objects.rights(USER)]:
+            running.request("POST", objects.path(manifest), manifest)
+        for plural in ("queues", "podgroups"):
+            await_served(running, f"/apis/fairlead.dev/v1alpha1/{plural}")
+        yield running
+
+
+def await_served(plane, path):
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return plane.request("GET", path)
+        except urllib.error.HTTPError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def cluster(plane, tmp_path):
+    made = Cluster(plane, tmp_path)
+    made.until(lambda: made.get("/api/v1/namespaces/default"))
+    yield made
+    made.clean()
