@@ -127,7 +127,9 @@ def test_one_row_and_many_rows_are_scored_alike(nodes, pods, strategy):
     settle(state)
     count = state.nodes.count
     for shape in {task.shape for task in state.tasks.values()}:
-        many = state.strategy.rows(shape, slice(0, count)).tolist()
+        states = state.nodes.device[:count]
+        costs = shape.fit.costs(states) if shape.gpus else None
+        many = state.strategy.rows(shape, slice(0, count), states, costs).tolist()
         keys = shape.keys()
         for row in range(count):
             assert shape.fits_row(row) == (keys.item(row) >= 0)

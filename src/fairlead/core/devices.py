@@ -28,6 +28,7 @@ class DeviceStates:
     def __init__(self) -> None:
         self.states: list[tuple[int, ...]] = []
         self._ids: dict[tuple[int, ...], int] = {}
+        self._shifts: dict[tuple[int, tuple[int, ...], int], int] = {}
         self.total: Ints = np.zeros(64, np.int64)
         self.intern(())
 
@@ -56,6 +57,13 @@ class DeviceStates:
         return self._shift(state_id, devices, milli)
 
     def _shift(self, state_id: int, devices: tuple[int, ...], delta: int) -> int:
+        key = (state_id, devices, delta)
+        known = self._shifts.get(key)
+        if known is None:
+            known = self._shifts[key] = self._shifted(state_id, devices, delta)
+        return known
+
+    def _shifted(self, state_id: int, devices: tuple[int, ...], delta: int) -> int:
         free = list(self.states[state_id])
         for device in devices:
             if device < len(free):

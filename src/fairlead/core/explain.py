@@ -45,13 +45,13 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
         complaints["Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}"] += count
         codes[ReasonCode.RESOURCES] += count
     if shape.gpus:
-        enough = rows[resources.fits(nodes, shape.demand, rows)]
+        enough = rows[resources.fits(nodes, shape.need, rows)]
         unshared = int((~nodes.shares[enough]).sum()) if shape.gpu_milli < WHOLE else 0
         if unshared:
             complaints["node(s) don't share their GPUs"] += unshared
             codes[ReasonCode.DEVICES] += unshared
             enough = enough[nodes.shares[enough]]
-        splintered = int((~devices.fits(nodes, shape, enough)).sum())
+        splintered = int((~devices.fits(nodes, shape, enough, shape.fit.costs(nodes.device[enough]))).sum())
         if splintered:
             complaints["node(s) had no device with enough left"] += splintered
             codes[ReasonCode.RESOURCES] += splintered

@@ -23,6 +23,8 @@ LABEL_BITS = 30
 _LABELS = 1 << LABEL_BITS
 _RING = 1 << 16
 _BULK = 16
+_FEW_RESOURCES = 8
+CLOSED = 0  # the static class of rows that take nothing: vacant, or with an object that cannot be read
 _PLACES = np.arange(_RING)
 _CEILING = 1 << 60
 _CPU_CEILING = 1 << 50
@@ -40,6 +42,9 @@ class NodeClass:
         self.unschedulable = unschedulable
 
 
+_CLOSED_CLASS = NodeClass({}, (), unschedulable=True)
+
+
 class NodeTable:
     """All nodes. Amounts are int64 columns; a resource unknown to a node is 0 there."""
 
@@ -53,6 +58,8 @@ class NodeTable:
         self.objects: list[Node | None] = []
         self.rows: dict[str, int] = {}
         self.resources: dict[str, int] = {}
+        # One matrix, resources x rows, so that many rows are gathered at once; `free` are views of its lines.
+        self.matrix: Ints = np.zeros((_FEW_RESOURCES, self.capacity), np.int64)
         self.free: list[Ints] = []
         self.alloc: list[Ints] = []
         self.totals: list[int] = []  # allocatable of all nodes together, exact
@@ -62,7 +69,7 @@ class NodeTable:
         self.open: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
         self.shares: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
         self.static: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
-        self.classes: list[NodeClass] = []
+        self.classes: list[NodeClass] = [_CLOSED_CLASS]
         self._class_ids: dict[Any, int] = {}
         self.class_epoch = 0
         self.label_keys: set[str] = set()
@@ -80,7 +87,7 @@ class NodeTable:
         self.poisoned: dict[str, set[str]] = {}
         for resource in ("cpu", "memory", "pods"):
             self.resource(resource)
-        self.cpu, self.memory, self.pods_column = self.free[0], self.free[1], self.free[2]
+        self.cpu, self.memory = self.free[0], self.free[1]
 
     # -- columns -------------------------------------------------------------------------------
 
@@ -89,7 +96,9 @@ class NodeTable:
         index = self.resources.get(name)
         if index is None:
             index = self.resources[name] = len(self.free)
-            self.free.append(np.zeros(self.capacity, np.int64))
+            if index == len(self.matrix):
+                self._set_matrix(np.concatenate([self.matrix, np.zeros_like(self.matrix)]), index)
+            self.free.append(self.matrix[index])
             self.alloc.append(np.zeros(self.capacity, np.int64))
             self.totals.append(0)
         return index
@@ -136,7 +145,7 @@ class NodeTable:
         self.objects[row] = node
         if old is None or old.allocatable != node.allocatable:
             self._resize(row, old, node)
-        self.open[row] = node.error is None and node.name not in self.poisoned
+        self._open(row)
         self.shares[row] = node.shares_gpus
         self._classify(row)
         self.touch(row)
@@ -149,6 +158,7 @@ class NodeTable:
         if row is None:
             return
         self.open[row] = False
+        self.static[row] = CLOSED
         self.totals_version += 1
         for index, column in enumerate(self.alloc):
             self.totals[index] -= column.item(row)
@@ -172,8 +182,8 @@ class NodeTable:
                 del self.poisoned[node]
         row = self.rows.get(node)
         if row is not None:
-            described = self.objects[row]
-            self.open[row] = described is not None and described.error is None and node not in self.poisoned
+            self._open(row)
+            self._classify(row)
             self.touch(row)
             self.gained.add(row)
 
@@ -182,7 +192,7 @@ class NodeTable:
         if keys <= self.label_keys:
             return
         self.label_keys |= keys
-        self.classes.clear()
+        del self.classes[CLOSED + 1 :]
         self._class_ids.clear()
         self.class_epoch += 1
         for row in self.rows.values():
@@ -236,14 +246,20 @@ class NodeTable:
         def double(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
             return np.concatenate([column, np.zeros_like(column)])
 
-        self.free = [double(column) for column in self.free]
+        self._set_matrix(np.concatenate([self.matrix, np.zeros_like(self.matrix)], axis=1), len(self.free))
         self.alloc = [double(column) for column in self.alloc]
         self.device, self.label, self.open = double(self.device), double(self.label), double(self.open)
         self.shares, self.static = double(self.shares), double(self.static)
         self._stamp = double(self._stamp)
         self.capacity *= 2
-        self.cpu, self.memory, self.pods_column = self.free[0], self.free[1], self.free[2]
         self.renew()
+
+    def _set_matrix(self, matrix: Ints, lines: int) -> None:
+        self.matrix = matrix
+        self.free = list(matrix[:lines])
+        self.renew()
+        if lines:
+            self.cpu, self.memory = self.free[0], self.free[1]
 
     def _relabel(self) -> None:
         self._sorted = sorted(self.rows)
@@ -285,9 +301,14 @@ class NodeTable:
                 return min(allocatable[resource], 1024)
         return 0
 
+    def _open(self, row: int) -> None:
+        node = self.objects[row]
+        self.open[row] = node is not None and node.error is None and node.name not in self.poisoned
+
     def _classify(self, row: int) -> None:
         node = self.objects[row]
-        if node is None:
+        if node is None or not self.open[row]:
+            self.static[row] = CLOSED
             return
         labels = {key: value for key, value in node.labels.items() if key in self.label_keys}
         if NAME_FIELD in self.label_keys:

@@ -173,10 +173,24 @@ class QueueTree:
 
     def charge(self, task: Task, sign: int) -> None:
         """Add (`sign` 1) or take back (-1) what a placed task holds, up to the root."""
-        log = self.log
-        charge = task.shape.charge
+        log, pod, charge = self.log, task.pod, task.shape.charge
         own = self._node(task.queue)
-        pod = task.pod
+        if not log.depth:
+            # The hot path: nothing to remember.
+            if sign > 0:
+                own.placed[pod.uid] = task
+            else:
+                del own.placed[pod.uid]
+            own.priorities[pod.priority] = own.priorities.get(pod.priority, 0) + sign
+            for node in own.path:
+                used = node.used
+                for resource, amount in charge:
+                    used[resource] = used.get(resource, 0) + sign * amount
+                if sign < 0:
+                    self.eased.add(node.name)
+            if sign < 0:
+                self.restart()
+            return
         if sign > 0:
             log.insert(own.placed, pod.uid, task)
         else:
@@ -186,10 +200,6 @@ class QueueTree:
             used = node.used
             for resource, amount in charge:
                 log.insert(used, resource, used.get(resource, 0) + sign * amount)
-            if sign < 0 and not log.depth:
-                self.eased.add(node.name)
-        if sign < 0 and log.depth == 0:
-            self.restart()
 
     def over_limit(self, name: str, charge: Charge, count: int = 1) -> Reason | None:
         """Why `count` more pods of this charge would break a limit on the path, or None."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fairlead.core.devices import DeviceFit
 from fairlead.core.filters import devices, first_refusal, labels_read, resources
 from fairlead.core.model import WHOLE, PodSpec
-from fairlead.core.nodes import LABEL_BITS, NodeTable
+from fairlead.core.nodes import CLOSED, LABEL_BITS, NodeTable
 from fairlead.core.scores.base import Ints, Strategy
 
 BLOCK = 64
@@ -24,7 +24,7 @@ _NONE = -1
 _LABEL_MASK = (1 << LABEL_BITS) - 1
 _FEW = 3
 _KEPT_BYTES = 256 << 20
-_UNKNOWN_CLASS, _REFUSED_CLASS, _ADMITTED_CLASS = -1, 0, 1
+_NOT_WANTED = -(1 << 62)  # free amounts are never below this: a resource that is not asked for never refuses
 
 Rows = slice | npt.NDArray[np.int32]
 
@@ -48,7 +48,8 @@ class Shape:
         self.device_milli = spec.gpus * spec.gpu_milli
         self.charge = _charge(spec, nodes.gpu_resources)
         self._fits = fits
-        self._admitted: npt.NDArray[np.int8] = np.zeros(0, np.int8)
+        self._admitted: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._need: Ints = np.zeros((0, 1), np.int64)
         self._class_epoch = -1
         self._key: Ints = np.zeros(0, np.int64)
         self._blocks: Ints = np.zeros(0, np.int64)
@@ -100,8 +101,8 @@ class Shape:
         held = resources.counts(nodes.free, self.demand, rows)
         held[~(nodes.open[rows] & self.admitted(rows))] = 0
         if self.gpus:
-            held[~devices.fits(nodes, self, rows)] = 0
             states = nodes.device[rows]
+            held[~devices.fits(nodes, self, rows, self.fit.costs(states))] = 0
             unique, where = np.unique(states, return_inverse=True)
             held = np.minimum(held, np.array([self.fit.count(each) for each in unique.tolist()], np.int64)[where])
         return held
@@ -123,26 +124,27 @@ class Shape:
     def admitted(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """For each row whether the static filters admit this shape."""
         self._judge_classes()
-        result: npt.NDArray[np.bool_] = self._admitted[self.nodes.static[rows]] == _ADMITTED_CLASS
+        result: npt.NDArray[np.bool_] = self._admitted[self.nodes.static[rows]]
         return result
 
     # -- upkeep --------------------------------------------------------------------------------
 
     def _admits(self, number: int) -> bool:
         self._judge_classes()
-        return self._admitted.item(number) == _ADMITTED_CLASS
+        return self._admitted.item(number)
 
     def _judge_classes(self) -> None:
         nodes = self.nodes
         if self._class_epoch != nodes.class_epoch:
             self._class_epoch = nodes.class_epoch
-            self._admitted = np.zeros(0, np.int8)
+            self._admitted = np.zeros(0, np.bool_)
         known = len(self._admitted)
         if known < len(nodes.classes):
             verdicts = [
-                _ADMITTED_CLASS if first_refusal(self.spec, each) is None else _REFUSED_CLASS for each in nodes.classes[known:]
+                number != CLOSED and first_refusal(self.spec, nodes.classes[number]) is None
+                for number in range(known, len(nodes.classes))
             ]
-            self._admitted = np.concatenate([self._admitted, np.array(verdicts, np.int8)])
+            self._admitted = np.concatenate([self._admitted, np.array(verdicts, np.bool_)])
 
     def _repair(self) -> None:
         nodes, strategy = self.nodes, self.strategy
@@ -171,20 +173,45 @@ class Shape:
         size = -(-max(nodes.count, 1) // BLOCK) * BLOCK
         if len(self._key) != size:
             self._key = np.full(size, _NONE, np.int64)
-        rows = slice(0, nodes.count)
-        self._key[rows] = self._standing(rows)
+        self._key[: nodes.count] = self._standing(np.arange(nodes.count, dtype=np.int32))
         self._key[nodes.count :] = _NONE
         self._blocks = self._key.reshape(-1, BLOCK).max(axis=1)
         self._cursor = nodes.ring_end
         self._generation = nodes.generation
         self._epoch = self.strategy.epoch
 
-    def _standing(self, rows: Rows) -> Ints:
+    @property
+    def need(self) -> Ints:
+        """The demand as one amount per line of the nodes' matrix, shape (resources, 1)."""
+        if len(self._need) != len(self.nodes.matrix):
+            self._need = np.full((len(self.nodes.matrix), 1), _NOT_WANTED, np.int64)
+            for column, amount in self.demand:
+                self._need[column, 0] = amount
+        return self._need
+
+    def _standing(self, rows: npt.NDArray[np.int32]) -> Ints:
+        """The keys of the given rows. Only those that fit are scored: of what changed, most is full."""
         nodes = self.nodes
-        ok = resources.fits(nodes, self.demand, rows) & self.admitted(rows)
+        ok = resources.fits(nodes, self.need, rows)
+        ok &= self.admitted(rows)
+        keys = np.full(len(rows), _NONE, np.int64)
         if self.gpus:
-            ok &= devices.fits(nodes, self, rows)
-        return np.where(ok, (self.strategy.rows(self, rows) << LABEL_BITS) | nodes.label[rows], _NONE)
+            ok &= devices.fits(nodes, self, rows, self.fit.costs(nodes.device[rows]))
+        places = np.flatnonzero(ok)
+        if len(places) <= _FEW:
+            for place in places.tolist():
+                keys[place] = self._key_of(rows.item(place))
+            return keys
+        fitting = rows[places]
+        states = nodes.device[fitting]
+        scores = self.strategy.rows(self, fitting, states, self.fit.costs(states) if self.gpus else None)
+        scores <<= LABEL_BITS
+        scores |= nodes.label[fitting]
+        keys[places] = scores
+        return keys
+
+    def _key_of(self, row: int) -> int:
+        return (self.strategy.row(self, row) << LABEL_BITS) | self.nodes.label.item(row)
 
     def _repair_rows(self, rows: npt.NDArray[np.int32]) -> None:
         if self.nodes.count > len(self._key):
@@ -203,8 +230,7 @@ class Shape:
         if row >= len(key):
             self._rebuild()
             return
-        fits = self.fits_row(row)
-        new = (self.strategy.row(self, row) << LABEL_BITS) | self.nodes.label.item(row) if fits else _NONE
+        new = self._key_of(row) if self.fits_row(row) else _NONE
         old = key.item(row)
         key[row] = new
         block = row // BLOCK

@@ -377,19 +377,23 @@ class ClusterState:
         """Put a task on a row and charge everything it holds; whether it fits is the caller's concern."""
         nodes, log, shape = self.nodes, self.log, task.shape
         free = nodes.free
+        state = nodes.devices.take(nodes.device.item(row), devices, shape.gpu_milli) if devices else -1
         if log.depth:
-            for column, amount in shape.demand:
-                log.put(free[column], row, free[column][row] - amount)
             log.call(self._reset, (task, task.row, task.devices, row))
+            for column, amount in shape.demand:
+                log.put(free[column], row, free[column].item(row) - amount)
+            if devices:
+                log.put(nodes.device, row, state)
+            log.insert(nodes.pods[row], task.pod.uid, task)
         else:
             for column, amount in shape.demand:
-                free[column][row] -= amount
-        if devices:
-            state = nodes.devices.take(nodes.device.item(row), devices, shape.gpu_milli)
-            log.put(nodes.device, row, state)
+                line = free[column]
+                line[row] = line.item(row) - amount
+            if devices:
+                nodes.device[row] = state
+            nodes.pods[row][task.pod.uid] = task
         task.row = row
         task.devices = devices
-        log.insert(nodes.pods[row], task.pod.uid, task)
         if task.pod.ours:
             self.queues.charge(task, 1)
         nodes.touch(row)

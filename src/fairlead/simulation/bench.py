@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import time
 from collections.abc import Callable
@@ -59,6 +60,8 @@ def placement(
             state.upsert_group(Group("bench", group, min_member=min(gang, pods - number)))
         queue = f"queue-{(number // gang) % queues:03d}"
         state.upsert_pod(_pod(number, (number // gang) % shapes, queue, group))
+    gc.collect()
+    gc.freeze()  # as the scheduler does once it has heard of everything
     placed = transactions = 0
     start = time.perf_counter()
     for transaction in schedule(state, 0.0):

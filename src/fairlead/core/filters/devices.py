@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from fairlead.core.shapes import Shape
 
 
-def fits(nodes: NodeTable, shape: Shape, rows: Rows) -> npt.NDArray[np.bool_]:
-    """For each row whether its devices can serve the shape."""
-    result: npt.NDArray[np.bool_] = shape.fit.costs(nodes.device[rows]) != INFEASIBLE
+def fits(nodes: NodeTable, shape: Shape, rows: Rows, costs: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """For each row whether its devices can serve the shape. costs: what `DeviceFit.costs` says of their states."""
+    result: npt.NDArray[np.bool_] = costs != INFEASIBLE
     if shape.gpu_milli < WHOLE:
         result &= nodes.shares[rows]
     return result

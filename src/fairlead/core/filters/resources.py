@@ -17,11 +17,12 @@ Demand = Sequence[tuple[int, int]]
 """(column number, amount in base units)."""
 
 
-def fits(nodes: NodeTable, demand: Demand, rows: Rows) -> npt.NDArray[np.bool_]:
-    """For each row whether the demand is free there; closed nodes never fit."""
-    result = nodes.open[rows]
-    for column, amount in demand:
-        result = result & (nodes.free[column][rows] >= amount)
+def fits(nodes: NodeTable, need: Ints, rows: Rows) -> npt.NDArray[np.bool_]:
+    """For each row whether every amount needed is free there.
+
+    need: one amount per line of the matrix, shape (resources, 1), far below zero where none is asked.
+    """
+    result: npt.NDArray[np.bool_] = np.logical_and.reduce(nodes.matrix[:, rows] >= need)
     return result
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from fairlead.core.devices import Chooser
 from fairlead.core.model import WHOLE, PodSpec
 from fairlead.core.nodes import NodeTable
-from fairlead.core.scores.base import Ints, Rows, Strategy
+from fairlead.core.scores.base import Ints, Rows, States, Strategy
 from fairlead.core.scores.prices import Prices
 
 if TYPE_CHECKING:
@@ -111,17 +111,16 @@ class Ai(Strategy):
         change = self._stranded(left, cpu_left, memory - shape.memory, greater) - self._stranded(devices, cpu, memory, greater)
         cost = (loss * 10 + change * _STRANDED_WEIGHT + _STEP * 5) // (_STEP * 10)
         cost = lesser(greater(cost, -_MOST_COST), _MOST_COST)
-        fit = _MOST_FREE - lesser(greater(left // 4, 0), _MOST_FREE)
-        thrift = _MOST_CPU - lesser(greater(cpu_left // 2000, 0), _MOST_CPU)
+        fit = _MOST_FREE - lesser(left // 4, _MOST_FREE)
+        thrift = _MOST_CPU - lesser(cpu_left // 2000, _MOST_CPU)
         return ((_MOST_COST - cost) * (_MOST_FREE + 1) + fit) * (_MOST_CPU + 1) + thrift
 
-    def rows(self, shape: Shape, rows: Rows) -> Ints:
+    def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
         nodes = self.nodes
-        device = nodes.device[rows]
         result: Ints = self._score(
             shape,
-            shape.fit.costs(device) if shape.gpus else 0,
-            nodes.devices.total[device],
+            0 if costs is None else costs,
+            nodes.devices.total[states],
             nodes.cpu[rows],
             nodes.memory[rows],
             np.maximum,

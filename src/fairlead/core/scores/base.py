@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Rows = slice | npt.NDArray[np.int32]
+States = npt.NDArray[np.int32]
 
 SCORE_BITS = 32
 
@@ -43,8 +44,11 @@ class Strategy(ABC):
         self.epoch = 0
 
     @abstractmethod
-    def rows(self, shape: Shape, rows: Rows) -> Ints:
-        """Scores of the given rows, one each."""
+    def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
+        """Scores of the given rows, one each, in a new array.
+
+        states: device states of the rows; costs: what they cost this shape, None if it wants no devices.
+        """
 
     @abstractmethod
     def row(self, shape: Shape, row: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairlead.core.scores.base import SCORE_BITS, Ints, Rows, Strategy
+from fairlead.core.scores.base import SCORE_BITS, Ints, Rows, States, Strategy
 
 if TYPE_CHECKING:
     from fairlead.core.shapes import Shape
@@ -28,9 +28,9 @@ class Binpack(Strategy):
     name = "binpack"
     sign = -1
 
-    def rows(self, shape: Shape, rows: Rows) -> Ints:
+    def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
         nodes = self.nodes
-        left = left_over(nodes.cpu[rows], nodes.devices.total[nodes.device[rows]], shape)
+        left = left_over(nodes.cpu[rows], nodes.devices.total[states], shape)
         result: Ints = (self.sign * (left // 1000)).clip(-_TOP, _TOP - 1) + _TOP
         return result
 

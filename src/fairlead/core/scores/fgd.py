@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fairlead.core.model import WHOLE, PodSpec
 from fairlead.core.nodes import NodeTable
-from fairlead.core.scores.base import Ints, Rows, Strategy
+from fairlead.core.scores.base import Ints, Rows, States, Strategy
 
 if TYPE_CHECKING:
     from fairlead.core.shapes import Shape
@@ -110,9 +110,8 @@ class Fgd(Strategy):
             )
         return known
 
-    def rows(self, shape: Shape, rows: Rows) -> Ints:
+    def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
         nodes = self.nodes
-        states = nodes.device[rows]
         free_cpu = nodes.cpu[rows]
         before = np.searchsorted(self._thresholds, free_cpu, side="right")
         after = np.searchsorted(self._thresholds, free_cpu - shape.cpu, side="right")
@@ -135,7 +134,8 @@ class Fgd(Strategy):
         return result
 
     def row(self, shape: Shape, row: int) -> int:
-        return int(self.rows(shape, np.array([row], np.int32))[0])
+        rows = np.array([row], np.int32)
+        return int(self.rows(shape, rows, self.nodes.device[rows], None)[0])
 
     def pick(self, shape: Shape, row: int) -> tuple[int, ...]:
         if not shape.gpus:
