@@ -206,6 +206,8 @@ class NodeTable:
                 self.by_label.pop(self._labels.pop(name), None)
                 del self._sorted[bisect_left(self._sorted, name)]
             self.label[row] = 0
+        if not self._unlabelled:
+            return
         new = [name for name in self._unlabelled if name in self.rows and name not in self._labels]
         self._unlabelled.clear()
         for done, name in enumerate(new):

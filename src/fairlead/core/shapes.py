@@ -173,7 +173,7 @@ class Shape:
         size = -(-max(nodes.count, 1) // BLOCK) * BLOCK
         if len(self._key) != size:
             self._key = np.full(size, _NONE, np.int64)
-        self._key[: nodes.count] = self._standing(np.arange(nodes.count, dtype=np.int32))
+        self._stand_all(nodes.count)
         self._key[nodes.count :] = _NONE
         self._blocks = self._key.reshape(-1, BLOCK).max(axis=1)
         self._cursor = nodes.ring_end
@@ -188,6 +188,29 @@ class Shape:
             for column, amount in self.demand:
                 self._need[column, 0] = amount
         return self._need
+
+    def _stand_all(self, count: int) -> None:
+        """The keys of all rows, in place, without gathering anything: the same as `_standing` of each."""
+        nodes = self.nodes
+        rows = slice(0, count)
+        ok = self.admitted(rows)
+        for column, amount in self.demand:
+            ok &= nodes.free[column][rows] >= amount
+        states = nodes.device[rows]
+        costs = self.fit.costs(states) if self.gpus else None
+        if costs is not None:
+            ok &= devices.fits(nodes, self, rows, costs)
+        if np.count_nonzero(ok) * 2 < count:
+            self._key[rows] = _NONE
+            fitting = np.flatnonzero(ok).astype(np.int32)
+            if len(fitting):
+                self._key[fitting] = self._standing(fitting)
+            return
+        scores = self.strategy.rows(self, rows, states, costs)
+        scores <<= LABEL_BITS
+        scores |= nodes.label[rows]
+        scores[~ok] = _NONE
+        self._key[rows] = scores
 
     def _standing(self, rows: npt.NDArray[np.int32]) -> Ints:
         """The keys of the given rows. Only those that fit are scored: of what changed, most is full."""

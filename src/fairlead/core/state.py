@@ -283,6 +283,7 @@ class ClusterState:
 
     def settle(self, now: float) -> None:
         """Make the units of gangs that changed, and let delayed tasks wait again."""
+        self.nodes.settle_labels()
         while self._delayed and self._delayed[0][0] <= now:
             _, uid = heappop(self._delayed)
             task = self.tasks.get(uid)

@@ -51,6 +51,8 @@ def placement(
     for number in range(nodes):
         allocatable = {"cpu": 128_000, "memory": 2048 * _GIB, "pods": 110, _GPU: _GPUS_PER_NODE}
         state.upsert_node(Node(f"node-{number:06d}", allocatable))
+    for _ in schedule(state, 0.0):  # the nodes are known before the pods come
+        pass
     quota = nodes * _GPUS_PER_NODE * WHOLE // queues
     for number in range(queues):
         state.upsert_queue(Queue(f"queue-{number:03d}", resources=(QueueResource(_GPU, quota=quota),)))
