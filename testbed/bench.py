@@ -230,15 +230,14 @@ class _Measurement:
             usage.cancel()
             observer.cancel()
             await asyncio.gather(observer, return_exceptions=True)
-            cpu, rss = await asyncio.gather(usage, return_exceptions=True), 0.0
+            await asyncio.gather(usage, return_exceptions=True)
             _stop(process)
-        del cpu
         await self._verify(last_event is not None)
         first, last = min(self.bound.values()), max(self.bound.values())
         count = len(self.bound)
         since = self.created if self.workload.arrival_rate is not None else dict.fromkeys(self.bound, started)
         waits = sorted(1000 * (at - since[pod]) for pod, at in self.bound.items())
-        cpu_seconds, rss = _measured.pop(process.pid, (0.0, rss))
+        cpu_seconds, rss = _measured.pop(process.pid, (0.0, 0.0))
         return Run(
             pods_per_second=(count - 1) / max(1e-9, last - first),
             pods_per_second_events=(count - 1) / max(1e-9, max(last_event, last) - first) if last_event else None,

@@ -116,3 +116,38 @@ def test_limits_hold_while_preempting():
     state.upsert_pod(pod("high", queue="q", priority=5))
     assert preempted(run(state)) == [["low"]]
     assert state.queues.queues["q"].used["nvidia.com/gpu"] == 1000
+
+
+def test_what_a_victim_still_occupies_is_not_given_away():
+    state = cluster([node("n", gpus=8, cpu=64_000)], pods=[pod("low", gpus=8, cpu=60_000, priority=1)])
+    settle(state)
+    state.upsert_pod(pod("high", gpus=1, cpu=1000, priority=9))
+    assert preempted(run(state)) == [["low"]]
+    invariants.check(state)
+    state.upsert_pod(pod("next", gpus=1, cpu=1000, priority=0, created=5))
+    assert not placed(run(state)), "the victim is still there"
+    state.remove_pod("uid-low")
+    assert placed(run(state)) == {"high": "n", "next": "n"}
+    invariants.check(state)
+
+
+def test_several_preemptors_of_one_node_do_not_wait_for_each_other():
+    pods = [pod(f"low-{i}", priority=1, created=float(i)) for i in range(4)]
+    state = cluster([node("n", gpus=4)], pods=pods)
+    settle(state)
+    for index in range(4):
+        state.upsert_pod(pod(f"high-{index}", priority=9, created=float(index)))
+    assert sorted(name for names in preempted(run(state)) for name in names) == ["low-0", "low-1", "low-2", "low-3"]
+    invariants.check(state)
+
+
+def test_a_node_lost_with_victims_on_it():
+    state = cluster([node("n", gpus=8)], pods=[pod("low", gpus=8, priority=1)])
+    settle(state)
+    state.upsert_pod(pod("high", gpus=1, priority=9))
+    run(state)
+    state.remove_node("n")
+    state.remove_pod("uid-low")
+    state.upsert_node(node("m"))
+    assert placed(run(state)) == {"high": "m"}
+    invariants.check(state)

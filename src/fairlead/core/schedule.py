@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.allocate import allocate
-from fairlead.core.actions.preempt import could_make_room, preempt
+from fairlead.core.actions.preempt import Plan, could_make_room, preempt
 from fairlead.core.gangs import Gang
 from fairlead.core.queues import Room
 from fairlead.core.state import ClusterState
@@ -61,7 +61,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
         return
     plan = preempt(state, unit) if outcome.is_capacity or outcome.code is ReasonCode.LIMIT_EXCEEDED else None
     if plan is not None:
-        yield _preempted(state, unit, *plan, now)
+        yield _preempted(state, unit, plan, now)
         return
     yield from _park(state, unit, outcome)
 
@@ -77,7 +77,8 @@ def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> 
         state.unsettle(unit.gang)
 
 
-def _preempted(state: ClusterState, unit: Unit, victims: list[Task], placed: list[Task], now: float) -> Preempt:
+def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preempt:
+    victims, placed = plan.victims, plan.placed
     _placed(state, unit, placed, now)
     names = state.nodes.names
     evictions = []
@@ -89,6 +90,7 @@ def _preempted(state: ClusterState, unit: Unit, victims: list[Task], placed: lis
     for task in placed:
         task.state = TaskState.HELD
         task.waits_for = set(uids)
+    state.hold_leftovers(plan.places)
     for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
         state.unsettle(gang)
     held = tuple(Binding(_ref(task), names[task.row], task.devices) for task in placed)

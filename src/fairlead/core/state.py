@@ -14,7 +14,7 @@ import msgspec
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import scores
 from fairlead.core.gangs import Gang
-from fairlead.core.model import Group, Node, Pod, PodSpec, Policy, Queue
+from fairlead.core.model import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue
 from fairlead.core.nodes import NodeTable
 from fairlead.core.queues import QueueTree
 from fairlead.core.shapes import ShapeTable
@@ -43,6 +43,7 @@ class ClusterState:
         self.notices: list[tuple[tuple[Task, ...], Reason]] = []
         self.freed_holds: dict[str, Task] = {}
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
+        self._leftovers: dict[str, Task] = {}  # victim uid -> what stays closed on its row until it is gone
         self._delayed: list[tuple[float, str]] = []
 
     # -- nodes ---------------------------------------------------------------------------------
@@ -60,6 +61,9 @@ class ClusterState:
             return
         for task in list(self.nodes.pods[row].values()):
             self.unassign(task)
+            self._abandon(task)
+            if task.pod.uid not in self.tasks:
+                continue  # a stand-in: it goes with the node
             if task.state is TaskState.BOUND:
                 self.strays.setdefault(name, {})[task.pod.uid] = task
             else:
@@ -121,6 +125,7 @@ class ClusterState:
                 self.unsettle(task.gang)
         self.shapes.release(task.shape)
         self.freed_holds.pop(uid, None)
+        self._release_leftover(uid)
         for beneficiary in self.holds.pop(uid, ()):
             held = self.tasks.get(beneficiary)
             if held is not None:
@@ -345,8 +350,48 @@ class ClusterState:
             if held.gang is not None:
                 self.unsettle(held.gang)
         self.holds.pop(uid, None)
+        self._release_leftover(uid)
         if victim is not None and victim.state is TaskState.EVICTING:
             self._place_bound(victim)
+
+    def hold_leftovers(self, places: dict[str, tuple[int, tuple[int, ...]]]) -> None:
+        """Keep closed what victims still occupy beyond what their beneficiaries take, until they are gone.
+
+        places: victim's UID -> its row and devices. Per row one stand-in that belongs to no queue holds the
+        difference: amounts, and those of the devices that stayed entirely free.
+        """
+        by_row: dict[int, list[str]] = {}
+        for uid, (row, _) in places.items():
+            by_row.setdefault(row, []).append(uid)
+        for row, uids in by_row.items():
+            left: dict[int, int] = {}
+            for uid in uids:
+                for column, amount in self.tasks[uid].shape.demand:
+                    left[column] = left.get(column, 0) + amount
+            for task in self.nodes.pods[row].values():
+                if task.state is TaskState.HELD and task.waits_for & set(uids):
+                    for column, amount in task.shape.demand:
+                        left[column] = left.get(column, 0) - amount
+            free = self.nodes.devices.states[self.nodes.device.item(row)]
+            devices = tuple(sorted({each for uid in uids for each in places[uid][1] if each < len(free) and free[each] == WHOLE}))
+            names = {column: name for name, column in self.nodes.resources.items()}
+            amounts = tuple(sorted((names[column], amount) for column, amount in left.items() if amount > 0))
+            if not amounts and not devices:
+                continue
+            spec = PodSpec(amounts, gpus=len(devices))
+            stand_in = Task(Pod(f"leaving/{uids[0]}", "", f"leaving-{uids[0]}", spec, ours=False), self.shapes.intern(spec))
+            stand_in.state = TaskState.BOUND
+            self.assign(stand_in, row, devices)
+            for uid in uids:
+                self._leftovers[uid] = stand_in
+
+    def _release_leftover(self, uid: str) -> None:
+        stand_in = self._leftovers.pop(uid, None)
+        if stand_in is None:
+            return
+        if stand_in not in self._leftovers.values():
+            self.unassign(stand_in)
+            self.shapes.release(stand_in.shape)
 
     def _delay(self, task: Task, now: float) -> None:
         task.faults += 1

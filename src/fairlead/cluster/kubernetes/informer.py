@@ -25,6 +25,7 @@ _WATCH_SECONDS = 290
 _SILENCE = 90.0  # the API server sends a bookmark about every minute
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 15.0
 _LARGEST_EVENT = 8 << 20
+_NOT_SERVED = "this kind is not served: install it with `fairlead crds | kubectl apply -f -`; nothing is decided before"
 
 log = structlog.get_logger("informer")
 
@@ -101,7 +102,10 @@ class Informer(Generic[View]):
                 self._version = ""
                 self.relists += 1
             except (Unreachable, ApiError, msgspec.DecodeError) as error:
-                log.warning("watch interrupted", path=self.path, error=str(error)[:300], wait=wait)
+                hint = _NOT_SERVED if isinstance(error, ApiError) and error.code == 404 else ""
+                log.warning(
+                    "watch interrupted", path=self.path, error=str(error)[:300], wait=wait, **({"hint": hint} if hint else {})
+                )
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, _LONGEST_WAIT)
 

@@ -9,6 +9,7 @@ below its minimum; its surplus members fall one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from fairlead.core.actions import allocate
 from fairlead.core.state import ClusterState
@@ -23,8 +24,19 @@ Victim = tuple[Task, ...]
 """Tasks that only fall together."""
 
 
-def preempt(state: ClusterState, unit: Unit) -> tuple[list[Task], list[Task]] | None:
-    """Room for a unit: (victims, tasks placed), both already so in the state; None changes nothing."""
+class Plan(NamedTuple):
+    """Who falls and who is placed, both already so in the state.
+
+    places: victim's UID -> the row and devices it still occupies until it is gone.
+    """
+
+    victims: list[Task]
+    placed: list[Task]
+    places: dict[str, tuple[int, tuple[int, ...]]]
+
+
+def preempt(state: ClusterState, unit: Unit) -> Plan | None:
+    """Room for a unit by evicting others; None changes nothing."""
     if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
         return None
     victims = _eligible(state, unit)
@@ -120,7 +132,7 @@ class _Fallen:
             self.state.assign(task, *self.places.pop(task.pod.uid))
 
 
-def _for_one(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> tuple[list[Task], list[Task]] | None:
+def _for_one(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> Plan | None:
     """The cheapest node for a single pod: each candidate is solved exactly, then compared."""
     task = unit.tasks[0]
     by_row: dict[int, list[Victim]] = {}
@@ -152,7 +164,7 @@ def _for_one(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> tupl
         fallen.take(victim)
     state.shapes.refresh()
     state.assign(task, row, state.strategy.pick(task.shape, row))
-    return [each for victim in chosen for each in victim], [task]
+    return Plan([each for victim in chosen for each in victim], [task], fallen.places)
 
 
 def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Victim]) -> list[Victim] | None:
@@ -174,7 +186,7 @@ def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Victi
     return _reprieve(fallen, taken, fits)
 
 
-def _for_gang(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> tuple[list[Task], list[Task]] | None:
+def _for_gang(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> Plan | None:
     """Least threshold of victims that makes room for the gang, then put back whoever need not fall."""
     core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
     for task in unit.tasks:
@@ -217,7 +229,7 @@ def _for_gang(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> tup
     for each in chosen:
         for task in each:
             state.nodes.gained.add(fallen.places[task.pod.uid][0])
-    return [task for victim in chosen for task in victim], placed
+    return Plan([task for victim in chosen for task in victim], placed, fallen.places)
 
 
 def _reprieve(fallen: _Fallen, taken: list[Victim], fits: Callable[[], bool]) -> list[Victim]:

@@ -1,0 +1,44 @@
+"""Runs the commands of benchmarks/README.md and prints their results as JSON lines; `--only WORD` picks some."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+TRACES = os.environ.get("FAIRLEAD_TRACES", "")
+OPENB = f"{TRACES}/openb_fgd"
+CLUSTER = "bench cluster"
+COMMANDS = {
+    "api-server, 5,000 nodes": f"{CLUSTER} --nodes 5000 --pods 10000 --schedulers fairlead,kube-scheduler,bare-binder,bare-binder-events",
+    "api-server, 500 nodes": f"{CLUSTER} --nodes 500 --pods 4000 --schedulers fairlead,kube-scheduler,bare-binder,bare-binder-events,bare-binder-go",
+    "writes without events": f"{CLUSTER} --nodes 500 --pods 4000 --schedulers fairlead --no-events",
+    "gangs": f"{CLUSTER} --nodes 500 --pods 4000 --gang 16 --schedulers fairlead",
+    "arrivals": f"{CLUSTER} --nodes 5000 --pods 6000 --arrival-rate 200 --schedulers fairlead",
+    "memory": f"{CLUSTER} --nodes 5000 --pods 50000 --workload relist --schedulers fairlead --repeats 1",
+    "core, 1 shape": "bench placement --nodes 5000 --shapes 1",
+    "core, 500 shapes": "bench placement --nodes 5000 --shapes 500",
+    "core, 1,000 nodes": "bench placement --nodes 1000 --pods 8000 --shapes 20",
+    "core, 100,000 nodes": "bench placement --nodes 100000 --pods 8000 --shapes 20",
+    **{
+        f"openb {name}": f"simulate placement --nodes {OPENB}/openb_node_list_gpu_node.csv --pods {OPENB}/openb_pod_list_{name}{suffix}"
+        for name, suffix in (("default", ".csv"), ("gpushare100", ".csv.xz"), ("multigpu50", ".csv.xz"), ("cpu250", ".csv.xz"))
+    },
+}
+
+
+def main() -> None:
+    """Run them one after the other."""
+    word = sys.argv[2] if sys.argv[1:2] == ["--only"] else ""
+    for name, command in COMMANDS.items():
+        if word not in name or ("openb" in name and not TRACES):
+            continue
+        print(f"{name}: fairlead {command}", file=sys.stderr, flush=True)
+        line = [sys.executable, "-m", "fairlead", *command.split(), "--output", "json"]
+        done = subprocess.run(line, stdout=subprocess.PIPE, check=True)
+        print(json.dumps({"name": name, "command": f"fairlead {command}", "result": json.loads(done.stdout)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
