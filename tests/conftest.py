@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from fairlead.observability import logs
+
 settings.register_profile("fairlead", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("fairlead")
+logs.configure("warning")
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -131,7 +131,7 @@ def test_amounts_beyond_any_machine_never_wrap():
 
 def test_pods_on_absent_nodes_wait_for_the_node():
     state = cluster(pods=[pod("stray", at="ghost", gpus=8)])
-    run(state)
+    assert "'ghost', which the pod names, does not exist" in refused(run(state))["stray"].message
     state.upsert_node(node("ghost"))
     state.upsert_pod(pod("late", gpus=1))
     assert "late" in refused(run(state))

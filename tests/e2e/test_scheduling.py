@@ -151,6 +151,7 @@ def test_bad_input_is_refused_and_holds_nobody_up(cluster):
         "lost": "UnknownQueue",
         "groupless": "GangIncomplete",
         "giant-0": "GangIncomplete",
+        "on-ghost": "Unschedulable",
     }
     for name, reason in expected.items():
         found = cluster.until(lambda name=name: cluster.condition(name))

@@ -165,6 +165,9 @@ class ClusterState:
         row = self.nodes.rows.get(pod.node)
         if row is None:
             self.strays.setdefault(pod.node, {})[pod.uid] = task
+            if pod.ours:
+                message = f"node {pod.node!r}, which the pod names, does not exist"
+                self.notices.append(((task,), Reason(ReasonCode.NODE_AFFINITY, message)))
         else:
             self.assign(task, row, self._devices_of(task, row))
         task.state = TaskState.BOUND

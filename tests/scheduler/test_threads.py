@@ -1,0 +1,186 @@
+"""The core thread and the applier, with a cluster in their place that does as it is told."""
+
+import asyncio
+import threading
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.cluster.port import BindFailed, Bound, EvictFailed, Gone, Outcome, Synced, Upsert
+from fairlead.core.model import Policy
+from fairlead.core.transactions import Binding, Place, PodRef, Preempt, Refuse
+from fairlead.scheduler.applier import Applier
+from fairlead.scheduler.core_thread import CoreThread, GroupStatus, Trouble
+from tests.builders import group, node, pod
+
+
+class Deliveries:
+    """Collects what the core thread delivers; waits without sleeping."""
+
+    def __init__(self):
+        self.outputs = []
+        self.changed = threading.Condition()
+
+    def __call__(self, outputs):
+        with self.changed:
+            self.outputs += outputs
+            self.changed.notify_all()
+
+    def wait_for(self, kind, count=1):
+        with self.changed:
+            assert self.changed.wait_for(lambda: sum(isinstance(each, kind) for each in self.outputs) >= count, timeout=10)
+            return [each for each in self.outputs if isinstance(each, kind)]
+
+
+def start():
+    deliveries = Deliveries()
+    thread = CoreThread(Policy(), deliveries, clock=lambda: 100.0)
+    thread.start()
+    return thread, deliveries
+
+
+def end(thread):
+    thread.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_nothing_is_decided_before_everything_is_known():
+    thread, deliveries = start()
+    thread.send([Upsert(pod("p")), Upsert(node("n"))])
+    thread.send([Gone("pod", "nobody")])
+    thread.send([Synced()])
+    (place,) = deliveries.wait_for(Place)
+    assert place.bindings[0].node == "n"
+    assert isinstance(deliveries.outputs[0], Place)
+    end(thread)
+
+
+def test_one_bad_event_is_told_and_the_loop_goes_on(monkeypatch):
+    thread, deliveries = start()
+    real = thread.state.upsert_pod
+    monkeypatch.setattr(thread.state, "upsert_pod", lambda each: 1 / 0 if each.name == "poison" else real(each))
+    thread.send([Synced(), Upsert(node("n")), Upsert(pod("poison")), Upsert(pod("fine"))])
+    deliveries.wait_for(Place)
+    (trouble,) = deliveries.wait_for(Trouble)
+    assert trouble.pod.name == "poison"
+    assert thread.counters.errors == 1
+    end(thread)
+
+
+def test_a_failing_pass_does_not_end_the_thread(monkeypatch):
+    thread, deliveries = start()
+    real = thread.state.queues.next
+    calls = []
+
+    def flaky():
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("boom")
+        return real()
+
+    monkeypatch.setattr(thread.state.queues, "next", flaky)
+    thread.send([Synced(), Upsert(node("n")), Upsert(pod("p"))])
+    deliveries.wait_for(Place)
+    end(thread)
+
+
+def test_group_status_is_told_when_it_changes():
+    thread, deliveries = start()
+    members = [pod(f"m{index}", group="g") for index in range(2)]
+    thread.send([Upsert(group("g", 2)), *(Upsert(each) for each in members), Synced()])
+    (waiting,) = deliveries.wait_for(GroupStatus)
+    assert (waiting.phase, waiting.scheduled) == ("Pending", 0)
+    thread.send([Upsert(node("n"))])
+    deliveries.wait_for(Place)
+    thread.send([Bound("uid-m0"), Bound("uid-m1")])
+    done = deliveries.wait_for(GroupStatus, 2)[-1]
+    assert (done.phase, done.scheduled, done.reason) == ("Scheduled", 2, None)
+    end(thread)
+
+
+class Script:
+    """A cluster that remembers the order of writes and answers as told."""
+
+    def __init__(self, answers=()):
+        self.answers = dict(answers)
+        self.writes = []
+
+    def answer(self, what):
+        self.writes.append(what)
+        return self.answers.get(what, (Outcome.DONE, ""))
+
+    async def bind(self, binding, epoch):
+        await asyncio.sleep(0)
+        return self.answer(("bind", binding.pod.name))
+
+    async def evict(self, ref, *, dry_run, grace=None):
+        await asyncio.sleep(0)
+        return self.answer(("dry" if dry_run else "evict", ref.name))
+
+    async def refuse(self, ref, reason):
+        self.answer(("refuse", ref.name))
+
+    async def group_status(self, key, phase, scheduled, reason):
+        self.answer(("group", key, scheduled))
+
+    async def event(self, regarding, reason, note, *, warning=False, action=""):
+        self.answer(("event", getattr(regarding, "name", regarding), reason))
+
+
+def ref(name):
+    return PodRef(f"uid-{name}", "ns", name)
+
+
+def binding(name):
+    return Binding(ref(name), "n")
+
+
+async def apply(script, *outputs, writers=2):
+    reported = []
+    applier = Applier(script, reported.extend, lambda: 1, writers=writers)
+    task = asyncio.ensure_future(applier.run())
+    applier.submit(list(outputs))
+    while not applier.idle or applier._flushing:
+        await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return reported, applier
+
+
+async def test_bindings_go_before_conditions_and_these_before_events():
+    script = Script()
+    reason = Reason(ReasonCode.RESOURCES, "full")
+    await apply(script, Refuse((ref("w"),), reason), Place((binding("a"), binding("b")), ""), writers=1)
+    assert [each[0] for each in script.writes] == ["bind", "bind", "refuse", "event", "event", "event"]
+
+
+async def test_outcomes_are_reported():
+    script = Script({("bind", "b"): (Outcome.REFUSED, "no"), ("bind", "c"): (Outcome.GONE, "")})
+    reported, applier = await apply(script, Place((binding("a"), binding("b"), binding("c")), ""))
+    assert sorted(reported, key=lambda each: each.uid) == [Bound("uid-a"), BindFailed("uid-b", "no"), BindFailed("uid-c", "")]
+    assert applier.counters.bound == 1
+
+
+async def test_victims_go_only_if_all_may():
+    plan = Preempt((binding("v1"), binding("v2")), (binding("high"),))
+    script = Script()
+    reported, _ = await apply(script, plan)
+    assert [each[0] for each in script.writes[:4]] == ["dry", "dry", "evict", "evict"]
+    assert not reported
+    script = Script({("dry", "v2"): (Outcome.REFUSED, "budget")})
+    reported, applier = await apply(script, plan)
+    assert not [each for each in script.writes if each[0] == "evict"]
+    assert reported == [EvictFailed("uid-v2", "budget")]
+    assert applier.counters.plans_released == 1
+
+
+async def test_group_statuses_of_one_moment_are_one_write():
+    script = Script()
+    await apply(script, *(GroupStatus("ns/g", "Pending", count, None) for count in range(3)))
+    assert script.writes == [("group", "ns/g", 2)]
+
+
+async def test_events_are_bounded(monkeypatch):
+    monkeypatch.setattr("fairlead.scheduler.applier._MOST_EVENTS", 1)
+    _, applier = await apply(Script(), Place(tuple(binding(f"p{index}") for index in range(6)), ""), writers=6)
+    assert applier.counters.events_dropped > 0
+    assert applier.counters.events + applier.counters.events_dropped == 6
