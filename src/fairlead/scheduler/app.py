@@ -38,7 +38,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     leader_elect: bool = True
     events: bool = True
     address: str = "127.0.0.1:10259"
-    writers: int = 256
+    writers: int = 64
 
 
 class Scheduler:
@@ -87,6 +87,7 @@ class Scheduler:
             lambda: self.elector.epoch,
             writers=self.options.writers,
             write_events=self.options.events,
+            busy=lambda: self.core.busy,
         )
         self.metrics = Metrics(self.core.counters, self.applier.counters, lambda: client.writes)
 

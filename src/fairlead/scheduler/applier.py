@@ -1,8 +1,9 @@
 """The applier: carries out transactions, in their order, many writes at a time.
 
 Three lines wait before one pool of writers: bindings and evictions first, then conditions and
-statuses, then events. Later lines move only when the first is empty, so that nothing stands between
-a decision and its binding; but none waits longer than `_PATIENCE`. Every outcome goes back to the
+statuses, then events. Later lines move only when nothing urgent waits, is being written, or is about
+to be decided, so that nothing stands between a decision and its binding; but none waits longer than
+`_PATIENCE`. Every outcome goes back to the
 core.
 """
 
@@ -26,6 +27,7 @@ log = structlog.get_logger("applier")
 
 _PATIENCE = 30.0
 _MOST_EVENTS = 200_000
+_LOOK_AGAIN = 0.01
 
 Work = Callable[[], Awaitable[None]]
 
@@ -44,7 +46,7 @@ class WriteCounters(msgspec.Struct):
 
 
 class Applier:
-    """Runs in the I/O thread. report: takes outcomes back to the core."""
+    """Runs in the I/O thread. report: takes outcomes back to the core; busy: whether it has more to come."""
 
     def __init__(
         self,
@@ -54,19 +56,22 @@ class Applier:
         *,
         writers: int = 32,
         write_events: bool = True,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self.cluster = cluster
         self.report = report
         self.epoch = epoch
         self.writers = writers
         self.write_events = write_events
+        self.busy = busy
         self.counters = WriteCounters()
         self.latencies: deque[float] = deque(maxlen=10_000)
         self.in_flight = 0
         self._lines: tuple[deque[tuple[float, Work]], ...] = (deque(), deque(), deque())
         self._urgent = 0  # bindings and evictions being written now
         self._groups: dict[str, GroupStatus] = {}
-        self._ready = asyncio.Semaphore(0)
+        self._resting: deque[asyncio.Future[None]] = deque()
+        self._looking = False
         self._outcomes: list[ClusterEvent] = []
         self._flushing = False
 
@@ -104,24 +109,33 @@ class Applier:
 
     def _enter(self, line: int, work: Work) -> None:
         self._lines[line].append((time.monotonic(), work))
-        self._ready.release()
+        self._wake(1)
 
-    def _next(self) -> tuple[int, Work]:
+    def _next(self) -> tuple[int, Work] | None:
+        """The work that may be done now: urgent work always, the rest only when nothing urgent is about."""
+        urgent, *later = self._lines
         now = time.monotonic()
-        _, second, third = self._lines
-        for number, line in ((1, second), (2, third)):
+        for number, line in enumerate(later, 1):
             if line and now - line[0][0] > _PATIENCE:
                 return number, line.popleft()[1]
-        for number, line in enumerate(self._lines):
+        if urgent:
+            return 0, urgent.popleft()[1]
+        if self._urgent or self.busy():
+            return None
+        for number, line in enumerate(later, 1):
             if line:
                 return number, line.popleft()[1]
-        raise IndexError("no work although a permit was given")
+        return None
 
     async def _write(self) -> None:
         while True:
-            await self._ready.acquire()
-            number, work = self._next()
+            chosen = self._next()
+            if chosen is None:
+                await self._rest()
+                continue
+            number, work = chosen
             self.in_flight += 1
+            self._urgent += number == 0
             try:
                 await work()
             except Unreachable as error:
@@ -130,6 +144,30 @@ class Applier:
                 log.exception("write failed", line=number)
             finally:
                 self.in_flight -= 1
+                self._urgent -= number == 0
+                if not self._urgent and any(self._lines):
+                    self._wake(self.writers)
+
+    async def _rest(self) -> None:
+        """Wait until there is work; while only the core holds it back, look again a little later."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._resting.append(waiter)
+        if not self._urgent and any(self._lines) and not self._looking:
+            self._looking = True
+            loop.call_later(_LOOK_AGAIN, self._look)
+        await waiter
+
+    def _look(self) -> None:
+        self._looking = False
+        self._wake(self.writers)
+
+    def _wake(self, count: int) -> None:
+        while self._resting and count:
+            waiter = self._resting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
 
     def outcome(self, event: ClusterEvent) -> None:
         """Report an outcome; several of one moment go together."""

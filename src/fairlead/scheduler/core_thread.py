@@ -75,6 +75,7 @@ class CoreThread(threading.Thread):
         self.state = ClusterState(policy)
         self.counters = Counters()
         self.synced = False
+        self.busy = False  # units are left to try: more bindings are coming
         self.progressed = time.monotonic()
         self._deliver = deliver
         self._clock = clock
@@ -95,18 +96,19 @@ class CoreThread(threading.Thread):
         """Apply, decide, deliver, until stopped."""
         while not self._stopped:
             self.progressed = time.monotonic()
-            self._receive(self._patience())
-            if self.synced and not self._stopped:
-                try:
+            try:
+                self._receive(self._patience())
+                if self.synced and not self._stopped:
                     self._decide()
-                except Exception:
-                    # A fault of ours must not end the process: it is loud, counted, and the next event tries again.
-                    self.counters.errors += 1
-                    log.exception("pass failed")
-                    time.sleep(0.1)
+            except Exception:
+                # A fault of ours must not end the process: it is loud, counted, and the next event tries again.
+                self.counters.errors += 1
+                log.exception("pass failed")
+                time.sleep(0.1)
 
     def _patience(self) -> float:
-        if self.synced and has_work(self.state):
+        self.busy = self.synced and has_work(self.state)
+        if self.busy:
             return 0.0
         due = self.state.next_due
         return _IDLE if due is None else min(_IDLE, max(0.01, due - self._clock()))
@@ -131,7 +133,7 @@ class CoreThread(threading.Thread):
             self._take_in(event)
         except Exception as error:
             self.counters.errors += 1
-            log.exception("event not applied", event=repr(event)[:500])
+            log.exception("event not applied", about=repr(event)[:500])
             about = event.object if isinstance(event, Upsert) else None
             pod = PodRef(about.uid, about.namespace, about.name) if isinstance(about, Pod) else None
             self._deliver([Trouble(pod, f"the object could not be taken in: {error!r}")])
@@ -182,18 +184,22 @@ class CoreThread(threading.Thread):
 
     def _decide(self) -> None:
         start = time.perf_counter()
+        self.busy = True
         outputs: list[Output] = []
-        for transaction in schedule(self.state, self._clock(), _BUDGET):
-            self._count(transaction)
-            outputs.append(transaction)
-            if len(outputs) >= _CHUNK:
+        try:
+            for transaction in schedule(self.state, self._clock(), _BUDGET):
+                self._count(transaction)
+                outputs.append(transaction)
+                if len(outputs) >= _CHUNK:
+                    self._deliver(outputs)
+                    outputs = []
+            outputs += self._group_statuses()
+        finally:
+            # What was decided is assumed in the state already: it must be carried out, whatever happened after.
+            if outputs:
                 self._deliver(outputs)
-                outputs = []
-        outputs += self._group_statuses()
-        if outputs:
-            self._deliver(outputs)
-        self.counters.passes += 1
-        self.counters.pass_seconds += time.perf_counter() - start
+            self.counters.passes += 1
+            self.counters.pass_seconds += time.perf_counter() - start
 
     def _count(self, transaction: Transaction) -> None:
         if isinstance(transaction, Place):
