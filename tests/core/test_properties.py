@@ -10,7 +10,7 @@ from fairlead.core.actions.allocate import lay_out
 from fairlead.core.model import Policy, Taint
 from fairlead.core.scores import STRATEGIES
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import TaskState
+from fairlead.core.tasks import Task, TaskState
 from fairlead.core.transactions import Evict, Place, Preempt
 from tests.builders import GIB, cluster, group, node, pod, queue, run, settle
 
@@ -61,8 +61,6 @@ strategies_ = st.sampled_from(sorted(STRATEGIES))
 def build(nodes, pods, strategy, order=None):
     names = [f"node-{index:02d}" for index in range(len(nodes))]
     pairs = list(zip(names, nodes, strict=True))
-    for place in order or range(len(pairs)):
-        del place
     if order is not None:
         pairs = [pairs[index] for index in order]
     made = [pod(f"p{index:02d}", created=float(index), **each) for index, each in enumerate(pods)]
@@ -154,23 +152,15 @@ def test_repaired_standings_equal_rebuilt_ones(nodes, pods, strategy):
 @given(nodes_, pods_, st.sampled_from(["pack", "spread"]), st.integers(1, 40))
 def test_a_layout_is_what_placing_one_by_one_allows(nodes, pods, fill, wanted):
     state = build(nodes, pods, "ai")
-    for task in state.tasks.values():
-        shape = task.shape
-        laid = lay_out(shape, wanted, fill)
-        counts = shape.counts()
+    for shape in {task.shape for task in state.tasks.values()}:
+        laid, counts = lay_out(shape, wanted, fill), shape.counts()
         assert len(laid) == min(wanted, int(counts.sum()))
         assert all(laid.count(row) <= counts.item(row) for row in set(laid))
         mark = state.log.mark()
-        for row in laid:
+        for number, row in enumerate(laid):
             assert shape.fits_row(row)
-            state.assign(task, row, state.strategy.pick(shape, row))
-            task.row = -1
-            del state.nodes.pods[row][task.pod.uid]
-            state.queues.queues[task.queue].placed.clear()
-        state.log.entries.clear()
-        state.log.depth = 0
-        del mark
-        break
+            state.assign(Task(pod(f"member{number}", spec_=shape.spec, ours=False), shape), row, state.strategy.pick(shape, row))
+        state.log.rollback(mark)
 
 
 @given(nodes_, pods_)

@@ -17,7 +17,7 @@ def scheduler(
     leader_elect: Annotated[bool, typer.Option(help="Lead only while holding the lease kube-system/fairlead-scheduler.")] = True,
     events: Annotated[bool, typer.Option(help="Write Kubernetes events.")] = True,
     address: Annotated[str, typer.Option(help="host:port of /metrics, /healthz, /readyz; empty: none.")] = "127.0.0.1:10259",
-    writers: Annotated[int, typer.Option(min=1, max=1024, help="Writes in flight.")] = 64,
+    writers: Annotated[int, typer.Option(min=1, max=1024, help="Writes in flight at most.")] = 256,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Schedule the pods whose schedulerName is fairlead, until SIGTERM. Logs are JSON lines on stderr."""

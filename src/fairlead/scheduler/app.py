@@ -38,7 +38,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     leader_elect: bool = True
     events: bool = True
     address: str = "127.0.0.1:10259"
-    writers: int = 64
+    writers: int = 256
 
 
 class Scheduler:

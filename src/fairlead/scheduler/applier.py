@@ -28,6 +28,8 @@ log = structlog.get_logger("applier")
 _PATIENCE = 30.0
 _MOST_EVENTS = 200_000
 _LOOK_AGAIN = 0.01
+# More writes in flight cost the API server less each, but every connection costs a handshake: width follows the backlog.
+_WIDTH, _DEPTH = 64, 40
 
 Work = Callable[[], Awaitable[None]]
 
@@ -54,7 +56,7 @@ class Applier:
         report: Callable[[list[ClusterEvent]], None],
         epoch: Callable[[], int | None],
         *,
-        writers: int = 32,
+        writers: int = 256,
         write_events: bool = True,
         busy: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -68,6 +70,7 @@ class Applier:
         self.latencies: deque[float] = deque(maxlen=10_000)
         self.in_flight = 0
         self._lines: tuple[deque[tuple[float, Work]], ...] = (deque(), deque(), deque())
+        self._width = _WIDTH
         self._urgent = 0  # bindings and evictions being written now
         self._groups: dict[str, GroupStatus] = {}
         self._resting: deque[asyncio.Future[None]] = deque()
@@ -114,6 +117,12 @@ class Applier:
     def _next(self) -> tuple[int, Work] | None:
         """The work that may be done now: urgent work always, the rest only when nothing urgent is about."""
         urgent, *later = self._lines
+        if not urgent and not self._urgent:
+            self._width = _WIDTH
+        elif len(urgent) > self._width * _DEPTH:
+            self._width = min(self.writers, len(urgent) // _DEPTH)
+        if self.in_flight >= min(self._width, self.writers):
+            return None
         now = time.monotonic()
         for number, line in enumerate(later, 1):
             if line and now - line[0][0] > _PATIENCE:
@@ -145,8 +154,12 @@ class Applier:
             finally:
                 self.in_flight -= 1
                 self._urgent -= number == 0
-                if not self._urgent and any(self._lines):
-                    self._wake(self.writers)
+                # This writer takes the next itself; others are called only where there is more to do at once.
+                if self._lines[0]:
+                    if self.in_flight + 1 < self._width:
+                        self._wake(1)
+                elif not self._urgent and any(self._lines):
+                    self._wake(self._width)
 
     async def _rest(self) -> None:
         """Wait until there is work; while only the core holds it back, look again a little later."""
@@ -160,7 +173,7 @@ class Applier:
 
     def _look(self) -> None:
         self._looking = False
-        self._wake(self.writers)
+        self._wake(self._width)
 
     def _wake(self, count: int) -> None:
         while self._resting and count:
