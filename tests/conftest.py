@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
-
-from fairlead.observability import logs
 
 settings.register_profile("fairlead", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("fairlead")
-logs.configure("warning")
+structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[structlog.processors.JSONRenderer()])
 
 
 @pytest.hookimpl(hookwrapper=True)

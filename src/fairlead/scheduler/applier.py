@@ -289,9 +289,9 @@ class _EvictAll:
         if refused:
             applier.counters.plans_released += 1
             applier.counters.evict_failed += len(refused)
-            log.warning("preemption given up", victims=[pod.key for pod, _ in refused], error=refused[0][1])
             for pod, message in refused:
                 applier.outcome(EvictFailed(pod.uid, message))
+            log.warning("preemption given up", victims=[pod.key for pod, _ in refused], error=refused[0][1])
 
     def _note(self) -> str:
         first = self.plan.beneficiaries[0]
