@@ -25,7 +25,7 @@ import msgspec
 import psutil
 import yaml
 
-from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.config import load
 from testbed import build, objects
 from testbed.controlplane import SCHEDULER_USER, ControlPlane
@@ -113,8 +113,7 @@ def compare(workload: Workload, schedulers: Iterable[str], repeats: int, progres
             for in_flight in flights:
                 progress(f"{name}{f' ({in_flight} in flight)' if in_flight else ''}, round {repeat + 1} of {repeats}")
                 run = uvloop.run(_run(workload, name, in_flight))
-                rate = run.pods_per_second_events if name == "bare-binder-events" else run.pods_per_second
-                if best is None or (rate or 0) > (_rate(best, name) or 0):
+                if best is None or (_rate(run, name) or 0) > (_rate(best, name) or 0):
                     best = run
             if best is not None:
                 runs[name].append(best)
@@ -500,6 +499,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-__all__ = ["SCHEDULERS", "WORKLOADS", "BenchError", "ClusterBench", "Unreachable", "Workload", "compare"]

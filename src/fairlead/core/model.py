@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.api.names import GPU_RESOURCES
 from fairlead.api.reasons import Reason
 
 WHOLE = 1000
@@ -157,7 +158,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     strategy: str = "ai"
-    gpu_resources: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi")
+    gpu_resources: tuple[str, ...] = GPU_RESOURCES
     preempt: bool = True
     head_blocks: bool = False
     gang_grace: float = 60.0

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 
 from fairlead.api.names import CPU, DEFAULT_QUEUE, MEMORY
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model import Queue
+from fairlead.core.model import WHOLE, Queue
 from fairlead.core.nodes import NodeTable
 from fairlead.core.tasks import Rank, Task, Unit
 from fairlead.core.undo import UndoLog
@@ -113,8 +113,7 @@ class QueueTree:
         """Amounts from the policy; percentages are of what the nodes offer now."""
         quotas, limits = {}, {}
         for each in node.policy.resources:
-            scale = 1000 if each.name in self.nodes.gpu_resources else 1
-            total = self.nodes.total(each.name) * scale
+            total = self._total(each.name)
             if each.quota is not None:
                 quotas[each.name] = each.quota
             elif each.quota_percent is not None:
@@ -210,7 +209,7 @@ class QueueTree:
                 limit = node.limits.get(resource)
                 if limit is not None and node.used.get(resource, 0) + amount * count > limit:
                     used = node.used.get(resource, 0)
-                    scale = 1000 if resource in self.nodes.gpu_resources else 1
+                    scale = self._scale(resource)
                     message = (
                         f"queue {node.name!r} holds {used / scale:g} of at most {limit / scale:g} {resource}; "
                         f"{amount * count / scale:g} more would exceed its limit"
@@ -240,8 +239,16 @@ class QueueTree:
         return 1 + top
 
     def _of_cluster(self, resource: str, held: int) -> float:
-        total = self.nodes.total(resource) * (1000 if resource in self.nodes.gpu_resources else 1)
+        total = self._total(resource)
         return held / total if total else 1.0
+
+    def _total(self, resource: str) -> int:
+        """What all nodes offer, in the units that queues are charged in."""
+        return self.nodes.total(resource) * self._scale(resource)
+
+    def _scale(self, resource: str) -> int:
+        """Charged units per unit of a resource: devices are charged in milli."""
+        return WHOLE if resource in self.nodes.gpu_resources else 1
 
     # -- waiting units -------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ class ClusterState:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
-        self.log = UndoLog(lambda: None)
+        self.log = UndoLog()
         self.nodes = NodeTable(self.log, self.policy)
         self.strategy = scores.make(self.policy, self.nodes)
         self.shapes = ShapeTable(self.nodes, self.strategy)

@@ -16,12 +16,11 @@ MISSING: Final = object()
 class UndoLog:
     """Remembers replaced values as (container, key, old value)."""
 
-    __slots__ = ("depth", "entries", "on_rollback")
+    __slots__ = ("depth", "entries")
 
-    def __init__(self, on_rollback: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.entries: list[tuple[Any, Any, Any]] = []
         self.depth = 0
-        self.on_rollback = on_rollback
 
     def mark(self) -> int:
         """Begin to record; returns what `rollback` needs."""
@@ -46,7 +45,6 @@ class UndoLog:
             else:
                 container[key] = old
         self.depth -= 1
-        self.on_rollback()
 
     def put(self, container: Any, key: Any, value: Any) -> None:
         """`container[key] = value` for lists and arrays."""

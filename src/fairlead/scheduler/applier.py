@@ -67,7 +67,6 @@ class Applier:
         self.write_events = write_events
         self.busy = busy
         self.counters = WriteCounters()
-        self.latencies: deque[float] = deque(maxlen=10_000)
         self.in_flight = 0
         self._lines: tuple[deque[tuple[float, Work]], ...] = (deque(), deque(), deque())
         self._width = _WIDTH
@@ -248,10 +247,8 @@ class _Bind:
 
     async def __call__(self) -> None:
         applier, binding = self.applier, self.binding
-        start = time.perf_counter()
         outcome, message = await applier.cluster.bind(binding, applier.epoch())
         if outcome is Outcome.DONE:
-            applier.latencies.append(time.perf_counter() - start)
             applier.counters.bound += 1
             applier.outcome(Bound(binding.pod.uid))
             applier.event(binding.pod, "Scheduled", f"Successfully assigned {binding.pod.key} to {binding.node}")

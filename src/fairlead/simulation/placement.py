@@ -18,14 +18,13 @@ import msgspec
 from fairlead.core import invariants
 from fairlead.core.model import Node, Pod, PodSpec, Policy
 from fairlead.core.schedule import schedule
-from fairlead.core.scores.fgd import Demand, fragmentation
+from fairlead.core.scores.fgd import Demand, fragmentation, target_workload
 from fairlead.core.state import ClusterState
 from fairlead.simulation.traces import TraceNode, TracePod
 
 _GPU = "nvidia.com/gpu"
 _MIB = 1 << 20
 _FIRST_COLUMN, _LAST_COLUMN = 5, 130
-_COVERED = 0.95
 
 
 class PlacementRun(msgspec.Struct):
@@ -93,8 +92,9 @@ def simulate(
     progress: Callable[[int, int], None] | None = None,
 ) -> PlacementResult:
     """Run the experiment for each seed. progress: called with (arrivals done, arrivals in all) of a run."""
-    targets = target_workload(pods)
-    runs = [_run(nodes, pods, strategy, seed, inflate, targets, progress) for seed in seeds]
+    counts = Counter((pod.cpu_milli, pod.gpus, pod.gpu_milli) for pod in pods)
+    targets = target_workload(counts.items())
+    runs = [_run(nodes, pods, strategy, seed, inflate, counts, targets, progress) for seed in seeds]
     means = {name: _mean([getattr(run, name) for run in runs]) for name in ("allocation", "unallocated_gpus", "fragmentation")}
     deviation = {
         column: _deviation([run.allocation[column] for run in runs if column in run.allocation]) for column in means["allocation"]
@@ -112,32 +112,19 @@ def simulate(
     )
 
 
-def target_workload(pods: Sequence[TracePod]) -> list[tuple[Demand, float]]:
-    """The most frequent demands that cover 95 % of a list's pods, with their probability."""
-    counts = Counter((pod.cpu_milli, pod.gpus, pod.gpu_milli) for pod in pods)
-    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    kept: list[tuple[Demand, float]] = []
-    covered = 0
-    for demand, count in ranked:
-        if covered >= _COVERED * len(pods):
-            break
-        covered += count
-        kept.append((demand, count))
-    return [(demand, count / covered) for demand, count in kept]
-
-
 def _run(
     nodes: Sequence[TraceNode],
     pods: Sequence[TracePod],
     strategy: str,
     seed: int,
     inflate: float,
+    counts: Counter[Demand],
     targets: list[tuple[Demand, float]],
     progress: Callable[[int, int], None] | None,
 ) -> PlacementRun:
     options: dict[str, object] = {}
     if strategy == "fgd":  # as published: it knows the list's distribution beforehand
-        options["target"] = dict(Counter((pod.cpu_milli, pod.gpus, pod.gpu_milli) for pod in pods))
+        options["target"] = counts
     state = ClusterState(Policy(strategy=strategy, strategy_options=options, preempt=False))
     for node in nodes:
         if node.gpus:

@@ -62,17 +62,8 @@ class Fgd(Strategy):
 
     def _aim(self, counts: Iterable[tuple[Demand, float]]) -> None:
         """Take the most frequent demands that cover 95 % of the pods as the target workload."""
-        ranked = sorted(counts, key=lambda pair: (-pair[1], pair[0]))
-        total = sum(count for _, count in ranked)
-        kept: list[tuple[Demand, float]] = []
-        covered = 0.0
-        for demand, count in ranked:
-            if covered >= _COVERED * total:
-                break
-            covered += count
-            kept.append((demand, count))
-        self._targets = [(demand, count / covered) for demand, count in kept]
-        self._thresholds = np.array(sorted({demand[0] for demand, _ in kept}), np.int64)
+        self._targets = target_workload(counts)
+        self._thresholds = np.array(sorted({demand[0] for demand, _ in self._targets}), np.int64)
         self._fragments.clear()
         self._bests.clear()
         self._scores.clear()
@@ -142,6 +133,20 @@ class Fgd(Strategy):
             return ()
         level = int(np.searchsorted(self._thresholds, self.nodes.cpu.item(row) - shape.cpu, side="right"))
         return self._best(shape, self.nodes.device.item(row), level)[1]
+
+
+def target_workload(counts: Iterable[tuple[Demand, float]]) -> list[tuple[Demand, float]]:
+    """The most frequent demands that cover 95 % of the pods, with their probability."""
+    ranked = sorted(counts, key=lambda pair: (-pair[1], pair[0]))
+    total = sum(count for _, count in ranked)
+    kept: list[tuple[Demand, float]] = []
+    covered = 0.0
+    for demand, count in ranked:
+        if covered >= _COVERED * total:
+            break
+        covered += count
+        kept.append((demand, count))
+    return [(demand, count / covered) for demand, count in kept]
 
 
 def demand_of(spec: PodSpec) -> Demand:
