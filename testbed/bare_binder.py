@@ -13,7 +13,7 @@ import itertools
 import msgspec
 import uvloop
 
-from fairlead.cluster.kubernetes import views
+from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import load

@@ -3,7 +3,7 @@ import pytest
 
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
-from fairlead.cluster.kubernetes import convert, views
+from fairlead.cluster import convert, views
 
 
 def view(**pod):

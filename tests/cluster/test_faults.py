@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster.kubernetes import views
+from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, retry_after
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config

@@ -26,3 +26,8 @@ MEMORY: Final = "memory"
 PODS: Final = "pods"
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi")
 """Extended resources whose units are whole devices; the first that a node offers is its devices."""
+
+SIMULATED_DURATION_ANNOTATION: Final = "fairlead.dev/simulated-duration"
+"""On a pod in a simulated cluster: how long it runs, such as `90s` or `2h`."""
+SIMULATED_OUTCOME_ANNOTATION: Final = "fairlead.dev/simulated-outcome"
+"""On a pod in a simulated cluster: `Succeeded` or `Failed`, how it ends."""

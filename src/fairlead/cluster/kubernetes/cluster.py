@@ -17,7 +17,7 @@ import structlog
 from fairlead.api import names
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster.kubernetes import convert, views
+from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Change, Informer
 from fairlead.cluster.port import ClusterEvent, Gone, Outcome, Sink, Synced, Upsert

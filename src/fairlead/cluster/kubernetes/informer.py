@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from fairlead.cluster.kubernetes import views
+from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
 
 View = TypeVar("View", bound=msgspec.Struct)

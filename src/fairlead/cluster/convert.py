@@ -12,7 +12,7 @@ from functools import lru_cache
 from fairlead.api import names, quantity
 from fairlead.api.quantity import SANE_MAXIMUM, QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster.kubernetes import views
+from fairlead.cluster import views
 from fairlead.core.model import (
     WHOLE,
     Group,

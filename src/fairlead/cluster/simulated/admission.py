@@ -1,0 +1,123 @@
+"""ValidatingAdmissionPolicies in CEL, as far as policies like Fairlead's own need them.
+
+Understood: resource rules with operations, match conditions, a parameter by name, validations with
+message and reason. Not: namespace selectors, variables, audit annotations, authorizer checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import cel
+
+from fairlead.cluster.simulated.errors import StatusError, forbidden
+from fairlead.cluster.simulated.resources import Catalog, Resource
+from fairlead.cluster.simulated.store import Object, Store
+
+_POLICIES = "admissionregistration.k8s.io/validatingadmissionpolicies"
+_BINDINGS = "admissionregistration.k8s.io/validatingadmissionpolicybindings"
+_CODES = {"Forbidden": 403, "Invalid": 422, "Unauthorized": 401, "RequestEntityTooLarge": 413}
+
+
+class Request:
+    """What is to be admitted."""
+
+    __slots__ = ("before", "name", "namespace", "object", "operation", "resource", "subresource", "user")
+
+    def __init__(
+        self, resource: Resource, operation: str, namespace: str, name: str, obj: Object | None, before: Object | None = None, *, subresource: str = ""
+    ) -> None:
+        self.resource = resource
+        self.operation = operation
+        self.namespace = namespace
+        self.name = name
+        self.object = obj
+        self.before = before
+        self.subresource = subresource
+        self.user = "kubernetes-admin"
+
+
+@lru_cache(maxsize=256)
+def _compiled(expression: str) -> Callable[[dict[str, Any]], Any]:
+    program = cel.compile(expression)
+    return lambda context: program.execute(context)
+
+
+def admit(store: Store, catalog: Catalog, request: Request) -> None:
+    """Raise `StatusError` if a policy denies the request."""
+    if not store.count(_BINDINGS):
+        return
+    for _, record in store.sorted(_BINDINGS):
+        binding = record.object["spec"]
+        found = store.get(_POLICIES, ("", binding.get("policyName", "")))
+        if found is None or "Deny" not in binding.get("validationActions", ()):
+            continue
+        policy = found.object["spec"]
+        if any(_matches(rule, request) for rule in policy.get("matchConstraints", {}).get("resourceRules", ())):
+            _judge(store, catalog, policy, binding, record.object["metadata"]["name"], request)
+
+
+def _matches(rule: Object, request: Request) -> bool:
+    resource = request.resource
+    path = f"{resource.plural}/{request.subresource}" if request.subresource else resource.plural
+    return (
+        any(group in ("*", resource.group) for group in rule.get("apiGroups", ()))
+        and any(operation in ("*", request.operation) for operation in rule.get("operations", ()))
+        and any(each in ("*", path, f"*/{request.subresource}") for each in rule.get("resources", ()))
+    )
+
+
+def _judge(store: Store, catalog: Catalog, policy: Object, binding: Object, bound_as: str, request: Request) -> None:
+    context: dict[str, Any] = {
+        "object": request.object,
+        "oldObject": request.before,
+        "request": {
+            "operation": request.operation,
+            "name": request.name,
+            "namespace": request.namespace,
+            "userInfo": {"username": request.user},
+        },
+    }
+    for condition in policy.get("matchConditions", ()):
+        if not _evaluate(condition["expression"], context, policy, request):
+            return
+    if policy.get("paramKind"):
+        context["params"] = _parameter(store, catalog, policy["paramKind"], binding.get("paramRef") or {})
+        if context["params"] is None:
+            if (binding.get("paramRef") or {}).get("parameterNotFoundAction") == "Allow":
+                return
+            raise _denied(request, binding, bound_as, "no params found for policy binding", "Forbidden")
+    for validation in policy.get("validations", ()):
+        if not _evaluate(validation["expression"], context, policy, request):
+            message = validation.get("message") or f"failed expression: {validation['expression']}"
+            if validation.get("messageExpression"):
+                message = str(_compiled(validation["messageExpression"])(context))
+            raise _denied(request, binding, bound_as, message, validation.get("reason", "Invalid"))
+
+
+def _evaluate(expression: str, context: dict[str, Any], policy: Object, request: Request) -> bool:
+    try:
+        return bool(_compiled(expression)(context))
+    except Exception as error:
+        if policy.get("failurePolicy") == "Ignore":
+            return True
+        resource = request.resource
+        raise forbidden(resource.group, resource.plural, request.name, f"expression '{expression}' resulted in error: {error}") from error
+
+
+def _parameter(store: Store, catalog: Catalog, kind: Object, reference: Object) -> Object | None:
+    resource = catalog.of_kind(kind["apiVersion"], kind["kind"])
+    if resource is None:
+        return None
+    record = store.get(resource.table, (reference.get("namespace", "") if resource.namespaced else "", reference.get("name", "")))
+    return record.object if record else None
+
+
+def _denied(request: Request, binding: Object, bound_as: str, message: str, reason: str) -> StatusError:
+    told = f"ValidatingAdmissionPolicy '{binding['policyName']}' with binding '{bound_as}' denied request: {message}"
+    resource = request.resource
+    error = forbidden(resource.group, resource.plural, request.name, told)
+    return StatusError(_CODES.get(reason, 422), reason, error.message, error.details)
+

@@ -1,0 +1,336 @@
+"""The fake kubelet: bound pods start, run for a while and end; nodes report, fall silent and return.
+
+How long a pod runs and how it ends stand in its annotations (`fairlead.dev/simulated-duration`, a span
+such as `90s` or `2h`; `fairlead.dev/simulated-outcome`, Succeeded or Failed); without a duration it runs until
+it is deleted. Times are those of the cluster's clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from fairlead.api import names, quantity
+from fairlead.api.quantity import QuantityError
+from fairlead.cluster import convert, views
+from fairlead.cluster.simulated.api import NODES, PODS, ApiServer
+from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.store import Change, Key, Object
+
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+_ENDED = ("Succeeded", "Failed")
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Seconds that things take.
+
+    start: from binding to running. stop: from deletion to gone, at most the grace. ready: of a new
+    node. heartbeat: without which a node counts as lost. eviction: until a lost node's pods are deleted.
+    """
+
+    start: float = 2.0
+    stop: float = 1.0
+    ready: float = 1.0
+    heartbeat: float = 40.0
+    eviction: float = 300.0
+
+
+Refusal = Callable[[Object], str]
+"""Given a pod that would be admitted: why it is refused all the same, or an empty string."""
+
+
+class Kubelet:
+    """Plays the kubelet of every node, and the controller that watches nodes' health."""
+
+    def __init__(self, api: ApiServer, timing: Timing | None = None) -> None:
+        self.api = api
+        self.timing = timing or Timing()
+        self.refuses: Refusal = lambda _: ""
+        self.fails: Callable[[Object], bool] = lambda _: False
+        self.silent: set[str] = set()  # nodes whose kubelet does nothing
+        self.stuck: set[str] = set()  # uids of pods that do not stop
+        self.ended = 0
+        self.rejected = 0
+        self._held: dict[str, dict[str, tuple[tuple[str, int], ...]]] = {}  # node -> pod uid -> requests
+        self._used: dict[str, dict[str, int]] = {}
+        self._known: dict[str, str] = {}  # pod uid -> node that has admitted it
+        self._pod_resource = api.served("v1", "pods")
+        api.store.listen(PODS, self._pod_changed)
+        api.store.listen(NODES, self._node_changed)
+        api.on_delete_pod = self._deleted
+        api.logs = self._log
+
+    # -- pods ----------------------------------------------------------------------------------
+
+    def _pod_changed(self, change: Change) -> None:
+        pod = change.record.object
+        uid = pod["metadata"]["uid"]
+        if change.kind == "DELETED" or pod.get("status", {}).get("phase") in _ENDED:
+            self._release(uid)
+            return
+        node = pod["spec"].get("nodeName")
+        if node and uid not in self._known:
+            self._known[uid] = node
+            self._later(self.timing.start, lambda: self._admit(change.key, uid))
+
+    def _release(self, uid: str) -> None:
+        node = self._known.pop(uid, "")
+        for resource, amount in self._held.get(node, {}).pop(uid, ()):
+            self._used[node][resource] -= amount
+
+    def _admit(self, key: Key, uid: str) -> None:
+        """Run the pod, unless the node has no room left for it."""
+        record = self.api.store.get(PODS, key)
+        if record is None or record.object["metadata"]["uid"] != uid or record.object["metadata"].get("deletionTimestamp"):
+            return
+        pod = record.object
+        node = self._known.get(uid, "")
+        if node in self.silent:
+            self._later(self.timing.heartbeat, lambda: self._admit(key, uid))
+            return
+        found = self.api.store.get(NODES, ("", node))
+        if found is None:
+            return  # the pod's garbage collection sees to it
+        reason = self._no_room(pod, uid, node, found.object) or self.refuses(pod)
+        now = self.api.clock.text()
+        if reason:
+            self.rejected += 1
+            message = f"Pod was rejected: Node didn't have enough resource: {reason.removeprefix('OutOf')}"
+            self._write(key, {"phase": "Failed", "reason": reason, "message": message, "startTime": now})
+            return
+        self._write(key, _running(pod, node, now))
+        annotations = pod["metadata"].get("annotations") or {}
+        length = span(annotations.get(names.SIMULATED_DURATION_ANNOTATION, ""))
+        if length is not None:
+            self._later(length, lambda: self._end(key, uid))
+
+    def _no_room(self, pod: Object, uid: str, node: str, body: Object) -> str:
+        held, used = self._held.setdefault(node, {}), self._used.setdefault(node, {})
+        requests = requests_of(pod)
+        allocatable = amounts((body.get("status") or {}).get("allocatable"))
+        for resource, amount in requests:
+            if amount and used.get(resource, 0) + amount > allocatable.get(resource, 0):
+                return f"OutOf{resource}"
+        held[uid] = requests
+        for resource, amount in requests:
+            used[resource] = used.get(resource, 0) + amount
+        return ""
+
+    def _end(self, key: Key, uid: str, *, failed: bool = False) -> None:
+        """The pod's containers come to their end."""
+        record = self.api.store.get(PODS, key)
+        if record is None or record.object["metadata"]["uid"] != uid or record.object["status"].get("phase") != "Running":
+            return
+        pod = record.object
+        if pod["spec"]["nodeName"] in self.silent:
+            self._later(self.timing.heartbeat, lambda: self._end(key, uid, failed=failed))
+            return
+        annotations = pod["metadata"].get("annotations") or {}
+        failed = failed or annotations.get(names.SIMULATED_OUTCOME_ANNOTATION) == "Failed" or self.fails(pod)
+        self.ended += 1
+        self._write(key, _ended(pod, self.api.clock.text(), failed=failed))
+
+    def crash(self, key: Key) -> None:
+        """A running pod's containers fail now."""
+        record = self.api.store.get(PODS, key)
+        if record is not None:
+            self._end(key, record.object["metadata"]["uid"], failed=True)
+
+    def _deleted(self, key: Key, pod: Object) -> None:
+        """A bound pod shall go: it does, within its grace, if its node is there."""
+        uid = pod["metadata"]["uid"]
+        wait = min(self.timing.stop, float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
+        self._later(wait, lambda: self._gone(key, uid))
+
+    def _gone(self, key: Key, uid: str) -> None:
+        record = self.api.store.get(PODS, key)
+        if record is None or record.object["metadata"]["uid"] != uid:
+            return
+        node = record.object["spec"].get("nodeName", "")
+        if node in self.silent or uid in self.stuck:
+            self._later(self.timing.heartbeat, lambda: self._gone(key, uid))
+            return
+        self._quietly(lambda: self.api.delete(self._pod_resource, *key, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}))
+
+    def _log(self, pod: Object, container: str) -> str:
+        status = pod.get("status") or {}
+        lines = [f"{status.get('startTime', '')} {container}: started on {pod['spec'].get('nodeName', '')} (simulated)"]
+        for each in status.get("containerStatuses") or ():
+            ended = (each.get("state") or {}).get("terminated")
+            if ended:
+                lines.append(f"{ended.get('finishedAt', '')} {container}: ended with exit code {ended.get('exitCode', 0)}")
+        return "\n".join(lines) + "\n"
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def _node_changed(self, change: Change) -> None:
+        name = change.key[1]
+        if change.kind == "ADDED":
+            self._later(self.timing.ready, lambda: self._report(name, ready=True))
+        elif change.kind == "DELETED":
+            self._later(self.timing.heartbeat, lambda: self._collect(name))
+
+    def lose(self, name: str) -> None:
+        """The node falls silent: no pod starts or stops there; after a while it is tainted, later emptied."""
+        self.silent.add(name)
+        self._later(self.timing.heartbeat, lambda: self._report(name, ready=False) if name in self.silent else None)
+        self._later(self.timing.heartbeat + self.timing.eviction, lambda: self._drain(name))
+
+    def recover(self, name: str) -> None:
+        """The node is back."""
+        self.silent.discard(name)
+        self._report(name, ready=True)
+
+    def _report(self, name: str, *, ready: bool) -> None:
+        """What the node controller makes of the heartbeats: the condition and the taints."""
+        record = self.api.store.get(NODES, ("", name))
+        if record is None:
+            return
+        node = record.object
+        status = {**(node.get("status") or {})}
+        condition = {
+            "type": "Ready",
+            "status": "True" if ready else "Unknown",
+            "reason": "KubeletReady" if ready else "NodeStatusUnknown",
+            "message": "" if ready else "Kubelet stopped posting node status.",
+            "lastHeartbeatTime": self.api.clock.text(),
+            "lastTransitionTime": self.api.clock.text(),
+        }
+        status["conditions"] = [each for each in status.get("conditions") or () if each["type"] != "Ready"] + [condition]
+        status.setdefault("nodeInfo", {"kubeletVersion": "v1.36.3", "osImage": "simulated"})
+        taints = [each for each in node["spec"].get("taints") or () if each["key"] not in (NOT_READY, UNREACHABLE)]
+        if not ready:
+            taints += [{"key": UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+        spec = {name: value for name, value in node["spec"].items() if name != "taints"}
+        if taints:
+            spec["taints"] = taints
+        self.api.store.put(NODES, ("", name), {**node, "metadata": dict(node["metadata"]), "spec": spec, "status": status})
+
+    def resize(self, name: str, allocatable: dict[str, str]) -> None:
+        """The node offers something else than before (a device failed, or came back)."""
+        record = self.api.store.get(NODES, ("", name))
+        if record is not None:
+            node = record.object
+            status = {**node["status"], "allocatable": {**node["status"].get("allocatable", {}), **allocatable}}
+            self.api.store.put(NODES, ("", name), {**node, "metadata": dict(node["metadata"]), "status": status})
+
+    def _drain(self, name: str) -> None:
+        """The pods of a node that stayed silent are deleted; they stay Terminating until it returns."""
+        if name in self.silent and self.api.store.get(NODES, ("", name)) is not None:
+            for key in self._on(name):
+                self._quietly(lambda key=key: self.api.delete(self._pod_resource, *key))  # type: ignore[misc]
+
+    def _collect(self, name: str) -> None:
+        """The pods of a node that is gone go with it."""
+        if self.api.store.get(NODES, ("", name)) is None:
+            for key in self._on(name):
+                self._quietly(lambda key=key: self.api.delete(self._pod_resource, *key, {"gracePeriodSeconds": 0}))  # type: ignore[misc]
+
+    def _on(self, node: str) -> list[Key]:
+        return sorted(key for key, record in self.api.store.records(PODS) if record.object["spec"].get("nodeName") == node)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _later(self, seconds: float, call: Callable[[], object]) -> None:
+        self.api.clock.call_later(seconds, lambda: (call(), None)[1])  # type: ignore[func-returns-value]
+
+    @staticmethod
+    def _quietly(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except StatusError:
+            return
+
+    def _write(self, key: Key, status: Object) -> None:
+        record = self.api.store.get(PODS, key)
+        if record is not None:
+            pod = record.object
+            merged = {**(pod.get("status") or {}), **status}
+            self.api.store.put(PODS, key, {**pod, "metadata": dict(pod["metadata"]), "status": merged})
+
+
+def span(text: str) -> float | None:
+    """Seconds of a span such as `1h30m` or `90s`; a bare number is seconds; None if it is neither."""
+    if not text:
+        return None
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    parts = _SPAN.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+@lru_cache(maxsize=65_536)
+def _amount(resource: str, text: str) -> int:
+    try:
+        return quantity.amount(resource, text)
+    except QuantityError:
+        return 0
+
+
+def amounts(quantities: Any) -> dict[str, int]:
+    """Base units of a map of quantities; what cannot be read counts nothing."""
+    return {resource: _amount(resource, str(text)) for resource, text in (quantities or {}).items()}
+
+
+def requests_of(pod: Object) -> tuple[tuple[str, int], ...]:
+    """What a pod holds of its node, one of `pods` included."""
+    spec = pod["spec"]
+    if len(spec.get("containers") or ()) == 1 and not spec.get("initContainers") and not spec.get("overhead") and not spec.get("resources"):
+        requests = amounts((spec["containers"][0].get("resources") or {}).get("requests"))
+    else:
+        try:
+            requests = convert.pod_requests(msgspec.convert(spec, views.PodSpec, strict=False))
+        except (QuantityError, msgspec.ValidationError):
+            requests = {}
+    return (*requests.items(), ("pods", 1))
+
+
+def _running(pod: Object, node: str, now: str) -> Object:
+    status = pod.get("status") or {}
+    kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+    conditions = [each for each in status.get("conditions") or () if each["type"] not in kinds]
+    conditions += [{"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": now} for kind in kinds]
+    containers = [
+        {
+            "name": each["name"],
+            "image": each.get("image", ""),
+            "imageID": "",
+            "ready": True,
+            "started": True,
+            "restartCount": 0,
+            "state": {"running": {"startedAt": now}},
+            "lastState": {},
+        }
+        for each in pod["spec"]["containers"]
+    ]
+    number = int(pod["metadata"]["uid"][:4], 16)
+    address = f"10.{1 + number % 250}.{number // 250 % 250}.{1 + int(pod['metadata']['uid'][4:6], 16) % 250}"
+    return {"phase": "Running", "startTime": now, "podIP": address, "conditions": conditions, "containerStatuses": containers}
+
+
+def _ended(pod: Object, now: str, *, failed: bool) -> Object:
+    status = pod["status"]
+    conditions = [
+        {**each, "status": "False", "reason": "PodFailed" if failed else "PodCompleted"} if each["type"] in ("Ready", "ContainersReady") else each
+        for each in status.get("conditions") or ()
+    ]
+    containers = []
+    for each in status.get("containerStatuses") or ():
+        ended = {
+            "exitCode": 1 if failed else 0,
+            "reason": "Error" if failed else "Completed",
+            "startedAt": status.get("startTime"),
+            "finishedAt": now,
+        }
+        containers.append({**each, "ready": False, "started": False, "state": {"terminated": ended}})
+    return {"phase": "Failed" if failed else "Succeeded", "conditions": conditions, "containerStatuses": containers}

@@ -1,0 +1,322 @@
+"""What fields an object may have: one tree of nodes for built-in types and for custom resources.
+
+The tree serves strict decoding (unknown fields, wrong types), merging by list keys (strategic merge
+and server-side apply) and field ownership.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import types
+import typing
+from functools import cache
+from typing import Any, Union
+
+import jsonschema_rs
+import msgspec
+
+from fairlead.cluster.simulated.errors import Cause, invalid_value, required
+
+# (type, field) -> keys by which server-side apply tells the items apart (x-kubernetes-list-map-keys of the OpenAPI).
+_LIST_KEYS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("PodSpec", "containers"): ("name",),
+    ("PodSpec", "initContainers"): ("name",),
+    ("PodSpec", "ephemeralContainers"): ("name",),
+    ("PodSpec", "volumes"): ("name",),
+    ("PodSpec", "imagePullSecrets"): ("name",),
+    ("PodSpec", "hostAliases"): ("ip",),
+    ("PodSpec", "topologySpreadConstraints"): ("topologyKey", "whenUnsatisfiable"),
+    ("PodSpec", "schedulingGates"): ("name",),
+    ("PodSpec", "resourceClaims"): ("name",),
+    ("Container", "ports"): ("containerPort", "protocol"),
+    ("Container", "env"): ("name",),
+    ("Container", "volumeMounts"): ("mountPath",),
+    ("Container", "volumeDevices"): ("devicePath",),
+    ("PodStatus", "podIPs"): ("ip",),
+    ("PodStatus", "hostIPs"): ("ip",),
+    ("NodeStatus", "addresses"): ("type",),
+    ("ServiceSpec", "ports"): ("port", "protocol"),
+    ("ServiceAccount", "secrets"): ("name",),
+    ("ObjectMeta", "ownerReferences"): ("uid",),
+    ("LabelSelector", "matchExpressions"): (),
+}
+# Where strategic merge differs: its patchMergeKey; an empty one means that the list is replaced.
+_MERGE_KEYS: dict[tuple[str, str], str] = {
+    ("Container", "ports"): "containerPort",
+    ("ServiceSpec", "ports"): "port",
+    ("PodSpec", "topologySpreadConstraints"): "topologyKey",
+    ("NodeSpec", "taints"): "key",
+}
+_SETS = {("ObjectMeta", "finalizers"), ("NodeSpec", "podCIDRs"), ("JobStatus", "completedIndexes")}
+
+
+class Node:
+    """One place in the tree. kind: object, map, list, leaf or any.
+
+    keys: of a list whose items are told apart by them; is_set: of a list of distinct scalars;
+    merge_key: the strategic-merge key. go: the Go name of a leaf's type, for messages.
+    """
+
+    __slots__ = ("_lazy", "children", "go", "is_set", "item", "keys", "kind", "merge_key", "name", "preserve", "python")
+
+    def __init__(self, kind: str, name: str = "") -> None:
+        self.kind = kind
+        self.name = name
+        self.children: dict[str, Node] = {}
+        self.item: Node | None = None
+        self.keys: tuple[str, ...] = ()
+        self.is_set = False
+        self.merge_key = ""
+        self.preserve = False
+        self.python: tuple[type, ...] = ()
+        self.go = ""
+
+
+_ANY = Node("any")
+
+
+def _leaf(go: str, *python: type) -> Node:
+    node = Node("leaf")
+    node.python, node.go = python, go
+    return node
+
+
+_STRING, _INTEGER, _BOOLEAN = _leaf("string", str), _leaf("int64", int), _leaf("bool", bool)
+_NUMBER, _EITHER = _leaf("float64", int, float), _leaf("intstr.IntOrString", int, str)
+_TIME = _leaf("time.Time", str)
+
+
+# -- built-in types ----------------------------------------------------------------------------
+
+
+@cache
+def of_model(model: type[Any]) -> Node:
+    """The tree of a lightkube type."""
+    node = Node("object", model.__name__)
+    _STARTED[model] = node
+    for field in msgspec.structs.fields(model):
+        child = _of_type(field.type)
+        place = (_owner(model), field.encode_name)
+        if child.kind == "list":
+            child.keys = _LIST_KEYS.get(place, ())
+            child.is_set = place in _SETS
+            if field.encode_name == "conditions" and child.item is not None and "type" in child.item.children:
+                child.keys = ("type",)
+            child.merge_key = _MERGE_KEYS.get(place, child.keys[0] if child.keys else "")
+        node.children[field.encode_name] = child
+    return node
+
+
+_STARTED: dict[type[Any], Node] = {}
+
+
+def _owner(model: type[Any]) -> str:
+    """`Pod` for lightkube's resource class as for its model."""
+    return model.__name__
+
+
+def _of_type(kind: Any) -> Node:
+    origin = typing.get_origin(kind)
+    if origin in (Union, types.UnionType):
+        options = [each for each in typing.get_args(kind) if each is not type(None)]
+        return _EITHER if set(options) == {int, str} else _of_type(options[0])
+    if origin in (list, typing.List):  # noqa: UP006
+        node = Node("list")
+        node.item = _of_type(typing.get_args(kind)[0])
+        return node
+    if kind is dict or origin is dict:
+        node = Node("map")
+        node.item = _ANY
+        return node
+    simple = {str: _STRING, int: _INTEGER, bool: _BOOLEAN, float: _NUMBER, dt.datetime: _TIME}
+    if kind in simple:
+        return simple[kind]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _STARTED.get(kind) or of_model(kind)
+    return _ANY
+
+
+# -- custom resources --------------------------------------------------------------------------
+
+
+def of_schema(schema: dict[str, Any], *, root: bool = False) -> Node:
+    """The tree of a structural schema."""
+    if root:
+        from lightkube.models.meta_v1 import ObjectMeta
+
+        node = of_schema({**schema, "type": "object"})
+        node.children |= {"apiVersion": _STRING, "kind": _STRING, "metadata": of_model(ObjectMeta)}
+        return node
+    if schema.get("x-kubernetes-int-or-string"):
+        return _EITHER
+    kind = schema.get("type")
+    if kind == "array":
+        node = Node("list")
+        node.item = of_schema(schema.get("items", {}))
+        node.is_set = schema.get("x-kubernetes-list-type") == "set"
+        if schema.get("x-kubernetes-list-type") == "map":
+            node.keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+        return node
+    if kind == "object":
+        extra = schema.get("additionalProperties")
+        if isinstance(extra, dict):
+            node = Node("map")
+            node.item = of_schema(extra)
+            return node
+        node = Node("object")
+        node.children = {name: of_schema(child) for name, child in schema.get("properties", {}).items()}
+        node.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        return node
+    return {"string": _STRING, "integer": _INTEGER, "boolean": _BOOLEAN, "number": _NUMBER}.get(kind or "", _ANY)
+
+
+def with_defaults(schema: dict[str, Any], value: Any) -> Any:
+    """The value with the schema's defaults filled in."""
+    if isinstance(value, dict):
+        result = dict(value)
+        for name, child in schema.get("properties", {}).items():
+            if name not in result and "default" in child:
+                result[name] = child["default"]
+            if name in result:
+                result[name] = with_defaults(child, result[name])
+        return result
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        return [with_defaults(schema["items"], item) for item in value]
+    return value
+
+
+class Validator:
+    """A structural schema's rules, its CEL rules included."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = schema
+        self._validator = jsonschema_rs.validator_for(_plain(schema))
+
+    def causes(self, obj: dict[str, Any]) -> list[Cause]:
+        """Everything that is wrong, as kube-apiserver words it."""
+        found = [_cause(error) for error in self._validator.iter_errors(obj)]
+        return found or list(_broken_rules(self._schema, obj, ""))
+
+
+def _plain(schema: Any) -> Any:
+    """JSON Schema proper, from a structural schema."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    plain = {name: _plain(value) for name, value in schema.items() if not name.startswith("x-") and name != "default"}
+    if plain.get("nullable") and isinstance(plain.get("type"), str):
+        plain["type"] = [plain["type"], "null"]
+    return plain
+
+
+_JSON_NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+
+
+def _cause(error: Any) -> Cause:
+    path = dotted(error.instance_path)
+    kind = error.kind
+    told = type(kind).__name__.rpartition("_")[2]
+    value = error.instance
+    body = f"{path} in body"
+    if told == "Required":
+        return required(f"{path}.{kind.property}".lstrip("."))
+    if told == "Type":
+        expected = kind.types[0] if hasattr(kind, "types") and kind.types else "object"
+        return Cause(
+            "FieldValueTypeInvalid",
+            f'Invalid value: "{_JSON_NAMES.get(type(value), "null")}": {body} must be of type {expected}: '
+            f'"{_JSON_NAMES.get(type(value), "null")}"',
+            path,
+        )
+    if told == "Minimum":
+        return invalid_value(path, value, f"{body} should be greater than or equal to {kind.limit}")
+    if told == "Maximum":
+        return invalid_value(path, value, f"{body} should be less than or equal to {kind.limit}")
+    if told == "Pattern":
+        return invalid_value(path, value, f"{body} should match '{kind.pattern}'")
+    if told == "MaxItems":
+        return Cause("FieldValueTooMany", f"Too many: {len(value)}: must have at most {kind.limit} items", path)
+    if told == "MinLength":
+        return invalid_value(path, value, f"{body} should be at least {kind.limit} chars long")
+    if told == "MaxLength":
+        return Cause("FieldValueTooLong", f"Too long: may not be more than {kind.limit} bytes", path)
+    if told == "Enum":
+        return Cause("FieldValueNotSupported", f"Unsupported value: {msgspec.json.encode(value).decode()}", path)
+    return invalid_value(path, value, error.message)
+
+
+def _broken_rules(schema: dict[str, Any], value: Any, path: str) -> typing.Iterator[Cause]:
+    import cel
+
+    for rule in schema.get("x-kubernetes-validations", ()):
+        try:
+            holds = cel.evaluate(rule["rule"], {"self": value})
+        except Exception as error:
+            yield invalid_value(path, "object", f"rule evaluation error: {error}")
+            continue
+        if not holds:
+            told = rule.get("message") or f"failed rule: {rule['rule']}"
+            yield Cause("FieldValueInvalid", f"Invalid value: {told}", path)
+    if isinstance(value, dict):
+        for name, child in schema.get("properties", {}).items():
+            if name in value:
+                yield from _broken_rules(child, value[name], f"{path}.{name}".lstrip("."))
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for index, item in enumerate(value):
+            yield from _broken_rules(schema["items"], item, f"{path}[{index}]")
+
+
+# -- strict decoding ---------------------------------------------------------------------------
+
+
+class Mistyped(Exception):
+    """A value of the wrong type; the message is that of Go's decoder."""
+
+
+def decode(node: Node, value: Any, unknown: list[str], path: str = "") -> Any:
+    """The value without nulls and unknown fields; the paths of the latter are added to `unknown`.
+
+    Raises `Mistyped`.
+    """
+    kind = node.kind
+    if kind == "any":
+        return value
+    if kind == "leaf":
+        if not isinstance(value, node.python) or (isinstance(value, bool) and bool not in node.python):
+            found = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+            raise Mistyped(f"cannot unmarshal {found.get(type(value), 'null')} into Go struct field {path} of type {node.go}")
+        return value
+    if kind == "list":
+        if not isinstance(value, list):
+            raise Mistyped(f"cannot unmarshal {_JSON_NAMES.get(type(value), 'null')} into Go struct field {path} of type []")
+        item = node.item or _ANY
+        if item.kind == "any":
+            return value
+        return [decode(item, each, unknown, f"{path}[{index}]") for index, each in enumerate(value)]
+    if not isinstance(value, dict):
+        raise Mistyped(f"cannot unmarshal {_JSON_NAMES.get(type(value), 'null')} into Go struct field {path} of type object")
+    if kind == "map":
+        item = node.item or _ANY
+        return {name: decode(item, each, unknown, f"{path}.{name}") for name, each in value.items() if each is not None}
+    result = {}
+    for name, each in value.items():
+        child = node.children.get(name)
+        if child is None:
+            if node.preserve:
+                result[name] = each
+            else:
+                unknown.append(f"{path}.{name}".lstrip("."))
+        elif each is not None:
+            result[name] = decode(child, each, unknown, f"{path}.{name}".lstrip("."))
+    return result
+
+
+def dotted(path: list[str | int]) -> str:
+    """`spec.resources[0].name` from its parts."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")

@@ -1,0 +1,155 @@
+"""Label and field selectors, as they stand in query strings and in objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fairlead.cluster.simulated.errors import StatusError, bad_request
+
+Labels = Mapping[str, str]
+Test = Callable[[Labels], bool]
+
+_SET = re.compile(r"^\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^)]*)\)\s*$")
+_COMPARED = re.compile(r"^\s*([^\s!=,()<>]+)\s*(==|=|!=|>|<)\s*([^\s!=,()]*)\s*$")
+_PRESENT = re.compile(r"^\s*(!?)\s*([^\s!=,()]+)\s*$")
+_NAME = re.compile(r"^([a-z0-9A-Z][-a-z0-9A-Z.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+
+# Fields of each table that may be selected by, besides metadata.name and metadata.namespace.
+_FIELDS: dict[str, frozenset[str]] = {
+    "pods": frozenset(
+        {
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        }
+    ),
+    "nodes": frozenset({"spec.unschedulable"}),
+    "namespaces": frozenset({"status.phase"}),
+    "secrets": frozenset({"type"}),
+    "batch/jobs": frozenset({"status.successful"}),
+    "events": frozenset(
+        {
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        }
+    ),
+}
+_REGARDING = {
+    "regarding.kind": "involvedObject.kind",
+    "regarding.namespace": "involvedObject.namespace",
+    "regarding.name": "involvedObject.name",
+    "regarding.uid": "involvedObject.uid",
+    "reportingController": "reportingComponent",
+}
+
+
+def labels(text: str) -> Test | None:
+    """A label selector from a query string; None if it selects everything. Raises `StatusError`."""
+    if not text.strip():
+        return None
+    tests = [_requirement(part) for part in re.split(r",(?![^(]*\))", text)]
+    return lambda found: all(test(found) for test in tests)
+
+
+def _requirement(text: str) -> Test:
+    if match := _SET.match(text):
+        key, operator, values = match[1], match[2], {each.strip() for each in match[3].split(",")}
+        _check(key, text)
+        if operator == "in":
+            return lambda found: found.get(key) in values
+        return lambda found: found.get(key) not in values
+    if match := _COMPARED.match(text):
+        key, operator, value = match[1], match[2], match[3]
+        _check(key, text)
+        if operator == "!=":
+            return lambda found: found.get(key) != value
+        if operator in "><":
+            return lambda found: _number(found.get(key)) is not None and (
+                (_number(found.get(key)) or 0) > int(value) if operator == ">" else (_number(found.get(key)) or 0) < int(value)
+            )
+        return lambda found: found.get(key) == value
+    if match := _PRESENT.match(text):
+        absent, key = bool(match[1]), match[2]
+        _check(key, text)
+        return lambda found: (key in found) is not absent
+    raise _unparsable(text)
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return int(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _check(key: str, text: str) -> None:
+    if not _NAME.match(key):
+        raise _unparsable(text)
+
+
+def _unparsable(text: str) -> StatusError:
+    return bad_request(f"unable to parse requirement: {text.strip()!r} is not a valid label selector requirement")
+
+
+def in_object(selector: Mapping[str, Any] | None) -> Test:
+    """A LabelSelector object; none matches nothing, an empty one everything."""
+    if selector is None:
+        return lambda _: False
+    wanted: Mapping[str, str] = selector.get("matchLabels") or {}
+    expressions = selector.get("matchExpressions") or ()
+
+    def test(found: Labels) -> bool:
+        return all(found.get(key) == value for key, value in wanted.items()) and all(_expression(each, found) for each in expressions)
+
+    return test
+
+
+def _expression(expression: Mapping[str, Any], found: Labels) -> bool:
+    key, operator, values = expression.get("key", ""), expression.get("operator"), expression.get("values") or ()
+    return {
+        "In": found.get(key) in values,
+        "NotIn": found.get(key) not in values,
+        "Exists": key in found,
+        "DoesNotExist": key not in found,
+    }.get(str(operator), False)
+
+
+def fields(text: str, table: str) -> Callable[[Mapping[str, Any]], bool] | None:
+    """A field selector from a query string. Raises `StatusError` for fields that cannot be selected by."""
+    if not text.strip():
+        return None
+    wanted: list[tuple[str, str, bool]] = []
+    for part in text.split(","):
+        path, operator, value = re.split(r"(==|!=|=)", part, maxsplit=1) if "=" in part else (part, "", "")
+        if not operator:
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
+        path = _REGARDING.get(path.strip(), path.strip()) if table == "events" else path.strip()
+        if path not in ("metadata.name", "metadata.namespace") and path not in _FIELDS.get(table, ()):
+            raise bad_request(f"field label not supported: {path}")
+        wanted.append((path, value.strip(), operator != "!="))
+    return lambda obj: all((_text(obj, path) == value) is same for path, value, same in wanted)
+
+
+def _text(obj: Mapping[str, Any], path: str) -> str:
+    value: Any = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if value is None:
+        return {"spec.unschedulable": "false", "spec.hostNetwork": "false"}.get(path, "")
+    return str(value).lower() if isinstance(value, bool) else str(value)
