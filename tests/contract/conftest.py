@@ -73,9 +73,12 @@ class Api:
         try:
             try:
                 connection.request(method, path, data, headers)
-            except (BrokenPipeError, ConnectionResetError):
+            except OSError:
                 pass  # the server answered before it had read a body that is too large
-            reply = connection.getresponse()
+            try:
+                reply = connection.getresponse()
+            except (OSError, http.client.HTTPException):
+                return Answer(0, [], "")
             return Answer(reply.status, reply.getheaders(), reply.read().decode())
         finally:
             connection.close()

@@ -216,6 +216,7 @@ class ApiServer:
             if "status" in resource.subresources:
                 obj.pop("status", None)
             obj = schema.with_defaults(resource.schema or {}, obj)
+            metadata = obj["metadata"]
         default = kinds.DEFAULTS.get(resource.table)
         kinds.read_quantities(obj.get("spec"))
         kinds.read_quantities(obj.get("status"))
@@ -243,7 +244,7 @@ class ApiServer:
     def _fresh_metadata(self, resource: Resource, namespace: str, given: Object) -> Object:
         metadata = dict(given)
         if metadata.get("resourceVersion"):
-            raise errors.bad_request("resourceVersion should not be set on objects to be created")
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = str(metadata["generateName"])[:58] + "".join(self._random.choice(_SUFFIX) for _ in range(5))
         if resource.namespaced:
@@ -356,6 +357,9 @@ class ApiServer:
         obj = self._decoded(resource, obj)
         if obj["metadata"].get("name") != name:
             raise errors.bad_request(f"the name of the object ({obj['metadata'].get('name')}) does not match the name on the URL ({name})")
+        if obj["metadata"].get("uid") != live["metadata"]["uid"]:
+            wrong = errors.invalid_value("metadata.uid", str(obj["metadata"].get("uid")), "field is immutable")
+            raise errors.invalid(resource.group, resource.kind, name, [wrong])
         return self._replace(resource, (namespace, name), record, obj, subresource, (manager, "Update", subresource), dry_run=dry_run)
 
     def _json_patch(self, resource: Resource, name: str, live: Object, patch: Any) -> Any:
@@ -405,6 +409,13 @@ class ApiServer:
         merged = ownership.apply(live, obj, who, node, force=force, now=self.clock.text(), api_version=resource.api_version)
         return self._replace(resource, (namespace, name), record, merged, subresource, None, dry_run=dry_run), False
 
+    @staticmethod
+    def _check_precondition(resource: Resource, name: str, what: str, wanted: str, present: str, why: str) -> None:
+        """A precondition of a deletion."""
+        if wanted != present:
+            told = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({present}). The object might have been {why}"
+            raise errors.conflict(resource.group, resource.kind, name, told)
+
     def _check_uid(self, resource: Resource, name: str, uid: str, live: Object) -> None:
         if uid != live["metadata"]["uid"]:
             told = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
@@ -424,6 +435,7 @@ class ApiServer:
         metadata = obj["metadata"]
         if resource.custom:
             obj = schema.with_defaults(resource.schema or {}, obj)
+            metadata = obj["metadata"]
             self._check_shape(resource, obj)
         else:
             kinds.read_quantities(obj.get("spec"))
@@ -513,13 +525,10 @@ class ApiServer:
         obj = record.object
         conditions = options.get("preconditions") or {}
         if conditions.get("uid"):
-            self._check_uid(resource, name, conditions["uid"], obj)
-        if conditions.get("resourceVersion") and conditions["resourceVersion"] != obj["metadata"]["resourceVersion"]:
-            told = (
-                f"Precondition failed: ResourceVersion in precondition: {conditions['resourceVersion']}, "
-                f"ResourceVersion in object meta: {obj['metadata']['resourceVersion']}"
-            )
-            raise errors.conflict(resource.group, resource.plural, name, told)
+            self._check_precondition(resource, name, "UID", conditions["uid"], obj["metadata"]["uid"], "deleted and then recreated")
+        if conditions.get("resourceVersion"):
+            present = obj["metadata"]["resourceVersion"]
+            self._check_precondition(resource, name, "ResourceVersion", conditions["resourceVersion"], present, "modified")
         policy = options.get("propagationPolicy") or ("Orphan" if options.get("orphanDependents") else "Background")
         if policy not in ("Background", "Foreground", "Orphan"):
             cause = Cause(
@@ -605,7 +614,7 @@ class ApiServer:
             cause = Cause("FieldValueNotSupported", f'Unsupported value: "{target["kind"]}": supported values: "Node"', "target.kind")
             raise errors.invalid("", "Binding", name, [cause])
         if not target.get("name"):
-            raise errors.invalid("", "Binding", name, [errors.required("target.name")])
+            raise StatusError(500, "", "target.name: Required value")
         given = binding.get("metadata") or {}
         if given.get("name") not in (None, "", name):
             raise errors.bad_request(f"name in URL does not match name in Binding object: {given['name']} != {name}")
@@ -702,7 +711,7 @@ class ApiServer:
             "metadata": {
                 name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp") if name in metadata
             },
-            "spec": {"replicas": (obj.get("spec") or {}).get("replicas", 0)},
+            "spec": _nonzero(replicas=(obj.get("spec") or {}).get("replicas", 0)),
             "status": {
                 "replicas": (obj.get("status") or {}).get("replicas", 0),
                 "selector": ",".join(f"{key}={value}" for key, value in sorted(selector.items())),
@@ -731,6 +740,10 @@ class ApiServer:
 def _with(obj: Object, **fields: Any) -> Object:
     """A copy with other top-level fields and metadata of its own."""
     return {**obj, **fields, "metadata": dict(obj["metadata"])}
+
+
+def _nonzero(**numbers: int) -> dict[str, int]:
+    return {name: number for name, number in numbers.items() if number}
 
 
 def _without_times(obj: Object) -> Any:

@@ -41,8 +41,9 @@ class StatusError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            body["reason"] = self.reason
         if self.details:
             body["details"] = self.details
         return body | {"code": self.code}
@@ -124,7 +125,7 @@ def unsupported_media(accepted: str) -> StatusError:
 
 def not_acceptable(accepted: str) -> StatusError:
     """A reply in a form that is not spoken."""
-    return StatusError(406, "NotAcceptable", f"only the following media types are accepted: {accepted}", {})
+    return StatusError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {accepted}", {})
 
 
 def too_large(limit: int) -> StatusError:

@@ -102,9 +102,9 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
     for key in annotations:
         if not _QUALIFIED.match(key.rpartition("/")[2]):
             causes.append(invalid_value("metadata.annotations", key, _KEY_RULE))
-    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
+    for owner in metadata.get("ownerReferences") or ():
         causes += [
-            Cause("FieldValueInvalid", f'Invalid value: "": must not be empty', f"metadata.ownerReferences[{index}].{field}")  # noqa: F541
+            Cause("FieldValueInvalid", 'Invalid value: "": must not be empty', f"metadata.ownerReferences.{field}")
             for field in ("apiVersion", "kind", "name", "uid")
             if not owner.get(field)
         ]
@@ -326,6 +326,15 @@ def default_node(obj: Object, now: str) -> None:
         status["allocatable"] = status["capacity"]
 
 
+def check_node(obj: Object) -> list[Cause]:
+    """Every taint says what it does."""
+    return [
+        required(f"metadata.taints[{index}].effect")
+        for index, taint in enumerate((obj.get("spec") or {}).get("taints") or ())
+        if not taint.get("effect")
+    ]
+
+
 def default_namespace(obj: Object, now: str) -> None:
     """Active, finalised by `kubernetes`, labelled with its own name."""
     obj["spec"] = {"finalizers": ["kubernetes"]}
@@ -477,7 +486,7 @@ def check_definition(obj: Object) -> list[Cause]:
     if sum(bool(version.get("storage")) for version in versions) != 1:
         causes.append(invalid_value("spec.versions", "", "must have exactly one version marked as storage version"))
     causes += [
-        required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required")
+        required(f"spec.versions[{index}].schema.openAPIV3Schema")
         for index, version in enumerate(versions)
         if not (version.get("schema") or {}).get("openAPIV3Schema")
     ]
@@ -513,6 +522,7 @@ DEFAULTS: dict[str, Default] = {
 }
 CHECKS: dict[str, Check] = {
     "pods": check_pod,
+    "nodes": check_node,
     "scheduling.k8s.io/priorityclasses": check_priority_class,
     "policy/poddisruptionbudgets": check_budget,
     "batch/jobs": check_job,

@@ -45,6 +45,8 @@ def strategic(target: Any, patch: Any, node: Node | None) -> Any:
         if name.startswith(_DELETE_PRIMITIVE):
             field = name.removeprefix(_DELETE_PRIMITIVE)
             result[field] = [each for each in result.get(field, []) if each not in value]
+            if not result[field]:
+                del result[field]
             continue
         child = _child(node, name)
         if value is None:

@@ -45,7 +45,6 @@ _MERGE_KEYS: dict[tuple[str, str], str] = {
     ("Container", "ports"): "containerPort",
     ("ServiceSpec", "ports"): "port",
     ("PodSpec", "topologySpreadConstraints"): "topologyKey",
-    ("NodeSpec", "taints"): "key",
 }
 _SETS = {("ObjectMeta", "finalizers"), ("NodeSpec", "podCIDRs"), ("JobStatus", "completedIndexes")}
 

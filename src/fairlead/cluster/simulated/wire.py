@@ -135,11 +135,9 @@ class Wire:
 
     def _handle(self, request: Request) -> Reply | Stream:
         path = request.path
-        parts = [unquote(part, errors="strict") for part in path.split("/")[1:]]
+        parts = [unquote(part) for part in path.split("/")[1:]]
         if parts and parts[-1] == "":
             parts.pop()
-        if any(part in ("", ".", "..") for part in parts):
-            return _no_page()
         if parts[:1] not in (["api"], ["apis"]):
             return self._elsewhere(request, parts)
         document = self._discovery(parts)
@@ -147,9 +145,12 @@ class Wire:
             if request.method not in ("GET", "HEAD"):
                 raise errors.method_not_allowed()
             return Reply(200, msgspec.json.encode(document))
-        target = self._target(parts)
+        target = None if any("/" in part for part in parts) else self._target(parts)
         if target is None:
-            return _no_page()
+            version = parts[1] if parts[0] == "api" and len(parts) > 1 else "/".join(parts[1:3])
+            if self.api.catalog.resource_list(version) is None:
+                return _no_page()
+            raise StatusError(404, "NotFound", "the server could not find the requested resource", {})
         return self._serve(request, target)
 
     # -- what is not a resource ----------------------------------------------------------------
@@ -242,12 +243,12 @@ class Wire:
 
     def _log(self, target: _Target, query: Mapping[str, str]) -> Reply:
         pod = self._get(target).object
-        if not pod["spec"].get("nodeName"):
-            raise errors.bad_request(f"pod {target.name} does not have a host assigned")
         names = [each["name"] for each in pod["spec"]["containers"]]
         container = query.get("container") or names[0]
         if container not in names:
             raise errors.bad_request(f"container {container} is not valid for pod {target.name}")
+        if not pod["spec"].get("nodeName"):
+            return Reply(204, b"")
         text = self.api.logs(pod, container)
         if query.get("tailLines", "").isdigit():
             count = int(query["tailLines"])
@@ -290,8 +291,8 @@ class Wire:
         if not text:
             return None
         if not text.isdigit():
-            wrong = errors.invalid_value("resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax')
-            raise errors.invalid("", "ListOptions", "", [wrong])
+            told = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+            raise errors.bad_request(f"invalid resource version: {told}")
         version = int(text)
         if version > self.api.store.version and not query.get("watch"):
             told = f"Too large resource version: {version}, current: {self.api.store.version}"
@@ -364,6 +365,7 @@ class Wire:
             changed = self.api.set_scale(resource, target.namespace or "", target.name, body, dry_run=options.dry_run)
             return self._reply(form, changed)
         body, warnings = self._body(request, resource)
+        existed = self.api.store.get(resource.table, (target.namespace or "", target.name)) is not None
         done = self.api.update(
             resource,
             target.namespace or "",
@@ -373,14 +375,13 @@ class Wire:
             manager=options.manager,
             dry_run=options.dry_run,
         )
-        return self._one(form, resource, Record(done, 0), 200, warnings)
+        return self._one(form, resource, Record(done, 0), 200 if existed else 201, warnings)
 
     def _patch(self, request: Request, form: _Form, target: _Target) -> Reply:
         resource, options = target.resource, _write_options(request)
         content_type = request.headers.get("content-type", "").partition(";")[0].strip()
         if content_type not in _PATCHES or (resource.custom and "strategic" in content_type):
-            accepted = [each for each in _PATCHES if not (resource.custom and "strategic" in each)]
-            raise errors.unsupported_media(", ".join(accepted))
+            raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
         self._check_size(request)
         namespace, name, sub = target.namespace or "", target.name, target.subresource
         if content_type == "application/apply-patch+yaml":
@@ -481,7 +482,7 @@ class Wire:
             if resource.custom:
                 decoded = _loosely(body)
             else:
-                raise errors.bad_request(f"{about}: json: {error}") from error
+                raise errors.bad_request(f"{about}: json: {str(error).replace('struct field ', f'struct field {resource.kind}.')}") from error
         validation = request.query.get("fieldValidation", "Strict" if applied else "Warn") or "Warn"
         if validation not in ("Ignore", "Warn", "Strict"):
             cause = errors.Cause(
@@ -515,16 +516,14 @@ class Wire:
         if applied and not (kind and version):
             raise errors.bad_request(f'invalid object type: "{version}, Kind={kind}"')
         if not isinstance(body.get("metadata", {}), (dict, type(None))):
-            raise errors.bad_request(
-                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: json: '
-                "cannot unmarshal string into Go struct field .metadata of type v1.ObjectMeta"
-            )
+            told = f"json: cannot unmarshal number into Go struct field {resource.kind}.metadata of type v1.ObjectMeta"
+            raise errors.bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {told}')
         if version and version != resource.api_version:
-            raise errors.bad_request(
-                f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
-            )
+            told = f'no kind "{kind}" is registered for version "{version}" in scheme'
+            raise errors.bad_request(f'{kind} in version "{version.rpartition("/")[2]}" cannot be handled as a {resource.kind}: {told}')
         if kind and kind != resource.kind:
-            raise errors.bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: unknown conversion')
+            told = f"converting ({resource.version}.{kind}) to ({resource.group or 'core'}.{resource.kind}): unknown conversion"
+            raise errors.bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {told}')
 
     # -- objects out ---------------------------------------------------------------------------
 
@@ -590,7 +589,7 @@ def _write_options(request: Request) -> _WriteOptions:
     dry_run = request.query.get("dryRun", "")
     if dry_run not in ("", "All"):
         kind = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}.get(request.method, "DeleteOptions")
-        cause = errors.Cause("FieldValueNotSupported", f'Unsupported value: "{dry_run}": supported values: "All"', "dryRun")
+        cause = errors.Cause("FieldValueNotSupported", f'Unsupported value: ["{dry_run}"]: supported values: "All"', "dryRun")
         raise errors.invalid("meta.k8s.io", kind, "", [cause])
     manager = request.query.get("fieldManager", "")
     if len(manager) > 128:
