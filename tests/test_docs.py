@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from fairlead.cli.main import app
 from fairlead.observability.metrics import Metrics
 from fairlead.scheduler.applier import WriteCounters
-from fairlead.scheduler.core_thread import Counters
+from fairlead.scheduler.core_loop import Counters
 
 ROOT = Path(__file__).parents[1]
 

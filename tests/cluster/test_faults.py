@@ -82,7 +82,7 @@ def test_retry_after_is_bounded():
 
 async def test_a_binding_carries_uid_version_and_epoch(server, client):
     cluster = KubernetesCluster(client)
-    cluster.versions["u"] = "42"
+    cluster.translator.versions["u"] = "42"
     await cluster.bind(Binding(POD, "n"), 3)
     metadata = json.loads(server.asked[0][2])["metadata"]
     assert metadata == {"name": "p", "uid": "u", "resourceVersion": "42", "annotations": {"fairlead.dev/epoch": "3"}}
@@ -256,3 +256,16 @@ async def test_a_server_that_is_down_is_waited_for(server, client):
 
 def test_views_skip_what_they_do_not_know():
     assert msgspec.json.decode(b'{"metadata": {"managedFields": [1]}, "spec": {"x": {}}}', type=views.Pod).spec.node_name == ""
+
+
+async def test_a_relist_between_two_watches_does_not_swallow_the_end(server, client):
+    """Asked to list again while no watch is open, and then to stop: it stops."""
+    server.answers = [status(500)] * 50
+    informer = Informer(client, "/api/v1/pods", views.Pod, lambda _: None, lambda: None, key=lambda metadata: metadata.uid)
+    task = asyncio.ensure_future(informer.run())
+    while not server.asked:
+        await asyncio.sleep(0)
+    informer.relist()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 5)

@@ -35,12 +35,23 @@ def config(name, **data):
 
 
 def group(name, **spec):
-    return {"apiVersion": "fairlead.dev/v1alpha1", "kind": "PodGroup", "metadata": {"name": name}, "spec": {"minMember": 1, **spec}}
+    return {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"minMember": 1, **spec},
+    }
 
 
 def node(name, **more):
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"capacity": amounts, "allocatable": amounts}, **more}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"capacity": amounts, "allocatable": amounts},
+        **more,
+    }
 
 
 def bind(api, name, to="n1", **metadata):
@@ -151,7 +162,9 @@ def the_namespace_must_exist(api):
 def the_namespace_must_match(api):
     bad = config(api.name)
     bad["metadata"]["namespace"] = "default"
-    api.post(CMS, bad).no(400, "BadRequest", "the namespace of the provided object does not match the namespace sent on the request")
+    api.post(CMS, bad).no(
+        400, "BadRequest", "the namespace of the provided object does not match the namespace sent on the request"
+    )
 
 
 @case
@@ -329,7 +342,9 @@ def a_body_just_beyond_the_limit_is_413(api):
 
 @case
 def a_body_in_an_unknown_form_is_415(api):
-    api.post(CMS, b"<xml/>", content_type="text/xml").no(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
+    api.post(CMS, b"<xml/>", content_type="text/xml").no(
+        415, "UnsupportedMediaType", "the body of the request was in an unknown format"
+    )
 
 
 @case
@@ -569,7 +584,15 @@ def nodes_as_a_table(api):
 def custom_objects_as_a_table(api):
     api.post(GROUPS, group(api.name, minMember=4, queue="vision")).ok(201)
     table = api.get(f"{GROUPS}/{api.name}", accept=TABLE).ok()
-    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Queue", "Min", "Scheduled", "Phase", "Reason", "Age"]
+    assert [column["name"] for column in table["columnDefinitions"]] == [
+        "Name",
+        "Queue",
+        "Min",
+        "Scheduled",
+        "Phase",
+        "Reason",
+        "Age",
+    ]
     assert table["rows"][0]["cells"][:3] == [api.name, "vision", 4]
 
 
@@ -625,7 +648,9 @@ def put_without_a_version_replaces(api):
 @case
 def put_of_a_custom_object_needs_a_version(api):
     api.post(GROUPS, group(api.name)).ok(201)
-    api.put(f"{GROUPS}/{api.name}", group(api.name)).no(422, "Invalid", "metadata.resourceVersion: Invalid value: 0: must be specified for an update")
+    api.put(f"{GROUPS}/{api.name}", group(api.name)).no(
+        422, "Invalid", "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    )
 
 
 @case
@@ -709,7 +734,9 @@ def json_patch_adds_replaces_and_removes(api):
 def a_json_patch_whose_test_fails_is_422(api):
     api.post(CMS, config(api.name, a="1")).ok(201)
     patch = [{"op": "test", "path": "/data/a", "value": "2"}]
-    api.patch(f"{CMS}/{api.name}", patch, JSON_PATCH).no(422, "Invalid", "the server rejected our request due to an error in our request")
+    api.patch(f"{CMS}/{api.name}", patch, JSON_PATCH).no(
+        422, "Invalid", "the server rejected our request due to an error in our request"
+    )
 
 
 @case
@@ -807,7 +834,9 @@ def a_patch_may_name_the_version_it_means(api):
 @case
 def a_patch_may_name_the_uid_it_means(api):
     api.post(CMS, config(api.name, a="1")).ok(201)
-    api.patch(f"{CMS}/{api.name}", {"metadata": {"uid": "other"}, "data": {"a": "3"}}, MERGE).no(422, "Invalid", "field is immutable")
+    api.patch(f"{CMS}/{api.name}", {"metadata": {"uid": "other"}, "data": {"a": "3"}}, MERGE).no(
+        422, "Invalid", "field is immutable"
+    )
 
 
 @case
@@ -855,7 +884,9 @@ def apply_conflicts_with_another_applier(api):
     apply(api, CMS, config(api.name, a="1")).ok(201)
     answer = apply(api, CMS, config(api.name, a="2"), manager="two")
     status = answer.no(409, "Conflict", 'Apply failed with 1 conflict: conflict with "one": .data.a')
-    assert status["details"]["causes"] == [{"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".data.a"}]
+    assert status["details"]["causes"] == [
+        {"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".data.a"}
+    ]
 
 
 @case
@@ -883,14 +914,21 @@ def apply_conflicts_with_an_update(api):
 @case
 def apply_merges_containers_by_name(api):
     apply(api, PODS, pod(api.name)).ok(201)
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": api.name}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": api.name},
+        "spec": {"containers": [{"name": "main", "image": "x"}]},
+    }
     answer = apply(api, PODS, body, manager="two")
     answer.no(409, "Conflict", '.spec.containers[name="main"].image')
 
 
 @case
 def apply_needs_a_manager(api):
-    api.patch(f"{CMS}/{api.name}", config(api.name), APPLY).no(422, "Invalid", "fieldManager: Required value: is required for apply patch")
+    api.patch(f"{CMS}/{api.name}", config(api.name), APPLY).no(
+        422, "Invalid", "fieldManager: Required value: is required for apply patch"
+    )
 
 
 @case
@@ -934,7 +972,9 @@ def deleting_nothing_is_404(api):
 @case
 def deletion_may_name_the_uid_it_means(api):
     api.post(CMS, config(api.name)).ok(201)
-    api.delete(f"{CMS}/{api.name}", {"preconditions": {"uid": "other"}}).no(409, "Conflict", "the UID in the precondition (other) does not match")
+    api.delete(f"{CMS}/{api.name}", {"preconditions": {"uid": "other"}}).no(
+        409, "Conflict", "the UID in the precondition (other) does not match"
+    )
 
 
 @case
@@ -1136,7 +1176,9 @@ def negative_quantities_are_refused(api):
 
 @case
 def unreadable_quantities_are_400(api):
-    api.post(PODS, with_resources(api.name, requests={"cpu": "lots"})).no(400, "BadRequest", "quantities must match the regular expression")
+    api.post(PODS, with_resources(api.name, requests={"cpu": "lots"})).no(
+        400, "BadRequest", "quantities must match the regular expression"
+    )
 
 
 @case
@@ -1159,7 +1201,9 @@ def gpus_are_whole(api):
 
 @case
 def a_restart_policy_is_one_of_three(api):
-    api.post(PODS, pod(api.name, restartPolicy="Sometimes")).no(422, "Invalid", 'spec.restartPolicy: Unsupported value: "Sometimes"')
+    api.post(PODS, pod(api.name, restartPolicy="Sometimes")).no(
+        422, "Invalid", 'spec.restartPolicy: Unsupported value: "Sometimes"'
+    )
 
 
 @case
@@ -1197,7 +1241,9 @@ def a_pods_spec_stays(api):
 @case
 def gates_can_be_removed_but_not_added(api):
     api.post(PODS, pod(api.name, schedulingGates=[{"name": "a"}, {"name": "b"}])).ok(201)
-    api.patch(f"{PODS}/{api.name}", {"spec": {"schedulingGates": [{"name": "c"}]}}, MERGE).no(422, "Invalid", "only deletion is allowed")
+    api.patch(f"{PODS}/{api.name}", {"spec": {"schedulingGates": [{"name": "c"}]}}, MERGE).no(
+        422, "Invalid", "only deletion is allowed"
+    )
     left = api.patch(f"{PODS}/{api.name}", {"spec": {"schedulingGates": [{"name": "b"}]}}, MERGE).ok()
     assert left["spec"]["schedulingGates"] == [{"name": "b"}]
 
@@ -1240,7 +1286,9 @@ def binding_an_old_version_is_409(api):
 @case
 def binding_to_no_node_is_refused(api):
     api.post(PODS, pod(api.name)).ok(201)
-    api.post(f"{PODS}/{api.name}/binding", {"metadata": {"name": api.name}, "target": {"kind": "Node"}}).no(500, None, "target.name: Required value")
+    api.post(f"{PODS}/{api.name}/binding", {"metadata": {"name": api.name}, "target": {"kind": "Node"}}).no(
+        500, None, "target.name: Required value"
+    )
 
 
 @case

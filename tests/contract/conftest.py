@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import itertools
 import json
@@ -71,10 +72,8 @@ class Api:
             headers["Content-Type"] = content_type
         connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=30)
         try:
-            try:
+            with contextlib.suppress(OSError):  # the server answered before it had read a body that is too large
                 connection.request(method, path, data, headers)
-            except OSError:
-                pass  # the server answered before it had read a body that is too large
             try:
                 reply = connection.getresponse()
             except (OSError, http.client.HTTPException):
@@ -171,10 +170,15 @@ def simulated_api():
 
 
 @pytest.fixture(scope="session")
-def real_api():
+def real_plane():
     controllers = "garbage-collector-controller,namespace-controller,disruption-controller"
     with ControlPlane(controllers=controllers, flags=["--disable-admission-plugins=ServiceAccount"]) as plane:
-        yield prepared("127.0.0.1", plane.port, plane._context(), {})
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def real_api(real_plane):
+    return prepared("127.0.0.1", real_plane.port, real_plane._context(), {})
 
 
 @pytest.fixture(params=[pytest.param("real", marks=[pytest.mark.e2e, pytest.mark.xdist_group("contract")]), "simulated"])

@@ -8,7 +8,8 @@ from fairlead.cluster.port import BindFailed, Bound, EvictFailed, Gone, Outcome,
 from fairlead.core.model import Policy
 from fairlead.core.transactions import Binding, Place, PodRef, Preempt, Refuse
 from fairlead.scheduler.applier import Applier
-from fairlead.scheduler.core_thread import CoreThread, GroupStatus, Trouble
+from fairlead.scheduler.core_loop import GroupStatus, Trouble
+from fairlead.scheduler.core_thread import CoreThread
 from tests.builders import group, node, pod
 
 

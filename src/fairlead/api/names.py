@@ -9,6 +9,8 @@ VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 SCHEDULER_NAME: Final = "fairlead"
+ANY_SCHEDULER: Final = "*"
+"""Everybody's pods count as ours: for shadow mode."""
 DEFAULT_QUEUE: Final = "default"
 
 QUEUE_LABEL: Final = "fairlead.dev/queue"

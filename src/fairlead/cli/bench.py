@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -50,14 +52,9 @@ def cluster(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Schedulers side by side on a real API server. Needs a checkout with its testbed."""
-    import sys
-    from pathlib import Path
+    _checkout()
+    from testbed import bench
 
-    sys.path.append(str(Path(__file__).parents[3]))  # the checkout, where the testbed lies beside src/
-    try:
-        from testbed import bench
-    except ImportError as error:
-        fail(f"the testbed is not importable ({error}): run this from a checkout of the project", Exit.NOT_FOUND)
     names = [name.strip() for name in schedulers.split(",") if name.strip()]
     unknown = [name for name in names if name not in bench.SCHEDULERS]
     if unknown or not names:
@@ -90,3 +87,186 @@ def cluster(
             typer.echo(note)
 
     emit(result, output, table)
+
+
+@app.command()
+def lifecycles(
+    pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods to live through.")] = 20_000,
+    nodes: Annotated[int, typer.Option(min=1, max=10_000, help="Nodes of 8 GPUs.")] = 1000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How many pods a second the simulated cluster creates, places, binds, runs, ends and deletes, without HTTP."""
+    import gc
+
+    from fairlead.simulation import lifecycles as bench
+
+    bench.run(200, 10)  # imports, types and caches
+    gc.collect()
+    gc.freeze()
+    result = bench.run(pods, nodes)
+    emit(result, output, lambda: print_table("bench lifecycles", msgspec.to_builtins(result)))
+
+
+class ReplayResult(msgspec.Struct):
+    """A recorded run and its replay."""
+
+    seed: int
+    virtual_hours: float
+    passes: int
+    events: int
+    decisions: int
+    bytes: int
+    identical: bool
+    replay_seconds: float
+
+
+@app.command()
+def replay(
+    seed: Annotated[int, typer.Option(help="Seed of the recorded day.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=20_000, help="Jobs of the day.")] = 1500,
+    nodes: Annotated[int, typer.Option(min=10, max=1000, help="Nodes.")] = 64,
+    hours: Annotated[float, typer.Option(min=0.1, max=240, help="Virtual hours.")] = 24.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Record the decisions of a simulated day and replay them: they must be the same, byte for byte."""
+    import tempfile
+    import time
+
+    from fairlead.scheduler.decision_log import Player
+    from fairlead.simulation.lab import record
+
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
+        log = Path(folder) / "decisions.jsonl"
+        record(log, nodes=nodes, jobs=jobs, seed=seed, hours=hours)
+        start = time.perf_counter()
+        found = Player(log).play()
+        result = ReplayResult(
+            seed,
+            (found.last - found.first) / 3600,
+            found.passes,
+            found.events,
+            found.outputs,
+            log.stat().st_size,
+            found.identical,
+            time.perf_counter() - start,
+        )
+    emit(result, output, lambda: print_table("bench replay", msgspec.to_builtins(result)))
+    if not result.identical:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def kills(
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="How often the scheduler is killed.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the moments.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Kill -9 of the scheduler mid-burst on a real control plane. Needs a checkout with its testbed."""
+    import tempfile
+
+    _checkout()
+    from testbed import kills as bench
+    from testbed.controlplane import ControlPlane
+
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder, ControlPlane() as plane:
+        bench.prepare(plane)
+        result = bench.run(plane, count, seed, Path(folder))
+    emit(result, output, lambda: print_table("bench kills", msgspec.to_builtins(result)))
+    if not result.clean:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+class ContractResult(msgspec.Struct):
+    """Cases passed on each API server."""
+
+    cases: int
+    simulated_passed: int
+    real_passed: int
+    failed: list[str]
+
+
+@app.command()
+def contract(output: OutputOption = Output.TABLE) -> None:
+    """The contract suite on the simulated and on the real API server. Needs a checkout with its testbed."""
+    import subprocess
+    import tempfile
+    import xml.etree.ElementTree as ET
+
+    root = _checkout()
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
+        report = Path(folder) / "report.xml"
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "--dist",
+            "loadgroup",
+            f"--junitxml={report}",
+            "tests/contract",
+        ]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        if not report.exists():
+            fail(f"the suite did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - written by pytest a moment ago
+        passed: dict[str, int] = {}
+        failed = []
+        for case in cases:
+            name = case.get("name", "")
+            server = "real" if "[real" in name else "simulated" if "[simulated" in name else ""
+            if len(case):
+                failed.append(name)
+            else:
+                passed[server] = passed.get(server, 0) + 1
+    result = ContractResult(passed.get("simulated", 0), passed.get("simulated", 0), passed.get("real", 0), failed)
+    emit(result, output, lambda: print_table("bench contract", msgspec.to_builtins(result)))
+    if failed:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+class FirstPicture(msgspec.Struct):
+    """Seconds from the command to the first picture on a terminal."""
+
+    seconds: float
+
+
+@app.command()
+def demo(output: OutputOption = Output.TABLE) -> None:
+    """How long `fairlead demo` takes to its first picture."""
+    import os
+    import pty
+    import time
+
+    start = time.perf_counter()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(sys.executable, [sys.executable, "-m", "fairlead", "demo"])  # noqa: S606 - ourselves
+    try:
+        seen = b""
+        while "█".encode() not in seen and time.perf_counter() - start < 120:
+            seen += os.read(terminal, 65_536)
+        result = FirstPicture(time.perf_counter() - start)
+    finally:
+        os.kill(pid, 2)
+        while True:
+            try:
+                if not os.read(terminal, 65_536):
+                    break
+            except OSError:
+                break
+        os.waitpid(pid, 0)
+    emit(result, output, lambda: print_table("bench demo", msgspec.to_builtins(result)))
+
+
+def _checkout() -> Path:
+    """The checkout, where the testbed lies beside src/."""
+    root = Path(__file__).parents[3]
+    sys.path.append(str(root))
+    try:
+        import testbed  # noqa: F401
+    except ImportError as error:
+        fail(f"the testbed is not importable ({error}): run this from a checkout of the project", Exit.NOT_FOUND)
+    return root

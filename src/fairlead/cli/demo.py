@@ -1,45 +1,56 @@
-"""`fairlead demo`: a research lab's day in the terminal, decided by the production core."""
+"""`fairlead demo`: a simulated cluster with the scheduler in it, live in the terminal and open to kubectl."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.output import Output, OutputOption, emit, print_table
+from fairlead.cli.output import Output, OutputOption, emit, fail, print_table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
-    from fairlead.simulation.lab import Lab
+    from fairlead.simulation.lab import Lab, LabSummary
 
 _DAY = 86_400.0
-_FRAMES = 10.0  # a second
+_FRAMES = 8.0  # a second
 _ONCE = 12.0  # seconds that `--once` takes on a terminal
-_COLOURS = {"vision": "cyan", "language": "magenta", "robotics": "yellow"}
+_COLOURS = {"vision": "cyan", "language": "magenta", "robotics": "yellow", "default": "green"}
+_HOME = Path("~/.cache/fairlead/demo.kubeconfig")
 
 
 def demo(
     once: Annotated[bool, typer.Option("--once", help="Run one day, print a summary, and end.")] = False,
-    speed: Annotated[float, typer.Option(min=1, max=1e6, help="Simulated seconds per second.")] = 3600.0,
-    seed: Annotated[int, typer.Option(help="The day's seed.")] = 1,
+    speed: Annotated[float, typer.Option(min=1, max=1e5, help="Simulated seconds per second.")] = 600.0,
+    seed: Annotated[int, typer.Option(help="The days' seed.")] = 1,
     nodes: Annotated[int, typer.Option(min=10, max=1000, help="Nodes of the lab.")] = 64,
-    jobs: Annotated[int, typer.Option(min=1, max=20_000, help="Jobs of the day.")] = 3000,
+    jobs: Annotated[int, typer.Option(min=1, max=20_000, help="Jobs of a day.")] = 3000,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the API server on loopback; 0: any.")] = 0,
+    kubeconfig_out: Annotated[Path, typer.Option(help="Where the kubeconfig for kubectl and fairlead is written.")] = _HOME,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """A simulated lab: three teams, GPU pools, gangs, priorities; no Kubernetes needed. Ctrl-C ends it."""
+    """A cluster in a box: three teams, GPU pools, gangs; kubectl and fairlead work on it while it runs. Ctrl-C ends it."""
     from rich.console import Console
 
-    from fairlead.simulation.lab import Lab
-
-    lab = Lab(nodes=nodes, jobs=jobs, seed=seed)
     console = Console()
-    if once and (not console.is_terminal or output is not Output.TABLE):
-        lab.run_until(_DAY)
+    quiet = not console.is_terminal or output is not Output.TABLE
+    if once and quiet:
+        summary = _day(nodes, jobs, seed)
     else:
-        _show(lab, console, _DAY / _ONCE if once else speed, until=_DAY if once else None)
-    summary = lab.summary()
+        path = kubeconfig_out.expanduser()
+        try:
+            summary = asyncio.run(
+                _live(console, nodes, jobs, seed, _DAY / _ONCE if once else speed, port, path, until=_DAY if once else None)
+            )
+        except KeyboardInterrupt:
+            return
+        except OSError as error:
+            fail(f"the API server cannot be served: {error}")
 
     def table() -> None:
         import msgspec
@@ -49,38 +60,79 @@ def demo(
     emit(summary, output, table)
 
 
-def _show(lab: Lab, console: object, speed: float, until: float | None) -> None:
-    from rich.console import Console
+def _day(nodes: int, jobs: int, seed: int) -> LabSummary:
+    """One day as fast as it goes, on virtual time."""
+    from fairlead.cluster.simulated.clock import VirtualLoop
+    from fairlead.simulation.lab import Lab
+
+    async def main() -> LabSummary:
+        lab = Lab(nodes=nodes, jobs=jobs, seed=seed)
+        lab.start()
+        await asyncio.sleep(_DAY)
+        summary = lab.summary()
+        await lab.process.kill()
+        return summary
+
+    _silence()
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main())
+
+
+def _silence() -> None:
+    """The scheduler's log lines would tear the picture."""
+    import structlog
+
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+
+
+async def _live(
+    console: Console, nodes: int, jobs: int, seed: int, speed: float, port: int, path: Path, until: float | None
+) -> LabSummary:
+    """The lab at its speed, its API server beside it, and a picture of both."""
     from rich.live import Live
 
-    if not isinstance(console, Console):
-        raise TypeError("console")
-    clock = 0.0
-    try:
-        with Live(_picture(lab, 0.0), console=console, screen=console.is_terminal, auto_refresh=False) as live:
-            start = time.monotonic()
-            while until is None or clock < until:
-                clock = (time.monotonic() - start) * speed
-                clock = min(clock, until) if until is not None else clock
-                lab.run_until(clock)
-                live.update(_picture(lab, clock), refresh=True)
-                if until is None and len(lab.finished) == len(lab.jobs):
-                    break
-                time.sleep(1 / _FRAMES)
-    except KeyboardInterrupt:
-        pass
+    from fairlead.cluster.simulated.http import Server
+    from fairlead.simulation.lab import Lab
+
+    _silence()
+    lab = Lab(nodes=nodes, jobs=jobs, seed=seed, speed=speed, start=time.time())
+    async with Server(lab.world.wire, port=port) as server:
+        server.write_kubeconfig(path)
+        if not console.is_terminal or until is None:
+            typer.echo(f"export KUBECONFIG={path}    # kubectl get pods -A; fairlead queue; fairlead nodes")
+        lab.start(endless=until is None)
+        try:
+            if console.is_terminal:
+                with Live(_picture(lab, path), console=console, screen=True, auto_refresh=False) as live:
+                    while until is None or lab.now < until:
+                        await asyncio.sleep(1 / _FRAMES)
+                        live.update(_picture(lab, path), refresh=True)
+            else:
+                while until is None or lab.now < until:
+                    await asyncio.sleep(10)
+                    typer.echo(_head(lab))
+            return lab.summary()
+        finally:
+            await lab.process.kill()
+            with contextlib.suppress(OSError):
+                path.unlink()  # it leads nowhere from now on
 
 
-def _picture(lab: Lab, clock: float) -> RenderableType:
+def _head(lab: Lab) -> str:
+    hours, minutes = divmod(int(lab.now) // 60, 60)
+    busy = sum(lab.held().values()) / 1000 / max(1, lab.world.gpus)
+    return f"Fairlead  day {hours // 24 + 1}  {hours % 24:02d}:{minutes:02d}   GPUs in use {busy:6.1%} of {lab.world.gpus}"
+
+
+def _picture(lab: Lab, path: Path) -> RenderableType:
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
 
-    hours, minutes = divmod(int(clock) // 60, 60)
-    busy = lab.used_milli / 1000 / max(1, lab.gpus)
-    head = Text(
-        f"Fairlead  day {hours // 24 + 1}  {hours % 24:02d}:{minutes:02d}   GPUs in use {busy:6.1%} of {lab.gpus}", style="bold"
-    )
+    head = Text(_head(lab), style="bold")
+    head.append(f"\nin another terminal: export KUBECONFIG={path}; fairlead queue; kubectl get pods -A", style="dim")
+    if not lab.process.deciding:
+        return Panel(head)
     return Group(
         Panel(head),
         _pools(lab),
@@ -90,23 +142,23 @@ def _picture(lab: Lab, clock: float) -> RenderableType:
 
 
 def _pools(lab: Lab) -> RenderableType:
-    """Every GPU as one character, coloured by the team that holds it."""
+    """Every GPU as one character, coloured by the queue that holds it."""
     from rich.panel import Panel
     from rich.text import Text
 
-    from fairlead.simulation.lab import job_of
-
     nodes = lab.state.nodes
     text = Text()
-    for pool, names in lab.pools.items():
+    for pool, names in lab.world.pools.items():
         text.append(f"{pool:5s} ")
         for name in names:
-            row = nodes.rows[name]
+            row = nodes.rows.get(name)
+            if row is None:
+                continue
             free = nodes.devices.states[nodes.device.item(row)]
             owner = ["dim"] * len(free)
             for task in nodes.pods[row].values():
                 for device in task.devices:
-                    owner[device] = _COLOURS[job_of(lab, task.pod.uid).team]
+                    owner[device] = _COLOURS.get(task.queue, "white")
             for left, colour in zip(free, owner, strict=True):
                 text.append("·" if left == 1000 else "█" if left == 0 else "▄", style=colour)
             text.append(" ")
@@ -121,17 +173,15 @@ def _queues(lab: Lab) -> RenderableType:
     table = Table(expand=True)
     for column in ("queue", "running", "waiting", "GPUs", "quota", "share of quota"):
         table.add_column(column, justify="left" if column == "queue" else "right")
-    waiting = dict.fromkeys(_COLOURS, 0)
-    running = dict(waiting)
-    for name in lab.submitted - lab.finished:
-        (running if name in lab.started else waiting)[lab.jobs[name].team] += 1
-    for team, colour in _COLOURS.items():
-        queue = lab.state.queues.queues[team]
-        held = queue.used.get("nvidia.com/gpu", 0) / 1000
+    counts = lab.counts()
+    for name, queue in sorted(lab.state.queues.queues.items()):
+        running, waiting = counts.get(name, (0, 0))
         quota = dict(queue.quotas).get("nvidia.com/gpu", 0) / 1000
+        if not quota and not running and not waiting:
+            continue
+        held = queue.used.get("nvidia.com/gpu", 0) / 1000
         share = held / quota if quota else 0.0
         bar = "█" * min(20, round(share * 10))
-        table.add_row(
-            f"[{colour}]{team}", str(running[team]), str(waiting[team]), f"{held:g}", f"{quota:g}", f"{bar} {share:5.0%}"
-        )
+        colour = _COLOURS.get(name, "white")
+        table.add_row(f"[{colour}]{name}", str(running), str(waiting), f"{held:g}", f"{quota:g}", f"{bar} {share:5.0%}")
     return table

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlead import __version__
-from fairlead.cli import bench, crds, demo, scheduler, simulate
+from fairlead.cli import bench, crds, demo, explain, nodes, queue, replay, scheduler, share, simulate
 
 app = typer.Typer(
     name="fairlead",
@@ -19,7 +19,12 @@ app.add_typer(simulate.app, name="simulate")
 app.add_typer(bench.app, name="bench")
 app.command("crds")(crds.crds)
 app.command("demo")(demo.demo)
+app.command("explain")(explain.explain)
+app.command("nodes")(nodes.nodes)
+app.command("queue")(queue.queue)
+app.command("replay")(replay.replay)
 app.command("scheduler")(scheduler.scheduler)
+app.command("share")(share.share)
 
 
 def _version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""`fairlead simulate`: traces through the production pass, on a clock of their own."""
+"""`fairlead simulate`: traces and faults through the production scheduler, on clocks of their own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import typer
 
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 
-app = typer.Typer(help="Replay a trace through the production scheduler.", no_args_is_help=True)
+app = typer.Typer(help="Traces and faults through the production scheduler.", no_args_is_help=True)
 
 _MOST_SEEDS = 10_000
+_SHOWN_RUNS = 4
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -125,3 +126,82 @@ def jobs(
         print_table(f"{jobs.name} on {nodes} x {gpus_per_node} GPUs", flat)
 
     emit(result, output, show)
+
+
+class FaultSeeds(msgspec.Struct):
+    """Many seeds together. failed: the commands that repeat the seeds with violations."""
+
+    seeds: int
+    clean: int
+    fault_kinds: int
+    faults: int
+    bindings: int
+    settled_checks: int
+    virtual_hours: float
+    wall_seconds: float
+    failed: list[str]
+    runs: list[object]
+
+
+@app.command()
+def faults(
+    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 7, 1-100 or 1,7,42.")] = "1-4",
+    nodes: Annotated[int, typer.Option(min=10, max=1000, help="Nodes.")] = 50,
+    jobs: Annotated[int, typer.Option(min=1, max=20_000, help="Jobs.")] = 300,
+    hours: Annotated[float, typer.Option(min=0.5, max=240, help="Virtual hours.")] = 24.0,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes; 0: one for each core.")] = 0,
+    record: Annotated[Path | None, typer.Option(help="With one seed: write the first scheduler's decision log there.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """A cluster, its users, the scheduler and all kinds of faults on one seeded clock; every step is checked."""
+    import multiprocessing
+    import os
+    import time
+
+    from fairlead.simulation import chaos
+
+    try:
+        numbers = parse_seeds(seeds)
+    except ValueError as error:
+        fail(f"--seeds {seeds!r} is not a list of numbers and ranges: {error}", Exit.USAGE)
+    if record is not None and len(numbers) > 1:
+        fail("--record takes the log of one seed: give one with --seeds", Exit.USAGE)
+    settings = chaos.Settings(nodes=nodes, jobs=jobs, hours=hours)
+    begun = time.perf_counter()
+    runs: list[chaos.Outcome] = []
+    with progress("seeds") as report:
+        if len(numbers) == 1:
+            runs.append(chaos.run(numbers[0], settings, record))
+        else:
+            context = multiprocessing.get_context("spawn")
+            with context.Pool(min(len(numbers), workers or os.cpu_count() or 1)) as pool:
+                for outcome in pool.imap(chaos.run_quietly, [(seed, settings) for seed in numbers]):
+                    runs.append(outcome)
+                    report(len(runs), len(numbers))
+    failed = [each for each in runs if each.violations]
+    result = FaultSeeds(
+        seeds=len(runs),
+        clean=len(runs) - len(failed),
+        fault_kinds=min(each.fault_kinds for each in runs),
+        faults=sum(sum(each.faults.values()) for each in runs),
+        bindings=sum(each.bindings for each in runs),
+        settled_checks=sum(each.settled_checks for each in runs),
+        virtual_hours=sum(each.virtual_hours for each in runs),
+        wall_seconds=time.perf_counter() - begun,
+        failed=[chaos.replay_command(each.seed, settings) for each in failed],
+        runs=[msgspec.to_builtins(each) for each in (runs if len(runs) <= _SHOWN_RUNS else failed)],
+    )
+
+    def show() -> None:
+        flat = {name: value for name, value in msgspec.to_builtins(result).items() if name not in ("runs", "failed")}
+        print_table("simulate faults", flat)
+        for each in failed:
+            typer.echo(
+                f"seed {each.seed} broke {len(each.violations)} invariants; again with: {chaos.replay_command(each.seed, settings)}"
+            )
+            for line in each.violations[:5]:
+                typer.echo(f"  {line}")
+
+    emit(result, output, show)
+    if failed:
+        raise typer.Exit(int(Exit.FAILED))

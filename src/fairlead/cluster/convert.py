@@ -32,10 +32,10 @@ _MOST_DEVICES = 1024
 
 
 def pod(view: views.Pod, default_queue: str, scheduler_name: str = names.SCHEDULER_NAME) -> Pod:
-    """A pod as the core sees it. default_queue: that of its namespace."""
+    """A pod as the core sees it. default_queue: that of its namespace; scheduler_name: whose pods are ours, or `*`."""
     metadata, spec = view.metadata, view.spec
     labels = metadata.labels or {}
-    ours = spec.scheduler_name == scheduler_name
+    ours = scheduler_name in (names.ANY_SCHEDULER, spec.scheduler_name)
     error: Reason | None = None
     try:
         wanted = pod_spec(view)

@@ -17,37 +17,37 @@ from fairlead.core.model import Group, Node, Pod, Queue
 from fairlead.core.transactions import Binding, PodRef
 
 
-class Upsert(msgspec.Struct, frozen=True, gc=False):
+class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object came or changed."""
 
     object: Node | Pod | Queue | Group
 
 
-class Gone(msgspec.Struct, frozen=True, gc=False):
+class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object is gone. kind: `node`, `pod`, `queue` or `group`; key: name, UID, name, `namespace/name`."""
 
     kind: str
     key: str
 
 
-class Synced(msgspec.Struct, frozen=True, gc=False):
+class Synced(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Everything that exists has been said: decisions may begin."""
 
 
-class Bound(msgspec.Struct, frozen=True, gc=False):
+class Bound(msgspec.Struct, frozen=True, gc=False, tag=True):
     """A binding was written."""
 
     uid: str
 
 
-class BindFailed(msgspec.Struct, frozen=True, gc=False):
+class BindFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """A binding was refused, or was found not to have happened."""
 
     uid: str
     message: str
 
 
-class EvictFailed(msgspec.Struct, frozen=True, gc=False):
+class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An eviction was refused, or was found not to have happened."""
 
     uid: str

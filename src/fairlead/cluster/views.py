@@ -93,8 +93,18 @@ class PodSpec(_View):
     scheduling_gates: list[SchedulingGate] | None = None
 
 
+class Condition(_View):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class PodStatus(_View):
     phase: str = ""
+    reason: str = ""
+    start_time: str | None = None
+    conditions: list[Condition] | None = None
 
 
 class Pod(_View):
@@ -116,6 +126,7 @@ class NodeSpec(_View):
 
 class NodeStatus(_View):
     allocatable: Quantities | None = None
+    conditions: list[Condition] | None = None
 
 
 class Node(_View):

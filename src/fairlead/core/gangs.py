@@ -24,12 +24,12 @@ class Gang:
         self.reason: Reason | None = None
 
     def placed(self) -> list[Task]:
-        """Members that have a node."""
-        return [task for task in self.tasks.values() if task.state in PLACED]
+        """Members that have a node and stay: one that is on its way out is no member any more."""
+        return [task for task in self.tasks.values() if task.state in PLACED and not task.pod.terminating]
 
     def bound(self) -> list[Task]:
-        """Members that the cluster runs."""
-        return [task for task in self.tasks.values() if task.state is TaskState.BOUND]
+        """Members that the cluster runs and that stay."""
+        return [task for task in self.tasks.values() if task.state is TaskState.BOUND and not task.pod.terminating]
 
     @property
     def min_member(self) -> int:

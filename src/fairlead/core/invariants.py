@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from fairlead.core.model import WHOLE
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import PLACED, TaskState
@@ -25,19 +27,20 @@ def _accounts(state: ClusterState) -> list[str]:
     """No resource is given out twice: free = allocatable - what the pods there ask for."""
     wrong = []
     nodes = state.nodes
+    used = np.zeros((len(nodes.free), nodes.capacity), np.int64)
     for name, row in nodes.rows.items():
-        used: Counter[int] = Counter()
-        placed_here = False
         for task in nodes.pods[row].values():
-            placed_here |= task.state in (TaskState.ASSUMED, TaskState.HELD)
             if task.row != row:
                 wrong.append(f"{task!r} is listed on {name} but says it is on row {task.row}")
             for column, amount in task.shape.demand:
-                used[column] += amount
-        for resource, column in nodes.resources.items():
-            free = nodes.free[column].item(row)
-            if free != nodes.alloc[column].item(row) - used[column]:
-                wrong.append(f"{name}: free {resource} is {free}, pods there use {used[column]}")
+                used[column, row] += amount
+    rows = np.fromiter(nodes.rows.values(), np.int64, len(nodes.rows))
+    for resource, column in nodes.resources.items():
+        off = nodes.free[column][rows] != nodes.alloc[column][rows] - used[column][rows]
+        wrong += [
+            f"{nodes.names[row]}: free {resource} is {nodes.free[column].item(row)}, pods there use {used[column].item(row)}"
+            for row in rows[off].tolist()
+        ]
     return wrong
 
 
@@ -60,20 +63,27 @@ def _devices(state: ClusterState) -> list[str]:
         free = nodes.devices.states[nodes.device.item(row)]
         used = [0] * len(free)
         for task in nodes.pods[row].values():
-            if len(set(task.devices)) != len(task.devices):
+            devices = task.devices
+            if len(devices) > 1 and len(set(devices)) != len(devices):
                 wrong.append(f"{task!r} holds a device twice")
-            for device in task.devices:
+            for device in devices:
                 used[device] += task.shape.gpu_milli
-        if any(left != WHOLE - taken for left, taken in zip(free, used, strict=True)):
-            wrong.append(f"{name}: devices have {free} free while pods use {used}")
+        if any(used) or free.count(WHOLE) != len(free):
+            expected = tuple([WHOLE - taken for taken in used])
+            if free != expected:
+                wrong.append(f"{name}: devices have {free} free while pods use {used}")
     return wrong
 
 
 def _queues(state: ClusterState) -> list[str]:
     """Each queue holds what its pods and its descendants' pods ask for."""
     held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
-    for task in state.tasks.values():
-        if task.row >= 0 and task.pod.ours:
+    stand_ins = [
+        task for row in state.nodes.rows.values() for uid, task in state.nodes.pods[row].items() if uid not in state.tasks
+    ]
+    strays = {uid for tasks in state.strays.values() for uid in tasks}
+    for task in [*state.tasks.values(), *stand_ins]:
+        if (task.row >= 0 or task.pod.uid in strays) and task.pod.ours:
             for node in state.queues.queues[task.queue].path:
                 for resource, amount in task.shape.charge:
                     held[node.name][resource] += amount

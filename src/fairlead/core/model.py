@@ -48,7 +48,7 @@ class SelectorTerm(msgspec.Struct, frozen=True):
     fields: tuple[Requirement, ...] = ()
 
 
-class PodSpec(msgspec.Struct, frozen=True):
+class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that decides where a pod may run.
 
     requests: (resource, amount) sorted by name, zero amounts left out, `pods: 1` included.
@@ -66,7 +66,7 @@ class PodSpec(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class Pod(msgspec.Struct, frozen=True):
+class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """One pod.
 
     node: where it is bound, or empty. created: seconds since the epoch, to the second.
@@ -98,7 +98,7 @@ class Pod(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """One node. `shares_gpus`: fractions of its devices can really be given out there."""
 
     name: str
@@ -110,7 +110,7 @@ class Node(msgspec.Struct, frozen=True):
     error: Reason | None = None
 
 
-class QueueResource(msgspec.Struct, frozen=True):
+class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Quota and limit of one resource in base units (devices in milli); None means not given.
 
     The percentages, in thousandths of a percent, are of what all nodes together offer now.
@@ -123,7 +123,7 @@ class QueueResource(msgspec.Struct, frozen=True):
     limit_percent: int | None = None
 
 
-class Queue(msgspec.Struct, frozen=True):
+class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A queue as the core sees it; parent empty: directly under the root."""
 
     name: str
@@ -132,7 +132,7 @@ class Queue(msgspec.Struct, frozen=True):
     resources: tuple[QueueResource, ...] = ()
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A PodGroup: `min_member` of its pods run, or none."""
 
     namespace: str

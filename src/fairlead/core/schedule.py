@@ -171,14 +171,15 @@ def _dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:
             gang.fault_at = now
         if now < gang.fault_at + state.policy.gang_grace:
             continue
-        state.faulty.discard(key)
-        gang.fault_at = None
-        yield from _take_down(gang)
+        gang.fault_at = now  # an eviction may fail, too: it is tried again after another grace
+        yield from _take_down(state, gang)
 
 
-def _take_down(gang: Gang) -> Iterator[Transaction]:
+def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
     bound = sorted(gang.bound(), key=lambda task: task.rank)
-    victims = [task for task in bound if task.pod.controlled and not task.pod.terminating]
+    victims = [task for task in bound if task.pod.controlled]
+    if not victims:
+        state.faulty.discard(gang.key)
     kept = len(bound) - len(victims)
     message = f"gang {gang.key} runs {len(bound)} of the {gang.min_member} pods it needs and could not be completed"
     if kept:

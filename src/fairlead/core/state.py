@@ -43,7 +43,7 @@ class ClusterState:
         self.notices: list[tuple[tuple[Task, ...], Reason]] = []
         self.freed_holds: dict[str, Task] = {}
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
-        self._leftovers: dict[str, Task] = {}  # victim uid -> what stays closed on its row until it is gone
+        self._leftovers: dict[str, list[Task]] = {}  # victim uid -> stand-ins for room it still fills, though given away
         self._delayed: list[tuple[float, str]] = []
 
     # -- nodes ---------------------------------------------------------------------------------
@@ -51,7 +51,14 @@ class ClusterState:
     def upsert_node(self, node: Node) -> None:
         """A node came or changed. Pods already known to be on it are charged to it."""
         row = self.nodes.upsert(node)
-        for task in list(self.strays.pop(node.name, {}).values()):
+        for task in list(self.nodes.pods[row].values()):
+            if len(task.devices) < task.shape.gpus and len(self.nodes.devices.states[self.nodes.device.item(row)]) > len(
+                task.devices
+            ):
+                self.unassign(task)  # it came while the node had fewer devices than it asks for
+                self.assign(task, row, self._devices_of(task, row))
+        for task in list(self.strays.get(node.name, {}).values()):
+            self._unstray(task, node.name)
             self.assign(task, row, self._devices_of(task, row))
 
     def remove_node(self, name: str) -> None:
@@ -65,10 +72,23 @@ class ClusterState:
             if task.pod.uid not in self.tasks:
                 continue  # a stand-in: it goes with the node
             if task.state is TaskState.BOUND:
-                self.strays.setdefault(name, {})[task.pod.uid] = task
+                self._stray(task, name)
             else:
                 self._wait(task)
         self.nodes.remove(name)
+
+    def _stray(self, task: Task, node: str) -> None:
+        """A pod is bound to a node that is not known: it counts for its queue all the same."""
+        self.strays.setdefault(node, {})[task.pod.uid] = task
+        if task.pod.ours:
+            self.queues.charge(task, 1)
+
+    def _unstray(self, task: Task, node: str) -> None:
+        if self.strays.get(node, {}).pop(task.pod.uid, None) is not None:
+            if task.pod.ours:
+                self.queues.charge(task, -1)
+            if not self.strays[node]:
+                del self.strays[node]
 
     # -- pods ----------------------------------------------------------------------------------
 
@@ -109,11 +129,13 @@ class ClusterState:
                 self.queues.unpark(room)  # the head of the line is gone: the next may be tried
             task.unit.alive = False
             self._requeue_rest(task.unit, task)
-        if task.row >= 0:
+        if task.row >= 0 and task.state is TaskState.HELD:
+            self._vacate(task)
+        elif task.row >= 0:
             self.unassign(task)
         pod = task.pod
         if pod.node:
-            self.strays.get(pod.node, {}).pop(uid, None)
+            self._unstray(task, pod.node)
             if pod.error is not None:
                 self.nodes.poison(pod.node, uid, bad=False)
         self.queueless.get(task.queue, {}).pop(uid, None)
@@ -125,7 +147,7 @@ class ClusterState:
                 self.unsettle(task.gang)
         self.shapes.release(task.shape)
         self.freed_holds.pop(uid, None)
-        self._release_leftover(uid)
+        self._release_leftovers(uid)
         for beneficiary in self.holds.pop(uid, ()):
             held = self.tasks.get(beneficiary)
             if held is not None:
@@ -164,7 +186,7 @@ class ClusterState:
             self.nodes.poison(pod.node, pod.uid, bad=True)
         row = self.nodes.rows.get(pod.node)
         if row is None:
-            self.strays.setdefault(pod.node, {})[pod.uid] = task
+            self._stray(task, pod.node)
             if pod.ours:
                 message = f"node {pod.node!r}, which the pod names, does not exist"
                 self.notices.append(((task,), Reason(ReasonCode.NODE_AFFINITY, message)))
@@ -176,7 +198,14 @@ class ClusterState:
         """The cluster says where a pod is: confirm what was assumed, or take its word."""
         row = self.nodes.rows.get(pod.node)
         if task.row >= 0 and row == task.row and task.pod.spec == pod.spec:
+            leaving = pod.terminating and not task.pod.terminating
+            if pod.queue != task.pod.queue and not (
+                task.gang is not None and task.gang.group is not None and task.gang.group.queue
+            ):
+                self._change_queue(task, pod.queue)
             task.pod = pod
+            if leaving and task.gang is not None:
+                self.unsettle(task.gang)
             if task.state is not TaskState.BOUND:
                 task.state = TaskState.BOUND
                 task.faults = 0
@@ -277,7 +306,8 @@ class ClusterState:
 
     def _change_queue(self, task: Task, queue: str) -> None:
         self.queueless.get(task.queue, {}).pop(task.pod.uid, None)
-        if task.row >= 0 and task.pod.ours:
+        stray = task.pod.uid in self.strays.get(task.pod.node, {})
+        if (task.row >= 0 or stray) and task.pod.ours:
             self.queues.charge(task, -1)
             task.queue = queue
             self.queues.charge(task, 1)
@@ -308,6 +338,11 @@ class ClusterState:
                 self.notices.append((waiting, reason))
             for unit in units:
                 self._push(unit)
+            placed = len(gang.placed())
+            if not placed or placed >= gang.min_member:
+                gang.fault_at = None  # whole, or gone: a later fault has a grace of its own
+            elif gang.fault_at is None:
+                gang.fault_at = now
             if gang.broken():
                 self.faulty.add(gang.key)
 
@@ -338,63 +373,92 @@ class ClusterState:
 
     def evict_failed(self, uid: str, now: float) -> None:
         """An eviction was refused: the victim stays, and the plan it was part of is given up."""
-        victim = self.tasks.get(uid)
-        for beneficiary in list(self.holds.get(uid, ())):
+        victims = {uid}
+        for beneficiary in sorted(self.holds.get(uid, ())):
             held = self.tasks.get(beneficiary)
             if held is None or held.state is not TaskState.HELD:
                 continue
             mates = held.gang.tasks.values() if held.gang else (held,)
             for each in list(mates):
                 if each.state is TaskState.HELD:
+                    victims |= each.waits_for
                     self.unassign(each)
                     self._abandon(each)
                     each.state = TaskState.WAITING
                     self._delay(each, now)
             if held.gang is not None:
                 self.unsettle(held.gang)
+        for each_uid in sorted(victims):
+            self._stays(each_uid, now)
+
+    def _stays(self, uid: str, now: float) -> None:
+        """A victim whose room is not needed any more is counted where it runs, until it is gone or for good."""
         self.holds.pop(uid, None)
-        self._release_leftover(uid)
-        if victim is not None and victim.state is TaskState.EVICTING:
-            self._place_bound(victim)
+        self._release_leftovers(uid)
+        victim = self.tasks.get(uid)
+        if victim is None or victim.state is not TaskState.EVICTING:
+            return
+        self._place_bound(victim)
+        if victim.gang is not None:
+            victim.gang.fault_at = now
+            self.unsettle(victim.gang)
+
+    def _vacate(self, task: Task) -> None:
+        """A place held for a task is given up: its victims still fill the room, so it stays closed until they are gone."""
+        row, devices = task.row, task.devices
+        self.unassign(task)
+        victims = [uid for uid in sorted(task.waits_for) if uid in self.tasks]
+        if victims:
+            self._close(task.pod.spec, row, devices, victims)
+
+    def _close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
+        """A stand-in on a row until the victims are gone, charged to their queue: they do run until then."""
+        number = len(self._leftovers.get(victims[0], ()))
+        pod = Pod(f"leaving/{victims[0]}/{number}", "", f"leaving-{victims[0]}", spec, queue=self.tasks[victims[0]].queue)
+        stand_in = Task(pod, self.shapes.intern(spec))
+        stand_in.state = TaskState.EVICTING  # nobody's victim
+        self.assign(stand_in, row, devices)
+        for uid in victims:
+            self._leftovers.setdefault(uid, []).append(stand_in)
 
     def hold_leftovers(self, places: dict[str, tuple[int, tuple[int, ...]]]) -> None:
         """Keep closed what victims still occupy beyond what their beneficiaries take, until they are gone.
 
-        places: victim's UID -> its row and devices. Per row one stand-in that belongs to no queue holds the
-        difference: amounts, and those of the devices that stayed entirely free.
+        places: victim's UID -> its row and devices. Per row one stand-in holds the difference in amounts and
+        the devices that stayed entirely free; what is left of a device that is shared has one of its own.
         """
         by_row: dict[int, list[str]] = {}
         for uid, (row, _) in places.items():
             by_row.setdefault(row, []).append(uid)
         for row, uids in by_row.items():
             left: dict[int, int] = {}
+            taken: dict[int, int] = {}  # device -> milli that victims hold of it
             for uid in uids:
-                for column, amount in self.tasks[uid].shape.demand:
+                shape = self.tasks[uid].shape
+                for column, amount in shape.demand:
                     left[column] = left.get(column, 0) + amount
+                for device in places[uid][1]:
+                    taken[device] = taken.get(device, 0) + shape.gpu_milli
             for task in self.nodes.pods[row].values():
                 if task.state is TaskState.HELD and task.waits_for & set(uids):
                     for column, amount in task.shape.demand:
                         left[column] = left.get(column, 0) - amount
             free = self.nodes.devices.states[self.nodes.device.item(row)]
-            devices = tuple(sorted({each for uid in uids for each in places[uid][1] if each < len(free) and free[each] == WHOLE}))
+            rest = {device: min(milli, free[device]) for device, milli in taken.items() if device < len(free)}
+            whole = tuple(sorted(device for device, milli in rest.items() if milli == WHOLE))
             names = {column: name for name, column in self.nodes.resources.items()}
-            amounts = tuple(sorted((names[column], amount) for column, amount in left.items() if amount > 0))
-            if not amounts and not devices:
-                continue
-            spec = PodSpec(amounts, gpus=len(devices))
-            stand_in = Task(Pod(f"leaving/{uids[0]}", "", f"leaving-{uids[0]}", spec, ours=False), self.shapes.intern(spec))
-            stand_in.state = TaskState.BOUND
-            self.assign(stand_in, row, devices)
-            for uid in uids:
-                self._leftovers[uid] = stand_in
+            amounts = {names[column]: amount for column, amount in left.items() if amount > 0}
+            if amounts or whole:
+                self._close(PodSpec(tuple(sorted(amounts.items())), gpus=len(whole)), row, whole, uids)
+            for device, milli in sorted(rest.items()):
+                if 0 < milli < WHOLE:
+                    self._close(PodSpec((), gpus=1, gpu_milli=milli), row, (device,), uids)
 
-    def _release_leftover(self, uid: str) -> None:
-        stand_in = self._leftovers.pop(uid, None)
-        if stand_in is None:
-            return
-        if stand_in not in self._leftovers.values():
-            self.unassign(stand_in)
-            self.shapes.release(stand_in.shape)
+    def _release_leftovers(self, uid: str) -> None:
+        for stand_in in self._leftovers.pop(uid, ()):
+            if not any(stand_in in others for others in self._leftovers.values()):
+                self.unassign(stand_in)
+                self.shapes.release(stand_in.shape)
 
     def _delay(self, task: Task, now: float) -> None:
         task.faults += 1

@@ -1,4 +1,7 @@
-"""The running scheduler, put together: watches and writes in one thread, the core in another."""
+"""The running scheduler, put together: watches and writes in one thread, the core in another.
+
+In a simulation the core runs inline on the same (virtual) loop; nothing else differs.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,27 @@ import gc
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 import structlog
 from aiohttp import web
 
+from fairlead.api import names
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.lease import Elector
-from fairlead.cluster.port import ClusterEvent, Synced
+from fairlead.cluster.port import Cluster, ClusterEvent, Synced
 from fairlead.core.model import Policy
+from fairlead.core.state import ClusterState
 from fairlead.observability.metrics import Metrics
 from fairlead.scheduler.applier import Applier
-from fairlead.scheduler.core_thread import CoreThread, Output
+from fairlead.scheduler.core_loop import Counters, Output, Recorder
+from fairlead.scheduler.core_thread import CoreThread
+from fairlead.scheduler.inline_core import InlineCore
+from fairlead.scheduler.shadow import Report, ShadowCluster
 
 log = structlog.get_logger("scheduler")
 
@@ -32,69 +42,138 @@ _LEASE_NAME = "fairlead-scheduler"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run. address: host:port of /metrics, /healthz and /readyz; empty serves none."""
+    """How to run.
+
+    address: host:port of /metrics, /healthz and /readyz; empty serves none.
+    scheduler_name: whose pods are ours; `*` for everybody's. shadow: write nothing, only report.
+    lease_*: seconds, see `Elector`.
+    """
 
     policy: Policy = Policy()
     leader_elect: bool = True
     events: bool = True
     address: str = "127.0.0.1:10259"
     writers: int = 256
+    scheduler_name: str = names.SCHEDULER_NAME
+    shadow: bool = False
+    lease_duration: float = 15.0
+    lease_renew: float = 10.0
+    lease_retry: float = 2.0
+
+
+class Simulation(msgspec.Struct, frozen=True):
+    """The core inline, on the loop's time. speed: of the clock against the loop."""
+
+    speed: float = 1.0
+
+
+class Core(Protocol):
+    """What runs the core's loop: a thread, or the I/O loop itself."""
+
+    busy: bool
+
+    @property
+    def state(self) -> ClusterState: ...
+    @property
+    def counters(self) -> Counters: ...
+    @property
+    def synced(self) -> bool: ...
+    @property
+    def stalled(self) -> float: ...
+    def is_alive(self) -> bool: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def join(self, timeout: float) -> None: ...
+    def send(self, events: list[ClusterEvent]) -> None: ...
 
 
 class Scheduler:
-    """One process's scheduler. `run` returns when it was told to stop or lost its lease."""
+    """One scheduler on an open client. `run` returns when it was told to stop or lost its lease.
 
-    def __init__(self, config: Config, options: Options) -> None:
-        self.config = config
+    recorder: hears what the core hears and decides. report: takes what a shadow would have done.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: Options,
+        *,
+        simulation: Simulation | None = None,
+        identity: str = "",
+        recorder: Recorder | None = None,
+        report: Report | None = None,
+    ) -> None:
+        self.client = client
         self.options = options
         self.failed = False
         self._stop = asyncio.Event()
-
-    async def run(self) -> None:
-        """Run until SIGTERM, SIGINT or the loss of the lease; raises what cannot be lived with."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGUSR1, self._relist)
-        sys.setswitchinterval(0.001)
-        async with Client(self.config) as client:
-            self._build(client, loop)
-            self.core.start()
-            server = await self._serve()
-            try:
-                await self._work(client)
-            finally:
-                self.core.stop()
-                await asyncio.to_thread(self.core.join, 10.0)
-                if server is not None:
-                    await server.cleanup()
-        log.info("stopped")
-
-    def _build(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
-        def deliver(outputs: list[Output]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: we are stopping
-                loop.call_soon_threadsafe(self.applier.submit, outputs)
-
-        self.cluster = KubernetesCluster(client)
-        self.core = CoreThread(self.options.policy, deliver)
+        self.kubernetes = KubernetesCluster(client, scheduler_name=options.scheduler_name)
+        self.cluster: Cluster = self.kubernetes
+        if options.shadow:
+            self.cluster = ShadowCluster(self.kubernetes, report or (lambda _: None), client.clock)
+        self.core: Core
+        if simulation is not None:
+            self.core = InlineCore(options.policy, self._submit, clock=client.clock, speed=simulation.speed, recorder=recorder)
+        else:
+            self.core = CoreThread(options.policy, self._hand_over, clock=client.clock, recorder=recorder)
         self.elector = Elector(
-            client, namespace=_LEASE_NAMESPACE, name=_LEASE_NAME, healthy=lambda: time.monotonic() - self.core.progressed < _STALL
+            client,
+            namespace=_LEASE_NAMESPACE,
+            name=_LEASE_NAME,
+            healthy=lambda: self.core.stalled < _STALL,
+            duration=options.lease_duration,
+            renew_deadline=options.lease_renew,
+            retry=options.lease_retry,
+            identity=identity,
         )
-        self.cluster.instance = self.elector.identity
+        self.kubernetes.instance = self.elector.identity
         self.applier = Applier(
             self.cluster,
             self.core.send,
             lambda: self.elector.epoch,
-            writers=self.options.writers,
-            write_events=self.options.events,
+            writers=options.writers,
+            write_events=options.events and not options.shadow,
             busy=lambda: self.core.busy,
         )
         self.metrics = Metrics(self.core.counters, self.applier.counters, lambda: client.writes)
 
-    async def _work(self, client: Client) -> None:
+    def stop(self) -> None:
+        """End `run`."""
+        self._stop.set()
+
+    def relist(self) -> None:
+        """List everything anew, as after a 410."""
+        log.info("listing everything again")
+        self.kubernetes.relist()
+
+    def _submit(self, outputs: list[Output]) -> None:
+        self.applier.submit(outputs)
+
+    def _hand_over(self, outputs: list[Output]) -> None:
+        """From the core's thread to the I/O loop."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: we are stopping
+            self._loop.call_soon_threadsafe(self.applier.submit, outputs)
+
+    async def run(self) -> None:
+        """Run until `stop` or the loss of the lease; raises what cannot be lived with."""
+        self._loop = asyncio.get_running_loop()
+        self.core.start()
+        server = await self._serve()
+        try:
+            await self._work()
+        finally:
+            self.core.stop()
+            if isinstance(self.core, CoreThread):
+                await asyncio.to_thread(self.core.join, 10.0)
+            if server is not None:
+                await server.cleanup()
+        log.info("stopped")
+
+    async def _work(self) -> None:
         """Watch and decide while leading; stop cleanly when told to."""
         stopping = asyncio.ensure_future(self._stop.wait())
-        leading = asyncio.ensure_future(self.elector.lead(self._lead) if self.options.leader_elect else self._lead())
+        elect = self.options.leader_elect and not self.options.shadow
+        leading = asyncio.ensure_future(self.elector.lead(self._lead) if elect else self._lead())
         try:
             await asyncio.wait({stopping, leading}, return_when=asyncio.FIRST_COMPLETED)
             if leading.done():
@@ -121,18 +200,14 @@ class Scheduler:
                 loop.call_later(_GATHER, flush)
             gathered.extend(events)
             if any(isinstance(event, Synced) for event in events):
-                gc.collect()
-                gc.freeze()
+                if isinstance(self.core, CoreThread):
+                    gc.collect()
+                    gc.freeze()
                 log.info("synced", nodes=len(self.core.state.nodes), tasks=len(self.core.state.tasks))
 
         async with asyncio.TaskGroup() as group:
             group.create_task(self.cluster.run(sink))
             group.create_task(self.applier.run())
-
-    def _relist(self) -> None:
-        """SIGUSR1: list everything anew, as after a 410."""
-        log.info("listing everything again")
-        self.cluster.relist()
 
     async def _serve(self) -> web.AppRunner | None:
         if not self.options.address:
@@ -156,7 +231,7 @@ class Scheduler:
         return web.Response(body=content, headers={"Content-Type": self.metrics.content_type})
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        stalled = time.monotonic() - self.core.progressed
+        stalled = self.core.stalled
         if stalled < _STALL and self.core.is_alive():
             return web.Response(text="ok")
         return web.Response(status=503, text=f"the core has made no progress for {stalled:.0f} s")
@@ -165,3 +240,26 @@ class Scheduler:
         if self.core.synced:
             return web.Response(text="ok")
         return web.Response(status=503, text="not leading, or the first lists are not complete")
+
+
+async def run_process(
+    config: Config,
+    options: Options,
+    *,
+    recorder: Recorder | None = None,
+    report: Report | None = None,
+    clock: Callable[[], float] = time.time,
+) -> bool:
+    """A scheduler as a process of its own, until SIGTERM or SIGINT; SIGUSR1 lists everything anew.
+
+    Returns whether it ended by itself, having lost its lease.
+    """
+    loop = asyncio.get_running_loop()
+    sys.setswitchinterval(0.001)
+    async with Client(config, read_only=options.shadow, clock=clock) as client:
+        scheduler = Scheduler(client, options, recorder=recorder, report=report)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, scheduler.stop)
+        loop.add_signal_handler(signal.SIGUSR1, scheduler.relist)
+        await scheduler.run()
+        return scheduler.failed

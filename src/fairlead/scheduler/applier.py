@@ -10,7 +10,6 @@ core.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -18,10 +17,10 @@ import msgspec
 import structlog
 
 from fairlead.api.reasons import Reason
-from fairlead.cluster.kubernetes.client import Unreachable
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome
+from fairlead.cluster.transport import Unreachable
 from fairlead.core.transactions import Binding, Evict, Place, PodRef, Preempt, Refuse
-from fairlead.scheduler.core_thread import GroupStatus, Output, Trouble
+from fairlead.scheduler.core_loop import GroupStatus, Output, Trouble
 
 log = structlog.get_logger("applier")
 
@@ -107,10 +106,14 @@ class Applier:
         """Whether nothing waits and nothing is being written."""
         return not self.in_flight and not any(self._lines)
 
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
     # -- lines ---------------------------------------------------------------------------------
 
     def _enter(self, line: int, work: Work) -> None:
-        self._lines[line].append((time.monotonic(), work))
+        self._lines[line].append((self._now(), work))
         self._wake(1)
 
     def _next(self) -> tuple[int, Work] | None:
@@ -122,7 +125,7 @@ class Applier:
             self._width = min(self.writers, len(urgent) // _DEPTH)
         if self.in_flight >= min(self._width, self.writers):
             return None
-        now = time.monotonic()
+        now = self._now()
         for number, line in enumerate(later, 1):
             if line and now - line[0][0] > _PATIENCE:
                 return number, line.popleft()[1]

@@ -59,7 +59,7 @@ def arrivals(pods: Sequence[TracePod], capacity_milli: int, inflate: float, seed
     Below: uniformly drawn copies are appended until the first draw that would overshoot (judged, as
     upstream does, by the pod's per-GPU amount). Above: uniformly drawn pods are removed until not above.
     """
-    rng = random.Random(seed)  # noqa: S311 - an experiment, not a secret
+    rng = random.Random(seed)
     originals = sorted(pods, key=lambda pod: pod.name)
     order = list(originals)
     rng.shuffle(order)

@@ -41,7 +41,7 @@ class Job(msgspec.Struct, frozen=True):
 
 def day(seed: int, jobs: int, pools: tuple[str, ...]) -> list[Job]:
     """`jobs` jobs of one day, by submission."""
-    rng = random.Random(seed)  # noqa: S311 - a simulation
+    rng = random.Random(seed)
     made = [_job(rng, number, pools) for number in range(jobs)]
     return sorted(made, key=lambda job: (job.submitted, job.name))
 
@@ -70,3 +70,26 @@ def _hour(rng: random.Random) -> float:
     if rng.random() < 1 / 3:
         return rng.uniform(0, _DAY)
     return min(_DAY - 1, max(0.0, rng.gauss(rng.choice((10.5, 15.0)) * 3600, 5400)))
+
+
+def crowded(seed: int, jobs: int, seconds: float, pools: tuple[str, ...]) -> list[Job]:
+    """Jobs that ask for more than a cluster of fifty nodes has: gangs, bursts, all priorities, fractions.
+
+    For finding faults rather than for figures: every third job comes in a burst with its neighbours.
+    """
+    rng = random.Random(f"crowded {seed}")
+    bursts = [rng.uniform(0, 0.95 * seconds) for _ in range(max(1, jobs // 20))]
+    made = []
+    for number in range(jobs):
+        team = rng.choices(TEAMS, (0.5, 0.3, 0.2))[0]
+        at = rng.uniform(0, 0.95 * seconds) if rng.random() < 2 / 3 else rng.choice(bursts) + rng.uniform(0, 5)
+        pods, gpus, milli = 1, rng.choice((1, 1, 2, 4, 8)), 1000
+        if rng.random() < 0.3:
+            pods, gpus = rng.choice((2, 2, 3, 4, 6, 8)), rng.choice((2, 4, 8, 8))
+        elif rng.random() < 0.25:
+            gpus, milli = 1, rng.choice((250, 500, 750))
+        priority = rng.choices((100, 1000, 5000, 10_000), (0.5, 0.25, 0.15, 0.1))[0]
+        pool = rng.choice(pools) if rng.random() < 0.3 and milli == 1000 and gpus <= 4 else ""
+        duration = min(_LONGEST, 120 + rng.lognormvariate(math.log(4000), 0.9))
+        made.append(Job(f"job-{number:04d}", team, "training", at, duration, pods, gpus, milli, 4000 * gpus, priority, pool))
+    return sorted(made, key=lambda job: (job.submitted, job.name))

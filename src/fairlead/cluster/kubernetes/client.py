@@ -1,24 +1,28 @@
-"""The HTTP client: one connection pool, authentication, Retry-After, bounded reads."""
+"""The client of an API server: authentication, Retry-After, typed errors, on any transport."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
-import aiohttp
 import msgspec
 
 from fairlead.cluster.kubernetes.auth import Auth
 from fairlead.cluster.kubernetes.config import Config
+from fairlead.cluster.kubernetes.http import HttpTransport
+from fairlead.cluster.transport import Chunks, Transport, Unreachable
 
-_LARGEST_REPLY = 256 << 20
+__all__ = ["ApiError", "Client", "ReadOnly", "Unreachable", "api_error", "encode", "retry_after"]
+
 _LONGEST_PAUSE = 30.0
 _TRIES = 6
 _JSON = "application/json"
+_AGENT = f"fairlead/{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class ApiError(Exception):
@@ -31,8 +35,8 @@ class ApiError(Exception):
         self.message = message
 
 
-class Unreachable(Exception):
-    """No answer came. A write may or may not have happened: read before retrying."""
+class ReadOnly(RuntimeError):
+    """A client that must not write was asked to."""
 
 
 class _Status(msgspec.Struct):
@@ -43,37 +47,43 @@ class _Status(msgspec.Struct):
 class Client:
     """Use as an async context manager. Methods raise `ApiError` or `Unreachable`.
 
+    transport: what carries the requests; HTTP to the config's server if none is given.
+    clock: seconds since the epoch, for the times in what is written.
+    read_only: refuse every write before it is sent.
     writes: requests sent that change something, for the accounts of API writes per pod.
     """
 
-    def __init__(self, config: Config, *, connections: int = 288, timeout: float = 8.0) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        connections: int = 288,
+        timeout: float = 8.0,
+        transport: Transport | None = None,
+        clock: Callable[[], float] = time.time,
+        read_only: bool = False,
+    ) -> None:
         self.config = config
         self.auth = Auth(config)
+        self.clock = clock
+        self.read_only = read_only
         self.writes = 0
+        self.server_time: float | None = None  # what the last reply said; simulated clusters have a time of their own
         self._connections = connections
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._session: aiohttp.ClientSession | None = None
+        self._timeout = timeout
+        self._given = transport
+        self._transport: Transport | None = None
         self._pause_until = 0.0
 
     async def __aenter__(self) -> Self:
         await self.auth.refresh()
-        connector = aiohttp.TCPConnector(
-            limit=self._connections, ssl=self.config.ssl_context(self.auth.certificate) or False, keepalive_timeout=60
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            headers={
-                "User-Agent": f"fairlead/{sys.version_info.major}.{sys.version_info.minor}",
-                "Accept": _JSON,
-                "Accept-Encoding": "identity",
-            },
-        )
+        self._transport = self._given or HttpTransport(self.auth, connections=self._connections, timeout=self._timeout)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._transport is not None:
+            await self._transport.close()
+            self._transport = None
 
     async def get(self, path: str, **query: str) -> bytes:
         """GET; the body."""
@@ -105,30 +115,24 @@ class Client:
         patient: bool = True,
     ) -> bytes:
         """One request. A 429 means that nothing was done: it is sent again after its Retry-After."""
+        if self.read_only and method != "GET":
+            raise ReadOnly(f"{method} {path}: this client only reads")
         loop = asyncio.get_running_loop()
         rejected = False
         for attempt in range(_TRIES):
             pause = self._pause_until - loop.time()
             if pause > 0:
                 await asyncio.sleep(pause)
-            if not self.auth.fresh:
-                await self.auth.refresh()
-            headers = {}
+            headers = await self._headers()
             if body is not None:
                 headers["Content-Type"] = content_type
-            if self.auth.token:
-                headers["Authorization"] = f"Bearer {self.auth.token}"
             if method != "GET":
                 self.writes += 1
-            try:
-                async with self.session.request(
-                    method, self.config.server + path, data=body, params=query or None, headers=headers, timeout=self._timeout
-                ) as reply:
-                    content = await _bounded(reply)
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise Unreachable(f"{method} {path}: {error!r}") from error
+            reply = await self.transport.request(method, path, query=query, headers=headers, body=body)
+            if "X-Fairlead-Time" in reply.headers:
+                self.server_time = _number(reply.headers["X-Fairlead-Time"])
             if reply.status < 300:
-                return content
+                return reply.body
             if reply.status == 429 and patient and attempt < _TRIES - 1:
                 self._pause_until = loop.time() + retry_after(reply.headers.get("Retry-After"))
                 continue
@@ -136,47 +140,47 @@ class Client:
                 rejected = True
                 self.auth.reject()
                 continue
-            raise api_error(reply.status, content)
+            raise api_error(reply.status, reply.body)
         raise Unreachable(f"{method} {path}: told to wait {_TRIES} times")
 
-    @asynccontextmanager
-    async def stream(
-        self, path: str, query: dict[str, str], silence: float, accept: str = _JSON
-    ) -> AsyncIterator[aiohttp.StreamReader]:
-        """A reply that keeps coming. silence: seconds without a byte after which it counts as dead."""
+    async def _headers(self, accept: str = _JSON) -> dict[str, str]:
         if not self.auth.fresh:
             await self.auth.refresh()
-        headers = {"Accept": accept}
+        headers = {"User-Agent": _AGENT, "Accept": accept}
         if self.auth.token:
             headers["Authorization"] = f"Bearer {self.auth.token}"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
-        try:
-            async with self.session.get(
-                self.config.server + path, params=query, headers=headers, timeout=timeout, read_bufsize=1 << 20
-            ) as reply:
-                if reply.status != 200:
-                    if reply.status == 401:
-                        self.auth.reject()
-                    raise api_error(reply.status, await _bounded(reply))
-                yield reply.content
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"GET {path}: {error!r}") from error
+        return headers
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: dict[str, str], silence: float, accept: str = _JSON) -> AsyncIterator[Chunks]:
+        """A reply that keeps coming. silence: seconds without a byte after which it counts as dead."""
+        headers = await self._headers(accept)
+        async with self.transport.stream(path, query=query, headers=headers, silence=silence) as opened:
+            if opened.status != 200:
+                if opened.status == 401:
+                    self.auth.reject()
+                raise api_error(opened.status, opened.body)
+            yield opened.chunks
 
     @property
-    def session(self) -> aiohttp.ClientSession:
-        """The open session."""
-        if self._session is None:
+    def transport(self) -> Transport:
+        """The open transport."""
+        if self._transport is None:
             raise RuntimeError("the client is used outside its context")
-        return self._session
+        return self._transport
 
 
 def retry_after(header: str | None) -> float:
     """Seconds to wait, bounded; one second where the server does not say."""
+    seconds = _number(header or "1")
+    return min(max(1.0 if seconds is None else seconds, 0.05), _LONGEST_PAUSE)
+
+
+def _number(text: str) -> float | None:
     try:
-        seconds = float(header or 1)
+        return float(text)
     except ValueError:
-        seconds = 1.0
-    return min(max(seconds, 0.05), _LONGEST_PAUSE)
+        return None
 
 
 def api_error(code: int, content: bytes) -> ApiError:
@@ -186,23 +190,6 @@ def api_error(code: int, content: bytes) -> ApiError:
     except msgspec.DecodeError:
         status = _Status("", content[:500].decode(errors="replace"))
     return ApiError(code, status.reason, status.message)
-
-
-async def _bounded(reply: aiohttp.ClientResponse) -> bytes:
-    if (reply.content_length or 0) > _LARGEST_REPLY:
-        raise ApiError(reply.status, "TooLarge", f"a reply of {reply.content_length} bytes is not read")
-    return await reply.content.read(-1) if reply.content_length is not None else await _read_up_to(reply)
-
-
-async def _read_up_to(reply: aiohttp.ClientResponse) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in reply.content.iter_any():
-        size += len(part)
-        if size > _LARGEST_REPLY:
-            raise ApiError(reply.status, "TooLarge", f"a reply of more than {_LARGEST_REPLY} bytes is not read")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def encode(value: Any) -> bytes:

@@ -15,19 +15,17 @@ import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.api.quantity import QuantityError
-from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import convert, views
+from fairlead.api.reasons import Reason
+from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
-from fairlead.cluster.kubernetes.informer import Change, Informer
-from fairlead.cluster.port import ClusterEvent, Gone, Outcome, Sink, Synced, Upsert
-from fairlead.core.model import Pod
+from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.port import ClusterEvent, Outcome, Sink, Synced
+from fairlead.cluster.translate import Change, Complaint, Translator, why_waiting
 from fairlead.core.transactions import Binding, PodRef
 
 log = structlog.get_logger("kubernetes")
 
 _NOTE_LIMIT = 1000
-_READ_TRIES = 20
 _PODS = "/api/v1/pods"
 _NODES = "/api/v1/nodes"
 _NAMESPACES = "/api/v1/namespaces"
@@ -40,12 +38,9 @@ class KubernetesCluster:
 
     def __init__(self, client: Client, *, scheduler_name: str = names.SCHEDULER_NAME, instance: str = "fairlead") -> None:
         self.client = client
-        self.scheduler_name = scheduler_name
+        self.translator = Translator(scheduler_name)
         self.instance = instance
-        self.versions: dict[str, str] = {}  # pod uid -> resourceVersion last seen, for bindings
         self.informers: dict[str, Informer[Any]] = {}
-        self._default_queues: dict[str, str] = {}
-        self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> waiting pods in its default queue
         self._sink: Sink = lambda _: None
         self._unsynced: set[str] = set()
         self._running: set[asyncio.Future[Any]] = set()
@@ -80,94 +75,27 @@ class KubernetesCluster:
             self._sink([Synced()])
 
     def _namespaces(self, changes: list[Change[views.Namespace]]) -> None:
-        events: list[ClusterEvent] = []
-        for change in changes:
-            labels = (change.view.metadata.labels if change.view else None) or {}
-            queue = labels.get(names.DEFAULT_QUEUE_LABEL, "")
-            if self._default_queues.get(change.key, "") != queue:
-                self._default_queues[change.key] = queue
-                waiting = self._unlabelled.get(change.key, {})
-                for uid, pod in waiting.items():
-                    waiting[uid] = msgspec.structs.replace(pod, queue=queue or names.DEFAULT_QUEUE)
-                events += [Upsert(pod) for pod in waiting.values()]
-        if events:
-            self._sink(events)
+        self._tell(self.translator.namespaces(changes))
 
     def _queues(self, changes: list[Change[views.Queue]]) -> None:
-        events: list[ClusterEvent] = []
-        for change in changes:
-            if change.view is None:
-                events.append(Gone("queue", change.key))
-                continue
-            try:
-                if change.error:
-                    raise QuantityError(change.error)
-                events.append(Upsert(convert.queue(change.view)))
-                unsupported = convert.unsupported(change.view)
-            except QuantityError as error:
-                unsupported = f"{error}; the policy before this change stays in force"
-            if unsupported:
-                self._later(self._queue_condition(change.view, unsupported))
-        if events:
-            self._sink(events)
+        events, complaints = self.translator.queues(changes)
+        for complaint in complaints:
+            if not self.client.read_only:
+                self._later(self._queue_condition(complaint))
+        self._tell(events)
 
     def _nodes(self, changes: list[Change[views.Node]]) -> None:
-        events: list[ClusterEvent] = []
-        for change in changes:
-            if change.view is None:
-                events.append(Gone("node", change.key))
-            elif change.error:
-                bare = views.Node(metadata=change.view.metadata)
-                broken = Reason(ReasonCode.INVALID_SPEC, f"node {change.key} cannot be read: {change.error}")
-                events.append(Upsert(msgspec.structs.replace(convert.node(bare), error=broken)))
-            else:
-                events.append(Upsert(convert.node(change.view)))
-        self._sink(events)
+        self._tell(self.translator.nodes(changes))
 
     def _groups(self, changes: list[Change[views.PodGroup]]) -> None:
-        events: list[ClusterEvent] = []
-        for change in changes:
-            if change.view is None:
-                events.append(Gone("group", change.key))
-            elif change.error:
-                log.error("PodGroup cannot be read", group=change.key, error=change.error)
-            else:
-                events.append(Upsert(convert.group(change.view)))
-        self._sink(events)
+        self._tell(self.translator.groups(changes))
 
     def _pods(self, changes: list[Change[views.Pod]]) -> None:
-        events: list[ClusterEvent] = []
-        for change in changes:
-            view = change.view
-            if view is None:
-                if self.versions.pop(change.key, None) is not None:
-                    events.append(Gone("pod", change.key))
-                    for waiting in self._unlabelled.values():
-                        waiting.pop(change.key, None)
-                continue
-            metadata = view.metadata
-            self.versions[change.key] = metadata.resource_version
-            if change.error:
-                events.append(Upsert(self._unreadable(view, change.error)))
-                continue
-            pod = self._pod(view)
-            if pod.ours and not (metadata.labels or {}).get(names.QUEUE_LABEL):
-                waiting = self._unlabelled.setdefault(metadata.namespace, {})
-                if pod.node:
-                    waiting.pop(change.key, None)
-                else:
-                    waiting[change.key] = pod
-            events.append(Upsert(pod))
-        self._sink(events)
+        self._tell(self.translator.pods(changes))
 
-    def _pod(self, view: views.Pod) -> Pod:
-        default = self._default_queues.get(view.metadata.namespace) or names.DEFAULT_QUEUE
-        return convert.pod(view, default, self.scheduler_name)
-
-    def _unreadable(self, view: views.Pod, error: str) -> Pod:
-        bare = views.Pod(metadata=view.metadata, spec=views.PodSpec(scheduler_name=self.scheduler_name))
-        reason = Reason(ReasonCode.INVALID_SPEC, f"pod {view.metadata.namespace}/{view.metadata.name} cannot be read: {error}")
-        return msgspec.structs.replace(self._pod(bare), error=reason)
+    def _tell(self, events: list[ClusterEvent]) -> None:
+        if events:
+            self._sink(events)
 
     # -- writes --------------------------------------------------------------------------------
 
@@ -175,7 +103,7 @@ class KubernetesCluster:
         """Bind one pod under its UID and the version last seen, marked with our epoch."""
         pod = binding.pod
         metadata: dict[str, Any] = {"name": pod.name, "uid": pod.uid}
-        version = self.versions.get(pod.uid)
+        version = self.translator.versions.get(pod.uid)
         if version:
             metadata["resourceVersion"] = version
         if epoch is not None:
@@ -197,7 +125,7 @@ class KubernetesCluster:
             return Outcome.GONE, message
         if seen.spec.node_name == binding.node:
             return Outcome.DONE, ""
-        self.versions[pod.uid] = seen.metadata.resource_version
+        self.translator.versions[pod.uid] = seen.metadata.resource_version
         return Outcome.REFUSED, message
 
     async def evict(self, pod: PodRef, *, dry_run: bool, grace: int | None = None) -> tuple[Outcome, str]:
@@ -218,22 +146,26 @@ class KubernetesCluster:
             await self.client.post(f"{_path(pod)}/eviction", encode(body), patient=False)
             return Outcome.DONE, ""
         except ApiError as error:
-            if error.code in (404, 409):
+            if error.code == 404:
                 return Outcome.GONE, error.message
-            if error.code < 500:
+            if error.code < 500 and error.code != 409:
                 return Outcome.REFUSED, str(error)
-            message = str(error)
+            message = str(error)  # a 409 may mean another pod of that name, or only that somebody wrote at the same time
         except Unreachable as error:
             message = str(error)
+        if dry_run:
+            return Outcome.REFUSED, message
         seen = await self._read(pod)
-        if seen is None or seen.metadata.deletion_timestamp is not None:
+        if seen is None:
+            return Outcome.GONE, message
+        if seen.metadata.deletion_timestamp is not None:
             return Outcome.DONE, ""
         return Outcome.REFUSED, message
 
     async def _read(self, pod: PodRef) -> views.Pod | None:
-        """The pod as it is now, None if it is gone; asks until somebody answers."""
+        """The pod as it is now, None if it is gone; asks until somebody answers, for nothing may be assumed before."""
         wait = 0.1
-        for _ in range(_READ_TRIES):
+        while True:
             try:
                 seen = msgspec.json.decode(await self.client.get(_path(pod)), type=views.Pod)
                 return seen if seen.metadata.uid == pod.uid else None
@@ -244,16 +176,18 @@ class KubernetesCluster:
                 pass
             await asyncio.sleep(wait)
             wait = min(wait * 2, 5.0)
-        raise Unreachable(f"pod {pod.key}: no answer to whether a write happened")
 
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
         """Condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
+        told = why_waiting(reason)
+        if self.translator.told.get(pod.uid) == told:
+            return
         condition = {
             "type": "PodScheduled",
             "status": "False",
-            "reason": "Unschedulable" if reason.is_capacity else str(reason.code),
-            "message": reason.message[:_NOTE_LIMIT],
-            "lastTransitionTime": _now(),
+            "reason": told[0],
+            "message": told[1],
+            "lastTransitionTime": self._now(),
         }
         await self._status(f"{_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
 
@@ -273,13 +207,13 @@ class KubernetesCluster:
         else:
             namespace, _, name = regarding.partition("/")
             about = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "namespace": namespace, "name": name}
-        now = datetime.now(UTC)
+        now = datetime.fromtimestamp(self.client.clock(), UTC)
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": f"{name[:200]}.{int(now.timestamp() * 1e6):x}", "namespace": namespace},
             "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": self.scheduler_name,
+            "reportingController": names.SCHEDULER_NAME,
             "reportingInstance": self.instance[:128],
             "action": action or ("Binding" if reason == "Scheduled" else "Scheduling"),
             "reason": reason[:128],
@@ -292,15 +226,15 @@ class KubernetesCluster:
         except (ApiError, Unreachable) as error:
             log.warning("event not written", regarding=f"{namespace}/{name}", reason=reason, error=str(error)[:300])
 
-    async def _queue_condition(self, view: views.Queue, message: str) -> None:
+    async def _queue_condition(self, complaint: Complaint) -> None:
         condition = {
             "type": "Accepted",
             "status": "False",
             "reason": "Unsupported",
-            "message": message[:_NOTE_LIMIT],
-            "lastTransitionTime": _now(),
+            "message": complaint.message[:_NOTE_LIMIT],
+            "lastTransitionTime": self._now(),
         }
-        path = f"{_QUEUES}/{view.metadata.name}/status"
+        path = f"{_QUEUES}/{complaint.queue}/status"
         await self._status(path, {"status": {"conditions": [condition]}}, "application/merge-patch+json")
 
     async def _status(self, path: str, body: object, kind: str = "application/strategic-merge-patch+json") -> None:
@@ -311,6 +245,9 @@ class KubernetesCluster:
                 log.warning("status not written", path=path, error=str(error)[:300])
         except Unreachable as error:
             log.warning("status not written", path=path, error=str(error)[:300])
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self.client.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _later(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -332,7 +269,3 @@ def _uid(metadata: views.Metadata) -> str:
 
 def _path(pod: PodRef) -> str:
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,12 +11,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-import aiohttp
 import msgspec
 import structlog
 
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
+from fairlead.cluster.translate import Change
+from fairlead.cluster.transport import Chunks
 
 View = TypeVar("View", bound=msgspec.Struct)
 
@@ -28,17 +29,6 @@ _LARGEST_EVENT = 8 << 20
 _NOT_SERVED = "this kind is not served: install it with `fairlead crds | kubectl apply -f -`; nothing is decided before"
 
 log = structlog.get_logger("informer")
-
-
-class Change(msgspec.Struct, Generic[View], gc=False):
-    """One object came, changed (`view`) or went (`view` is None). key: UID, or name where it is reused.
-
-    error: why the object could not be decoded; then `view` holds only its metadata.
-    """
-
-    key: str
-    view: View | None
-    error: str = ""
 
 
 class TooOld(Exception):
@@ -76,7 +66,6 @@ class Informer(Generic[View]):
         self._decode_metadata = msgspec.json.Decoder(views.OnlyMetadata).decode
         self._decode_event = msgspec.json.Decoder(views.WatchEvent).decode
         self._decode_list = msgspec.json.Decoder(views.RawList).decode
-        self._force_relist = False
         self._version = ""  # where the watch stands; empty: list first
         self._stream: asyncio.Task[None] | None = None
 
@@ -111,9 +100,10 @@ class Informer(Generic[View]):
 
     def relist(self) -> None:
         """Drop the watch and list everything again, as after a 410."""
-        self._force_relist = True
         if self._stream is not None:
             self._stream.cancel()
+        else:
+            self._version = ""
 
     # -- list ----------------------------------------------------------------------------------
 
@@ -192,11 +182,11 @@ class Informer(Generic[View]):
         try:
             await self._stream
         except asyncio.CancelledError:
-            if not self._force_relist:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
                 self._stream.cancel()
                 raise
-            self._force_relist = False
-            raise TooOld from None
+            raise TooOld from None  # not we were cancelled but the stream, by `relist`
         except ApiError as error:
             if error.code == 410:
                 raise TooOld from error
@@ -204,7 +194,7 @@ class Informer(Generic[View]):
         finally:
             self._stream = None
 
-    async def _follow(self, stream: aiohttp.StreamReader) -> None:
+    async def _follow(self, stream: Chunks) -> None:
         rest = b""
         while chunk := await stream.readany():
             lines = (rest + chunk if rest else chunk).split(b"\n")

@@ -59,16 +59,18 @@ class Elector:
         duration: float = 15.0,
         renew_deadline: float = 10.0,
         retry: float = 2.0,
+        identity: str = "",
     ) -> None:
         self.client = client
         self.path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self.namespace, self.name = namespace, name
-        self.identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+        self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         self.healthy = healthy
         self.duration, self.renew_deadline, self.retry = duration, renew_deadline, retry
         self.epoch: int | None = None
         self._seen: tuple[str | None, str | None, int | None] | None = None
         self._seen_at = 0.0
+        self._held: Lease | None = None  # as it was written last
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for the Lease, run `work` while holding it, and end when it is lost.
@@ -135,12 +137,13 @@ class Elector:
                 log.error("the core makes no progress: not renewing")
                 continue
             try:
-                lease = await asyncio.wait_for(self._read(), self.renew_deadline / 2)
+                # What was written last is still there, or the write is refused as a conflict: only then is it read.
+                lease = self._held or await asyncio.wait_for(self._read(), self.renew_deadline / 2)
+                self._held = None
                 if lease is None or lease.spec.holder_identity != self.identity:
                     return
-                await asyncio.wait_for(
-                    self._write(lease, self._spec(self.epoch or 1, lease.spec.acquire_time)), self.renew_deadline / 2
-                )
+                spec = self._spec(self.epoch or 1, lease.spec.acquire_time)
+                self._held = await asyncio.wait_for(self._write(lease, spec), self.renew_deadline / 2)
                 last = loop.time()
             except (ApiError, Unreachable, TimeoutError) as error:
                 log.warning("lease not renewed", error=str(error)[:300])
@@ -164,12 +167,12 @@ class Elector:
                 return None
             raise
 
-    async def _write(self, lease: Lease, spec: dict[str, Any]) -> None:
+    async def _write(self, lease: Lease, spec: dict[str, Any]) -> Lease:
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": lease.metadata, "spec": spec}
-        await self.client.put(f"{self.path}/{self.name}", encode(body))
+        return msgspec.json.decode(await self.client.put(f"{self.path}/{self.name}", encode(body)), type=Lease)
 
     def _spec(self, epoch: int, acquired: str | None = None) -> dict[str, Any]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = datetime.fromtimestamp(self.client.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": max(1, int(self.duration)),

@@ -27,7 +27,15 @@ class Request:
     __slots__ = ("before", "name", "namespace", "object", "operation", "resource", "subresource", "user")
 
     def __init__(
-        self, resource: Resource, operation: str, namespace: str, name: str, obj: Object | None, before: Object | None = None, *, subresource: str = ""
+        self,
+        resource: Resource,
+        operation: str,
+        namespace: str,
+        name: str,
+        obj: Object | None,
+        before: Object | None = None,
+        *,
+        subresource: str = "",
     ) -> None:
         self.resource = resource
         self.operation = operation
@@ -41,8 +49,8 @@ class Request:
 
 @lru_cache(maxsize=256)
 def _compiled(expression: str) -> Callable[[dict[str, Any]], Any]:
-    program = cel.compile(expression)
-    return lambda context: program.execute(context)
+    execute: Callable[[dict[str, Any]], Any] = cel.compile(expression).execute
+    return execute
 
 
 def admit(store: Store, catalog: Catalog, request: Request) -> None:
@@ -104,7 +112,9 @@ def _evaluate(expression: str, context: dict[str, Any], policy: Object, request:
         if policy.get("failurePolicy") == "Ignore":
             return True
         resource = request.resource
-        raise forbidden(resource.group, resource.plural, request.name, f"expression '{expression}' resulted in error: {error}") from error
+        raise forbidden(
+            resource.group, resource.plural, request.name, f"expression '{expression}' resulted in error: {error}"
+        ) from error
 
 
 def _parameter(store: Store, catalog: Catalog, kind: Object, reference: Object) -> Object | None:
@@ -120,4 +130,3 @@ def _denied(request: Request, binding: Object, bound_as: str, message: str, reas
     resource = request.resource
     error = forbidden(resource.group, resource.plural, request.name, told)
     return StatusError(_CODES.get(reason, 422), reason, error.message, error.details)
-

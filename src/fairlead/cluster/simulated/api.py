@@ -95,11 +95,11 @@ class Watch:
 
 
 class ApiServer:
-    """One simulated API server. seed: of UIDs and generated names."""
+    """One simulated API server. seed: of UIDs and generated names; history: changes remembered for watches."""
 
-    def __init__(self, clock: Clock, *, seed: int = 0) -> None:
+    def __init__(self, clock: Clock, *, seed: int = 0, history: int = 100_000) -> None:
         self.clock = clock
-        self.store = Store()
+        self.store = Store(history)
         self.catalog = Catalog()
         self.garbage = Garbage(self)
         self.logs: Callable[[Object, str], str] = lambda _pod, _container: ""
@@ -151,14 +151,16 @@ class ApiServer:
             raise errors.not_found(resource.group, resource.plural, name)
         return record
 
-    def list(self, resource: Resource, selection: Selection, *, limit: int = 0, token: str = "") -> Page:
+    def page(self, resource: Resource, selection: Selection, *, limit: int = 0, token: str = "") -> Page:
         """A page of a selection in the order of names. Raises `StatusError` 410 for a token that is too old."""
         after: Key | None = None
         version = self.store.version
         if token:
             version, after = self._read_token(token)
         records = [
-            (key, record) for key, record in self.store.sorted(resource.table, selection.namespace) if selection.matches(key, record.object)
+            (key, record)
+            for key, record in self.store.sorted(resource.table, selection.namespace)
+            if selection.matches(key, record.object)
         ]
         if after is not None:
             records = [item for item in records if item[0] > after]
@@ -180,8 +182,9 @@ class ApiServer:
             raise errors.bad_request("continue key is not valid: it was not given out by this server") from error
         if version < self.store.compacted:
             raise errors.expired(
-                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the "
-                "continue parameter, or use the continue token in this response to retrieve the remainder of the results."
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+                "without the continue parameter, or use the continue token in this response to retrieve the remainder of "
+                "the results."
             )
         return version, (namespace, name)
 
@@ -201,7 +204,14 @@ class ApiServer:
     # -- creating ------------------------------------------------------------------------------
 
     def create(
-        self, resource: Resource, namespace: str, obj: Object, *, manager: str = "", dry_run: bool = False, applied: ownership.Manager | None = None
+        self,
+        resource: Resource,
+        namespace: str,
+        obj: Object,
+        *,
+        manager: str = "",
+        dry_run: bool = False,
+        applied: ownership.Manager | None = None,
     ) -> Object:
         """Create an object. Raises `StatusError`."""
         metadata = obj["metadata"] = self._fresh_metadata(resource, namespace, obj.get("metadata") or {})
@@ -309,25 +319,42 @@ class ApiServer:
     # -- changing ------------------------------------------------------------------------------
 
     def update(
-        self, resource: Resource, namespace: str, name: str, obj: Object, *, subresource: str = "", manager: str = "", dry_run: bool = False
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        obj: Object,
+        *,
+        subresource: str = "",
+        manager: str = "",
+        dry_run: bool = False,
     ) -> Object:
         """Replace an object, or its status. Raises `StatusError`."""
         given = obj.get("metadata") or {}
         if given.get("name", name) != name:
             raise errors.bad_request(f"the name of the object ({given.get('name')}) does not match the name on the URL ({name})")
         if resource.namespaced and given.get("namespace") not in (None, "", namespace):
-            raise errors.bad_request(f"the namespace of the object ({given.get('namespace')}) does not match the namespace on the request ({namespace})")
+            raise errors.bad_request(
+                f"the namespace of the object ({given['namespace']}) does not match the namespace on the request ({namespace})"
+            )
         record = self.store.get(resource.table, (namespace, name))
         if record is None:
             if resource.plural in ("leases", "priorityclasses") and not subresource:
-                return self.create(resource, namespace, {**obj, "metadata": {**given, "name": name}}, manager=manager, dry_run=dry_run)
+                return self.create(
+                    resource, namespace, {**obj, "metadata": {**given, "name": name}}, manager=manager, dry_run=dry_run
+                )
             raise errors.not_found(resource.group, resource.plural, name)
         version = given.get("resourceVersion")
         if not version and resource.custom:
             raise errors.invalid(
-                resource.group, resource.kind, name, [errors.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")]
+                resource.group,
+                resource.kind,
+                name,
+                [errors.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")],
             )
-        return self._replace(resource, (namespace, name), record, obj, subresource, (manager, "Update", subresource), dry_run=dry_run)
+        return self._replace(
+            resource, (namespace, name), record, obj, subresource, (manager, "Update", subresource), dry_run=dry_run
+        )
 
     def patch(
         self,
@@ -349,18 +376,23 @@ class ApiServer:
         elif content_type == "application/merge-patch+json":
             obj = merging.merge(live, patch)
         elif resource.custom:
-            raise errors.unsupported_media("application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml")
+            raise errors.unsupported_media(
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+            )
         else:
             obj = merging.strategic(live, patch, self.node_of(resource))
         if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
             raise errors.bad_request("the patch leaves no object")
         obj = self._decoded(resource, obj)
         if obj["metadata"].get("name") != name:
-            raise errors.bad_request(f"the name of the object ({obj['metadata'].get('name')}) does not match the name on the URL ({name})")
+            given = obj["metadata"].get("name")
+            raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
         if obj["metadata"].get("uid") != live["metadata"]["uid"]:
             wrong = errors.invalid_value("metadata.uid", str(obj["metadata"].get("uid")), "field is immutable")
             raise errors.invalid(resource.group, resource.kind, name, [wrong])
-        return self._replace(resource, (namespace, name), record, obj, subresource, (manager, "Update", subresource), dry_run=dry_run)
+        return self._replace(
+            resource, (namespace, name), record, obj, subresource, (manager, "Update", subresource), dry_run=dry_run
+        )
 
     def _json_patch(self, resource: Resource, name: str, live: Object, patch: Any) -> Any:
         try:
@@ -384,7 +416,16 @@ class ApiServer:
         return decoded
 
     def apply(
-        self, resource: Resource, namespace: str, name: str, obj: Object, *, manager: str, force: bool = False, subresource: str = "", dry_run: bool = False
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        obj: Object,
+        *,
+        manager: str,
+        force: bool = False,
+        subresource: str = "",
+        dry_run: bool = False,
     ) -> tuple[Object, bool]:
         """Server-side apply; returns the object and whether it was created. Raises `StatusError`."""
         given = obj.get("metadata") or {}
@@ -413,7 +454,8 @@ class ApiServer:
     def _check_precondition(resource: Resource, name: str, what: str, wanted: str, present: str, why: str) -> None:
         """A precondition of a deletion."""
         if wanted != present:
-            told = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({present}). The object might have been {why}"
+            differ = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({present})"
+            told = f"{differ}. The object might have been {why}"
             raise errors.conflict(resource.group, resource.kind, name, told)
 
     def _check_uid(self, resource: Resource, name: str, uid: str, live: Object) -> None:
@@ -422,7 +464,15 @@ class ApiServer:
             raise errors.conflict(resource.group, resource.plural, name, told)
 
     def _replace(
-        self, resource: Resource, key: Key, record: Record, obj: Object, subresource: str, who: ownership.Manager | None, *, dry_run: bool
+        self,
+        resource: Resource,
+        key: Key,
+        record: Record,
+        obj: Object,
+        subresource: str,
+        who: ownership.Manager | None,
+        *,
+        dry_run: bool,
     ) -> Object:
         """Put a new version in the place of the present one; who: None keeps the ownership that obj carries."""
         live = record.object
@@ -445,7 +495,9 @@ class ApiServer:
         if who is not None:
             tracked = bool(live["metadata"].get("managedFields"))
             if tracked:
-                ownership.update(live, obj, (who[0] or "unknown", *who[1:]), self.node_of(resource), self.clock.text(), resource.api_version)
+                ownership.update(
+                    live, obj, (who[0] or "unknown", *who[1:]), self.node_of(resource), self.clock.text(), resource.api_version
+                )
             elif metadata.get("managedFields"):
                 metadata.pop("managedFields")
         if self._same(live, obj):
@@ -502,7 +554,15 @@ class ApiServer:
                 if "status" in live:
                     result["status"] = live["status"]
             metadata = dict(result["metadata"])
-        for name in ("uid", "name", "namespace", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+        for name in (
+            "uid",
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+        ):
             if name in before:
                 metadata[name] = before[name]
             else:
@@ -517,7 +577,9 @@ class ApiServer:
 
     # -- deleting ------------------------------------------------------------------------------
 
-    def delete(self, resource: Resource, namespace: str, name: str, options: Object | None = None, *, dry_run: bool = False) -> tuple[Object, bool]:
+    def delete(
+        self, resource: Resource, namespace: str, name: str, options: Object | None = None, *, dry_run: bool = False
+    ) -> tuple[Object, bool]:
         """Delete an object; returns its last version and whether it is gone already. Raises `StatusError`."""
         options = options or {}
         key = (namespace, name)
@@ -525,7 +587,9 @@ class ApiServer:
         obj = record.object
         conditions = options.get("preconditions") or {}
         if conditions.get("uid"):
-            self._check_precondition(resource, name, "UID", conditions["uid"], obj["metadata"]["uid"], "deleted and then recreated")
+            self._check_precondition(
+                resource, name, "UID", conditions["uid"], obj["metadata"]["uid"], "deleted and then recreated"
+            )
         if conditions.get("resourceVersion"):
             present = obj["metadata"]["resourceVersion"]
             self._check_precondition(resource, name, "ResourceVersion", conditions["resourceVersion"], present, "modified")
@@ -609,9 +673,12 @@ class ApiServer:
     def bind(self, namespace: str, name: str, binding: Object, *, dry_run: bool = False) -> None:
         """The `binding` subresource of a pod. Raises `StatusError`."""
         resource = self.served("v1", "pods")
+        binding = {**binding, "metadata": binding.get("metadata") or {}}
         target = binding.get("target") or {}
         if target.get("kind") not in (None, "", "Node"):
-            cause = Cause("FieldValueNotSupported", f'Unsupported value: "{target["kind"]}": supported values: "Node"', "target.kind")
+            cause = Cause(
+                "FieldValueNotSupported", f'Unsupported value: "{target["kind"]}": supported values: "Node"', "target.kind"
+            )
             raise errors.invalid("", "Binding", name, [cause])
         if not target.get("name"):
             raise StatusError(500, "", "target.name: Required value")
@@ -648,7 +715,9 @@ class ApiServer:
             marked["generation"] += 1
         status = dict(pod.get("status") or {})
         scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": self.clock.text()}
-        status["conditions"] = [each for each in status.get("conditions") or () if each.get("type") != "PodScheduled"] + [scheduled]
+        status["conditions"] = [each for each in status.get("conditions") or () if each.get("type") != "PodScheduled"] + [
+            scheduled
+        ]
         bound = {**pod, "metadata": marked, "spec": {**spec, "nodeName": target["name"]}, "status": status}
         self.store.put(PODS, (namespace, name), bound)
 
@@ -709,7 +778,9 @@ class ApiServer:
             "kind": "Scale",
             "apiVersion": "autoscaling/v1",
             "metadata": {
-                name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp") if name in metadata
+                name: metadata[name]
+                for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+                if name in metadata
             },
             "spec": _nonzero(replicas=(obj.get("spec") or {}).get("replicas", 0)),
             "status": {
@@ -723,7 +794,10 @@ class ApiServer:
         replicas = (scale.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or replicas < 0:
             raise errors.invalid(
-                "autoscaling", "Scale", name, [errors.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")]
+                "autoscaling",
+                "Scale",
+                name,
+                [errors.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")],
             )
         record = self.get(resource, namespace, name)
         live = record.object
@@ -750,4 +824,3 @@ def _without_times(obj: Object) -> Any:
     return [
         {name: value for name, value in each.items() if name != "time"} for each in obj["metadata"].get("managedFields") or ()
     ]
-

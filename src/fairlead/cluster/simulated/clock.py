@@ -11,6 +11,7 @@ import asyncio
 import selectors
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 
 _NEVER = 1e9
 
@@ -68,7 +69,12 @@ class Clock:
             return None
         return self._loop.call_later(min(max(0.0, seconds), _NEVER) / self.speed, call)
 
-    def text(self, at: float | None = None, *, micro: bool = False) -> str:
+    def text(self, at: float | None = None) -> str:
         """A time as Kubernetes writes it."""
-        moment = datetime.fromtimestamp(self.now() if at is None else at, UTC)
-        return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
+        return rfc3339(int(self.now() if at is None else at))
+
+
+@lru_cache(maxsize=1024)
+def rfc3339(seconds: int) -> str:
+    """A time as Kubernetes writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -13,6 +13,8 @@ from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Change, Key, Object
 
 JOBS = "batch/jobs"
+EVENTS = "events"
+_EVENT_LIFE, _SWEEP = 3600.0, 600.0
 _MOST_PODS = 500  # of one Job at a time
 
 
@@ -28,6 +30,15 @@ class Controllers:
         api.store.listen(PODS, self._pod_changed)
         api.store.listen(BUDGETS, lambda change: self._mark(BUDGETS, change))
         api.store.listen(JOBS, lambda change: self._mark(JOBS, change))
+        api.clock.call_later(_SWEEP, self._expire)
+
+    def _expire(self) -> None:
+        """Events live for an hour."""
+        oldest = self.api.clock.text(self.api.clock.now() - _EVENT_LIFE)
+        for key, record in list(self.api.store.records(EVENTS)):
+            if record.object["metadata"].get("creationTimestamp", "") < oldest:
+                self.api.store.remove(EVENTS, key)
+        self.api.clock.call_later(_SWEEP, self._expire)
 
     def _mark(self, table: str, change: Change) -> None:
         if change.kind != "DELETED":
@@ -64,7 +75,11 @@ class Controllers:
     # -- disruption budgets --------------------------------------------------------------------
 
     def _count_budget(self, key: Key, budget: Object) -> None:
-        pods = [record.object for each, record in self.api.store.records(PODS) if each[0] == key[0] and _selects(budget, record.object)]
+        pods = [
+            record.object
+            for each, record in self.api.store.records(PODS)
+            if each[0] == key[0] and _selects(budget, record.object)
+        ]
         pods = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
         healthy = sum(_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in pods)
         spec = budget.get("spec") or {}
@@ -123,7 +138,7 @@ class _JobSync:
         failed = sum(_phase(pod) == "Failed" for pod in self.pods)
         now = self.api.clock.text()
         wanted = spec.get("completions") or spec.get("parallelism", 1)
-        conditions = [each for each in status.get("conditions") or () if each["type"] not in ("Suspended",)]
+        conditions = [each for each in status.get("conditions") or () if each["type"] != "Suspended"]
         if spec.get("suspend"):
             self._remove(active)
             active = []
@@ -141,7 +156,12 @@ class _JobSync:
             self._make(spec, active, succeeded, wanted)
             active = active or [{}]
         alive = [pod for pod in active if pod and not pod["metadata"].get("deletionTimestamp")]
-        status |= {"active": len(alive), "succeeded": len(succeeded), "failed": failed, "ready": sum(_ready(pod) for pod in alive)}
+        status |= {
+            "active": len(alive),
+            "succeeded": len(succeeded),
+            "failed": failed,
+            "ready": sum(_ready(pod) for pod in alive),
+        }
         status = {name: value for name, value in status.items() if value or name == "ready"}
         if conditions:
             status["conditions"] = conditions

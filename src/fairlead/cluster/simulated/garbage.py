@@ -36,7 +36,9 @@ class Garbage:
         found = []
         for table, key in sorted(self._owned.get(uid, ())):
             record = self._api.store.get(table, key)
-            if record is not None and any(each.get("uid") == uid for each in record.object["metadata"].get("ownerReferences") or ()):
+            if record is not None and any(
+                each.get("uid") == uid for each in record.object["metadata"].get("ownerReferences") or ()
+            ):
                 found.append(((table, key), record.object))
         return found
 

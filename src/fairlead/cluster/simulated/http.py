@@ -14,7 +14,7 @@ import secrets
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import trustme
@@ -53,7 +53,7 @@ class Server:
         """Where it listens."""
         return f"https://127.0.0.1:{self.port}"
 
-    async def __aenter__(self) -> Server:
+    async def __aenter__(self) -> Self:
         application = Starlette(routes=[Route("/{path:path}", self._answer, methods=_METHODS)])
         with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:  # uvicorn reads certificates from files only
             await self._start(application, Path(folder))

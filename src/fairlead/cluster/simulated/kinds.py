@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from fairlead.api import quantity
@@ -29,8 +30,8 @@ _LABEL_RULE = (
     "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 _VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with "
+    "an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _KEY_RULE = (
@@ -77,12 +78,16 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
         causes.append(required("metadata.name", "name or generateName is required"))
     elif resource.table in _NAMED_BY_LABEL:
         if len(name) > 63:
-            causes.append(Cause("FieldValueInvalid", f'Invalid value: "{name}": must be no more than 63 characters', "metadata.name"))
+            causes.append(
+                Cause("FieldValueInvalid", f'Invalid value: "{name}": must be no more than 63 characters', "metadata.name")
+            )
         elif not _LABEL.match(name):
             causes.append(invalid_value("metadata.name", name, _LABEL_RULE))
     elif resource.table not in _ANY_NAME:
         if len(name) > 253:
-            causes.append(Cause("FieldValueInvalid", f'Invalid value: "{name}": must be no more than 253 characters', "metadata.name"))
+            causes.append(
+                Cause("FieldValueInvalid", f'Invalid value: "{name}": must be no more than 253 characters', "metadata.name")
+            )
         elif not _SUBDOMAIN.match(name):
             causes.append(invalid_value("metadata.name", name, _SUBDOMAIN_RULE))
     for key, value in (metadata.get("labels") or {}).items():
@@ -99,9 +104,11 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
         causes.append(
             Cause("FieldValueTooLong", f"Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes", "metadata.annotations")
         )
-    for key in annotations:
-        if not _QUALIFIED.match(key.rpartition("/")[2]):
-            causes.append(invalid_value("metadata.annotations", key, _KEY_RULE))
+    causes += [
+        invalid_value("metadata.annotations", key, _KEY_RULE)
+        for key in annotations
+        if not _QUALIFIED.match(key.rpartition("/")[2])
+    ]
     for owner in metadata.get("ownerReferences") or ():
         causes += [
             Cause("FieldValueInvalid", 'Invalid value: "": must not be empty', f"metadata.ownerReferences.{field}")
@@ -111,7 +118,7 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
     return causes
 
 
-def read_quantities(obj: Any, path: str = "") -> None:
+def read_quantities(obj: Any) -> None:
     """Every quantity of the known places can be read. Raises `StatusError`, as Go's decoder does."""
     if isinstance(obj, dict):
         for name, value in obj.items():
@@ -125,23 +132,24 @@ def read_quantities(obj: Any, path: str = "") -> None:
             read_quantities(each)
 
 
-def _readable(amount: object) -> None:
+@lru_cache(maxsize=65_536)
+def _parses(text: str) -> bool:
     try:
-        if not isinstance(amount, (str, int, float)) or isinstance(amount, bool):
-            raise QuantityError("not a quantity")
-        quantity.parse(str(amount))
+        quantity.parse(text)
     except QuantityError as error:
-        if error.too_large or (isinstance(amount, str) and amount.startswith("-")):
-            return
-        raise bad_request(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        ) from error
+        return error.too_large or text.startswith("-")
+    return True
+
+
+def _readable(amount: object) -> None:
+    if not isinstance(amount, (str, int, float)) or isinstance(amount, bool) or not _parses(str(amount)):
+        raise bad_request("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
 
 
 # -- pods --------------------------------------------------------------------------------------
 
 
-def default_pod(obj: Object, now: str) -> None:
+def default_pod(obj: Object, _now: str) -> None:
     """Fill in what the API server fills in; obj is the caller's own, nested parts are replaced."""
     spec = obj["spec"] = {
         "restartPolicy": "Always",
@@ -217,7 +225,9 @@ def check_pod(obj: Object) -> list[Cause]:
     if isinstance(grace, int) and grace < 0:
         causes.append(invalid_value("spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0"))
     if spec.get("schedulingGates") and spec.get("nodeName"):
-        causes.append(Cause("FieldValueForbidden", "Forbidden: cannot be set until all schedulingGates have been cleared", "spec.nodeName"))
+        causes.append(
+            Cause("FieldValueForbidden", "Forbidden: cannot be set until all schedulingGates have been cleared", "spec.nodeName")
+        )
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         if toleration.get("operator") == "Exists" and toleration.get("value"):
             causes.append(
@@ -260,11 +270,16 @@ def _check_container(container: Object, path: str, seen: set[str]) -> list[Cause
     return causes
 
 
-def _value(amount: object) -> Any:
+@lru_cache(maxsize=65_536)
+def _parsed(text: str) -> Any:
     try:
-        return quantity.parse(str(amount))
+        return quantity.parse(text)
     except QuantityError:
         return None
+
+
+def _value(amount: object) -> Any:
+    return _parsed(str(amount))
 
 
 def _check_amount(place: str, resource: str, amount: object) -> list[Cause]:
@@ -304,17 +319,29 @@ def check_pod_update(old: Object, new: Object) -> list[Cause]:
     gates = {gate["name"] for gate in before.get("schedulingGates") or ()}
     added = [gate for gate in after.get("schedulingGates") or () if gate.get("name") not in gates]
     if added:
-        causes.append(Cause("FieldValueForbidden", "Forbidden: only deletion is allowed, but found new scheduling gate", "spec.schedulingGates"))
+        causes.append(
+            Cause(
+                "FieldValueForbidden",
+                "Forbidden: only deletion is allowed, but found new scheduling gate",
+                "spec.schedulingGates",
+            )
+        )
     kept = after.get("tolerations") or []
     if any(toleration not in kept for toleration in before.get("tolerations") or ()):
-        causes.append(Cause("FieldValueForbidden", "Forbidden: existing toleration can not be modified except its tolerationSeconds", "spec.tolerations"))
+        causes.append(
+            Cause(
+                "FieldValueForbidden",
+                "Forbidden: existing toleration can not be modified except its tolerationSeconds",
+                "spec.tolerations",
+            )
+        )
     return causes
 
 
 # -- other kinds -------------------------------------------------------------------------------
 
 
-def default_node(obj: Object, now: str) -> None:
+def default_node(obj: Object, _now: str) -> None:
     """A new node is not ready, whatever it says (the admission plugin TaintNodesByCondition)."""
     spec = obj["spec"] = dict(obj.get("spec") or {})
     taints = list(spec.get("taints") or ())
@@ -335,7 +362,7 @@ def check_node(obj: Object) -> list[Cause]:
     ]
 
 
-def default_namespace(obj: Object, now: str) -> None:
+def default_namespace(obj: Object, _now: str) -> None:
     """Active, finalised by `kubernetes`, labelled with its own name."""
     obj["spec"] = {"finalizers": ["kubernetes"]}
     obj["status"] = {"phase": "Active"}
@@ -343,7 +370,7 @@ def default_namespace(obj: Object, now: str) -> None:
     metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
 
 
-def default_priority_class(obj: Object, now: str) -> None:
+def default_priority_class(obj: Object, _now: str) -> None:
     """It preempts unless it says otherwise."""
     obj.setdefault("value", 0)
     obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
@@ -379,13 +406,18 @@ def check_budget(obj: Object) -> list[Cause]:
     return []
 
 
-def default_job(obj: Object, now: str) -> None:
+def default_job(obj: Object, _now: str) -> None:
     """Completions, parallelism, back-off; the selector and the labels of its pods."""
     spec = obj["spec"] = dict(obj.get("spec") or {})
     spec.setdefault("parallelism", 1)
     if spec.get("completions") is None and spec["parallelism"] == 1:
         spec["completions"] = 1
-    for name, value in (("backoffLimit", 6), ("completionMode", "NonIndexed"), ("suspend", False), ("podReplacementPolicy", "TerminatingOrFailed")):
+    for name, value in (
+        ("backoffLimit", 6),
+        ("completionMode", "NonIndexed"),
+        ("suspend", False),
+        ("podReplacementPolicy", "TerminatingOrFailed"),
+    ):
         spec.setdefault(name, value)
     template = spec["template"] = dict(spec.get("template") or {})
     uid = obj["metadata"]["uid"]
@@ -421,13 +453,15 @@ def check_job(obj: Object) -> list[Cause]:
         causes.append(Cause("FieldValueNotSupported", told, "spec.template.spec.restartPolicy"))
     if not template.get("containers"):
         causes.append(required("spec.template.spec.containers"))
-    for name in ("parallelism", "completions", "backoffLimit"):
-        if isinstance(spec.get(name), int) and spec[name] < 0:
-            causes.append(invalid_value(f"spec.{name}", spec[name], "must be greater than or equal to 0"))
+    causes += [
+        invalid_value(f"spec.{name}", spec[name], "must be greater than or equal to 0")
+        for name in ("parallelism", "completions", "backoffLimit")
+        if isinstance(spec.get(name), int) and spec[name] < 0
+    ]
     return causes
 
 
-def default_workload(obj: Object, now: str) -> None:
+def default_workload(obj: Object, _now: str) -> None:
     """Deployments, ReplicaSets, StatefulSets: one replica, defaulted template."""
     spec = obj["spec"] = dict(obj.get("spec") or {})
     spec.setdefault("replicas", 1)
@@ -448,7 +482,7 @@ def check_workload(obj: Object) -> list[Cause]:
     return []
 
 
-def default_budget(obj: Object, now: str) -> None:
+def default_budget(obj: Object, _now: str) -> None:
     """No status until the controller counts."""
     obj["status"] = {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}
 

@@ -104,7 +104,7 @@ class Kubelet:
             message = f"Pod was rejected: Node didn't have enough resource: {reason.removeprefix('OutOf')}"
             self._write(key, {"phase": "Failed", "reason": reason, "message": message, "startTime": now})
             return
-        self._write(key, _running(pod, node, now))
+        self._write(key, _running(pod, now))
         annotations = pod["metadata"].get("annotations") or {}
         length = span(annotations.get(names.SIMULATED_DURATION_ANNOTATION, ""))
         if length is not None:
@@ -156,7 +156,7 @@ class Kubelet:
         if node in self.silent or uid in self.stuck:
             self._later(self.timing.heartbeat, lambda: self._gone(key, uid))
             return
-        self._quietly(lambda: self.api.delete(self._pod_resource, *key, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}))
+        self._delete(key, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
 
     def _log(self, pod: Object, container: str) -> str:
         status = pod.get("status") or {}
@@ -224,13 +224,13 @@ class Kubelet:
         """The pods of a node that stayed silent are deleted; they stay Terminating until it returns."""
         if name in self.silent and self.api.store.get(NODES, ("", name)) is not None:
             for key in self._on(name):
-                self._quietly(lambda key=key: self.api.delete(self._pod_resource, *key))  # type: ignore[misc]
+                self._delete(key, {})
 
     def _collect(self, name: str) -> None:
         """The pods of a node that is gone go with it."""
         if self.api.store.get(NODES, ("", name)) is None:
             for key in self._on(name):
-                self._quietly(lambda key=key: self.api.delete(self._pod_resource, *key, {"gracePeriodSeconds": 0}))  # type: ignore[misc]
+                self._delete(key, {"gracePeriodSeconds": 0})
 
     def _on(self, node: str) -> list[Key]:
         return sorted(key for key, record in self.api.store.records(PODS) if record.object["spec"].get("nodeName") == node)
@@ -238,12 +238,11 @@ class Kubelet:
     # -- inside --------------------------------------------------------------------------------
 
     def _later(self, seconds: float, call: Callable[[], object]) -> None:
-        self.api.clock.call_later(seconds, lambda: (call(), None)[1])  # type: ignore[func-returns-value]
+        self.api.clock.call_later(seconds, lambda: (call(), None)[1])
 
-    @staticmethod
-    def _quietly(call: Callable[[], object]) -> None:
+    def _delete(self, key: Key, options: Object) -> None:
         try:
-            call()
+            self.api.delete(self._pod_resource, key[0], key[1], options)
         except StatusError:
             return
 
@@ -285,7 +284,12 @@ def amounts(quantities: Any) -> dict[str, int]:
 def requests_of(pod: Object) -> tuple[tuple[str, int], ...]:
     """What a pod holds of its node, one of `pods` included."""
     spec = pod["spec"]
-    if len(spec.get("containers") or ()) == 1 and not spec.get("initContainers") and not spec.get("overhead") and not spec.get("resources"):
+    if (
+        len(spec.get("containers") or ()) == 1
+        and not spec.get("initContainers")
+        and not spec.get("overhead")
+        and not spec.get("resources")
+    ):
         requests = amounts((spec["containers"][0].get("resources") or {}).get("requests"))
     else:
         try:
@@ -295,7 +299,7 @@ def requests_of(pod: Object) -> tuple[tuple[str, int], ...]:
     return (*requests.items(), ("pods", 1))
 
 
-def _running(pod: Object, node: str, now: str) -> Object:
+def _running(pod: Object, now: str) -> Object:
     status = pod.get("status") or {}
     kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
     conditions = [each for each in status.get("conditions") or () if each["type"] not in kinds]
@@ -321,7 +325,9 @@ def _running(pod: Object, node: str, now: str) -> Object:
 def _ended(pod: Object, now: str, *, failed: bool) -> Object:
     status = pod["status"]
     conditions = [
-        {**each, "status": "False", "reason": "PodFailed" if failed else "PodCompleted"} if each["type"] in ("Ready", "ContainersReady") else each
+        {**each, "status": "False", "reason": "PodFailed" if failed else "PodCompleted"}
+        if each["type"] in ("Ready", "ContainersReady")
+        else each
         for each in status.get("conditions") or ()
     ]
     containers = []

@@ -22,7 +22,9 @@ def index(catalog: Catalog) -> dict[str, Any]:
     paths = {}
     for version in {resource.api_version for resource in catalog}:
         path = f"apis/{version}" if "/" in version else f"api/{version}"
-        digest = hashlib.sha256(repr(sorted((each.plural, str(each.schema)) for each in catalog if each.api_version == version)).encode())
+        digest = hashlib.sha256(
+            repr(sorted((each.plural, str(each.schema)) for each in catalog if each.api_version == version)).encode()
+        )
         paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest.hexdigest()[:32].upper()}"}
     return {"paths": dict(sorted(paths.items()))}
 
@@ -37,7 +39,7 @@ def document(catalog: Catalog, api_version: str) -> dict[str, Any] | None:
     for resource in found:
         kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
         name = _name(resource)
-        body = _built(of_schema(resource.schema, root=True) if resource.schema is not None else _tree(resource), schemas, name)
+        body = _built(of_schema(resource.schema, root=True) if resource.schema is not None else _tree(resource), schemas)
         schemas[name] = {**body, "x-kubernetes-group-version-kind": [kind]}
         base = f"/apis/{api_version}" if resource.group else f"/api/{api_version}"
         scope = "/namespaces/{namespace}" if resource.namespaced else ""
@@ -78,7 +80,7 @@ def _tree(resource: Resource) -> Node:
     return of_model(resource.model) if resource.model is not None else Node("any")
 
 
-def _built(node: Node, schemas: dict[str, Any], owner: str) -> dict[str, Any]:
+def _built(node: Node, schemas: dict[str, Any]) -> dict[str, Any]:
     if node.kind == "leaf":
         if len(node.python) > 1:
             return {"x-kubernetes-int-or-string": True}
@@ -101,11 +103,11 @@ def _reference(node: Node | None, schemas: dict[str, Any]) -> dict[str, Any]:
     if node is None:
         return {}
     if node.kind != "object" or not node.name:
-        return _built(node, schemas, "")
+        return _built(node, schemas)
     name = f"io.k8s.types.{node.name}"
     if name not in schemas:
         schemas[name] = {}  # a type may contain itself
-        schemas[name] = _built(node, schemas, name)
+        schemas[name] = _built(node, schemas)
     return {"$ref": f"#/components/schemas/{name}"}
 
 

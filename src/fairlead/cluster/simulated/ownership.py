@@ -148,7 +148,12 @@ def write(obj: dict[str, Any], managers: dict[Manager, Fields], times: dict[Mana
         if not fields:
             continue
         name, operation, subresource = manager
-        entry: dict[str, Any] = {"manager": name, "operation": operation, "apiVersion": api_version, "time": times.get(manager, "")}
+        entry: dict[str, Any] = {
+            "manager": name,
+            "operation": operation,
+            "apiVersion": api_version,
+            "time": times.get(manager, ""),
+        }
         entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_v1(fields)}
         if subresource:
             entry["subresource"] = subresource
@@ -176,7 +181,9 @@ def changed(before: dict[str, Any], after: dict[str, Any], node: Node) -> tuple[
     return moved, old - new
 
 
-def update(before: dict[str, Any] | None, after: dict[str, Any], manager: Manager, node: Node, now: str, api_version: str) -> None:
+def update(
+    before: dict[str, Any] | None, after: dict[str, Any], manager: Manager, node: Node, now: str, api_version: str
+) -> None:
     """Note in `after` what a create, update or patch by a manager changed."""
     if before is None:
         write(after, {manager: fields_of(after, node)}, {manager: now}, api_version)
@@ -197,7 +204,9 @@ def update(before: dict[str, Any] | None, after: dict[str, Any], manager: Manage
 # -- server-side apply -------------------------------------------------------------------------
 
 
-def apply(live: dict[str, Any], applied: dict[str, Any], manager: Manager, node: Node, *, force: bool, now: str, api_version: str) -> Any:
+def apply(
+    live: dict[str, Any], applied: dict[str, Any], manager: Manager, node: Node, *, force: bool, now: str, api_version: str
+) -> Any:
     """The live object with a configuration applied by a manager. Raises `StatusError` on conflicts."""
     managers, times = managers_of(live), times_of(live)
     if not managers:
@@ -236,7 +245,11 @@ def apply(live: dict[str, Any], applied: dict[str, Any], manager: Manager, node:
 def _conflict(conflicts: list[tuple[Manager, Path]], api_version: str) -> StatusError:
     ordered = sorted(conflicts, key=lambda each: (each[0], shown(each[1])))
     causes = [
-        {"reason": "FieldManagerConflict", "message": f'conflict with "{other[0]}"{_using(other, api_version)}', "field": shown(path)}
+        {
+            "reason": "FieldManagerConflict",
+            "message": f'conflict with "{other[0]}"{_using(other, api_version)}',
+            "field": shown(path),
+        }
         for other, path in ordered
     ]
     names = sorted({other[0] for other, _ in ordered})

@@ -147,7 +147,7 @@ def builtin() -> dict[tuple[str, str], Resource]:
     """(group/version, plural) -> resource, for everything built in."""
     found: dict[tuple[str, str], Resource] = {}
     for module in _MODULES:
-        classes = [
+        classes: list[Any] = [
             each
             for each in vars(importlib.import_module(f"lightkube.resources.{module}")).values()
             if isinstance(each, type) and "_api_info" in vars(each)
@@ -157,9 +157,9 @@ def builtin() -> dict[tuple[str, str], Resource]:
             info = each._api_info
             if info.parent is not None and info.action:
                 of = subresources.setdefault((info.parent.api_version, info.plural), {})
-                verbs = tuple(sorted({_VERBS[verb] for verb in info.verbs if verb in _VERBS}))
+                allowed = tuple(sorted({_VERBS[verb] for verb in info.verbs if verb in _VERBS}))
                 of[info.action] = Subresource(
-                    info.action, info.resource.group, info.resource.version, info.resource.kind, verbs, _model(each)
+                    info.action, info.resource.group, info.resource.version, info.resource.kind, allowed, _model(each)
                 )
         for each in classes:
             info = each._api_info

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import types
 import typing
-from functools import cache
 from typing import Any, Union
 
 import jsonschema_rs
@@ -88,14 +87,15 @@ _TIME = _leaf("time.Time", str)
 # -- built-in types ----------------------------------------------------------------------------
 
 
-@cache
 def of_model(model: type[Any]) -> Node:
-    """The tree of a lightkube type."""
+    """The tree of a lightkube type, made once."""
+    if model in _STARTED:
+        return _STARTED[model]
     node = Node("object", model.__name__)
-    _STARTED[model] = node
+    _STARTED[model] = node  # a type may contain itself
     for field in msgspec.structs.fields(model):
         child = _of_type(field.type)
-        place = (_owner(model), field.encode_name)
+        place = (model.__name__, field.encode_name)
         if child.kind == "list":
             child.keys = _LIST_KEYS.get(place, ())
             child.is_set = place in _SETS
@@ -107,11 +107,6 @@ def of_model(model: type[Any]) -> Node:
 
 
 _STARTED: dict[type[Any], Node] = {}
-
-
-def _owner(model: type[Any]) -> str:
-    """`Pod` for lightkube's resource class as for its model."""
-    return model.__name__
 
 
 def _of_type(kind: Any) -> Node:
@@ -131,7 +126,7 @@ def _of_type(kind: Any) -> Node:
     if kind in simple:
         return simple[kind]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _STARTED.get(kind) or of_model(kind)
+        return of_model(kind)
     return _ANY
 
 

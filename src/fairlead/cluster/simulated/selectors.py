@@ -80,8 +80,13 @@ def _requirement(text: str) -> Test:
         if operator == "!=":
             return lambda found: found.get(key) != value
         if operator in "><":
-            return lambda found: _number(found.get(key)) is not None and (
-                (_number(found.get(key)) or 0) > int(value) if operator == ">" else (_number(found.get(key)) or 0) < int(value)
+            return lambda found: (
+                _number(found.get(key)) is not None
+                and (
+                    (_number(found.get(key)) or 0) > int(value)
+                    if operator == ">"
+                    else (_number(found.get(key)) or 0) < int(value)
+                )
             )
         return lambda found: found.get(key) == value
     if match := _PRESENT.match(text):
@@ -115,7 +120,9 @@ def in_object(selector: Mapping[str, Any] | None) -> Test:
     expressions = selector.get("matchExpressions") or ()
 
     def test(found: Labels) -> bool:
-        return all(found.get(key) == value for key, value in wanted.items()) and all(_expression(each, found) for each in expressions)
+        return all(found.get(key) == value for key, value in wanted.items()) and all(
+            _expression(each, found) for each in expressions
+        )
 
     return test
 

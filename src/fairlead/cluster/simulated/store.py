@@ -16,8 +16,6 @@ Object = dict[str, Any]
 Key = tuple[str, str]
 """(namespace, name); the namespace is empty for cluster-scoped objects."""
 
-_HISTORY = 100_000
-
 
 class Record:
     """One version of one object. `encoded` is made at most once."""
@@ -54,7 +52,7 @@ Listener = Callable[[Change], None]
 class Store:
     """Tables (one per resource) of records under one version counter."""
 
-    def __init__(self, history: int = _HISTORY) -> None:
+    def __init__(self, history: int) -> None:
         self.version = 1
         self.compacted = 0  # changes up to this version are forgotten
         self.history: deque[Change] = deque()

@@ -252,7 +252,13 @@ _TABLES: dict[str, tuple[tuple[Column, ...], Row]] = {
         ],
     ),
     "apps/replicasets": (
-        (("Name", "string", 0), ("Desired", "integer", 0), ("Current", "integer", 0), ("Ready", "integer", 0), ("Age", "string", 0)),
+        (
+            ("Name", "string", 0),
+            ("Desired", "integer", 0),
+            ("Current", "integer", 0),
+            ("Ready", "integer", 0),
+            ("Age", "string", 0),
+        ),
         lambda obj, now: [
             _name(obj),
             (obj.get("spec") or {}).get("replicas", 0),

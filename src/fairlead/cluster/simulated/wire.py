@@ -66,7 +66,15 @@ class Reply(msgspec.Struct):
 class Stream:
     """A watch on its way out. seconds: how long it may last."""
 
-    def __init__(self, watch: Watch, encode: Callable[[str, Record], bytes], bookmark: Callable[[int], bytes], seconds: float, *, bookmarks: bool) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        encode: Callable[[str, Record], bytes],
+        bookmark: Callable[[int], bytes],
+        seconds: float,
+        *,
+        bookmarks: bool,
+    ) -> None:
         self.watch = watch
         self.seconds = seconds
         self.bookmarks = bookmarks
@@ -266,7 +274,7 @@ class Wire:
         resource = target.resource
         self._version(query)
         limit = _whole(query, "limit")
-        page = self.api.list(resource, self._selection(target, query), limit=limit, token=query.get("continue", ""))
+        page = self.api.page(resource, self._selection(target, query), limit=limit, token=query.get("continue", ""))
         metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
         if page.next:
             metadata["continue"] = page.next
@@ -440,7 +448,7 @@ class Wire:
             return self._reply(form, success)
         if "deletecollection" not in resource.verbs or (resource.namespaced and target.namespace is None):
             raise errors.method_not_allowed()
-        page = self.api.list(resource, self._selection(target, query))
+        page = self.api.page(resource, self._selection(target, query))
         items = []
         for record in page.records:
             name, namespace = record.object["metadata"]["name"], record.object["metadata"].get("namespace", "")
@@ -482,7 +490,9 @@ class Wire:
             if resource.custom:
                 decoded = _loosely(body)
             else:
-                raise errors.bad_request(f"{about}: json: {str(error).replace('struct field ', f'struct field {resource.kind}.')}") from error
+                raise errors.bad_request(
+                    f"{about}: json: {str(error).replace('struct field ', f'struct field {resource.kind}.')}"
+                ) from error
         validation = request.query.get("fieldValidation", "Strict" if applied else "Warn") or "Warn"
         if validation not in ("Ignore", "Warn", "Strict"):
             cause = errors.Cause(
@@ -493,7 +503,8 @@ class Wire:
             raise errors.invalid("meta.k8s.io", "CreateOptions", "", [cause])
         told = [f'unknown field "{path}"' for path in unknown]
         if told and applied:
-            where = f"failed to create typed patch object ({request.path.rsplit('/', 1)[-1]}; {resource.api_version}, Kind={resource.kind})"
+            about = f"{request.path.rsplit('/', 1)[-1]}; {resource.api_version}, Kind={resource.kind}"
+            where = f"failed to create typed patch object ({about})"
             raise StatusError(500, "", f"{where}: .{unknown[0]}: field not declared in schema")
         if told and validation == "Strict":
             raise errors.bad_request(f"{about}: strict decoding error: {', '.join(told)}")
@@ -517,10 +528,14 @@ class Wire:
             raise errors.bad_request(f'invalid object type: "{version}, Kind={kind}"')
         if not isinstance(body.get("metadata", {}), (dict, type(None))):
             told = f"json: cannot unmarshal number into Go struct field {resource.kind}.metadata of type v1.ObjectMeta"
-            raise errors.bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {told}')
+            raise errors.bad_request(
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {told}'
+            )
         if version and version != resource.api_version:
             told = f'no kind "{kind}" is registered for version "{version}" in scheme'
-            raise errors.bad_request(f'{kind} in version "{version.rpartition("/")[2]}" cannot be handled as a {resource.kind}: {told}')
+            raise errors.bad_request(
+                f'{kind} in version "{version.rpartition("/")[2]}" cannot be handled as a {resource.kind}: {told}'
+            )
         if kind and kind != resource.kind:
             told = f"converting ({resource.version}.{kind}) to ({resource.group or 'core'}.{resource.kind}): unknown conversion"
             raise errors.bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {told}')
@@ -532,7 +547,9 @@ class Wire:
             return Reply(status, yaml.safe_dump(body, sort_keys=True).encode(), _YAML)
         return Reply(status, msgspec.json.encode(body))
 
-    def _one(self, form: _Form, resource: Resource, record: Record, status: int = 200, warnings: list[str] | None = None) -> Reply:
+    def _one(
+        self, form: _Form, resource: Resource, record: Record, status: int = 200, warnings: list[str] | None = None
+    ) -> Reply:
         if form.shape == "Table":
             metadata = {"resourceVersion": record.object["metadata"].get("resourceVersion", "")}
             reply = Reply(status, msgspec.json.encode(self._table(resource, [record], metadata)))

@@ -69,7 +69,7 @@ def _eligible(state: ClusterState, unit: Unit) -> list[Victim]:
 
 def may_fall(task: Task, priority: int) -> bool:
     """Whether a placed task may be evicted for work of a class priority in its queue."""
-    return task.state is TaskState.BOUND and task.pod.priority < priority and not task.pod.terminating
+    return task.state is TaskState.BOUND and task.row >= 0 and task.pod.priority < priority and not task.pod.terminating
 
 
 def could_make_room(state: ClusterState, unit: Unit, row: int) -> bool:

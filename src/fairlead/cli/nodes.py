@@ -1,0 +1,150 @@
+"""`fairlead nodes`: the nodes, as sinfo shows them, with every GPU drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from fairlead.cli.output import Column, Output, OutputOption, listing
+from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
+from fairlead.cluster import views
+from fairlead.core.model import WHOLE
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_MODELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "fairlead.dev/pool")
+_GIB = 1 << 30
+
+
+class NodeLine(msgspec.Struct, frozen=True):
+    """One node. state: as sinfo's words: idle, mixed, allocated, drained, down.
+
+    gpu_free_milli: thousandths left of each GPU, as counted (the kubelet picks the real devices).
+    """
+
+    name: str
+    state: str
+    gpu_model: str
+    gpus: int
+    gpus_used: float
+    gpu_free_milli: list[int]
+    cpu_milli: int
+    cpu_milli_used: int
+    memory_bytes: int
+    memory_bytes_used: int
+    pods: int
+
+
+class Nodes(msgspec.Struct, frozen=True):
+    """The result of the command."""
+
+    nodes: list[NodeLine]
+
+
+def nodes(
+    kubeconfig: KubeconfigOption = "",
+    state: Annotated[
+        str, typer.Option("--state", "-t", help="Only nodes in this state: idle, mixed, allocated, drained, down.")
+    ] = "",
+    gpus: Annotated[bool, typer.Option("--gpus", help="Only nodes with GPUs.")] = False,
+    watch: WatchOption = False,
+    interval: IntervalOption = 2.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Every node with its GPUs: · free, ▄ shared, █ taken."""
+
+    def picture_of(picture: Picture) -> tuple[Nodes, Table]:
+        found = [line for line in lines(picture) if state in ("", line.state) and (line.gpus or not gpus)]
+        return Nodes(found), _table(found)
+
+    show(kubeconfig, output, picture_of, watch=watch, interval=interval)
+
+
+def lines(picture: Picture) -> list[NodeLine]:
+    """Every node, by name."""
+    table = picture.state.nodes
+    found = []
+    for view in sorted(picture.nodes, key=lambda each: each.metadata.name):
+        name = view.metadata.name
+        row = table.rows[name]
+        free = table.devices.states[table.device.item(row)]
+        used = sum(WHOLE - left for left in free) / WHOLE
+
+        def amount(resource: str, row: int = row) -> tuple[int, int]:
+            column = table.resources.get(resource)
+            if column is None:
+                return 0, 0
+            offered = table.alloc[column].item(row)
+            return offered, offered - table.free[column].item(row)
+
+        cpu, memory = amount("cpu"), amount("memory")
+        labels = view.metadata.labels or {}
+        found.append(
+            NodeLine(
+                name=name,
+                state=_state(view, len(free), used, cpu),
+                gpu_model=next((labels[label] for label in _MODELS if label in labels), ""),
+                gpus=len(free),
+                gpus_used=used,
+                gpu_free_milli=list(free),
+                cpu_milli=cpu[0],
+                cpu_milli_used=cpu[1],
+                memory_bytes=memory[0],
+                memory_bytes_used=memory[1],
+                pods=len(table.pods[row]),
+            )
+        )
+    return found
+
+
+def _state(view: views.Node, gpus: int, used: float, cpu: tuple[int, int]) -> str:
+    ready = next((each for each in (view.status.conditions if view.status else None) or () if each.type == "Ready"), None)
+    if ready is not None and ready.status != "True":
+        return "down"
+    if view.spec.unschedulable:
+        return "drained"
+    held, offered = (used, float(gpus)) if gpus else (float(cpu[1]), float(cpu[0]))
+    return "idle" if not held else "allocated" if held >= offered else "mixed"
+
+
+_STYLES = {"idle": "green", "mixed": "cyan", "allocated": "blue", "drained": "yellow", "down": "red"}
+
+
+_COLUMNS = [
+    Column("NODE", flexible=True, least=12),
+    Column("STATE"),
+    Column("MODEL", flexible=True, least=5),
+    Column("GPUS"),
+    Column("USED", right=True),
+    Column("CPU", right=True),
+    Column("MEMORY", right=True, flexible=True, least=6),
+    Column("PODS", right=True),
+]
+
+
+def _table(found: list[NodeLine]) -> Table:
+    from rich.text import Text
+
+    rows = [
+        [
+            Text(line.name),
+            Text(line.state, _STYLES[line.state]),
+            Text(line.gpu_model),
+            drawn(line.gpu_free_milli),
+            f"{line.gpus_used:g}/{line.gpus}",
+            f"{line.cpu_milli_used / 1000:g}/{line.cpu_milli / 1000:g}",
+            f"{line.memory_bytes_used / _GIB:.0f}/{line.memory_bytes / _GIB:.0f}Gi",
+            str(line.pods),
+        ]
+        for line in found
+    ]
+    table: Table = listing(_COLUMNS, rows)
+    return table
+
+
+def drawn(free: list[int]) -> str:
+    """One character a GPU."""
+    return "".join("·" if left == WHOLE else "█" if left == 0 else "▄" for left in free)

@@ -1,0 +1,224 @@
+"""What a cluster looks like now: everything listed once, and the same core the scheduler runs on it.
+
+The commands that show things (`queue`, `nodes`, `share`, `explain`) share this. They only read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+
+from fairlead.api import names
+from fairlead.api.reasons import Reason
+from fairlead.cli.output import Exit, Output, fail
+from fairlead.cluster import views
+from fairlead.cluster.kubernetes.client import ApiError, Client, ReadOnly, Unreachable
+from fairlead.cluster.kubernetes.config import ConfigError, load
+from fairlead.cluster.port import ClusterEvent, Synced
+from fairlead.cluster.translate import Change, Translator
+from fairlead.core.model import Policy
+from fairlead.core.state import ClusterState
+from fairlead.core.transactions import Place, Preempt, Refuse
+from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.core_loop import Output as Decision
+
+View = TypeVar("View", bound=msgspec.Struct)
+
+KubeconfigOption = Annotated[str, typer.Option(help="Kubeconfig file; default: $KUBECONFIG, the pod's account, ~/.kube/config.")]
+NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Only this namespace. Default: all.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again until Ctrl-C.")]
+IntervalOption = Annotated[float, typer.Option(min=0.2, max=3600, help="With --watch: seconds between two looks.")]
+
+_PAGE = 500
+_ENDED = ("Succeeded", "Failed")
+
+
+class Picture:
+    """All objects that matter, and a core that has taken them in. now: seconds since the epoch, by the server's clock."""
+
+    def __init__(self, now: float, *, missing: tuple[str, ...] = ()) -> None:
+        self.now = now
+        self.missing = missing  # kinds that the server does not serve
+        self.nodes: list[views.Node] = []
+        self.pods: list[views.Pod] = []
+        self.groups: list[views.PodGroup] = []
+        self.queues: list[views.Queue] = []
+        self.namespaces: list[views.Namespace] = []
+        self.decisions: list[Decision] = []
+        self._core: CoreLoop | None = None
+
+    @property
+    def state(self) -> ClusterState:
+        """The core's state, nothing decided yet."""
+        return self.core.state
+
+    @property
+    def core(self) -> CoreLoop:
+        """A core that knows everything and has decided nothing."""
+        if self._core is None:
+            self._core = CoreLoop(Policy(), self.decisions.extend)
+            self._core.apply([*self._events(), Synced()], self.now)
+            self._core.state.settle(self.now)
+        return self._core
+
+    def default_queue(self, namespace: str) -> str:
+        """The queue of a namespace's pods that name none."""
+        for each in self.namespaces:
+            if each.metadata.name == namespace:
+                return (each.metadata.labels or {}).get(names.DEFAULT_QUEUE_LABEL, names.DEFAULT_QUEUE)
+        return names.DEFAULT_QUEUE
+
+    def _events(self) -> list[ClusterEvent]:
+        translator = Translator()
+        pods = [each for each in self.pods if each.status is None or each.status.phase not in _ENDED]
+        return [
+            *translator.namespaces([Change(each.metadata.name, each) for each in self.namespaces]),
+            *translator.queues([Change(each.metadata.name, each) for each in self.queues])[0],
+            *translator.nodes([Change(each.metadata.name, each) for each in self.nodes]),
+            *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in self.groups]),
+            *translator.pods([Change(each.metadata.uid, each) for each in pods]),
+        ]
+
+    def decide(self) -> dict[str, Reason]:
+        """What the scheduler would say now: pod UID -> why it waits; those that would start have none."""
+        self.core.decide(self.now)
+        reasons: dict[str, Reason] = {}
+        for each in self.decisions:
+            if isinstance(each, Refuse):
+                reasons |= {pod.uid: each.reason for pod in each.pods}
+        return reasons
+
+    def would_start(self) -> dict[str, str]:
+        """After `decide`: pod UID -> node, of those that would be placed at once or after evictions."""
+        placed: dict[str, str] = {}
+        for each in self.decisions:
+            bindings = each.bindings if isinstance(each, Place) else each.beneficiaries if isinstance(each, Preempt) else ()
+            placed |= {binding.pod.uid: binding.node for binding in bindings}
+        return placed
+
+
+async def read(client: Client) -> Picture:
+    """List everything. Raises `ApiError` and `Unreachable`."""
+    missing: list[str] = []
+
+    async def listed(path: str, view: type[View], *, custom: bool = False) -> list[View]:
+        try:
+            return await list_all(client, path, view)
+        except ApiError as error:
+            if custom and error.code == 404:
+                missing.append(path.rpartition("/")[2])
+                return []
+            raise
+
+    base = f"/apis/{names.API_VERSION}"
+    nodes, pods, namespaces, queues, groups = await asyncio.gather(
+        listed("/api/v1/nodes", views.Node),
+        listed("/api/v1/pods", views.Pod),
+        listed("/api/v1/namespaces", views.Namespace),
+        listed(f"{base}/queues", views.Queue, custom=True),
+        listed(f"{base}/podgroups", views.PodGroup, custom=True),
+    )
+    picture = Picture(client.server_time or time.time(), missing=tuple(sorted(missing)))
+    picture.nodes, picture.pods, picture.namespaces, picture.queues, picture.groups = nodes, pods, namespaces, queues, groups
+    return picture
+
+
+async def list_all(client: Client, path: str, view: type[View]) -> list[View]:
+    """A whole list, page by page; what cannot be decoded is left out."""
+    found: list[View] = []
+    token = ""
+    while True:
+        query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
+        page = msgspec.json.decode(await client.get(path, **query), type=views.RawList)
+        for raw in page.items:
+            try:
+                found.append(msgspec.json.decode(raw, type=view))
+            except msgspec.DecodeError:
+                continue
+        token = page.metadata.continue_
+        if not token:
+            return found
+
+
+def run(kubeconfig: str, work: Callable[[Client], Any]) -> Any:
+    """Run a coroutine function with an open client; whatever goes wrong ends the command with its exit code."""
+
+    async def main() -> Any:
+        async with Client(load(kubeconfig or None), connections=8, read_only=True) as client:
+            return await work(client)
+
+    try:
+        return asyncio.run(main())
+    except ConfigError as error:
+        fail(str(error), Exit.UNREACHABLE)
+    except Unreachable as error:
+        fail(f"the cluster does not answer: {error}", Exit.UNREACHABLE)
+    except ApiError as error:
+        if error.code in (401, 403):
+            fail(f"the cluster refuses: {error.message}", Exit.REFUSED)
+        if error.code == 404:
+            fail(error.message, Exit.NOT_FOUND)
+        fail(f"the cluster answers {error}")
+    except ReadOnly as error:
+        fail(str(error))
+
+
+def show(
+    kubeconfig: str,
+    output: Output,
+    picture_of: Callable[[Picture], tuple[Any, Any]],
+    *,
+    watch: bool = False,
+    interval: float = 2.0,
+) -> None:
+    """Print what a picture shows: (data for JSON and YAML, something rich to draw); once, or until Ctrl-C."""
+    from fairlead.cli.output import console as make_console
+    from fairlead.cli.output import emit
+
+    console = make_console()
+    if not watch:
+        picture = run(kubeconfig, read)
+        data, drawing = picture_of(picture)
+        emit(data, output, lambda: console.print(drawing))
+        _warn(picture)
+        return
+
+    async def look(client: Client) -> None:
+        from rich.live import Live
+
+        if output is not Output.TABLE:
+            while True:  # one document a line
+                data, _ = picture_of(await read(client))
+                typer.echo(msgspec.json.encode(data).decode())
+                await asyncio.sleep(interval)
+        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            while True:
+                live.update(picture_of(await read(client))[1], refresh=True)
+                await asyncio.sleep(interval)
+
+    try:
+        run(kubeconfig, look)
+    except KeyboardInterrupt:
+        return
+
+
+def _warn(picture: Picture) -> None:
+    if picture.missing:
+        listed = " and ".join(picture.missing)
+        typer.echo(f"{listed} are not served here: install them with `fairlead crds | kubectl apply -f -`", err=True)
+
+
+def span(seconds: float) -> str:
+    """A length of time as squeue writes it: `3:07`, `1:04:09`, `2-03:00:00`."""
+    whole = max(0, int(seconds))
+    days, rest = divmod(whole, 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, left = divmod(rest, 60)
+    if days:
+        return f"{days}-{hours:02d}:{minutes:02d}:{left:02d}"
+    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"

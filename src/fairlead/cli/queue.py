@@ -1,0 +1,190 @@
+"""`fairlead queue`: the jobs, as squeue shows them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from fairlead.api import names
+from fairlead.cli.output import Column, Output, OutputOption, listing
+from fairlead.cli.picture import IntervalOption, KubeconfigOption, NamespaceOption, Picture, WatchOption, show, span
+from fairlead.cluster import convert, views
+from fairlead.core.model import WHOLE, Pod
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class State(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    ENDING = "Ending"
+
+
+class Why(msgspec.Struct, frozen=True):
+    """Why a job waits."""
+
+    code: str
+    message: str
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One job: a pod group, or a pod of its own. gpus: what all its pods ask for; times in seconds."""
+
+    namespace: str
+    name: str
+    kind: str
+    queue: str
+    state: State
+    pods: int
+    running: int
+    gpus: float
+    priority: int
+    submitted_at: float
+    started_at: float | None
+    seconds: float
+    nodes: list[str]
+    reason: Why | None
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """The result of the command."""
+
+    jobs: list[Job]
+
+
+def queue(
+    kubeconfig: KubeconfigOption = "",
+    namespace: NamespaceOption = "",
+    name: Annotated[str, typer.Option("--queue", "-q", help="Only this queue.")] = "",
+    state: Annotated[State | None, typer.Option("--state", "-t", case_sensitive=False, help="Only jobs in this state.")] = None,
+    watch: WatchOption = False,
+    interval: IntervalOption = 2.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """The jobs that run and wait: gangs and single pods, why they wait, and where they run."""
+
+    def picture_of(picture: Picture) -> tuple[Jobs, Table]:
+        found = [
+            job
+            for job in jobs(picture)
+            if namespace in ("", job.namespace) and name in ("", job.queue) and state in (None, job.state)
+        ]
+        return Jobs(found), _table(found)
+
+    show(kubeconfig, output, picture_of, watch=watch, interval=interval)
+
+
+def jobs(picture: Picture) -> list[Job]:
+    """All jobs that have not ended: those that run first, then those that wait in the order of their ranks."""
+    members: dict[tuple[str, str, str], list[tuple[views.Pod, Pod]]] = defaultdict(list)
+    groups = {(each.metadata.namespace, each.metadata.name): each for each in picture.groups}
+    for view in picture.pods:
+        if view.spec.scheduler_name != names.SCHEDULER_NAME or (view.status and view.status.phase in ("Succeeded", "Failed")):
+            continue
+        pod = convert.pod(view, picture.default_queue(view.metadata.namespace))
+        key = ("PodGroup", pod.namespace, pod.group) if pod.group else ("Pod", pod.namespace, pod.name)
+        members[key].append((view, pod))
+    found = [
+        _job(kind, namespace, name, pods, groups.get((namespace, name)) if kind == "PodGroup" else None, picture.now)
+        for (kind, namespace, name), pods in members.items()
+    ]
+    order = {State.RUNNING: 0, State.STARTING: 1, State.ENDING: 2, State.PENDING: 3}
+    return sorted(
+        found, key=lambda job: (order[job.state], -job.priority, job.started_at or job.submitted_at, job.namespace, job.name)
+    )
+
+
+def _job(
+    kind: str, namespace: str, name: str, pods: list[tuple[views.Pod, Pod]], group: views.PodGroup | None, now: float
+) -> Job:
+    running = [view for view, _ in pods if view.status and view.status.phase == "Running"]
+    nodes = sorted({pod.node for _, pod in pods if pod.node})
+    if any(pod.terminating for _, pod in pods):
+        state = State.ENDING
+    elif running and len(running) == len(pods):
+        state = State.RUNNING
+    else:
+        state = State.STARTING if nodes else State.PENDING
+    starts = [convert.seconds(view.status.start_time) for view in running if view.status and view.status.start_time]
+    started = min(starts) if starts else None
+    submitted = min(pod.created for _, pod in pods)
+    queue_name = (group.spec.queue if group is not None else None) or pods[0][1].queue
+    return Job(
+        namespace=namespace,
+        name=name,
+        kind=kind,
+        queue=queue_name,
+        state=state,
+        pods=len(pods),
+        running=len(running),
+        gpus=sum(pod.spec.gpus * pod.spec.gpu_milli for _, pod in pods) / WHOLE,
+        priority=max(pod.priority for _, pod in pods),
+        submitted_at=submitted,
+        started_at=started,
+        seconds=max(0.0, now - (started if started is not None else submitted)),
+        nodes=nodes,
+        reason=_why(pods) if state in (State.PENDING, State.STARTING) else None,
+    )
+
+
+def _why(pods: list[tuple[views.Pod, Pod]]) -> Why | None:
+    """What the scheduler wrote into the pods' conditions."""
+    for view, pod in pods:
+        if pod.node:
+            continue
+        for condition in (view.status.conditions if view.status else None) or ():
+            if condition.type == "PodScheduled" and condition.status == "False":
+                return Why(condition.reason, condition.message)
+    return None
+
+
+_STYLES = {State.RUNNING: "green", State.STARTING: "cyan", State.ENDING: "magenta", State.PENDING: "yellow"}
+
+
+_COLUMNS = [
+    Column("JOB", flexible=True, least=18),
+    Column("QUEUE", flexible=True),
+    Column("STATE"),
+    Column("PODS", right=True),
+    Column("GPUS", right=True),
+    Column("PRIO", right=True),
+    Column("TIME", right=True),
+    Column("NODES / WHY IT WAITS", flexible=True),
+]
+
+
+def _table(found: list[Job]) -> Table:
+    from rich.text import Text
+
+    rows = []
+    for job in found:
+        where = nodes_shown(job.nodes)
+        if job.reason is not None:
+            where = f"({job.reason.code}) {job.reason.message}"
+        rows.append(
+            [
+                Text(f"{job.namespace}/{job.name}"),
+                Text(job.queue),
+                Text(job.state.value, _STYLES[job.state]),
+                f"{job.running}/{job.pods}" if job.state is not State.PENDING else str(job.pods),
+                f"{job.gpus:g}",
+                str(job.priority),
+                span(job.seconds),
+                Text(where),
+            ]
+        )
+    table: Table = listing(_COLUMNS, rows)
+    return table
+
+
+def nodes_shown(nodes: list[str]) -> str:
+    """`a-001,a-002` or, where there are many, the first few and how many more."""
+    return ",".join(nodes) if len(nodes) <= 4 else f"{','.join(nodes[:3])} and {len(nodes) - 3} more"

@@ -1,0 +1,133 @@
+"""`fairlead share`: the queues, as sshare shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from fairlead.api.names import GPU_RESOURCES
+from fairlead.cli.output import Column, Output, OutputOption, listing
+from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
+from fairlead.core.model import WHOLE
+from fairlead.core.tasks import TaskState
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """One resource of a queue, in its own unit: devices, millicores, bytes. None: not given."""
+
+    resource: str
+    allocated: float
+    quota: float | None
+    limit: float | None
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One queue. share: its dominant share of quota (1 is all of it); pending: pods that wait."""
+
+    name: str
+    parent: str
+    priority: int
+    share: float
+    running: int
+    pending: int
+    resources: list[Amount]
+
+
+class Shares(msgspec.Struct, frozen=True):
+    """The result of the command."""
+
+    queues: list[Share]
+
+
+def share(
+    kubeconfig: KubeconfigOption = "",
+    resource: Annotated[str, typer.Option(help="The resource that the table shows; default: the GPUs.")] = "",
+    watch: WatchOption = False,
+    interval: IntervalOption = 2.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What each queue is guaranteed, may have, holds and waits for."""
+
+    def picture_of(picture: Picture) -> tuple[Shares, Table]:
+        found = shares(picture)
+        return Shares(found), _table(found, resource or _main(picture))
+
+    show(kubeconfig, output, picture_of, watch=watch, interval=interval)
+
+
+def _main(picture: Picture) -> str:
+    offered = picture.state.nodes.resources
+    return next((name for name in GPU_RESOURCES if name in offered), "cpu")
+
+
+def shares(picture: Picture) -> list[Share]:
+    """Every queue, by name."""
+    state = picture.state
+    running: dict[str, int] = {}
+    pending: dict[str, int] = {}
+    for task in state.tasks.values():
+        if task.pod.ours:
+            count = running if task.state is TaskState.BOUND else pending
+            count[task.queue] = count.get(task.queue, 0) + 1
+    found = []
+    for name, node in sorted(state.queues.queues.items()):
+        quotas, limits = dict(node.quotas), dict(node.limits)
+        resources = [
+            Amount(
+                each,
+                node.used.get(each, 0) / _unit(each),
+                quotas[each] / _unit(each) if each in quotas else None,
+                limits[each] / _unit(each) if each in limits else None,
+            )
+            for each in sorted({*quotas, *limits, *(key for key, value in node.used.items() if value)})
+        ]
+        found.append(
+            Share(
+                name,
+                node.policy.parent,
+                node.policy.priority,
+                state.queues.share(node),
+                running.get(name, 0),
+                pending.get(name, 0),
+                resources,
+            )
+        )
+    return found
+
+
+def _unit(resource: str) -> int:
+    return WHOLE if resource in GPU_RESOURCES else 1
+
+
+def _table(found: list[Share], resource: str) -> Table:
+    from rich.text import Text
+
+    columns = [Column("QUEUE", flexible=True)]
+    columns += [Column(name, right=True) for name in ("PRIO", "QUOTA", "LIMIT", "HOLDS", "SHARE")]
+    columns.append(Column(resource, flexible=True))
+    columns += [Column(name, right=True) for name in ("RUNNING", "PENDING")]
+    rows = []
+    for each in found:
+        amount = next((one for one in each.resources if one.resource == resource), Amount(resource, 0, None, None))
+        part = amount.allocated / amount.quota if amount.quota else 0.0
+        bar = "█" * min(20, round(part * 10)) + "·" * max(0, 10 - round(part * 10))
+        rows.append(
+            [
+                Text(each.name),
+                str(each.priority),
+                "-" if amount.quota is None else f"{amount.quota:g}",
+                "-" if amount.limit is None else f"{amount.limit:g}",
+                f"{amount.allocated:g}",
+                f"{each.share:.2f}",
+                bar if amount.quota else "no quota",
+                str(each.running),
+                str(each.pending),
+            ]
+        )
+    table: Table = listing(columns, rows)
+    return table

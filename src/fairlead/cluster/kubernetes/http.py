@@ -1,0 +1,92 @@
+"""The transport to a real API server: aiohttp with one connection pool and bounded reads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from fairlead.cluster.kubernetes.auth import Auth
+from fairlead.cluster.transport import Opened, Reply, Unreachable
+
+_LARGEST_REPLY = 256 << 20
+
+
+class TooLargeReply(Unreachable):
+    """More bytes than are ever read."""
+
+
+class _Reader:
+    def __init__(self, content: aiohttp.StreamReader, path: str) -> None:
+        self._content = content
+        self._path = path
+
+    async def readany(self) -> bytes:
+        try:
+            return await self._content.readany()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"GET {self._path}: {error!r}") from error
+
+
+class _Nothing:
+    async def readany(self) -> bytes:
+        return b""
+
+
+class HttpTransport:
+    """Requests to one server. timeout: seconds for one request."""
+
+    def __init__(self, auth: Auth, *, connections: int, timeout: float) -> None:
+        config = auth.config
+        self._server = config.server
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        connector = aiohttp.TCPConnector(
+            limit=connections, ssl=config.ssl_context(auth.certificate) or False, keepalive_timeout=60
+        )
+        self._session = aiohttp.ClientSession(connector=connector, headers={"Accept-Encoding": "identity"})
+
+    async def request(
+        self, method: str, path: str, *, query: Mapping[str, str] | None, headers: Mapping[str, str], body: bytes | None
+    ) -> Reply:
+        try:
+            async with self._session.request(
+                method, self._server + path, data=body, params=query or None, headers=headers, timeout=self._timeout
+            ) as reply:
+                return Reply(reply.status, reply.headers, await _bounded(reply))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"{method} {path}: {error!r}") from error
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, query: Mapping[str, str], headers: Mapping[str, str], silence: float
+    ) -> AsyncIterator[Opened]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
+        try:
+            async with self._session.get(
+                self._server + path, params=query, headers=headers, timeout=timeout, read_bufsize=1 << 20
+            ) as reply:
+                if reply.status != 200:
+                    yield Opened(reply.status, await _bounded(reply), _Nothing())
+                else:
+                    yield Opened(200, b"", _Reader(reply.content, path))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"GET {path}: {error!r}") from error
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+async def _bounded(reply: aiohttp.ClientResponse) -> bytes:
+    if (reply.content_length or 0) > _LARGEST_REPLY:
+        raise TooLargeReply(f"a reply of {reply.content_length} bytes is not read")
+    if reply.content_length is not None:
+        return await reply.content.read(-1)
+    parts: list[bytes] = []
+    size = 0
+    async for part in reply.content.iter_any():
+        size += len(part)
+        if size > _LARGEST_REPLY:
+            raise TooLargeReply(f"a reply of more than {_LARGEST_REPLY} bytes is not read")
+        parts.append(part)
+    return b"".join(parts)

@@ -1,0 +1,196 @@
+"""The port on a simulated API server, without a wire: objects in, verbs out, no bytes between.
+
+For whoever wants many lifecycles a second. Faults of the network do not exist here; whoever wants those
+takes the Kubernetes adapter on `SimulatedTransport`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.api.reasons import Reason
+from fairlead.cluster import views
+from fairlead.cluster.port import ClusterEvent, Outcome, Sink, Synced
+from fairlead.cluster.simulated import store
+from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
+from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.store import Object
+from fairlead.cluster.translate import Change, Translator, why_waiting
+from fairlead.core.transactions import Binding, PodRef
+
+_ENDED = ("Succeeded", "Failed")
+_QUEUES, _GROUPS = "fairlead.dev/queues", "fairlead.dev/podgroups"
+_Translate = Callable[[list[Change[Any]]], list[ClusterEvent]]
+
+
+class SimulatedCluster:
+    """A simulated API server behind the port."""
+
+    def __init__(self, api: ApiServer, *, scheduler_name: str = names.SCHEDULER_NAME) -> None:
+        self.api = api
+        self.translator = Translator(scheduler_name)
+        self._sink: Sink = lambda _: None
+        self._pending: list[ClusterEvent] = []
+        self._kinds: dict[str, tuple[type[msgspec.Struct], _Translate]] = {
+            NAMESPACES: (views.Namespace, self.translator.namespaces),
+            _QUEUES: (views.Queue, lambda changes: self.translator.queues(changes)[0]),
+            NODES: (views.Node, self.translator.nodes),
+            _GROUPS: (views.PodGroup, self.translator.groups),
+            PODS: (views.Pod, self.translator.pods),
+        }
+
+    # -- watches -------------------------------------------------------------------------------
+
+    async def run(self, sink: Sink) -> None:
+        """Say what exists, then `Synced`, then every change, until cancelled."""
+        self._sink = sink
+        for table, (view, translate) in self._kinds.items():
+            changes = [_change(key, record.object, view, table) for key, record in self.api.store.sorted(table)]
+            if changes and (events := translate(changes)):
+                sink(events)
+        sink([Synced()])
+        for table in self._kinds:
+            self.api.store.listen(table, self._heard)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for table in self._kinds:
+                self.api.store.deafen(table, self._heard)
+
+    def _heard(self, change: store.Change) -> None:
+        view, translate = self._kinds[change.table]
+        body = None if change.kind == "DELETED" else change.record.object
+        if change.table == PODS and body is not None:
+            if change.before is not None and _same_to_us(change.before.object, body):
+                return
+            if body["status"].get("phase") in _ENDED:
+                body = None  # it holds nothing any more, as if it were gone
+        seen = _change(change.key, body, view, change.table, gone=change.record.object)
+        if not self._pending:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._pending += translate([seen])
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        if pending:
+            self._sink(pending)
+
+    # -- writes --------------------------------------------------------------------------------
+
+    async def bind(self, binding: Binding, epoch: int | None) -> tuple[Outcome, str]:
+        """Bind one pod."""
+        pod = binding.pod
+        metadata: Object = {"name": pod.name, "uid": pod.uid}
+        if epoch is not None:
+            metadata["annotations"] = {names.EPOCH_ANNOTATION: str(epoch)}
+        try:
+            self.api.bind(pod.namespace, pod.name, {"metadata": metadata, "target": {"kind": "Node", "name": binding.node}})
+        except StatusError as error:
+            if error.code == 404:
+                return Outcome.GONE, error.message
+            seen = self.api.store.get(PODS, (pod.namespace, pod.name))
+            if seen is None or seen.object["metadata"]["uid"] != pod.uid:
+                return Outcome.GONE, error.message
+            if error.code == 409 and seen.object["spec"].get("nodeName") == binding.node:
+                return Outcome.DONE, ""
+            return Outcome.REFUSED, str(error)
+        return Outcome.DONE, ""
+
+    async def evict(self, pod: PodRef, *, dry_run: bool, grace: int | None = None) -> tuple[Outcome, str]:
+        """Evict one pod, if no disruption budget forbids it."""
+        options: Object = {"preconditions": {"uid": pod.uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        try:
+            self.api.evict(pod.namespace, pod.name, {"metadata": {"name": pod.name}, "deleteOptions": options}, dry_run=dry_run)
+        except StatusError as error:
+            return (Outcome.GONE if error.code in (404, 409) else Outcome.REFUSED), str(error)
+        return Outcome.DONE, ""
+
+    async def refuse(self, pod: PodRef, reason: Reason) -> None:
+        """Write why a pod waits into its conditions."""
+        told = why_waiting(reason)
+        record = self.api.store.get(PODS, (pod.namespace, pod.name))
+        if record is None or record.object["metadata"]["uid"] != pod.uid or self.translator.told.get(pod.uid) == told:
+            return
+        obj = record.object
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": told[0],
+            "message": told[1],
+            "lastTransitionTime": self.api.clock.text(),
+        }
+        status = dict(obj.get("status") or {})
+        status["conditions"] = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"] + [condition]
+        self.translator.told[pod.uid] = told
+        key = (pod.namespace, pod.name)
+        self.api.store.put(PODS, key, {**obj, "metadata": dict(obj["metadata"]), "status": status})
+
+    async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
+        """Write where a pod group stands."""
+        namespace, _, name = group.partition("/")
+        record = self.api.store.get(_GROUPS, (namespace, name))
+        if record is None:
+            return
+        obj = record.object
+        status: Object = {**(obj.get("status") or {}), "phase": phase, "scheduled": scheduled}
+        status.pop("reason", None)
+        if reason is not None:
+            status["reason"] = {"code": str(reason.code), "message": reason.message}
+        self.api.store.put(_GROUPS, (namespace, name), {**obj, "metadata": dict(obj["metadata"]), "status": status})
+
+    async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
+        """One event on a pod, or on the pod group `namespace/name`."""
+        if isinstance(regarding, PodRef):
+            about = {"kind": "Pod", "namespace": regarding.namespace, "name": regarding.name, "uid": regarding.uid}
+        else:
+            namespace, _, name = regarding.partition("/")
+            about = {"kind": "PodGroup", "namespace": namespace, "name": name}
+        body: Object = {
+            "metadata": {"generateName": f"{about['name'][:50]}."},
+            "involvedObject": about,
+            "reason": reason,
+            "message": note,
+            "type": "Warning" if warning else "Normal",
+            "eventTime": self.api.clock.text(),
+            "reportingComponent": names.SCHEDULER_NAME,
+            "action": action or ("Binding" if reason == "Scheduled" else "Scheduling"),
+        }
+        try:
+            self.api.create(self.api.served("v1", "events"), about["namespace"], body)
+        except StatusError:
+            return
+
+
+def _same_to_us(before: Object, after: Object) -> bool:
+    """Whether only what no decision rests on has changed. Specs are never changed in place: the same one is the same."""
+    old, new = before["metadata"], after["metadata"]
+    return (
+        before["spec"] is after["spec"]
+        and after["status"].get("phase") not in _ENDED
+        and old.get("labels") == new.get("labels")
+        and old.get("annotations") == new.get("annotations")
+        and old.get("deletionTimestamp") == new.get("deletionTimestamp")
+        and old.get("ownerReferences") == new.get("ownerReferences")
+    )
+
+
+def _change(
+    key: store.Key, body: Object | None, view: type[msgspec.Struct], table: str, gone: Object | None = None
+) -> Change[Any]:
+    metadata = (body if body is not None else gone or {}).get("metadata") or {}
+    name = metadata.get("uid", "") if table == PODS else f"{key[0]}/{key[1]}" if table == _GROUPS else key[1]
+    if body is None:
+        return Change(name, None)
+    try:
+        return Change(name, msgspec.convert(body, view))
+    except msgspec.ValidationError as error:
+        bare = view()
+        bare.metadata = msgspec.convert(metadata, views.Metadata)  # type: ignore[attr-defined]
+        return Change(name, bare, str(error))

@@ -1,0 +1,172 @@
+"""The way to a simulated API server within the process, past a fault plan."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from fairlead.cluster.simulated import wire
+from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.faults import Fault, FaultPlan, refusal
+from fairlead.cluster.simulated.stream import frames
+from fairlead.cluster.simulated.wire import Wire
+from fairlead.cluster.transport import Chunks, Opened, Reply, Unreachable
+
+_TIMEOUT = 8.0
+
+
+class Partition:
+    """Whether a client reaches the server at all; shared by the transports of one process."""
+
+    def __init__(self) -> None:
+        self.cut = False
+        self.cut_paths = ""  # only paths that contain this are cut
+
+    def cuts(self, path: str) -> bool:
+        """Whether a request to this path gets through."""
+        return self.cut or bool(self.cut_paths and self.cut_paths in path)
+
+
+class SimulatedTransport:
+    """One client's connections. latency: seconds each way that an exchange takes."""
+
+    def __init__(
+        self, served: Wire, plan: FaultPlan | None = None, *, latency: float = 0.0, partition: Partition | None = None
+    ) -> None:
+        self._wire = served
+        self._plan = plan
+        self._latency = latency
+        self._partition = partition or Partition()
+        self.closed = False
+
+    async def request(
+        self, method: str, path: str, *, query: Mapping[str, str] | None, headers: Mapping[str, str], body: bytes | None
+    ) -> Reply:
+        """One request; the fault plan may answer instead of the server, or keep its answer."""
+        await asyncio.sleep(self._latency)
+        fault = self._plan.for_request(write=method != "GET") if self._plan is not None else None
+        if self._partition.cuts(path) or fault is Fault.REFUSED:
+            raise Unreachable(f"{method} {path}: connection refused")
+        if fault is Fault.LOST:
+            await asyncio.sleep(_TIMEOUT)
+            raise Unreachable(f"{method} {path}: timeout")
+        if fault is Fault.SLOW and self._plan is not None:
+            await asyncio.sleep(self._plan.seconds(0.5, 6.0))
+        refused = refusal(fault, self._plan) if fault is not None and self._plan is not None else None
+        if refused is not None:
+            return _answer(refused)
+        reply = self._wire.handle(_asked(method, path, query, headers, body))
+        if not isinstance(reply, wire.Reply):
+            raise TypeError("a watch was asked for as a request")
+        if fault is Fault.APPLIED:
+            await asyncio.sleep(_TIMEOUT)
+            raise Unreachable(f"{method} {path}: timeout")
+        await asyncio.sleep(self._latency)
+        if self._partition.cuts(path) or self.closed:
+            raise Unreachable(f"{method} {path}: connection reset")
+        return Reply(reply.status, reply.headers, reply.body)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, query: Mapping[str, str], headers: Mapping[str, str], silence: float
+    ) -> AsyncIterator[Opened]:
+        """A watch."""
+        await asyncio.sleep(self._latency)
+        if self._partition.cuts(path):
+            raise Unreachable(f"GET {path}: connection refused")
+        fault = self._plan.for_watch() if self._plan is not None else None
+        if fault is Fault.COMPACTED:
+            self._wire.api.store.compact()
+        refused = refusal(fault, self._plan) if fault is not None and self._plan is not None else None
+        if refused is not None:
+            yield Opened(refused.code, _answer(refused).body, _Chunks(None, self, path, silence))
+            return
+        reply = self._wire.handle(_asked("GET", path, query, headers, None))
+        if isinstance(reply, wire.Reply):
+            yield Opened(reply.status, reply.body, _Chunks(None, self, path, silence))
+            return
+        try:
+            yield Opened(200, b"", _Chunks(reply, self, path, silence))
+        finally:
+            reply.close()
+
+    async def close(self) -> None:
+        """Nothing is held."""
+        self.closed = True
+
+    @property
+    def plan(self) -> FaultPlan | None:
+        """The fault plan."""
+        return self._plan
+
+    @property
+    def partition(self) -> Partition:
+        """The partition that this transport is subject to."""
+        return self._partition
+
+
+class _Chunks(Chunks):
+    """The bytes of a watch, as they arrive."""
+
+    def __init__(self, stream: wire.Stream | None, transport: SimulatedTransport, path: str, silence: float) -> None:
+        self._frames = frames(stream) if stream is not None else None
+        self._transport = transport
+        self._path = path
+        self._silence = silence
+        self._stalled = False
+        self._again: bytes = b""
+
+    async def readany(self) -> bytes:
+        if self._frames is None:
+            return b""
+        if self._again:
+            again, self._again = self._again, b""
+            return again
+        if self._stalled:
+            return await self._fall_silent()
+        try:
+            async with asyncio.timeout(self._silence):
+                chunk = await anext(self._frames, b"")
+        except TimeoutError as error:
+            raise Unreachable(f"GET {self._path}: silent for {self._silence:g} s") from error
+        return await self._disturbed(chunk) if chunk else b""
+
+    async def _disturbed(self, chunk: bytes) -> bytes:
+        plan = self._transport.plan
+        if self._transport.partition.cut:
+            return await self._fall_silent()
+        fault = plan.for_event() if plan is not None else None
+        if plan is None or fault is None:
+            return chunk
+        if fault is Fault.CUT:
+            return b""
+        if fault is Fault.STALL:
+            return await self._fall_silent()
+        if fault is Fault.GONE_LATER:
+            status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+            return msgspec.json.encode({"type": "ERROR", "object": status}) + b"\n"
+        if fault is Fault.DUPLICATE:
+            self._again = chunk
+        elif fault is Fault.DELAY:
+            await asyncio.sleep(plan.seconds(1.0, 20.0))
+        return chunk
+
+    async def _fall_silent(self) -> bytes:
+        """What comes now never arrives; after the silence the client gives the connection up."""
+        self._stalled = True
+        await asyncio.sleep(self._silence)
+        raise Unreachable(f"GET {self._path}: silent for {self._silence:g} s")
+
+
+def _asked(
+    method: str, path: str, query: Mapping[str, str] | None, headers: Mapping[str, str], body: bytes | None
+) -> wire.Request:
+    lowered = {name.lower(): value for name, value in headers.items()}
+    return wire.Request(method, path, query or {}, lowered, body or b"")
+
+
+def _answer(error: StatusError) -> Reply:
+    return Reply(error.code, error.headers, msgspec.json.encode(error.status()))

@@ -1,0 +1,168 @@
+"""From changes of Kubernetes objects to events of the port, whoever delivers the objects.
+
+What one object means may depend on another kind: a pod that names no queue is in its namespace's
+default one, so a change of the namespace's label is a change of its pods.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from fairlead.api import names
+from fairlead.api.quantity import QuantityError
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.cluster import convert, views
+from fairlead.cluster.port import ClusterEvent, Gone, Upsert
+from fairlead.core.model import Pod
+
+View = TypeVar("View", bound=msgspec.Struct)
+
+log = structlog.get_logger("translate")
+
+
+class Change(msgspec.Struct, Generic[View], gc=False):
+    """One object came, changed (`view`) or went (`view` is None). key: UID, or name where it is reused.
+
+    error: why the object could not be decoded; then `view` holds only its metadata.
+    """
+
+    key: str
+    view: View | None
+    error: str = ""
+
+
+class Complaint(msgspec.Struct, frozen=True):
+    """What a queue asks for that is not acted on, to be told in its conditions."""
+
+    queue: str
+    message: str
+
+
+class Translator:
+    """Keeps what is needed to translate the next change.
+
+    scheduler_name: whose pods are ours, `*` for everybody's. versions: pod UID -> resourceVersion last seen.
+    told: pod UID -> (reason, message) that its condition gives for waiting; after a restart it need not be
+    written again.
+    """
+
+    def __init__(self, scheduler_name: str = names.SCHEDULER_NAME) -> None:
+        self.scheduler_name = scheduler_name
+        self.versions: dict[str, str] = {}
+        self.told: dict[str, tuple[str, str]] = {}
+        self._default_queues: dict[str, str] = {}
+        self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> our pods in its default queue
+
+    def namespaces(self, changes: list[Change[views.Namespace]]) -> list[ClusterEvent]:
+        """Namespaces, by name."""
+        events: list[ClusterEvent] = []
+        for change in changes:
+            labels = (change.view.metadata.labels if change.view else None) or {}
+            queue = labels.get(names.DEFAULT_QUEUE_LABEL, "")
+            if self._default_queues.get(change.key, "") != queue:
+                self._default_queues[change.key] = queue
+                pods = self._unlabelled.get(change.key, {})
+                for uid, pod in pods.items():
+                    pods[uid] = msgspec.structs.replace(pod, queue=queue or names.DEFAULT_QUEUE)
+                events += [Upsert(pod) for pod in pods.values()]
+        return events
+
+    def queues(self, changes: list[Change[views.Queue]]) -> tuple[list[ClusterEvent], list[Complaint]]:
+        """Queues, by name."""
+        events: list[ClusterEvent] = []
+        complaints: list[Complaint] = []
+        for change in changes:
+            if change.view is None:
+                events.append(Gone("queue", change.key))
+                continue
+            try:
+                if change.error:
+                    raise QuantityError(change.error)
+                events.append(Upsert(convert.queue(change.view)))
+                unsupported = convert.unsupported(change.view)
+            except QuantityError as error:
+                unsupported = f"{error}; the policy before this change stays in force"
+            if unsupported:
+                complaints.append(Complaint(change.view.metadata.name, unsupported))
+        return events, complaints
+
+    @staticmethod
+    def nodes(changes: list[Change[views.Node]]) -> list[ClusterEvent]:
+        """Nodes, by name."""
+        events: list[ClusterEvent] = []
+        for change in changes:
+            if change.view is None:
+                events.append(Gone("node", change.key))
+            elif change.error:
+                bare = views.Node(metadata=change.view.metadata)
+                broken = Reason(ReasonCode.INVALID_SPEC, f"node {change.key} cannot be read: {change.error}")
+                events.append(Upsert(msgspec.structs.replace(convert.node(bare), error=broken)))
+            else:
+                events.append(Upsert(convert.node(change.view)))
+        return events
+
+    @staticmethod
+    def groups(changes: list[Change[views.PodGroup]]) -> list[ClusterEvent]:
+        """PodGroups, by `namespace/name`."""
+        events: list[ClusterEvent] = []
+        for change in changes:
+            if change.view is None:
+                events.append(Gone("group", change.key))
+            elif change.error:
+                log.error("PodGroup cannot be read", group=change.key, error=change.error)
+            else:
+                events.append(Upsert(convert.group(change.view)))
+        return events
+
+    def pods(self, changes: list[Change[views.Pod]]) -> list[ClusterEvent]:
+        """Pods, by UID."""
+        events: list[ClusterEvent] = []
+        for change in changes:
+            view = change.view
+            if view is None:
+                self._forget(change.key, events)
+                continue
+            metadata = view.metadata
+            self.versions[change.key] = metadata.resource_version
+            if change.error:
+                events.append(Upsert(self._unreadable(view, change.error)))
+                continue
+            pod = self._pod(view)
+            if pod.ours:
+                if not pod.node:
+                    self._note_condition(change.key, view)
+                if not (metadata.labels or {}).get(names.QUEUE_LABEL):
+                    self._unlabelled.setdefault(metadata.namespace, {})[change.key] = pod
+            events.append(Upsert(pod))
+        return events
+
+    def _forget(self, uid: str, events: list[ClusterEvent]) -> None:
+        self.told.pop(uid, None)
+        if self.versions.pop(uid, None) is not None:
+            events.append(Gone("pod", uid))
+            for pods in self._unlabelled.values():
+                pods.pop(uid, None)
+
+    def _pod(self, view: views.Pod) -> Pod:
+        default = self._default_queues.get(view.metadata.namespace) or names.DEFAULT_QUEUE
+        return convert.pod(view, default, self.scheduler_name)
+
+    def _note_condition(self, uid: str, view: views.Pod) -> None:
+        for condition in (view.status.conditions if view.status else None) or ():
+            if condition.type == "PodScheduled" and condition.status == "False":
+                self.told[uid] = (condition.reason, condition.message)
+                return
+        self.told.pop(uid, None)
+
+    def _unreadable(self, view: views.Pod, error: str) -> Pod:
+        bare = views.Pod(metadata=view.metadata, spec=views.PodSpec(scheduler_name=self.scheduler_name))
+        reason = Reason(ReasonCode.INVALID_SPEC, f"pod {view.metadata.namespace}/{view.metadata.name} cannot be read: {error}")
+        return msgspec.structs.replace(self._pod(bare), error=reason)
+
+
+def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:
+    """(reason, message) of the condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
+    return "Unschedulable" if reason.is_capacity else str(reason.code), reason.message[:limit]

@@ -1,0 +1,208 @@
+"""The core's loop without its thread: events are applied, passes decide, outputs are delivered.
+
+One bad event is logged and counted, and the loop goes on. Nothing is decided before everything that
+exists has been heard (`Synced`). Everything is a function of the events and of the times that `apply`
+and `decide` are given, so a log of both replays exactly (`decision_log.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from fairlead.api.reasons import Reason
+from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Synced, Upsert
+from fairlead.core.model import Group, Node, Pod, Policy, Queue
+from fairlead.core.schedule import has_work, schedule
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import TaskState
+from fairlead.core.transactions import Place, PodRef, Preempt, Refuse, Transaction
+
+log = structlog.get_logger("core")
+
+_CHUNK = 16
+BUDGET = 512
+
+
+class GroupStatus(msgspec.Struct, frozen=True, tag=True):
+    """Where a pod group stands, to be written to its status."""
+
+    group: str
+    phase: str
+    scheduled: int
+    reason: Reason | None
+
+
+class Trouble(msgspec.Struct, frozen=True, tag=True):
+    """An object that could not be taken in."""
+
+    pod: PodRef | None
+    message: str
+
+
+Output = Transaction | GroupStatus | Trouble
+
+
+class Counters(msgspec.Struct):
+    """What the core did, read by the metrics."""
+
+    events: int = 0
+    passes: int = 0
+    placed: int = 0
+    refused: int = 0
+    preempted: int = 0
+    errors: int = 0
+    pass_seconds: float = 0.0
+
+
+class Recorder:
+    """Hears what the core hears and decides; this one forgets it."""
+
+    def heard(self, now: float, events: list[ClusterEvent]) -> None:
+        """Events are about to be applied."""
+
+    def decided(self, now: float, outputs: list[Output]) -> None:
+        """A pass is over."""
+
+
+class CoreLoop:
+    """Owns the state. deliver: takes outputs, in order; recorder: hears everything."""
+
+    def __init__(self, policy: Policy, deliver: Callable[[list[Output]], None], recorder: Recorder | None = None) -> None:
+        self.state = ClusterState(policy)
+        self.counters = Counters()
+        self.synced = False
+        self.deliver = deliver
+        self._recorder = recorder
+        self._groups: set[str] = set()
+        self._told: dict[str, GroupStatus] = {}
+
+    def apply(self, events: list[ClusterEvent], now: float) -> None:
+        """Take events in, in order."""
+        if self._recorder is not None:
+            self._recorder.heard(now, events)
+        for event in events:
+            self._apply(event, now)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a pass cut short left units to try."""
+        return self.synced and has_work(self.state)
+
+    def _apply(self, event: ClusterEvent, now: float) -> None:
+        self.counters.events += 1
+        try:
+            self._take_in(event, now)
+        except Exception as error:
+            self.counters.errors += 1
+            log.exception("event not applied", about=repr(event)[:500])
+            about = event.object if isinstance(event, Upsert) else None
+            pod = PodRef(about.uid, about.namespace, about.name) if isinstance(about, Pod) else None
+            self.deliver([Trouble(pod, f"the object could not be taken in: {error!r}")])
+
+    def _take_in(self, event: ClusterEvent, now: float) -> None:
+        state = self.state
+        if isinstance(event, Upsert):
+            about = event.object
+            if isinstance(about, Pod):
+                state.upsert_pod(about)
+                if about.group and about.ours:
+                    self._groups.add(f"{about.namespace}/{about.group}")
+            elif isinstance(about, Node):
+                state.upsert_node(about)
+            elif isinstance(about, Queue):
+                refused = state.upsert_queue(about)
+                if refused is not None:
+                    log.warning("queue change refused", queue=about.name, reason=refused.message)
+            elif isinstance(about, Group):
+                state.upsert_group(about)
+                self._groups.add(about.key)
+        elif isinstance(event, Bound):
+            state.bound(event.uid)
+            self._mark_group(event.uid)
+        elif isinstance(event, BindFailed):
+            state.bind_failed(event.uid, now)
+            self._mark_group(event.uid)
+        elif isinstance(event, EvictFailed):
+            state.evict_failed(event.uid, now)
+        elif isinstance(event, Gone):
+            self._mark_group(event.key)
+            removers = {
+                "pod": state.remove_pod,
+                "node": state.remove_node,
+                "queue": state.remove_queue,
+                "group": state.remove_group,
+            }
+            removers[event.kind](event.key)
+            if event.kind == "group":
+                self._told.pop(event.key, None)
+        elif isinstance(event, Synced):
+            self.synced = True
+
+    def _mark_group(self, uid: str) -> None:
+        task = self.state.tasks.get(uid)
+        if task is not None and task.gang is not None:
+            self._groups.add(task.gang.key)
+
+    def decide(self, now: float) -> None:
+        """One pass."""
+        start = time.perf_counter()
+        outputs: list[Output] = []
+        told = 0
+        try:
+            for transaction in schedule(self.state, now, BUDGET):
+                self._count(transaction)
+                outputs.append(transaction)
+                if len(outputs) - told >= _CHUNK:
+                    self.deliver(outputs[told:])
+                    told = len(outputs)
+            outputs += self._group_statuses()
+        finally:
+            # What was decided is assumed in the state already: it must be carried out, whatever happened after.
+            if told < len(outputs):
+                self.deliver(outputs[told:])
+            self.counters.passes += 1
+            self.counters.pass_seconds += time.perf_counter() - start
+            if self._recorder is not None:
+                self._recorder.decided(now, outputs)
+
+    def _count(self, transaction: Transaction) -> None:
+        if isinstance(transaction, Place):
+            self.counters.placed += len(transaction.bindings)
+        elif isinstance(transaction, Refuse):
+            self.counters.refused += len(transaction.pods)
+        elif isinstance(transaction, Preempt):
+            self.counters.preempted += len(transaction.victims)
+        group = transaction.group
+        if group:
+            self._groups.add(group)
+
+    def _group_statuses(self) -> list[Output]:
+        """Statuses of groups that changed since they were last told."""
+        statuses: list[Output] = []
+        for key in sorted(self._groups):
+            gang = self.state.gangs.get(key)
+            if gang is None or gang.group is None:
+                continue
+            bound = sum(task.state is TaskState.BOUND for task in gang.tasks.values())
+            reason = gang.reason
+            if reason is None and not bound:
+                waiting = next((task.unit for task in gang.tasks.values() if task.unit is not None), None)
+                reason = waiting.room.parked if waiting is not None and waiting.room is not None else None
+            status = GroupStatus(key, "Scheduled" if bound >= gang.min_member else "Pending", bound, reason)
+            told = self._told.get(key)
+            if told is None or (told.phase, told.scheduled, told.reason and told.reason.code) != (
+                status.phase,
+                status.scheduled,
+                reason and reason.code,
+            ):
+                placing = len(gang.placed()) > bound
+                if placing and told is not None:
+                    continue  # bindings are on their way: one write when they are through
+                self._told[key] = status
+                statuses.append(status)
+        self._groups.clear()
+        return statuses

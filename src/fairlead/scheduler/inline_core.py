@@ -1,0 +1,111 @@
+"""The core on the I/O loop itself, for simulations: the same loop, without a thread.
+
+A pass runs when events have come or when one is due, as soon as the loop is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from fairlead.cluster.port import ClusterEvent
+from fairlead.core.model import Policy
+from fairlead.core.state import ClusterState
+from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
+
+log = structlog.get_logger("core")
+
+
+class InlineCore:
+    """Like `CoreThread`, on the running asyncio loop. clock: seconds since the epoch; speed: of its time against the loop's."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        deliver: Callable[[list[Output]], None],
+        *,
+        clock: Callable[[], float],
+        speed: float = 1.0,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.busy = False
+        self.after_pass: Callable[[], None] = lambda: None
+        self._core = CoreLoop(policy, deliver, recorder)
+        self._clock = clock
+        self._speed = speed
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._due = float("inf")
+        self._alive = False
+
+    @property
+    def state(self) -> ClusterState:
+        """The core's state."""
+        return self._core.state
+
+    @property
+    def counters(self) -> Counters:
+        """What it did."""
+        return self._core.counters
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything that exists has been heard."""
+        return self._core.synced
+
+    @property
+    def stalled(self) -> float:
+        """Never: on the loop that asks, it cannot be stuck."""
+        return 0.0
+
+    def is_alive(self) -> bool:
+        """Whether it decides."""
+        return self._alive
+
+    def start(self) -> None:
+        """Begin."""
+        self._alive = True
+
+    def stop(self) -> None:
+        """Decide nothing more."""
+        self._alive = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def join(self, timeout: float) -> None:
+        """There is nothing to wait for."""
+
+    def send(self, events: list[ClusterEvent]) -> None:
+        """Take events in; a pass follows."""
+        if self._alive:
+            self._core.apply(events, self._clock())
+            self._plan(0.0)
+
+    def _plan(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds / self._speed
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = loop.call_at(due, self._pass)
+
+    def _pass(self) -> None:
+        self._timer = None
+        if not self._alive or not self.synced:
+            return
+        now = self._clock()
+        self.busy = True
+        try:
+            self._core.decide(now)
+        except Exception:
+            self.counters.errors += 1
+            log.exception("pass failed")
+        self.busy = self._core.has_work
+        if self.busy:
+            self._plan(0.0)
+        elif (due := self.state.next_due) is not None:
+            self._plan(max(0.01, due - now))
+        self.after_pass()

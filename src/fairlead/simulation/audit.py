@@ -1,0 +1,266 @@
+"""Invariants of a whole simulated run: what the API server must never show, and what must hold once settled.
+
+Every binding is judged when it is written. A node above its allocatable, or a queue above its limit,
+counts against the scheduler only if what it did not know was older than a watch may be late: an
+outsider's pod, a shrunken node or an edited limit are known to it only when the watch tells it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.cluster import translate, views
+from fairlead.cluster.port import ClusterEvent, Synced
+from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS
+from fairlead.cluster.simulated.kubelet import amounts, requests_of
+from fairlead.cluster.simulated.store import Change, Key, Object
+from fairlead.cluster.translate import Translator
+from fairlead.core import invariants
+from fairlead.core.model import WHOLE, Policy
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import TaskState
+from fairlead.core.transactions import Place, Preempt
+from fairlead.scheduler.core_loop import CoreLoop, Output
+from fairlead.simulation.world import GPU, Process, World
+
+View = TypeVar("View", bound=msgspec.Struct)
+
+LATE = 180.0  # seconds: a stalled watch is given up after 90, its events may lag, requests may hang
+_QUEUES, _GROUPS = "fairlead.dev/queues", "fairlead.dev/podgroups"
+_ENDED = ("Succeeded", "Failed")
+
+
+class Auditor:
+    """Watches a world's store. `violations` fills as things go wrong; `digest` sums up everything written."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.violations: list[str] = []
+        self.bindings = 0
+        self.changed_at = 0.0  # when something other than a lease or an event was written
+        self._store = world.api.store
+        self._hash = hashlib.sha256()
+        self._bound: dict[str, str] = {}  # uid -> node
+        self._used: dict[str, Counter[str]] = defaultdict(Counter)
+        self._held: dict[str, tuple[str, tuple[tuple[str, int], ...], str]] = {}  # uid -> node, requests, queue
+        self._outside: dict[str, float] = {}  # node -> when somebody else changed it
+        self._edited: dict[str, float] = {}  # queue -> when its limit was edited
+        self._queue_used: Counter[str] = Counter()
+        for table in (PODS, NODES, _QUEUES, _GROUPS):
+            self._store.listen(table, self._heard)
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal runs."""
+        return self._hash.hexdigest()
+
+    def disturbed(self, node: str) -> None:
+        """An outsider changed what a node holds or offers."""
+        self._outside[node] = self.world.clock.now()
+
+    def edited(self, queue: str) -> None:
+        """Somebody edited a queue's limit."""
+        self._edited[queue] = self.world.clock.now()
+
+    def _wrong(self, message: str) -> None:
+        if len(self.violations) < 100:
+            self.violations.append(f"{self.world.clock.text()} {message}")
+
+    def _heard(self, change: Change) -> None:
+        self.changed_at = self.world.clock.now()
+        self._hash.update(f"{change.version} {change.kind} {change.table} {change.key}".encode())
+        if change.table == PODS:
+            self._pod(change)
+        elif change.table == NODES and change.before is not None and change.kind != "MODIFIED":
+            self.disturbed(change.key[1])
+
+    def _pod(self, change: Change) -> None:
+        pod = change.record.object
+        uid = pod["metadata"]["uid"]
+        node = pod["spec"].get("nodeName", "")
+        self._hash.update(node.encode())
+        if change.kind == "DELETED" or pod["status"].get("phase") in _ENDED:
+            self._free(uid)
+            if change.kind == "DELETED":
+                self._bound.pop(uid, None)
+            return
+        if not node:
+            return
+        before = self._bound.get(uid)
+        if before is None:
+            self._bind(change.key, pod, node)
+        elif before != node:
+            self._wrong(f"pod {change.key} moved from {before} to {node}")
+
+    def _free(self, uid: str) -> None:
+        held = self._held.pop(uid, None)
+        if held is not None:
+            node, requests, queue = held
+            for resource, amount in requests:
+                self._used[node][resource] -= amount
+                if resource == GPU:
+                    self._queue_used[queue] -= amount * WHOLE
+
+    def _bind(self, key: Key, pod: Object, node: str) -> None:
+        uid = pod["metadata"]["uid"]
+        requests = requests_of(pod)
+        ours = pod["spec"].get("schedulerName") == names.SCHEDULER_NAME
+        queue = (pod["metadata"].get("labels") or {}).get(names.QUEUE_LABEL, key[0]) if ours else ""
+        self._bound[uid] = node
+        self._held[uid] = (node, requests, queue)
+        for resource, amount in requests:
+            self._used[node][resource] += amount
+            if resource == GPU and ours:
+                self._queue_used[queue] += amount * WHOLE
+        if not ours:
+            self.disturbed(node)
+            return
+        self.bindings += 1
+        self._judge_node(key, node, requests)
+        self._judge_queue(key, queue, requests)
+
+    def _judge_node(self, key: Key, node: str, requests: tuple[tuple[str, int], ...]) -> None:
+        if self.world.clock.now() - self._outside.get(node, -LATE) < LATE:
+            return
+        record = self._store.get(NODES, ("", node))
+        if record is None:
+            self._wrong(f"pod {key} bound to {node}, which does not exist")
+            return
+        offered = amounts(record.object["status"].get("allocatable"))
+        for resource, _ in requests:
+            if self._used[node][resource] > offered.get(resource, 0):
+                self._wrong(f"pod {key} takes {node} to {self._used[node][resource]} of {offered.get(resource, 0)} {resource}")
+
+    def _judge_queue(self, key: Key, queue: str, requests: tuple[tuple[str, int], ...]) -> None:
+        record = self._store.get(_QUEUES, ("", queue))
+        if record is None or self.world.clock.now() - self._edited.get(queue, -LATE) < LATE:
+            return
+        if not any(resource == GPU for resource, _ in requests):
+            return
+        for each in record.object["spec"].get("resources") or ():
+            limit = each.get("limit")
+            if each["name"] == GPU and isinstance(limit, int) and self._queue_used[queue] > limit * WHOLE:
+                self._wrong(f"pod {key} takes queue {queue} to {self._queue_used[queue] / WHOLE:g} of {limit} GPUs")
+
+    # -- the core, after every step ------------------------------------------------------------
+
+    def walk(self, process: Process) -> None:
+        """The core's own invariants."""
+        for message in invariants.violations(process.core.state):
+            self._wrong(f"in the core: {message}")
+
+    # -- once settled --------------------------------------------------------------------------
+
+    def settled(self, process: Process) -> None:
+        """Everything that must hold when no fault has happened for long and nothing is on its way."""
+        self._gangs()
+        self._nodes()
+        self._known(process)
+        fresh = self._fresh(process)
+        self._same(process.core.state, fresh.state)
+        self._conserves(fresh)
+
+    def _gangs(self) -> None:
+        bound: Counter[Key] = Counter()
+        loose: set[Key] = set()
+        for key, record in self._store.records(PODS):
+            pod = record.object
+            group = (pod["metadata"].get("labels") or {}).get(names.POD_GROUP_LABEL)
+            if group and pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp"):
+                bound[key[0], group] += 1
+                if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences") or ()):
+                    loose.add((key[0], group))
+        for key, count in sorted(bound.items()):
+            record = self._store.get(_GROUPS, key)  # type: ignore[assignment]
+            if record is not None and count < record.object["spec"]["minMember"] and key not in loose:
+                self._wrong(f"settled: gang {key} runs {count} of {record.object['spec']['minMember']}")
+
+    def _nodes(self) -> None:
+        for key, record in self._store.records(NODES):
+            offered = amounts(record.object["status"].get("allocatable"))
+            running: Counter[str] = Counter()
+            for node, requests, _ in self._held.values():
+                if node == key[1]:
+                    for resource, amount in requests:
+                        running[resource] += amount
+            for resource, amount in running.items():
+                if amount > offered.get(resource, 0):
+                    self._wrong(f"settled: {key[1]} holds {amount} of {offered.get(resource, 0)} {resource}")
+
+    def _known(self, process: Process) -> None:
+        tasks = process.core.state.tasks
+        for key, record in self._store.records(PODS):
+            pod = record.object
+            if pod["spec"].get("schedulerName") != names.SCHEDULER_NAME or pod["status"].get("phase") in _ENDED:
+                continue
+            task = tasks.get(pod["metadata"]["uid"])
+            if task is None:
+                self._wrong(f"settled: pod {key} is not known to the scheduler")
+            elif bool(pod["spec"].get("nodeName")) != (task.state in (TaskState.BOUND, TaskState.EVICTING)):
+                self._wrong(
+                    f"settled: pod {key} is {task.state.value} in the core, on {pod['spec'].get('nodeName')!r} in the cluster"
+                )
+
+    def _fresh(self, process: Process) -> CoreLoop:
+        """A core that has just listed everything."""
+        core = CoreLoop(Policy(), lambda _: None)
+        core.apply([*everything(self.world), Synced()], process.client.clock())
+        return core
+
+    def _same(self, live: ClusterState, fresh: ClusterState) -> None:
+        ours, theirs = _comparable(live), _comparable(fresh)
+        for part in ours:
+            if ours[part] != theirs[part]:
+                differing = {
+                    name: (ours[part].get(name), theirs[part].get(name))
+                    for name in {*ours[part], *theirs[part]}
+                    if ours[part].get(name) != theirs[part].get(name)
+                }
+                shown = dict(sorted(differing.items())[:3])
+                self._wrong(f"settled: the live state differs from one rebuilt (live, rebuilt) in {part}: {shown}")
+
+    def _conserves(self, fresh: CoreLoop) -> None:
+        outputs: list[Output] = []
+        fresh.deliver = outputs.extend
+        now = self.world.clock.now()
+        for _ in range(3):
+            fresh.decide(now)
+        for each in outputs:
+            if isinstance(each, Place):
+                self._wrong(f"settled: {each.bindings[0].pod.key} waits though it fits on {each.bindings[0].node}")
+            elif isinstance(each, Preempt):
+                self._wrong(f"settled: {each.beneficiaries[0].pod.key} waits though it may preempt {each.victims[0].pod.key}")
+
+
+def _comparable(state: ClusterState) -> dict[str, dict[str, Any]]:
+    """What a rebuilt state must share: which device of a node a pod holds is a guess of its own."""
+    snapshot = state.snapshot()
+    return {
+        "nodes": {name: (each["free"], sorted(each["pods"])) for name, each in snapshot["nodes"].items()},
+        "queues": {name: used for name, used in snapshot["queues"].items() if used},
+        "tasks": {uid: (state_, node) for uid, (state_, node, _) in snapshot["tasks"].items()},
+    }
+
+
+def everything(world: World) -> list[ClusterEvent]:
+    """All objects of a world as the scheduler would be told of them."""
+    translator = Translator()
+    store = world.api.store
+
+    def changes(table: str, view: type[View], key: Callable[[views.Metadata], str]) -> list[translate.Change[View]]:
+        found = [msgspec.convert(record.object, view) for _, record in store.sorted(table)]
+        return [translate.Change(key(each.metadata), each) for each in found]  # type: ignore[attr-defined]
+
+    return [
+        *translator.namespaces(changes(NAMESPACES, views.Namespace, lambda metadata: metadata.name)),
+        *translator.queues(changes(_QUEUES, views.Queue, lambda metadata: metadata.name))[0],
+        *translator.nodes(changes(NODES, views.Node, lambda metadata: metadata.name)),
+        *translator.groups(changes(_GROUPS, views.PodGroup, lambda metadata: f"{metadata.namespace}/{metadata.name}")),
+        *translator.pods(changes(PODS, views.Pod, lambda metadata: metadata.uid)),
+    ]

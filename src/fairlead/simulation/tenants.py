@@ -1,0 +1,180 @@
+"""The users of a simulated cluster: jobs that are submitted, run, are restarted as one, and end.
+
+A tenant is a small job controller on the API server: it creates a job's PodGroup and pods, replaces them
+as a whole when a member fails or disappears, and cleans up when all have succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.cluster.simulated.api import PODS
+from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.store import Change, Key, Object
+from fairlead.simulation.workload import Job
+from fairlead.simulation.world import GPU, POOL_LABEL, PRIORITIES, World
+
+JOB_LABEL = "fairlead.dev/simulated-job"
+_CLASSES = {value: name for name, value in PRIORITIES.items()}
+_RESTART = 5.0
+_GROUPS = "fairlead.dev/podgroups"
+
+
+class _Run:
+    """One job's present attempt."""
+
+    __slots__ = ("attempt", "finished", "job", "members", "pending_restart", "started", "succeeded")
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.attempt = 0
+        self.members: set[str] = set()  # names of this attempt's pods
+        self.succeeded: set[str] = set()
+        self.started: float | None = None
+        self.finished = False
+        self.pending_restart = False
+
+
+class Tenants:
+    """Submits jobs at their times. notice: told of what happens, for a person to read."""
+
+    def __init__(self, world: World, jobs: list[Job], notice: Callable[[str], None] = lambda _: None) -> None:
+        self.world = world
+        self.notice = notice
+        self.runs = {job.name: _Run(job) for job in jobs}
+        self.submitted: set[str] = set()
+        self.finished: set[str] = set()
+        self.first_start: dict[str, float] = {}
+        self.restarts = 0
+        self._api = world.api
+        self._pods = self._api.served("v1", "pods")
+        self._groups = self._api.served(names.API_VERSION, "podgroups")
+        self._begun = world.clock.now()
+        self._api.store.listen(PODS, self._changed)
+        self._plan(jobs)
+
+    def add(self, jobs: list[Job]) -> None:
+        """More jobs, whose times count from now."""
+        offset = self.now
+        later = [msgspec.structs.replace(job, submitted=job.submitted + offset) for job in jobs]
+        self.runs |= {job.name: _Run(job) for job in later}
+        self._plan(later)
+
+    def _plan(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            self.world.clock.call_later(job.submitted - self.now, lambda job=job: self._submit(job))  # type: ignore[misc]
+
+    @property
+    def now(self) -> float:
+        """Seconds since the first day began."""
+        return self.world.clock.now() - self._begun
+
+    # -- life of a job -------------------------------------------------------------------------
+
+    def _submit(self, job: Job) -> None:
+        self.submitted.add(job.name)
+        self._attempt(self.runs[job.name])
+
+    def _attempt(self, run: _Run) -> None:
+        job = run.job
+        run.pending_restart = False
+        if run.finished:
+            return
+        run.attempt += 1
+        run.succeeded.clear()
+        run.started = None
+        run.members = {f"{job.name}-{run.attempt}-{member}" for member in range(job.pods)}
+        if job.pods > 1 and self._api.store.get(_GROUPS, (job.team, job.name)) is None:
+            self._api.create(self._groups, job.team, {"metadata": {"name": job.name}, "spec": {"minMember": job.pods}})
+        for name in sorted(run.members):
+            self._api.create(self._pods, job.team, self._pod(job, name))
+
+    @staticmethod
+    def _pod(job: Job, name: str) -> Object:
+        requests = {"cpu": f"{job.cpu_milli}m", "memory": f"{8 * job.gpus}Gi"}
+        limits: dict[str, str] = {}
+        annotations = {names.SIMULATED_DURATION_ANNOTATION: f"{job.duration:.3f}s"}
+        if job.milli == 1000:
+            requests[GPU] = limits[GPU] = str(job.gpus)
+        else:
+            annotations[names.GPU_FRACTION_ANNOTATION] = f"{job.milli / 1000:g}"
+        labels = {JOB_LABEL: job.name}
+        if job.pods > 1:
+            labels[names.POD_GROUP_LABEL] = job.name
+        owner = {"apiVersion": "simulated/v1", "kind": "Job", "name": job.name, "uid": f"job-{job.name}", "controller": True}
+        spec: Object = {
+            "schedulerName": names.SCHEDULER_NAME,
+            "restartPolicy": "Never",
+            "priorityClassName": _CLASSES[job.priority],
+            "containers": [{"name": "main", "image": f"{job.kind}:1", "resources": {"requests": requests, "limits": limits}}],
+        }
+        if job.pool:
+            spec["nodeSelector"] = {POOL_LABEL: job.pool}
+        metadata = {"name": name, "labels": labels, "annotations": annotations, "ownerReferences": [owner]}
+        return {"metadata": metadata, "spec": spec}
+
+    def _changed(self, change: Change) -> None:
+        pod = change.record.object
+        run = self.runs.get((pod["metadata"].get("labels") or {}).get(JOB_LABEL, ""))
+        name = change.key[1]
+        if run is None or name not in run.members:
+            return
+        phase = pod["status"].get("phase")
+        if change.kind == "DELETED" or pod["metadata"].get("deletionTimestamp") or phase == "Failed":
+            if name not in run.succeeded:
+                self._restart(run, pod)
+        elif phase == "Running" and run.started is None:
+            run.started = self.now
+            if run.job.name not in self.first_start:
+                self.first_start[run.job.name] = run.started
+            self.notice(f"{run.job.team}/{run.job.name} starts on {pod['spec'].get('nodeName')}")
+        elif phase == "Succeeded" and name not in run.succeeded:
+            run.succeeded.add(name)
+            if len(run.succeeded) == run.job.pods:
+                self._finish(run)
+
+    def _restart(self, run: _Run, pod: Object) -> None:
+        """Members start together and restart together."""
+        if run.pending_restart or run.finished:
+            return
+        run.pending_restart = True
+        self.restarts += 1
+        self.notice(f"{run.job.team}/{run.job.name} starts over: {pod['metadata']['name']} {_why(pod)}")
+        self.world.clock.call_later(0.0, lambda: self._clear(run))
+        self.world.clock.call_later(_RESTART, lambda: self._attempt(run))
+
+    def _clear(self, run: _Run) -> None:
+        for name in sorted(run.members):
+            self._delete((run.job.team, name))
+
+    def _finish(self, run: _Run) -> None:
+        run.finished = True
+        self.finished.add(run.job.name)
+        self.notice(f"{run.job.team}/{run.job.name} is done")
+        self.world.clock.call_later(60.0, lambda: self._clean(run))
+
+    def _clean(self, run: _Run) -> None:
+        self._clear(run)
+        if run.job.pods > 1:
+            self._quietly(lambda: self._api.delete(self._groups, run.job.team, run.job.name))
+
+    def _delete(self, key: Key) -> None:
+        self._quietly(lambda: self._api.delete(self._pods, *key))
+
+    @staticmethod
+    def _quietly(call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except StatusError:
+            return
+
+
+def _why(pod: Object) -> str:
+    status = pod["status"]
+    if pod["metadata"].get("deletionTimestamp"):
+        return "was evicted"
+    return str(status.get("reason") or "failed")

@@ -1,0 +1,390 @@
+"""The commands that look at a cluster, on a simulated one over HTTP; the demo; shadow mode; real kubectl."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli.main import app
+from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.config import load
+from fairlead.cluster.simulated.http import Server
+from fairlead.scheduler.app import Options, Scheduler, Simulation
+from fairlead.simulation.world import Process, World
+from testbed import objects
+
+LIMIT = 30.0
+
+
+class Box(threading.Thread):
+    """A world with a scheduler in it, served over HTTP on a loop of its own."""
+
+    def __init__(self, folder: Path, scheduler=True):
+        super().__init__(daemon=True)
+        self.kubeconfig = folder / "kubeconfig"
+        self.ready = threading.Event()
+        self.with_scheduler = scheduler
+
+    def run(self):
+        asyncio.run(self.main())
+
+    async def main(self):
+        self.loop, self.stop = asyncio.get_running_loop(), asyncio.Event()
+        self.world = World(nodes=10, seed=1, speed=20, start=time.time())
+        async with Server(self.world.wire) as self.server:
+            self.server.write_kubeconfig(self.kubeconfig)
+            process = Process(self.world, 0)
+            if self.with_scheduler:
+                process.start()
+            self.ready.set()
+            await self.stop.wait()
+            await process.kill()
+
+    def __enter__(self):
+        self.start()
+        assert self.ready.wait(LIMIT)
+        return self
+
+    def __exit__(self, *_):
+        self.loop.call_soon_threadsafe(self.stop.set)
+        self.join(LIMIT)
+
+    def create(self, *manifests, namespace="vision"):
+        def work():
+            for manifest in manifests:
+                self.world.create(manifest, namespace)
+
+        asyncio.run_coroutine_threadsafe(self._call(work), self.loop).result(LIMIT)
+
+    async def _call(self, work):
+        return work()
+
+    def kubectl(self, *arguments, text=None, check=True):
+        command = ["kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=check, timeout=60).stdout
+
+    def fairlead(self, *arguments):
+        return CliRunner().invoke(app, [*arguments, "--kubeconfig", str(self.kubeconfig)])
+
+    def json(self, *arguments):
+        done = self.fairlead(*arguments, "-o", "json")
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def box(tmp_path):
+    with Box(tmp_path) as running:
+        yield running
+
+
+def until(what):
+    deadline = time.monotonic() + LIMIT
+    while not (found := what()):
+        assert time.monotonic() < deadline, "not so in time"
+        time.sleep(0.05)
+    return found
+
+
+def test_queue_nodes_share_and_explain_tell_of_the_same_jobs(box):
+    box.create(
+        objects.pod_group("ring", 3),
+        *(objects.pod(f"ring-{i}", group="ring", gpus=8) for i in range(3)),
+        objects.pod("huge", gpus=64),
+        objects.pod("lost", queue="nowhere"),
+    )
+    jobs = until(lambda: {j["name"]: j for j in box.json("queue")["jobs"]} if len(running(box)) == 1 and waiting(box) else None)
+    assert (jobs["ring"]["state"], jobs["ring"]["pods"], jobs["ring"]["gpus"], jobs["ring"]["queue"]) == (
+        "Running",
+        3,
+        24.0,
+        "vision",
+    )
+    assert len(jobs["ring"]["nodes"]) == 3
+    assert jobs["huge"]["state"] == "Pending"
+    assert jobs["huge"]["reason"]["code"] == "Unschedulable"
+    nodes = box.json("nodes", "--gpus")["nodes"]
+    assert sum(node["gpus_used"] for node in nodes) == 24
+    assert {node["state"] for node in nodes} == {"idle", "allocated"}
+    shares = {each["name"]: each for each in box.json("share")["queues"]}
+    gpus = next(each for each in shares["vision"]["resources"] if each["resource"] == "nvidia.com/gpu")
+    assert gpus["allocated"] == 24
+    assert shares["vision"]["pending"] == 1
+    ring = box.json("explain", "podgroup/ring", "-n", "vision")
+    assert (ring["state"], ring["placed"], ring["nodes"]) == ("Running", 3, jobs["ring"]["nodes"])
+    huge = box.json("explain", "pod/huge", "-n", "vision")
+    assert (huge["position"], huge["code"]) == (1, "Resources")
+    assert "Insufficient nvidia.com/gpu" in huge["message"]
+    assert box.json("explain", "pod/lost", "-n", "vision")["code"] == "UnknownQueue"
+    for command in (("queue",), ("nodes",), ("share",), ("explain", "pod/huge", "-n", "vision")):
+        done = box.fairlead(*command)
+        assert done.exit_code == 0, done.output
+        assert done.stdout.strip()
+
+
+def running(box):
+    return box.json("queue", "--state", "Running")["jobs"]
+
+
+def waiting(box):
+    return any(job["reason"] for job in box.json("queue", "--state", "Pending")["jobs"] if job["name"] == "huge")
+
+
+def test_queue_can_be_narrowed(box):
+    box.create(objects.pod("a"), objects.pod("b", queue="robotics"))
+    until(lambda: len(box.json("queue")["jobs"]) == 2)
+    assert [job["name"] for job in box.json("queue", "--queue", "robotics")["jobs"]] == ["b"]
+    assert box.json("queue", "-n", "language")["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("explain", "pod/nobody", "-n", "vision"), 4, "does not exist"),
+        (("explain", "podgroup/nobody"), 4, "does not exist"),
+        (("explain", "nobody"), 2, "is not pod/NAME"),
+        (("explain", "node/n"), 2, "is not pod/NAME"),
+    ],
+)
+def test_explain_says_what_is_wrong(box, arguments, code, told):
+    done = box.fairlead(*arguments)
+    assert done.exit_code == code
+    assert told in done.output
+
+
+def test_a_cluster_that_does_not_answer_is_exit_code_5(tmp_path, box):
+    text = box.kubeconfig.read_text()
+    dead = tmp_path / "dead"
+    dead.write_text(text.replace(str(box.server.port), "1"))
+    assert CliRunner().invoke(app, ["queue", "--kubeconfig", str(dead)]).exit_code == 5
+    assert CliRunner().invoke(app, ["nodes", "--kubeconfig", str(tmp_path / "nothing")]).exit_code == 5
+
+
+def test_a_wrong_token_is_exit_code_3(tmp_path, box):
+    other = tmp_path / "other"
+    other.write_text(box.kubeconfig.read_text().replace(box.server.token, "wrong"))
+    done = CliRunner().invoke(app, ["queue", "--kubeconfig", str(other)])
+    assert done.exit_code == 3
+    assert "refuses" in done.output
+
+
+def on_a_terminal(command, marks, size=(30, 80), wait=LIMIT):
+    """The output of a command on a terminal, ended by Ctrl-C once all marks have been seen."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"TERM": "xterm-256color", "LINES": str(size[0]), "COLUMNS": str(size[1])}
+        os.execv(sys.executable, [sys.executable, "-m", "fairlead", *command])
+    seen = b""
+    deadline = time.monotonic() + wait
+    try:
+        while not all(mark.encode() in seen for mark in marks):
+            assert time.monotonic() < deadline, seen.decode(errors="replace")[-3000:]
+            seen += os.read(terminal, 65_536)
+    finally:
+        os.kill(pid, signal.SIGINT)
+        drained = threading.Thread(target=_drain, args=(terminal,), daemon=True)
+        drained.start()
+        _, status = os.waitpid(pid, 0)
+        os.close(terminal)
+    return seen.decode(errors="replace"), os.waitstatus_to_exitcode(status)
+
+
+def _drain(terminal):
+    while True:
+        try:
+            if not os.read(terminal, 65_536):
+                return
+        except OSError:
+            return
+
+
+def test_watch_mode_draws_again_and_ends_with_ctrl_c(box):
+    box.create(objects.pod("seen-on-screen"))
+    until(lambda: running(box))
+    text, code = on_a_terminal(
+        ["queue", "--watch", "--interval", "0.2", "--kubeconfig", str(box.kubeconfig)], ["seen-on-screen", "Running"]
+    )
+    assert code == 0
+    assert "vision" in text
+
+
+def test_completion_offers_what_waits(box, monkeypatch):
+    from fairlead.cli.explain import _complete
+
+    box.create(objects.pod("waits", gpus=64), objects.pod_group("ring", 2))
+    monkeypatch.setenv("KUBECONFIG", str(box.kubeconfig))
+    assert until(lambda: _complete("pod/")) == ["pod/waits"]
+    assert _complete("podgroup/") == ["podgroup/ring"]
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    assert _complete("pod") == []
+
+
+def test_the_demo_opens_to_kubectl_and_to_our_commands(tmp_path):
+    out = tmp_path / "kubeconfig"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"TERM": "xterm-256color", "LINES": "40", "COLUMNS": "120"}
+        command = [sys.executable, "-m", "fairlead", "demo", "--nodes", "12", "--jobs", "400", "--kubeconfig-out", str(out)]
+        os.execv(sys.executable, command)
+    threading.Thread(target=_drain, args=(terminal,), daemon=True).start()
+    try:
+        until(out.exists)
+        env = {**os.environ, "KUBECONFIG": str(out)}
+
+        def call(*command):
+            return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
+
+        manifest = {**objects.pod("mine", gpus=1), "metadata": {"name": "mine", "namespace": "vision"}}
+        subprocess.run(["kubectl", "create", "-f", "-"], input=json.dumps(manifest), env=env, text=True, check=True, timeout=60)
+        call("kubectl", "wait", "-n", "vision", "--for=condition=PodScheduled", "pod/mine", "--timeout=30s")
+        queue = json.loads(call(sys.executable, "-m", "fairlead", "queue", "-o", "json"))
+        assert "mine" in {job["name"] for job in queue["jobs"]}
+        assert len(json.loads(call(sys.executable, "-m", "fairlead", "nodes", "-o", "json"))["nodes"]) == 12
+    finally:
+        os.kill(pid, signal.SIGINT)
+        _, status = os.waitpid(pid, 0)
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert not out.exists(), "the kubeconfig leads nowhere once the demo has ended"
+
+
+def test_real_kubectl_works_on_the_simulated_cluster(box):
+    pod = objects.pod("k", labels={"app": "k"}, annotations={"fairlead.dev/simulated-duration": "600s"})
+    pod["metadata"]["namespace"] = "vision"
+    text = json.dumps(pod)
+    assert "pod/k created" in box.kubectl("create", "-f", "-", text=text)
+    box.kubectl("wait", "-n", "vision", "--for=condition=Ready", "pod/k", "--timeout=30s")
+    shown = box.kubectl("get", "pods", "-n", "vision", "-l", "app=k")
+    assert shown.split()[:5] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+    assert "1/1" in shown
+    assert "Running" in shown
+    described = box.kubectl("describe", "pod", "k", "-n", "vision")
+    assert "Successfully assigned vision/k to" in described
+    assert "started on" in box.kubectl("logs", "k", "-n", "vision")
+    assert "serverside-applied" in box.kubectl(
+        "apply", "--server-side", "--field-manager", "x", "--force-conflicts", "-f", "-", text=text
+    )
+    assert "Name:" in box.kubectl("describe", "node", "a100-000")
+    assert "nodeName" in box.kubectl("explain", "pod.spec.nodeName")
+    assert 'pod "k" deleted' in box.kubectl("delete", "pod", "k", "-n", "vision")
+    assert "cordoned" in box.kubectl("cordon", "a100-000")
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "hello", "namespace": "vision"},
+        "spec": {
+            "completions": 2,
+            "parallelism": 2,
+            "template": {
+                "metadata": {"annotations": {"fairlead.dev/simulated-duration": "5s"}},
+                "spec": {
+                    "schedulerName": "fairlead",
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}],
+                },
+            },
+        },
+    }
+    box.kubectl("apply", "-f", "-", text=json.dumps(job))
+    box.kubectl("wait", "-n", "vision", "--for=condition=Complete", "job/hello", "--timeout=30s")
+    box.kubectl("delete", "job", "hello", "-n", "vision")
+    until(lambda: "hello" not in box.kubectl("get", "pods", "-n", "vision", "-o", "name"))
+    bad = text.replace('"containers"', '"contaniers"')
+    refused = subprocess.run(
+        ["kubectl", "--kubeconfig", str(box.kubeconfig), "create", "-f", "-"],
+        input=bad,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 'unknown field "spec.contaniers"' in refused.stderr
+
+
+def test_a_shadow_writes_nothing_and_reports_both_worlds(tmp_path):
+    """Beside a scheduler that really binds: here kubectl's place is taken by the administrator."""
+    with Box(tmp_path, scheduler=False) as box:
+        command = [
+            sys.executable,
+            "-m",
+            "fairlead",
+            "scheduler",
+            "--shadow",
+            "--address",
+            "",
+            "--kubeconfig",
+            str(box.kubeconfig),
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        lines = []
+        reader = threading.Thread(target=lambda: lines.extend(json.loads(line) for line in process.stdout), daemon=True)
+        reader.start()
+        box.create(
+            objects.pod("other", gpus=8, scheduler="default-scheduler"),
+            objects.pod("big", gpus=64, scheduler="default-scheduler"),
+        )
+        decided = until(lambda: [each for each in lines if each["kind"] == "decided"])
+        assert [each["pod"] for each in decided] == ["vision/other"]
+        waits = until(lambda: [each for each in lines if each["kind"] == "waiting"])
+        assert waits[0]["pod"] == "vision/big"
+        before = box.json("nodes")
+        node = next(each["name"] for each in before["nodes"] if each["name"] != decided[0]["node"])
+        bind = {"target": {"kind": "Node", "name": node}}
+        asyncio.run_coroutine_threadsafe(box._call(lambda: box.world.api.bind("vision", "other", bind)), box.loop).result(LIMIT)
+        (happened,) = until(lambda: [each for each in lines if each["kind"] == "happened"])
+        assert (happened["node"], happened["shadow_node"]) == (node, decided[0]["node"])
+        assert happened["lead_seconds"] > 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        reader.join(LIMIT)
+        process.stdout.close()
+        process.stderr.close()
+        summary = until(lambda: [each for each in lines if each["kind"] == "summary"])[0]
+        assert (summary["decided"], summary["happened"], summary["same_node"]) == (1, 1, 0)
+        pod = box.world.api.store.get("pods", ("vision", "big")).object
+        assert "conditions" not in pod["status"], "a shadow writes no conditions"
+        assert box.world.api.store.count("events") == 0
+        assert box.world.api.store.count("coordination.k8s.io/leases") == 0
+
+
+async def test_a_shadow_would_evict_and_says_whom(tmp_path):
+    """The low one runs, placed by somebody else; the high one is not placed: the shadow would make room."""
+    from fairlead.cluster.simulated.transport import SimulatedTransport
+
+    world = World(nodes=10, seed=1)
+    world.create(objects.pod("filler", gpus=8), "vision")
+    for index, name in enumerate(world.manifests):
+        gpus = int(world.allocatable(name)["nvidia.com/gpu"])
+        low = objects.pod(f"low-{index}", gpus=gpus, scheduler="other", priorityClassName="batch")
+        world.create(low, "vision")
+        world.api.bind("vision", f"low-{index}", {"target": {"kind": "Node", "name": name}})
+    world.create(objects.pod("high", gpus=8, scheduler="other", priorityClassName="serving"), "vision")
+    lines = []
+    from fairlead.cluster.kubernetes.config import Config
+
+    async with Client(Config("http://simulated"), transport=SimulatedTransport(world.wire), read_only=True) as client:
+        options = Options(address="", shadow=True, scheduler_name="*")
+        scheduler = Scheduler(client, options, simulation=Simulation(), report=lines.append)
+        task = asyncio.ensure_future(scheduler.run())
+        while not any(type(each).__name__ == "WouldEvict" for each in lines):
+            await asyncio.sleep(0.01)
+        scheduler.stop()
+        await task
+    assert client.writes == 0
+    victim = next(each.pod for each in lines if type(each).__name__ == "WouldEvict")
+    assert victim.startswith("vision/low-")
+
+
+def test_the_kubeconfig_is_for_its_owner_only(box):
+    assert box.kubeconfig.stat().st_mode & 0o077 == 0
+    assert load(str(box.kubeconfig)).server.startswith("https://127.0.0.1:")
