@@ -21,6 +21,14 @@ COMMANDS = {
     "core, 500 shapes": "bench placement --nodes 5000 --shapes 500",
     "core, 1,000 nodes": "bench placement --nodes 1000 --pods 8000 --shapes 20",
     "core, 100,000 nodes": "bench placement --nodes 100000 --pods 8000 --shapes 20",
+    "contract": "bench contract",
+    "seeds": "simulate faults --seeds 1-100",
+    "many seeds": "simulate faults --seeds 1000-2999",
+    "kills": "bench kills --count 3",
+    "many kills": "bench kills --count 100 --seed 2",
+    "replay": "bench replay",
+    "first picture": "bench demo",
+    "lifecycles": "bench lifecycles",
     **{
         f"openb {name}": f"simulate placement --nodes {OPENB}/openb_node_list_gpu_node.csv --pods {OPENB}/openb_pod_list_{name}{suffix}"
         for name, suffix in (("default", ".csv"), ("gpushare100", ".csv.xz"), ("multigpu50", ".csv.xz"), ("cpu250", ".csv.xz"))

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.simulation import bench, jobs, placement
 from fairlead.simulation.events import EventQueue
-from fairlead.simulation.lab import Lab
+from fairlead.simulation.lab import record
 from fairlead.simulation.traces import TraceError, TraceJob, TraceNode, TracePod, read_jobs, read_nodes, read_pods
 
 NODES = [TraceNode(f"n{i}", 64_000, 262_144, 4, "T4") for i in range(8)]
@@ -111,12 +111,8 @@ def test_events_come_in_order_of_time_then_entry():
     assert queue.now == 5
 
 
-def test_the_lab_is_the_same_each_time_and_its_books_balance():
-    summaries = []
-    for _ in range(2):
-        lab = Lab(nodes=20, jobs=250, seed=3)
-        lab.run_until(86_400)
-        summaries.append(lab.summary())
+def test_the_lab_is_the_same_each_time_and_its_books_balance(tmp_path):
+    summaries = [record(tmp_path / "log", nodes=20, jobs=250, seed=3, hours=24) for _ in range(2)]
     assert summaries[0] == summaries[1]
     assert summaries[0].gangs_started > 0
     assert 0 < summaries[0].gpu_utilization <= 1

@@ -96,13 +96,9 @@ def lifecycles(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """How many pods a second the simulated cluster creates, places, binds, runs, ends and deletes, without HTTP."""
-    import gc
-
     from fairlead.simulation import lifecycles as bench
 
     bench.run(200, 10)  # imports, types and caches
-    gc.collect()
-    gc.freeze()
     result = bench.run(pods, nodes)
     emit(result, output, lambda: print_table("bench lifecycles", msgspec.to_builtins(result)))
 

@@ -196,9 +196,8 @@ def faults(
         flat = {name: value for name, value in msgspec.to_builtins(result).items() if name not in ("runs", "failed")}
         print_table("simulate faults", flat)
         for each in failed:
-            typer.echo(
-                f"seed {each.seed} broke {len(each.violations)} invariants; again with: {chaos.replay_command(each.seed, settings)}"
-            )
+            again = chaos.replay_command(each.seed, settings)
+            typer.echo(f"seed {each.seed} broke {len(each.violations)} invariants; again with: {again}")
             for line in each.violations[:5]:
                 typer.echo(f"  {line}")
 

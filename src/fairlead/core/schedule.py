@@ -151,11 +151,15 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     unit = room.first()
     if unit is None or room.parked is None:
         return True
+    preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
     if room.parked.code is ReasonCode.LIMIT_EXCEEDED:
-        return any(node.name in eased for node in room.queue.path)
+        if any(node.name in eased for node in room.queue.path):
+            return True
+        if not preempts or not any(count and priority < unit.priority for priority, count in room.queue.priorities.items()):
+            return False  # else victims of its own would ease the limit, and what it lacked besides may have come
     if not rows:
         return False
-    if state.policy.preempt and not unit.tasks[0].pod.never_preempts:
+    if preempts:
         return any(could_make_room(state, unit, row) for row in rows)
     shapes = {task.shape.number: task.shape for task in unit.tasks}.values()
     return any(shape.fits_row(row) for shape in shapes for row in rows)

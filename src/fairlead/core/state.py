@@ -210,6 +210,7 @@ class ClusterState:
                 task.state = TaskState.BOUND
                 task.faults = 0
                 task.told = None
+                self._may_fall_now(task)
                 self._abandon(task)
                 if task.gang is not None:
                     self.unsettle(task.gang)
@@ -356,8 +357,19 @@ class ClusterState:
             task.pod = msgspec.structs.replace(task.pod, node=self.nodes.names[task.row])
             task.faults = 0
             task.told = None
+            self._may_fall_now(task)
             if task.gang is not None and task.gang.fault_at is not None:
                 self.unsettle(task.gang)
+
+    def _may_fall_now(self, task: Task) -> None:
+        """While it was being bound nobody could preempt it: whoever waits above it in its queue may look again."""
+        node = self.queues.queues.get(task.queue)
+        if node is None or task.row < 0 or not self.policy.preempt:
+            return
+        for room in node.rooms.values():
+            if room.parked is not None and (unit := room.first()) is not None and unit.priority > task.pod.priority:
+                self.nodes.gained.add(task.row)
+                return
 
     def bind_failed(self, uid: str, now: float) -> None:
         """The binding was refused: free the place, and wait longer after each refusal."""

@@ -6,6 +6,7 @@ The scheduler in it is the production core and applier on the port, on virtual t
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
 import msgspec
@@ -38,8 +39,14 @@ class Lifecycles(msgspec.Struct):
 
 def run(pods: int, nodes: int) -> Lifecycles:
     """`pods` single pods through `nodes` nodes."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(_run(pods, nodes))
+    collecting = gc.isenabled()
+    gc.disable()  # full collections walk every object again and again, and nothing here makes cycles
+    try:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            return runner.run(_run(pods, nodes))
+    finally:
+        if collecting:
+            gc.enable()
 
 
 async def _run(pods: int, nodes: int) -> Lifecycles:

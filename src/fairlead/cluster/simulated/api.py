@@ -26,6 +26,7 @@ PODS, NODES, NAMESPACES = "pods", "nodes", "namespaces"
 BUDGETS = "policy/poddisruptionbudgets"
 DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 CLASSES = "scheduling.k8s.io/priorityclasses"
+_SPECS = 1000
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _FOREGROUND, _ORPHAN = "foregroundDeletion", "orphan"
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -105,6 +106,8 @@ class ApiServer:
         self.logs: Callable[[Object, str], str] = lambda _pod, _container: ""
         self.on_delete_pod: Callable[[Key, Object], None] = lambda _key, _pod: None
         self._random = random.Random(seed)
+        self._specs: dict[bytes, tuple[Object, Object]] = {}  # pod spec as sent -> (spec, status) as stored
+        self._asked = b""
         self._schemas: dict[int, tuple[schema.Node, schema.Validator]] = {}
         for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
             self.create(self.served("v1", "namespaces"), "", {"metadata": {"name": name}})
@@ -227,17 +230,21 @@ class ApiServer:
                 obj.pop("status", None)
             obj = schema.with_defaults(resource.schema or {}, obj)
             metadata = obj["metadata"]
-        default = kinds.DEFAULTS.get(resource.table)
-        kinds.read_quantities(obj.get("spec"))
-        kinds.read_quantities(obj.get("status"))
-        self._check_shape(resource, obj)
-        if default is not None:
-            default(obj, now)
+        known = self._known_spec(obj) if resource.table == PODS else False
+        if not known:
+            default = kinds.DEFAULTS.get(resource.table)
+            kinds.read_quantities(obj.get("spec"))
+            kinds.read_quantities(obj.get("status"))
+            self._check_shape(resource, obj)
+            if default is not None:
+                default(obj, now)
         if resource.table == PODS:
             self._resolve_priority(obj)
         if resource.custom or resource.table in kinds.WITH_GENERATION:
             metadata["generation"] = 1
-        self._validate(resource, obj, None)
+        self._validate(resource, obj, None, known=known)
+        if resource.table == PODS and not known:
+            self._remember_spec(obj)
         admission.admit(self.store, self.catalog, admission.Request(resource, "CREATE", namespace, name, obj))
         if self.store.get(resource.table, key) is not None:
             raise errors.already_exists(resource.group, resource.plural, name)
@@ -287,6 +294,25 @@ class ApiServer:
             if wrong:
                 raise errors.invalid(resource.group, resource.kind, obj["metadata"].get("name", ""), wrong)
 
+    def _known_spec(self, pod: Object) -> bool:
+        """Whether a pod with this very spec was valid before: it then gets the same one, defaults filled in.
+
+        Pods come in thousands of equals; stored objects are never changed in place, so they may share.
+        """
+        self._asked = msgspec.json.encode(pod.get("spec"))
+        found = self._specs.get(self._asked)
+        if found is None:
+            return False
+        pod["spec"], status = found
+        pod["status"] = dict(status)
+        return True
+
+    def _remember_spec(self, pod: Object) -> None:
+        if len(self._specs) >= _SPECS:
+            self._specs.clear()
+        if not pod["spec"].get("priorityClassName"):  # what a class means may change
+            self._specs[self._asked] = (pod["spec"], pod["status"])
+
     def _resolve_priority(self, pod: Object) -> None:
         """The admission plugin Priority."""
         spec = pod["spec"]
@@ -294,20 +320,25 @@ class ApiServer:
         if not name:
             for _, record in self.store.sorted(CLASSES):
                 if record.object.get("globalDefault"):
-                    name = spec["priorityClassName"] = record.object["metadata"]["name"]
+                    name = record.object["metadata"]["name"]
                     break
         if not name:
-            spec["priority"] = 0
+            if spec.get("priority"):
+                pod["spec"] = {**spec, "priority": 0}
             return
         found = self.store.get(CLASSES, ("", name))
         if found is None:
             raise errors.forbidden("", "pods", pod["metadata"].get("name", ""), f"no PriorityClass with name {name} was found")
-        spec["priority"] = found.object["value"]
-        spec["preemptionPolicy"] = found.object.get("preemptionPolicy", "PreemptLowerPriority")
+        pod["spec"] = {
+            **spec,
+            "priorityClassName": name,
+            "priority": found.object["value"],
+            "preemptionPolicy": found.object.get("preemptionPolicy", "PreemptLowerPriority"),
+        }
 
-    def _validate(self, resource: Resource, obj: Object, before: Object | None) -> None:
+    def _validate(self, resource: Resource, obj: Object, before: Object | None, *, known: bool = False) -> None:
         causes = kinds.check_metadata(resource, obj)
-        check = kinds.CHECKS.get(resource.table)
+        check = None if known else kinds.CHECKS.get(resource.table)
         if check is not None and (before is None or before.get("spec") != obj.get("spec")):
             causes += check(obj)
         update_check = kinds.UPDATE_CHECKS.get(resource.table)

@@ -15,12 +15,13 @@ import msgspec
 from fairlead.api import names
 from fairlead.api.reasons import Reason
 from fairlead.cluster import views
-from fairlead.cluster.port import ClusterEvent, Outcome, Sink, Synced
+from fairlead.cluster.port import ClusterEvent, Gone, Outcome, Sink, Synced, Upsert
 from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Object
 from fairlead.cluster.translate import Change, Translator, why_waiting
+from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef
 
 _ENDED = ("Succeeded", "Failed")
@@ -36,6 +37,7 @@ class SimulatedCluster:
         self.translator = Translator(scheduler_name)
         self._sink: Sink = lambda _: None
         self._pending: list[ClusterEvent] = []
+        self._pods: dict[str, Pod] = {}  # what the core knows
         self._kinds: dict[str, tuple[type[msgspec.Struct], _Translate]] = {
             NAMESPACES: (views.Namespace, self.translator.namespaces),
             _QUEUES: (views.Queue, lambda changes: self.translator.queues(changes)[0]),
@@ -70,10 +72,34 @@ class SimulatedCluster:
                 return
             if body["status"].get("phase") in _ENDED:
                 body = None  # it holds nothing any more, as if it were gone
+            elif change.before is not None and (bound := self._only_bound(change.before.object, body)) is not None:
+                self._tell([Upsert(bound)])
+                return
         seen = _change(change.key, body, view, change.table, gone=change.record.object)
+        events = translate([seen])
+        for event in events:
+            if isinstance(event, Upsert) and isinstance(event.object, Pod):
+                self._pods[event.object.uid] = event.object
+            elif isinstance(event, Gone) and event.kind == "pod":
+                self._pods.pop(event.key, None)
+        self._tell(events)
+
+    def _only_bound(self, before: Object, after: Object) -> Pod | None:
+        """The pod as the core knows it, on its node, if a binding is all that happened to it."""
+        node = after["spec"].get("nodeName")
+        known = self._pods.get(after["metadata"]["uid"])
+        if not node or known is None or known.node or after["metadata"].get("deletionTimestamp"):
+            return None
+        spec = {name: value for name, value in after["spec"].items() if name != "nodeName"}
+        if spec != before["spec"] or before["metadata"].get("labels") != after["metadata"].get("labels"):
+            return None
+        bound = self._pods[known.uid] = msgspec.structs.replace(known, node=node)
+        return bound
+
+    def _tell(self, events: list[ClusterEvent]) -> None:
         if not self._pending:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._pending += translate([seen])
+        self._pending += events
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []

@@ -99,7 +99,10 @@ class Subresource(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One served resource. model: typed fields of a built-in kind; schema, columns: of a custom one."""
+    """One served resource. model: typed fields of a built-in kind; schema, columns: of a custom one.
+
+    table: the name of its table in the store.
+    """
 
     group: str
     version: str
@@ -114,17 +117,16 @@ class Resource(msgspec.Struct, frozen=True):
     model: type[Any] | None = None
     schema: dict[str, Any] | None = None
     columns: tuple[dict[str, Any], ...] = ()
+    table: str = ""
+
+    def __post_init__(self) -> None:
+        path = f"{self.group}/{self.plural}" if self.group else self.plural
+        msgspec.structs.force_setattr(self, "table", _STORED_AS.get(path, path))
 
     @property
     def api_version(self) -> str:
         """`v1` or `group/version`."""
         return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def table(self) -> str:
-        """The name of its table in the store."""
-        path = f"{self.group}/{self.plural}" if self.group else self.plural
-        return _STORED_AS.get(path, path)
 
     @property
     def stored_version(self) -> str:
