@@ -44,7 +44,7 @@ crds: .cache/synced  ## write the generated YAML
 	$(RUN) --no-sync fairlead crds --policies > crds/policies.yaml
 
 soak: testbed  ## long runs, not part of make test
-	$(RUN) --no-sync pytest -m slow tests
+	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m slow tests
 
 bench: testbed  ## the table of benchmarks/README.md, from its commands (about an hour)
 	$(RUN) --no-sync python benchmarks/run.py

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.e2e.conftest import ROOT
 from testbed import objects
+from tests.e2e.conftest import ROOT
 
 pytestmark = pytest.mark.e2e
 

@@ -63,7 +63,7 @@ def demo(
 def _day(nodes: int, jobs: int, seed: int) -> LabSummary:
     """One day as fast as it goes, on virtual time."""
     from fairlead.cluster.simulated.clock import VirtualLoop
-    from fairlead.simulation.lab import Lab
+    from fairlead.simulation.lab import Lab, quiet
 
     async def main() -> LabSummary:
         lab = Lab(nodes=nodes, jobs=jobs, seed=seed)
@@ -73,16 +73,9 @@ def _day(nodes: int, jobs: int, seed: int) -> LabSummary:
         await lab.process.kill()
         return summary
 
-    _silence()
+    quiet()
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main())
-
-
-def _silence() -> None:
-    """The scheduler's log lines would tear the picture."""
-    import structlog
-
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 
 
 async def _live(
@@ -92,9 +85,9 @@ async def _live(
     from rich.live import Live
 
     from fairlead.cluster.simulated.http import Server
-    from fairlead.simulation.lab import Lab
+    from fairlead.simulation.lab import Lab, quiet
 
-    _silence()
+    quiet()
     lab = Lab(nodes=nodes, jobs=jobs, seed=seed, speed=speed, start=time.time())
     async with Server(lab.world.wire, port=port) as server:
         server.write_kubeconfig(path)

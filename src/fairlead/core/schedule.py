@@ -196,9 +196,15 @@ def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
 def _notify(state: ClusterState) -> Iterator[Transaction]:
     notices, state.notices = state.notices, []
     for tasks, reason in notices:
-        if reason.code is ReasonCode.UNKNOWN_QUEUE:  # unless its queue has been heard of since
-            tasks = tuple(task for task in tasks if not state.queues.knows(task.queue))
-        told = [task for task in tasks if task.pod.uid in state.tasks and task.row < 0 and refusal_told(task, reason)]
+        told = [
+            task
+            for task in tasks
+            if task.pod.uid in state.tasks
+            and task.row < 0
+            # its queue may have been heard of since
+            and not (reason.code is ReasonCode.UNKNOWN_QUEUE and state.queues.knows(task.queue))
+            and refusal_told(task, reason)
+        ]
         if told:
             gang = told[0].gang
             yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang else "")

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.faults import FaultPlan
@@ -149,6 +150,11 @@ class Lab:
         )
 
 
+def quiet() -> None:
+    """The scheduler's log lines are not what one watches a lab for."""
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+
+
 def record(path: Path, *, nodes: int, jobs: int, seed: int, hours: float) -> LabSummary:
     """A lab's hours on virtual time, the scheduler's decision log written to a file."""
 
@@ -160,5 +166,6 @@ def record(path: Path, *, nodes: int, jobs: int, seed: int, hours: float) -> Lab
         await lab.process.kill()
         return summary
 
+    quiet()
     with path.open("wb") as file, asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main(LogWriter(file, Policy())))

@@ -65,7 +65,6 @@ class SimulatedCluster:
                 self.api.store.deafen(table, self._heard)
 
     def _heard(self, change: store.Change) -> None:
-        view, translate = self._kinds[change.table]
         body = None if change.kind == "DELETED" else change.record.object
         if change.table == PODS and body is not None:
             if change.before is not None and _same_to_us(change.before.object, body):
@@ -75,6 +74,7 @@ class SimulatedCluster:
             elif change.before is not None and (bound := self._only_bound(change.before.object, body)) is not None:
                 self._tell([Upsert(bound)])
                 return
+        view, translate = self._kinds[change.table]
         seen = _change(change.key, body, view, change.table, gone=change.record.object)
         events = translate([seen])
         for event in events:

@@ -59,7 +59,7 @@ class Store:
         self.writes = 0
         self._limit = history
         self._tables: dict[str, dict[Key, Record]] = {}
-        self._listeners: dict[str, list[Listener]] = {}
+        self._listeners: dict[str, tuple[Listener, ...]] = {}  # replaced, never changed: a listener may come while they are told
 
     def get(self, table: str, key: Key) -> Record | None:
         """The present version."""
@@ -100,19 +100,20 @@ class Store:
 
     def _tell(self, change: Change) -> None:
         self.writes += 1
-        self.history.append(change)
-        if len(self.history) > self._limit:
-            self.compacted = self.history.popleft().version
-        for listener in tuple(self._listeners.get(change.table, ())):
+        history = self.history
+        history.append(change)
+        if len(history) > self._limit:
+            self.compacted = history.popleft().version
+        for listener in self._listeners.get(change.table, ()):
             listener(change)
 
     def listen(self, table: str, listener: Listener) -> None:
         """Hear of every change of a table from now on."""
-        self._listeners.setdefault(table, []).append(listener)
+        self._listeners[table] = (*self._listeners.get(table, ()), listener)
 
     def deafen(self, table: str, listener: Listener) -> None:
         """No longer."""
-        self._listeners[table].remove(listener)
+        self._listeners[table] = tuple(each for each in self._listeners[table] if each != listener)
 
     def since(self, table: str, version: int) -> list[Change] | None:
         """Changes of a table after a version; None if the history no longer reaches that far."""
