@@ -455,8 +455,10 @@ class ClusterState:
                 if task.state is TaskState.HELD and task.waits_for & set(uids):
                     for column, amount in task.shape.demand:
                         left[column] = left.get(column, 0) - amount
+                    for device in task.devices:
+                        taken[device] = taken.get(device, 0) - task.shape.gpu_milli
             free = self.nodes.devices.states[self.nodes.device.item(row)]
-            rest = {device: min(milli, free[device]) for device, milli in taken.items() if device < len(free)}
+            rest = {device: min(milli, free[device]) for device, milli in taken.items() if milli > 0 and device < len(free)}
             whole = tuple(sorted(device for device, milli in rest.items() if milli == WHOLE))
             names = {column: name for name, column in self.nodes.resources.items()}
             amounts = {names[column]: amount for column, amount in left.items() if amount > 0}

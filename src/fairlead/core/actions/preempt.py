@@ -157,7 +157,9 @@ def _for_one(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> Plan
         if best is None or cost < best[0]:
             best = (cost, row, chosen)
     if best is None:
-        return None
+        # What its queue holds elsewhere may stand in its way, too.
+        limited = state.queues.over_limit(task.queue, task.shape.charge) is not None
+        return _for_gang(state, unit, victims) if limited else None
     _, row, chosen = best
     fallen = _Fallen(state)
     for victim in chosen:

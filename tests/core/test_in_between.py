@@ -1,0 +1,172 @@
+"""Between a decision and its end: victims that are leaving, plans that are given up, gangs that lose members.
+
+Each of these was once wrong and found by the deterministic simulation.
+"""
+
+import msgspec
+
+from fairlead.core import invariants
+from fairlead.core.tasks import TaskState
+from tests.builders import GPU, Evict, cluster, group, node, placed, pod, preempted, queue, refused, run, settle
+
+
+def free(state, name="n"):
+    nodes = state.nodes
+    return nodes.free[nodes.resources[GPU]].item(nodes.rows[name])
+
+
+def used(state, name="default"):
+    return state.queues.queues[name].used.get(GPU, 0)
+
+
+def test_a_queue_is_charged_for_victims_until_they_are_gone():
+    state = cluster([node("n", gpus=8)], [queue("team", limit=8)], [pod("low", queue="team", gpus=8)])
+    settle(state)
+    state.upsert_pod(pod("high", queue="team", priority=5, gpus=2))
+    (plan,) = run(state)
+    assert preempted([plan]) == [["low"]]
+    assert used(state, "team") == 8000, "the victim still runs"
+    state.upsert_node(node("other", gpus=8))
+    state.upsert_pod(pod("next", queue="team", created=9, gpus=4))
+    assert "next" not in placed(run(state))
+    invariants.check(state)
+    state.remove_pod("uid-low")
+    assert set(placed(run(state))) == {"high", "next"}
+    assert used(state, "team") == 6000
+    invariants.check(state)
+
+
+def test_what_is_left_of_a_victims_shared_device_stays_closed():
+    state = cluster([node("n", gpus=1)], pods=[pod("low", milli=750)])
+    settle(state)
+    state.upsert_pod(pod("high", priority=5, milli=500))
+    assert preempted(run(state)) == [["low"]]
+    assert used(state) == 750
+    state.upsert_pod(pod("small", created=9, milli=500))
+    assert placed(run(state)) == {}, "half of the device is promised, a quarter is still in use"
+    state.remove_pod("uid-low")
+    assert set(placed(run(state))) == {"high", "small"}
+    invariants.check(state)
+
+
+def test_victims_of_a_plan_given_up_are_counted_again():
+    state = cluster([node("n", gpus=4)], pods=[pod(f"low-{i}", created=i) for i in range(4)])
+    settle(state)
+    state.upsert_pod(pod("high", priority=5, gpus=3))
+    assert len(preempted(run(state))[0]) == 3
+    state.evict_failed("uid-low-3", 10.0)
+    assert free(state) == 0, "all four still run"
+    assert used(state) == 4000
+    assert state.tasks["uid-high"].state is TaskState.WAITING
+    invariants.check(state)
+
+
+def test_a_beneficiary_that_goes_leaves_its_place_closed_until_its_victims_are_gone():
+    state = cluster([node("n", gpus=2)], pods=[pod("low", gpus=2)])
+    settle(state)
+    state.upsert_pod(pod("high", priority=5, gpus=2))
+    assert preempted(run(state)) == [["low"]]
+    state.remove_pod("uid-high")
+    state.upsert_pod(pod("late", created=9))
+    assert placed(run(state)) == {}
+    invariants.check(state)
+    state.remove_pod("uid-low")
+    assert placed(run(state)) == {"late": "n"}
+
+
+def test_pods_on_a_node_that_has_gone_count_for_their_queue():
+    state = cluster([node("n", gpus=4), node("m", gpus=4)], [queue("team", limit=4)], [pod("a", queue="team", gpus=4)])
+    settle(state)
+    where = state.nodes.names[state.tasks["uid-a"].row]
+    state.upsert_pod(msgspec.structs.replace(state.tasks["uid-a"].pod, node=where))
+    state.remove_node(where)
+    state.upsert_pod(pod("b", queue="team"))
+    assert refused(run(state))["b"].code == "LimitExceeded"
+    invariants.check(state)
+    state.upsert_node(node(where, gpus=4))
+    assert used(state, "team") == 4000
+    invariants.check(state)
+
+
+def test_a_terminating_member_is_no_member():
+    members = [pod(f"old-{i}", group="g", at="n") for i in range(2)]
+    state = cluster([node("n", gpus=8)], pods=members, groups=[group("g", 2)])
+    run(state)
+    for each in members:
+        state.upsert_pod(msgspec.structs.replace(each, terminating=True))
+    state.upsert_pod(pod("new-0", group="g"))
+    assert placed(run(state)) == {}, "one new member of two is not enough"
+    state.upsert_pod(pod("new-1", group="g"))
+    assert set(placed(run(state))) == {"new-0", "new-1"}
+
+
+def test_a_gang_is_taken_down_again_if_it_was_not_the_first_time():
+    state = cluster([node("n", gpus=8)], pods=[pod("a", group="g", at="n")], groups=[group("g", 2)])
+    run(state, 100.0)
+    first = [each for each in run(state, 161.0) if isinstance(each, Evict)]
+    assert len(first) == 1
+    assert not [each for each in run(state, 200.0) if isinstance(each, Evict)]
+    again = [each for each in run(state, 222.0) if isinstance(each, Evict)]
+    assert [victim.pod.name for victim in again[0].victims] == ["a"]
+
+
+def test_each_fault_of_a_gang_has_a_grace_of_its_own():
+    state = cluster([node("n", gpus=8)], pods=[pod(f"m{i}", group="g", at="n") for i in range(2)], groups=[group("g", 2)])
+    run(state, 0.0)
+    state.remove_pod("uid-m0")
+    run(state, 100.0)
+    state.upsert_pod(pod("m2", group="g", at="n"))
+    run(state, 120.0)
+    state.remove_pod("uid-m1")
+    run(state, 500.0)
+    assert not [each for each in run(state, 530.0) if isinstance(each, Evict)]
+    assert [each for each in run(state, 561.0) if isinstance(each, Evict)]
+
+
+def test_devices_that_come_back_are_counted_for_who_was_there():
+    state = cluster([node("n", gpus=4)], pods=[pod("a", gpus=8, at="n")])
+    assert len(state.tasks["uid-a"].devices) == 4
+    state.upsert_node(node("n", gpus=8))
+    assert len(state.tasks["uid-a"].devices) == 8
+    invariants.check(state)
+
+
+def test_a_pod_that_is_bound_now_may_be_preempted_now():
+    state = cluster([node("n", gpus=1)], pods=[pod("low")])
+    run(state)  # assumed, its binding is being written
+    state.upsert_pod(pod("high", priority=5))
+    assert preempted(run(state)) == []
+    state.bound("uid-low")
+    assert preempted(run(state)) == [["low"]]
+
+
+def test_a_job_held_back_by_a_limit_and_by_room_is_tried_when_room_comes():
+    state = cluster(
+        [node("n", gpus=4), node("m", gpus=4)],
+        [queue("team", limit=4), queue("rest")],
+        [pod("low", queue="team", gpus=2, created=1), pod("wide-a", queue="rest", gpus=4), pod("wide-b", queue="rest", gpus=2)],
+    )
+    settle(state)
+    state.upsert_pod(pod("high", queue="team", priority=5, gpus=4))
+    assert preempted(run(state)) == []
+    row = state.tasks["uid-wide-a"].row
+    state.remove_pod("uid-wide-a")
+    assert preempted(run(state)) == [["low"]]
+    assert state.tasks["uid-high"].row == row
+    invariants.check(state)
+
+
+def test_a_running_pod_moves_to_its_queue_when_that_is_known():
+    state = cluster([node("n")], [queue("team", limit=1)], [pod("a", at="n")])
+    state.upsert_pod(pod("a", at="n", queue="team"))
+    assert (used(state), used(state, "team")) == (0, 1000)
+    state.upsert_pod(pod("b", queue="team"))
+    assert refused(run(state))["b"].code == "LimitExceeded"
+    invariants.check(state)
+
+
+def test_an_unknown_queue_that_came_in_time_is_not_complained_of():
+    state = cluster([node("n")])
+    state.upsert_pod(pod("a", queue="team"))
+    state.upsert_queue(queue("team", limit=0))
+    assert refused(run(state))["a"].code == "LimitExceeded"
