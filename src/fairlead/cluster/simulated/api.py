@@ -221,6 +221,8 @@ class ApiServer:
         obj = {**obj, "kind": resource.kind, "apiVersion": resource.stored_version}
         name = metadata.get("name", "")
         key = (namespace, name)
+        if not name:
+            raise errors.invalid(resource.group, resource.kind, "", kinds.check_metadata(resource, obj))
         if resource.namespaced:
             self._check_namespace(resource, namespace, name)
         now = self.clock.text()

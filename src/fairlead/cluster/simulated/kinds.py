@@ -12,6 +12,7 @@ from typing import Any
 
 from fairlead.api import quantity
 from fairlead.api.quantity import QuantityError
+from fairlead.cluster.simulated import schema
 from fairlead.cluster.simulated.errors import Cause, bad_request, invalid_value, required
 from fairlead.cluster.simulated.resources import Resource
 from fairlead.cluster.simulated.store import Object
@@ -524,7 +525,29 @@ def check_definition(obj: Object) -> list[Cause]:
         for index, version in enumerate(versions)
         if not (version.get("schema") or {}).get("openAPIV3Schema")
     ]
+    causes += [
+        cause
+        for index, version in enumerate(versions)
+        if (cause := _unusable((version.get("schema") or {}).get("openAPIV3Schema"), index)) is not None
+    ]
     return causes
+
+
+def _unusable(definition: Any, index: int) -> Cause | None:
+    """Why a schema cannot be used, if so."""
+    if not definition:
+        return None
+    place = f"spec.versions[{index}].schema.openAPIV3Schema"
+    try:
+        schema.of_schema(definition, root=True)
+        schema.Validator(definition).causes({})
+    except Exception as error:
+        return Cause("FieldValueInvalid", f'Invalid value: "schema": {error}', place)
+    if definition.get("type") != "object":
+        return Cause(
+            "FieldValueInvalid", f"Invalid value: {definition.get('type')!r}: must be object at the root", f"{place}.type"
+        )
+    return None
 
 
 def check_lease(obj: Object) -> list[Cause]:

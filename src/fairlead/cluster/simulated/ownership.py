@@ -22,6 +22,7 @@ Fields = set[Path]
 _UNOWNED = {
     (("f", "apiVersion"),),
     (("f", "kind"),),
+    (("f", "metadata"),),
     *(
         (("f", "metadata"), ("f", name))
         for name in (

@@ -12,13 +12,17 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
+import structlog
 import yaml
+from lightkube.models import autoscaling_v1, core_v1, meta_v1, policy_v1
 
-from fairlead.cluster.simulated import errors, eventforms, openapi, schema, selectors, tables
+from fairlead.cluster.simulated import errors, eventforms, merging, openapi, schema, selectors, tables
 from fairlead.cluster.simulated.api import PODS, ApiServer, Selection, Watch
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import Resource
 from fairlead.cluster.simulated.store import Object, Record
+
+log = structlog.get_logger("wire")
 
 BODY_LIMIT = 3 << 20
 _JSON, _YAML, _PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
@@ -136,6 +140,9 @@ class Wire:
             return self._status(errors.bad_request("the object is nested too deeply"))
         except UnicodeError as error:
             return self._status(errors.bad_request(f"the request is not valid UTF-8: {error}"))
+        except Exception as error:
+            log.exception("request failed", method=request.method, path=request.path[:300])
+            return self._status(StatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
 
     @staticmethod
     def _status(error: StatusError) -> Reply:
@@ -350,7 +357,7 @@ class Wire:
             raise errors.method_not_allowed()
         options = _write_options(request)
         if sub in ("binding", "eviction") and resource.table == PODS:
-            body, _ = self._body(request, None)
+            body, _ = self._body(request, None, model=core_v1.Binding if sub == "binding" else policy_v1.Eviction)
             if sub == "binding":
                 api.bind(target.namespace, target.name, body, dry_run=options.dry_run)
             else:
@@ -369,7 +376,7 @@ class Wire:
     def _update(self, request: Request, form: _Form, target: _Target) -> Reply:
         resource, options = target.resource, _write_options(request)
         if target.subresource == "scale":
-            body, _ = self._body(request, None)
+            body, _ = self._body(request, None, model=autoscaling_v1.Scale)
             changed = self.api.set_scale(resource, target.namespace or "", target.name, body, dry_run=options.dry_run)
             return self._reply(form, changed)
         body, warnings = self._body(request, resource)
@@ -413,11 +420,9 @@ class Wire:
         except msgspec.DecodeError as error:
             raise errors.bad_request(f"error decoding patch: {error}") from error
         if sub == "scale":
-            live = self.api.scale(resource, self._get(target))
-            from fairlead.cluster.simulated import merging
-
-            changed = self.api.set_scale(resource, namespace, name, merging.merge(live, patch), dry_run=options.dry_run)
-            return self._reply(form, changed)
+            merged = merging.merge(self.api.scale(resource, self._get(target)), patch)
+            scale = _typed(autoscaling_v1.Scale, merged)
+            return self._reply(form, self.api.set_scale(resource, namespace, name, scale, dry_run=options.dry_run))
         done = self.api.patch(
             resource, namespace, name, content_type, patch, subresource=sub, manager=options.manager, dry_run=options.dry_run
         )
@@ -428,7 +433,7 @@ class Wire:
         options = _write_options(request)
         given: Object = {}
         if request.body:
-            given, _ = self._body(request, None)
+            given, _ = self._body(request, None, model=meta_v1.DeleteOptions)
         if "gracePeriodSeconds" in query:
             given["gracePeriodSeconds"] = _whole(query, "gracePeriodSeconds")
         if query.get("propagationPolicy"):
@@ -465,8 +470,10 @@ class Wire:
         if len(request.body) > BODY_LIMIT:
             raise errors.too_large(BODY_LIMIT)
 
-    def _body(self, request: Request, resource: Resource | None, *, applied: bool = False) -> tuple[Object, list[str]]:
-        """(the object, warnings). resource: None for bodies without strict fields of their own."""
+    def _body(
+        self, request: Request, resource: Resource | None, *, applied: bool = False, model: type[Any] | None = None
+    ) -> tuple[Object, list[str]]:
+        """(the object, warnings). resource: None for the bodies of subresources and options, which are of a `model`."""
         self._check_size(request)
         content_type = request.headers.get("content-type", _JSON).partition(";")[0].strip() or _JSON
         if content_type == _JSON:
@@ -478,9 +485,7 @@ class Wire:
         if not isinstance(body, dict):
             raise errors.bad_request("the object provided is unrecognized: it must be an object")
         if resource is None:
-            if not isinstance(body.get("metadata", {}), dict):
-                raise errors.bad_request("metadata must be an object")
-            return body, []
+            return _typed(model, body), []
         self._check_kind(body, resource, applied=applied)
         unknown: list[str] = []
         about = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
@@ -488,7 +493,7 @@ class Wire:
             decoded = schema.decode(self.api.node_of(resource), body, unknown)
         except schema.Mistyped as error:
             if resource.custom:
-                decoded = _loosely(body)
+                decoded = {**body, "metadata": _typed(meta_v1.ObjectMeta, body.get("metadata") or {})}
             else:
                 raise errors.bad_request(
                     f"{about}: json: {str(error).replace('struct field ', f'struct field {resource.kind}.')}"
@@ -508,6 +513,7 @@ class Wire:
             raise StatusError(500, "", f"{where}: .{unknown[0]}: field not declared in schema")
         if told and validation == "Strict":
             raise errors.bad_request(f"{about}: strict decoding error: {', '.join(told)}")
+        decoded.setdefault("metadata", {})
         if resource.group == eventforms.GROUP:
             decoded = eventforms.stored(decoded)
         return decoded, told if validation == "Warn" else []
@@ -523,7 +529,9 @@ class Wire:
 
     @staticmethod
     def _check_kind(body: Object, resource: Resource, *, applied: bool) -> None:
-        kind, version = body.get("kind", ""), body.get("apiVersion", "")
+        kind, version = body.get("kind") or "", body.get("apiVersion") or ""
+        if not isinstance(kind, str) or not isinstance(version, str):
+            raise errors.bad_request("the object provided is unrecognized: couldn't get version/kind: both are text")
         if applied and not (kind and version):
             raise errors.bad_request(f'invalid object type: "{version}, Kind={kind}"')
         if not isinstance(body.get("metadata", {}), (dict, type(None))):
@@ -643,9 +651,13 @@ def _negotiate(accept: str) -> _Form:
     raise errors.not_acceptable(_READABLE)
 
 
-def _loosely(body: Object) -> Object:
-    """A custom object whose types are wrong: its schema says what is wrong with it."""
-    return {**body, "metadata": dict(body.get("metadata") or {})}
+def _typed(model: type[Any] | None, body: Any) -> Object:
+    """A body of a fixed type without what it does not know. Raises `StatusError` 400."""
+    try:
+        decoded: Object = schema.decode(schema.of_model(model) if model is not None else schema.Node("any"), body, [])
+    except schema.Mistyped as error:
+        raise errors.bad_request(f"the object provided is unrecognized: json: {error}") from error
+    return decoded
 
 
 def _yaml(content: bytes) -> Any:
