@@ -23,8 +23,8 @@ import msgspec
 from testbed import objects
 from testbed.controlplane import ControlPlane
 
-_NODES, _GPUS = 20, 8
-_SINGLES, _GANGS, _GANG = 60, 6, 12
+_NODES, _GPUS = 60, 8
+_SINGLES, _GANGS, _GANG = 180, 20, 12
 _LIMIT = 90.0
 _ROOT = Path(__file__).parent.parent
 USER = "fairlead"
@@ -104,8 +104,8 @@ def _round(plane: ControlPlane, source: random.Random, kills: int, logs: Path, r
     observer = _Observer(plane, namespace)
     observer.start()
     observer.ready.wait(20)
-    scheduler = _start(plane, logs)
     names = _burst(plane, namespace)
+    scheduler = _start(plane, logs)  # all at once lies before it: the burst is its own
     try:
         for _ in range(kills):
             target = len(observer.nodes) + source.randint(1, max(1, (len(names) - len(observer.nodes)) // (kills + 1)))
