@@ -363,11 +363,10 @@ class ClusterState:
 
     def _may_fall_now(self, task: Task) -> None:
         """While it was being bound nobody could preempt it: whoever waits above it in its queue may look again."""
-        node = self.queues.queues.get(task.queue)
-        if node is None or task.row < 0 or not self.policy.preempt:
+        if not self.queues.parked or task.row < 0 or not self.policy.preempt:
             return
-        for room in node.rooms.values():
-            if room.parked is not None and (unit := room.first()) is not None and unit.priority > task.pod.priority:
+        for room in self.queues.parked:
+            if room.queue.name == task.queue and (unit := room.first()) is not None and unit.priority > task.pod.priority:
                 self.nodes.gained.add(task.row)
                 return
 
