@@ -107,8 +107,7 @@ class ApiServer:
         self.on_delete_pod: Callable[[Key, Object], None] = lambda _key, _pod: None
         self._random = random.Random(seed)
         self._specs: dict[bytes, tuple[Object, Object]] = {}  # pod spec as sent -> (spec, status) as stored
-        self._asked = b""
-        self._schemas: dict[int, tuple[schema.Node, schema.Validator]] = {}
+        self._schemas: dict[int, tuple[schema.Node, schema.Validator, Object]] = {}  # holds what its keys are the ids of
         for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
             self.create(self.served("v1", "namespaces"), "", {"metadata": {"name": name}})
         for name, value in _SYSTEM_CLASSES.items():
@@ -130,11 +129,12 @@ class ApiServer:
             return self._custom(resource)[0]
         return schema.of_model(resource.model) if resource.model is not None else schema.Node("any")
 
-    def _custom(self, resource: Resource) -> tuple[schema.Node, schema.Validator]:
+    def _custom(self, resource: Resource) -> tuple[schema.Node, schema.Validator, Object]:
         definition = resource.schema or {}
         known = self._schemas.get(id(definition))
         if known is None:
-            known = self._schemas[id(definition)] = (schema.of_schema(definition, root=True), schema.Validator(definition))
+            tree = schema.of_schema(definition, root=True)
+            known = self._schemas[id(definition)] = (tree, schema.Validator(definition), definition)
         return known
 
     def _defined(self, change: Change) -> None:
@@ -232,7 +232,8 @@ class ApiServer:
                 obj.pop("status", None)
             obj = schema.with_defaults(resource.schema or {}, obj)
             metadata = obj["metadata"]
-        known = self._known_spec(obj) if resource.table == PODS else False
+        asked = msgspec.json.encode(obj.get("spec")) if resource.table == PODS else b""
+        known = bool(asked) and self._known_spec(asked, obj)
         if not known:
             default = kinds.DEFAULTS.get(resource.table)
             kinds.read_quantities(obj.get("spec"))
@@ -245,8 +246,8 @@ class ApiServer:
         if resource.custom or resource.table in kinds.WITH_GENERATION:
             metadata["generation"] = 1
         self._validate(resource, obj, None, known=known)
-        if resource.table == PODS and not known:
-            self._remember_spec(obj)
+        if asked and not known:
+            self._remember_spec(asked, obj)
         admission.admit(self.store, self.catalog, admission.Request(resource, "CREATE", namespace, name, obj))
         if self.store.get(resource.table, key) is not None:
             raise errors.already_exists(resource.group, resource.plural, name)
@@ -296,24 +297,23 @@ class ApiServer:
             if wrong:
                 raise errors.invalid(resource.group, resource.kind, obj["metadata"].get("name", ""), wrong)
 
-    def _known_spec(self, pod: Object) -> bool:
+    def _known_spec(self, asked: bytes, pod: Object) -> bool:
         """Whether a pod with this very spec was valid before: it then gets the same one, defaults filled in.
 
         Pods come in thousands of equals; stored objects are never changed in place, so they may share.
         """
-        self._asked = msgspec.json.encode(pod.get("spec"))
-        found = self._specs.get(self._asked)
+        found = self._specs.get(asked)
         if found is None:
             return False
         pod["spec"], status = found
         pod["status"] = dict(status)
         return True
 
-    def _remember_spec(self, pod: Object) -> None:
+    def _remember_spec(self, asked: bytes, pod: Object) -> None:
         if len(self._specs) >= _SPECS:
             self._specs.clear()
         if not pod["spec"].get("priorityClassName"):  # what a class means may change
-            self._specs[self._asked] = (pod["spec"], pod["status"])
+            self._specs[asked] = (pod["spec"], pod["status"])
 
     def _resolve_priority(self, pod: Object) -> None:
         """The admission plugin Priority."""
@@ -364,8 +364,7 @@ class ApiServer:
     ) -> Object:
         """Replace an object, or its status. Raises `StatusError`."""
         given = obj.get("metadata") or {}
-        if given.get("name", name) != name:
-            raise errors.bad_request(f"the name of the object ({given.get('name')}) does not match the name on the URL ({name})")
+        self._check_name(given, name)
         if resource.namespaced and given.get("namespace") not in (None, "", namespace):
             raise errors.bad_request(
                 f"the namespace of the object ({given['namespace']}) does not match the namespace on the request ({namespace})"
@@ -417,9 +416,7 @@ class ApiServer:
         if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
             raise errors.bad_request("the patch leaves no object")
         obj = self._decoded(resource, obj)
-        if obj["metadata"].get("name") != name:
-            given = obj["metadata"].get("name")
-            raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        self._check_name({"name": None, **obj["metadata"]}, name)
         if obj["metadata"].get("uid") != live["metadata"]["uid"]:
             wrong = errors.invalid_value("metadata.uid", str(obj["metadata"].get("uid")), "field is immutable")
             raise errors.invalid(resource.group, resource.kind, name, [wrong])
@@ -464,8 +461,7 @@ class ApiServer:
         given = obj.get("metadata") or {}
         if given.get("managedFields"):
             raise errors.bad_request("metadata.managedFields must be nil")
-        if given.get("name", name) != name:
-            raise errors.bad_request(f"the name of the object ({given.get('name')}) does not match the name on the URL ({name})")
+        self._check_name(given, name)
         record = self.store.get(resource.table, (namespace, name))
         who = (manager, "Apply", subresource)
         if record is None:
@@ -482,6 +478,12 @@ class ApiServer:
         node = self.node_of(resource)
         merged = ownership.apply(live, obj, who, node, force=force, now=self.clock.text(), api_version=resource.api_version)
         return self._replace(resource, (namespace, name), record, merged, subresource, None, dry_run=dry_run), False
+
+    @staticmethod
+    def _check_name(given: Object, name: str) -> None:
+        """What is sent to an object's path is that object."""
+        if given.get("name", name) != name:
+            raise errors.bad_request(f"the name of the object ({given.get('name')}) does not match the name on the URL ({name})")
 
     @staticmethod
     def _check_precondition(resource: Resource, name: str, what: str, wanted: str, present: str, why: str) -> None:

@@ -37,7 +37,7 @@ class SimulatedTransport:
         self, served: Wire, plan: FaultPlan | None = None, *, latency: float = 0.0, partition: Partition | None = None
     ) -> None:
         self._wire = served
-        self._plan = plan
+        self._plan = plan or FaultPlan(0)  # which is off
         self._latency = latency
         self._partition = partition or Partition()
         self.closed = False
@@ -47,15 +47,15 @@ class SimulatedTransport:
     ) -> Reply:
         """One request; the fault plan may answer instead of the server, or keep its answer."""
         await asyncio.sleep(self._latency)
-        fault = self._plan.for_request(write=method != "GET") if self._plan is not None else None
+        fault = self._plan.for_request(write=method != "GET")
         if self._partition.cuts(path) or fault is Fault.REFUSED:
             raise Unreachable(f"{method} {path}: connection refused")
         if fault is Fault.LOST:
             await asyncio.sleep(_TIMEOUT)
             raise Unreachable(f"{method} {path}: timeout")
-        if fault is Fault.SLOW and self._plan is not None:
+        if fault is Fault.SLOW:
             await asyncio.sleep(self._plan.seconds(0.5, 6.0))
-        refused = refusal(fault, self._plan) if fault is not None and self._plan is not None else None
+        refused = refusal(fault, self._plan) if fault is not None else None
         if refused is not None:
             return _answer(refused)
         reply = self._wire.handle(_asked(method, path, query, headers, body))
@@ -77,10 +77,10 @@ class SimulatedTransport:
         await asyncio.sleep(self._latency)
         if self._partition.cuts(path):
             raise Unreachable(f"GET {path}: connection refused")
-        fault = self._plan.for_watch() if self._plan is not None else None
+        fault = self._plan.for_watch()
         if fault is Fault.COMPACTED:
             self._wire.api.store.compact()
-        refused = refusal(fault, self._plan) if fault is not None and self._plan is not None else None
+        refused = refusal(fault, self._plan) if fault is not None else None
         if refused is not None:
             yield Opened(refused.code, _answer(refused).body, _Chunks(None, self, path, silence))
             return
@@ -98,7 +98,7 @@ class SimulatedTransport:
         self.closed = True
 
     @property
-    def plan(self) -> FaultPlan | None:
+    def plan(self) -> FaultPlan:
         """The fault plan."""
         return self._plan
 
@@ -138,8 +138,8 @@ class _Chunks(Chunks):
         plan = self._transport.plan
         if self._transport.partition.cut:
             return await self._fall_silent()
-        fault = plan.for_event() if plan is not None else None
-        if plan is None or fault is None:
+        fault = plan.for_event()
+        if fault is None:
             return chunk
         if fault is Fault.CUT:
             return b""
