@@ -25,11 +25,12 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from testbed import build
+from testbed import build, objects
 from testbed.certificates import Authority, write_key
 
 _START_LIMIT = 60.0
 _STOP_LIMIT = 15.0
+_SERVED_LIMIT = 20.0
 SCHEDULER_USER = "system:kube-scheduler"
 
 
@@ -220,6 +221,24 @@ class ControlPlane:
         request = urllib.request.Request(self.url + path, data, {"Content-Type": content_type}, method=method)
         with urllib.request.urlopen(request, timeout=30, context=self._context()) as reply:
             return json.loads(reply.read() or b"null")
+
+    def install(self, user: str) -> None:
+        """The custom resources and a scheduler's rights for a user; they are served when this returns."""
+        for manifest in [*objects.definitions(), *objects.rights(user)]:
+            self.request("POST", objects.path(manifest), manifest)
+        for plural in ("queues", "podgroups"):
+            self.await_served(f"/apis/fairlead.dev/v1alpha1/{plural}")
+
+    def await_served(self, path: str) -> Any:
+        """What is at a path, once it is there. Raises the server's last refusal after a while."""
+        deadline = time.monotonic() + _SERVED_LIMIT
+        while True:
+            try:
+                return self.request("GET", path)
+            except urllib.error.HTTPError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.authority.path))

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -176,18 +175,3 @@ def _judge(plane: ControlPlane, namespace: str, names: list[str], observer: _Obs
     result.rebound += [f"{namespace}/{name}" for name, nodes in observer.nodes.items() if len(nodes) > 1]
     result.over_allocated += [f"{node}: {count} of {_GPUS}" for node, count in used.items() if count > _GPUS]
     result.partial += [f"{namespace}/{name}: {count} of {_GANG}" for name, count in gangs.items() if count < _GANG]
-
-
-def prepare(plane: ControlPlane) -> None:
-    """Install the CRDs and the scheduler's rights, and wait until they are served."""
-    for manifest in [*objects.definitions(), *objects.rights(USER)]:
-        plane.request("POST", objects.path(manifest), manifest)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            plane.request("GET", "/apis/fairlead.dev/v1alpha1/podgroups")
-            plane.request("GET", "/apis/fairlead.dev/v1alpha1/queues")
-        except urllib.error.HTTPError:
-            time.sleep(0.1)
-        else:
-            return

@@ -168,22 +168,8 @@ class Scheduler:
 @pytest.fixture(scope="session")
 def plane():
     with ControlPlane() as running:
-        for manifest in [*objects.definitions(), *objects.rights(USER)]:
-            running.request("POST", objects.path(manifest), manifest)
-        for plural in ("queues", "podgroups"):
-            await_served(running, f"/apis/fairlead.dev/v1alpha1/{plural}")
+        running.install(USER)
         yield running
-
-
-def await_served(plane, path):
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            return plane.request("GET", path)
-        except urllib.error.HTTPError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 @pytest.fixture

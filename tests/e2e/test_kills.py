@@ -11,7 +11,7 @@ from testbed.controlplane import ControlPlane
 @pytest.mark.e2e
 def test_three_kills_leave_everything_in_order(tmp_path):
     with ControlPlane() as plane:
-        kills.prepare(plane)
+        plane.install(kills.USER)
         result = kills.run(plane, 3, seed=1, logs=tmp_path)
     assert result.kills == 3
     assert result.clean, result
@@ -22,6 +22,6 @@ def test_three_kills_leave_everything_in_order(tmp_path):
 @pytest.mark.slow
 def test_a_hundred_kills_leave_everything_in_order(tmp_path):
     with ControlPlane() as plane:
-        kills.prepare(plane)
+        plane.install(kills.USER)
         result = kills.run(plane, int(os.environ.get("FAIRLEAD_KILLS", "100")), seed=2, logs=tmp_path)
     assert result.clean, result

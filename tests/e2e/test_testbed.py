@@ -23,13 +23,9 @@ def test_kwok_makes_nodes_ready_and_pods_running(tmp_path):
             cluster.until(lambda: cluster.get("/api/v1/namespaces/default/serviceaccounts/default"))
             cluster.plane.request("POST", "/api/v1/nodes", {**bare, "spec": {}, "status": {**bare["status"], "conditions": []}})
             cluster.until(lambda: not cluster.get("/api/v1/nodes/n")["spec"].get("taints"))
-            from testbed import objects
-            from tests.e2e.conftest import USER, await_served
+            from tests.e2e.conftest import USER
 
-            for manifest in [*objects.definitions(), *objects.rights(USER)]:
-                plane.request("POST", objects.path(manifest), manifest)
-            for plural in ("queues", "podgroups"):
-                await_served(plane, f"/apis/fairlead.dev/v1alpha1/{plural}")
+            plane.install(USER)
             cluster.create(pod("p"))
             cluster.scheduler()
             cluster.until(lambda: cluster.pods()["p"]["status"].get("phase") == "Running")

@@ -165,7 +165,7 @@ def kills(
     from testbed.controlplane import ControlPlane
 
     with tempfile.TemporaryDirectory(prefix="fairlead-") as folder, ControlPlane() as plane:
-        bench.prepare(plane)
+        plane.install(bench.USER)
         result = bench.run(plane, count, seed, Path(folder))
     emit(result, output, lambda: print_table("bench kills", msgspec.to_builtins(result)))
     if not result.clean:
