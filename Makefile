@@ -6,7 +6,7 @@ RUN := $(UV) run --frozen --quiet
 export UV_LINK_MODE ?= copy
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help demo test lint unit e2e testbed crds soak bench clean
+.PHONY: help demo test lint unit e2e testbed crds soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -45,6 +45,9 @@ crds: .cache/synced  ## write the generated YAML
 
 soak: testbed  ## long runs, not part of make test
 	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m slow tests
+
+differential: testbed  ## 50,000 random clusters against kube-scheduler's real plugins (some minutes)
+	$(RUN) --no-sync python -m testbed.differential 0-49999
 
 bench: testbed  ## the table of benchmarks/README.md, from its commands (about an hour)
 	$(RUN) --no-sync python benchmarks/run.py

@@ -56,6 +56,7 @@ PROGRAMS = (
     Program("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Program("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, (("sigs.k8s.io/kwok/pkg/consts.Version", KWOK_VERSION),)),
     Program("binder", {"bare-binder-go": "."}),
+    Program("oracle", {"oracle": "."}, ((f"{_COMPONENT}.gitVersion", KUBERNETES_VERSION),)),
 )
 
 

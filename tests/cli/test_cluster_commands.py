@@ -127,7 +127,19 @@ def test_queue_nodes_share_and_explain_tell_of_the_same_jobs(box):
     assert (huge["position"], huge["code"]) == (1, "Resources")
     assert "Insufficient nvidia.com/gpu" in huge["message"]
     assert box.json("explain", "pod/lost", "-n", "vision")["code"] == "UnknownQueue"
-    for command in (("queue",), ("nodes",), ("share",), ("explain", "pod/huge", "-n", "vision")):
+    where = box.json("feasibility", "pod/huge", "-n", "vision")
+    assert (where["feasible"], where["nodes"], where["node"]) == ([], 10, "")
+    assert {each["message"] for each in where["refused"]} == {"Insufficient nvidia.com/gpu"}
+    back = box.json("feasibility", "pod/ring-0", "-n", "vision")
+    assert back["node"] in back["feasible"]  # it is judged as if it did not run there
+    commands = (
+        ("queue",),
+        ("nodes",),
+        ("share",),
+        ("explain", "pod/huge", "-n", "vision"),
+        ("feasibility", "pod/huge", "-n", "vision"),
+    )
+    for command in commands:
         done = box.fairlead(*command)
         assert done.exit_code == 0, done.output
         assert done.stdout.strip()
@@ -155,6 +167,7 @@ def test_queue_can_be_narrowed(box):
         (("explain", "podgroup/nobody"), 4, "does not exist"),
         (("explain", "nobody"), 2, "is not pod/NAME"),
         (("explain", "node/n"), 2, "is not pod/NAME"),
+        (("feasibility", "pod/nobody", "-n", "vision"), 4, "does not exist"),
     ],
 )
 def test_explain_says_what_is_wrong(box, arguments, code, told):

@@ -4,6 +4,7 @@ import pytest
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, views
+from fairlead.cluster.requests import pod_requests
 
 
 def view(**pod):
@@ -25,18 +26,40 @@ def test_requests_as_kube_scheduler_counts_them():
         ],
         "overhead": {"cpu": "10m"},
     }
-    requests = convert.pod_requests(msgspec.convert(spec, views.PodSpec))
+    requests = pod_requests(view(spec=spec))
     assert requests == {"cpu": 3010, "memory": 4 << 30}
 
 
 def test_pod_level_resources_replace_cpu_and_memory():
     spec = {"containers": [container(cpu="1", **{"nvidia.com/gpu": "2"})], "resources": {"requests": {"cpu": "8"}}}
-    assert convert.pod_requests(msgspec.convert(spec, views.PodSpec)) == {"cpu": 8000, "nvidia.com/gpu": 2}
+    assert pod_requests(view(spec=spec)) == {"cpu": 8000, "nvidia.com/gpu": 2}
 
 
-def test_limits_stand_in_for_missing_requests():
+def test_only_requests_count_since_the_api_server_has_filled_them_from_limits():
     spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "4", "cpu": "2"}, "requests": {"cpu": "1"}}}]}
-    assert convert.pod_requests(msgspec.convert(spec, views.PodSpec)) == {"cpu": 1000, "nvidia.com/gpu": 4}
+    assert pod_requests(view(spec=spec)) == {"cpu": 1000}
+
+
+def test_amounts_are_rounded_up_once_at_the_end():
+    spec = {"containers": [container(cpu="100u", memory="100m"), container(cpu="100u", memory="100m")]}
+    assert pod_requests(view(spec=spec)) == {"cpu": 1, "memory": 1}
+
+
+def test_names_that_nodes_do_not_count_are_left_out():
+    asked = {"storage": "1", "pods": "5", "example.com/thing": "1", "hugepages-2Mi": "2Mi", "requests.cpu": "1"}
+    assert pod_requests(view(spec={"containers": [container(**asked)]})) == {"example.com/thing": 1, "hugepages-2Mi": 2 << 20}
+
+
+def resizing(reason):
+    status = {"name": "c", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "3"}}
+    spec = {"containers": [{"name": "c", **container(cpu="8")}], "nodeName": "n"}
+    condition = {"type": "PodResizePending", "status": "True", "reason": reason}
+    return view(spec=spec, status={"containerStatuses": [status], "conditions": [condition]})
+
+
+def test_while_it_is_resized_the_greatest_amount_counts():
+    assert pod_requests(resizing("Deferred")) == {"cpu": 8000}
+    assert pod_requests(resizing("Infeasible")) == {"cpu": 3000}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import invariants
-from fairlead.core.model import Requirement, SelectorTerm, Taint, Toleration
+from fairlead.core.model import Taint, Toleration
+from fairlead.core.selectors import Requirement, SelectorTerm
 from tests.builders import GPU, cluster, group, node, placed, pod, queue, refused, run, settle, spec
 
 

@@ -85,6 +85,18 @@ def amount(resource: str, text: str | float) -> int:
     return result
 
 
+@lru_cache(maxsize=16_384)
+def exact(resource: str, text: str | float) -> int | Fraction:
+    """A quantity of `resource` in its base unit, not rounded: an integer where it is one.
+
+    Raises `QuantityError` as `amount` does.
+    """
+    value = parse(text) * (1000 if resource == "cpu" else 1)
+    if value > SANE_MAXIMUM:
+        raise QuantityError(f"{text!r} of {resource} is larger than any machine", too_large=True)
+    return value.numerator if value.denominator == 1 else value
+
+
 def show(resource: str, value: int) -> str:
     """An amount in base units as a person would write it, e.g. `1500` of `cpu` as `1.5`."""
     if resource == "cpu":

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlead import __version__
-from fairlead.cli import bench, crds, demo, explain, nodes, queue, replay, scheduler, share, simulate
+from fairlead.cli import bench, crds, demo, explain, feasibility, nodes, queue, replay, scheduler, share, simulate
 
 app = typer.Typer(
     name="fairlead",
@@ -20,6 +20,7 @@ app.add_typer(bench.app, name="bench")
 app.command("crds")(crds.crds)
 app.command("demo")(demo.demo)
 app.command("explain")(explain.explain)
+app.command("feasibility")(feasibility.feasibility)
 app.command("nodes")(nodes.nodes)
 app.command("queue")(queue.queue)
 app.command("replay")(replay.replay)

@@ -8,41 +8,59 @@ from __future__ import annotations
 from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
+
+import msgspec
 
 from fairlead.api import names, quantity
-from fairlead.api.quantity import SANE_MAXIMUM, QuantityError
+from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import views
+from fairlead.cluster import selection, views
+from fairlead.cluster.requests import pod_requests, scored_requests
+from fairlead.cluster.workloads import Workloads
+from fairlead.core.holdings import EVERY_ADDRESS
 from fairlead.core.model import (
     WHOLE,
+    AffinityTerm,
+    ClaimUse,
+    Disk,
     Group,
+    HostPort,
+    Labels,
+    Mistake,
+    Namespace,
     Node,
     Pod,
     PodSpec,
     Queue,
     QueueResource,
-    Requirement,
-    SelectorTerm,
     Taint,
     Toleration,
 )
 
-_POD_LEVEL = ("cpu", "memory")  # and hugepages-*: pod-level requests replace the sum of the containers'
 _MOST_DEVICES = 1024
+_NO_STATUS = views.PodStatus()
+_NO_AFFINITY = views.Affinity()
+_NO_NODE_STATUS = views.NodeStatus()
 
 
-def pod(view: views.Pod, default_queue: str, scheduler_name: str = names.SCHEDULER_NAME) -> Pod:
-    """A pod as the core sees it. default_queue: that of its namespace; scheduler_name: whose pods are ours, or `*`."""
+def pod(
+    view: views.Pod, default_queue: str, scheduler_name: str = names.SCHEDULER_NAME, workloads: Workloads | None = None
+) -> Pod:
+    """A pod as the core sees it.
+
+    default_queue: that of its namespace; scheduler_name: whose pods are ours, or `*`; workloads: what it may belong to.
+    """
     metadata, spec = view.metadata, view.spec
     labels = metadata.labels or {}
     ours = scheduler_name in (names.ANY_SCHEDULER, spec.scheduler_name)
     error: Reason | None = None
     try:
-        wanted = pod_spec(view)
+        wanted = pod_spec(view, workloads)
     except QuantityError as refused:
         code = ReasonCode.TOO_LARGE if refused.too_large else ReasonCode.INVALID_SPEC
         error, wanted = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {refused}"), PodSpec()
-    phase = view.status.phase if view.status else ""
+    status = view.status or _NO_STATUS
     return Pod(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -56,17 +74,24 @@ def pod(view: views.Pod, default_queue: str, scheduler_name: str = names.SCHEDUL
         ours=ours,
         gated=bool(spec.scheduling_gates),
         terminating=metadata.deletion_timestamp is not None,
-        finished=phase in ("Succeeded", "Failed"),
+        finished=status.phase in ("Succeeded", "Failed"),
         never_preempts=spec.preemption_policy == "Never",
         controlled=any(owner.controller for owner in metadata.owner_references or ()),
         error=error,
+        labels=_interned_labels(tuple(sorted(labels.items()))),
+        started=seconds(status.start_time) if status.start_time else None,
+        nominated=status.nominated_node_name,
+        preempted=any(
+            each.type == "DisruptionTarget" and each.status == "True" and each.reason == "PreemptionByScheduler"
+            for each in status.conditions or ()
+        ),
     )
 
 
-def pod_spec(view: views.Pod) -> PodSpec:
+def pod_spec(view: views.Pod, workloads: Workloads | None = None) -> PodSpec:
     """What decides where a pod may run. Raises `QuantityError`."""
-    spec = view.spec
-    requests = pod_requests(spec)
+    spec, metadata = view.spec, view.metadata
+    requests = pod_requests(view)
     gpus, milli = 0, WHOLE
     for resource in names.GPU_RESOURCES:
         if requests.get(resource):
@@ -74,92 +99,114 @@ def pod_spec(view: views.Pod) -> PodSpec:
             break
     if gpus > _MOST_DEVICES:
         raise QuantityError(f"{gpus} GPUs are more than any node has", too_large=True)
-    fraction = (view.metadata.annotations or {}).get(names.GPU_FRACTION_ANNOTATION)
+    fraction = (metadata.annotations or {}).get(names.GPU_FRACTION_ANNOTATION)
     if fraction is not None:
         milli = gpu_fraction(fraction)
         if gpus:
             raise QuantityError(f"annotation {names.GPU_FRACTION_ANNOTATION} and a request for whole GPUs exclude each other")
         gpus = 1
     requests["pods"] = 1
-    terms: tuple[SelectorTerm, ...] | None = None
-    if spec.affinity and spec.affinity.node_affinity:
-        required = spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
-        if required is not None:
-            terms = tuple(_term(each) for each in required.node_selector_terms or ())
-    return PodSpec(
+    counts_as, asks_as = scored_requests(view)
+    containers = [*(spec.init_containers or ()), *spec.containers]
+    plain = PodSpec(
         requests=tuple(sorted((resource, amount) for resource, amount in requests.items() if amount)),
         gpus=gpus,
         gpu_milli=milli,
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
-        affinity=terms,
         tolerations=tuple(sorted(_tolerations(spec), key=repr)) if spec.tolerations else (),
+        ports=_ports(spec),
+        images=_images(spec, containers),
+        containers=len(containers),
+        scored=counts_as,
+        scored_new=None if asks_as == counts_as else asks_as,
+        features=_features(spec, containers),
+        default_spread=workloads.selector_of(metadata) if workloads and not spec.topology_spread_constraints else None,
     )
+    related = _relations(view)
+    return msgspec.structs.replace(plain, **related) if related else plain
+
+
+def _relations(view: views.Pod) -> dict[str, Any]:
+    """The fields of a spec that speak of nodes' labels, other pods, and volumes; for most pods, none."""
+    spec, metadata = view.spec, view.metadata
+    fields: dict[str, Any] = {}
+    mistakes: list[Mistake] = []
+    affinity = spec.affinity or _NO_AFFINITY
+    if affinity.node_affinity is not None:
+        if affinity.node_affinity.required is not None:
+            fields["affinity"] = selection.node_terms(affinity.node_affinity.required)
+        fields["preferred_nodes"], wrong = selection.preferred_nodes(affinity.node_affinity.preferred)
+        mistakes += wrong
+    preferred: list[tuple[int, AffinityTerm]] = []
+    for sign, field, given in ((1, "pod_affinity", affinity.pod_affinity), (-1, "pod_anti_affinity", affinity.pod_anti_affinity)):
+        if given is not None:
+            fields[field], wrong = selection.pod_terms(given.required or (), metadata.namespace)
+            terms, wrong_too = selection.pod_terms((each.pod_affinity_term for each in given.preferred or ()), metadata.namespace)
+            preferred += [(sign * each.weight, term) for each, term in zip(given.preferred or (), terms, strict=False)]
+            mistakes += wrong + wrong_too
+    if preferred:
+        fields["preferred_pods"] = tuple(preferred)
+    if spec.topology_spread_constraints:
+        fields["spread"], fields["preferred_spread"], wrong = selection.spread_constraints(
+            spec.topology_spread_constraints, metadata.labels or {}
+        )
+        mistakes += wrong
+    if spec.volumes:
+        fields["claims"], fields["disks"] = _volumes(view)
+    if mistakes:
+        fields["mistakes"] = tuple(mistakes)
+    return fields
 
 
 def _tolerations(spec: views.PodSpec) -> list[Toleration]:
     return [Toleration(each.key, each.operator or "Equal", each.value, each.effect) for each in spec.tolerations or ()]
 
 
-def pod_requests(spec: views.PodSpec) -> dict[str, int]:
-    """Per resource the greater of what runs together and of each init step, as kube-scheduler counts.
-
-    Containers and sidecars run together; an init container runs beside the sidecars declared before
-    it. Pod-level requests replace cpu, memory and hugepages; overhead comes on top.
-    """
-    total: dict[str, int] = {}
-    for container in spec.containers:
-        _add(total, _requests_of(container))
-    if spec.init_containers:
-        sidecars: dict[str, int] = {}
-        steps: dict[str, int] = {}
-        for container in spec.init_containers:
-            requests = _requests_of(container)
-            if container.restart_policy == "Always":
-                _add(sidecars, requests)
-                step = sidecars
-            else:
-                step = dict(sidecars)
-                _add(step, requests)
-            for resource, amount in step.items():
-                steps[resource] = max(steps.get(resource, 0), amount)
-        _add(total, sidecars)
-        for resource, amount in steps.items():
-            total[resource] = max(total.get(resource, 0), amount)
-    if spec.resources is not None:
-        whole = _amounts(_defaulted(spec.resources))
-        total |= {name: amount for name, amount in whole.items() if name in _POD_LEVEL or name.startswith("hugepages-")}
-    if spec.overhead:
-        _add(total, _amounts(spec.overhead))
-    for resource, amount in total.items():
-        if amount > SANE_MAXIMUM:
-            raise QuantityError(f"{resource}: the containers together ask for more than any machine has", too_large=True)
-    return total
+def _ports(spec: views.PodSpec) -> tuple[HostPort, ...]:
+    """The ports of the node that containers, and sidecars, want for as long as the pod runs."""
+    lasting = [*(each for each in spec.init_containers or () if each.restart_policy == "Always"), *spec.containers]
+    return tuple(
+        HostPort(port.host_ip or EVERY_ADDRESS, port.protocol or "TCP", port.host_port)
+        for container in lasting
+        for port in container.ports or ()
+        if port.host_port > 0
+    )
 
 
-def _requests_of(container: views.Container) -> dict[str, int]:
-    return _amounts(_defaulted(container.resources)) if container.resources else {}
+def _images(spec: views.PodSpec, containers: list[views.Container]) -> tuple[str, ...]:
+    named = [each.image for each in containers] + [each.image.reference for each in spec.volumes or () if each.image is not None]
+    return tuple(name if name.rfind(":") > name.rfind("/") else f"{name}:latest" for name in named)
 
 
-def _defaulted(resources: views.Resources) -> views.Quantities:
-    """Requests, and limits where a resource has no request, as the API server defaults them."""
-    if not resources.limits:
-        return resources.requests or {}
-    return {**resources.limits, **(resources.requests or {})}
+def _features(spec: views.PodSpec, containers: list[views.Container]) -> tuple[str, ...]:
+    """What the node must declare to be able to do."""
+    features = []
+    if any(rule.action == "RestartAllContainers" for each in containers for rule in each.restart_policy_rules or ()):
+        features.append("RestartAllContainersOnContainerExits")
+    if spec.host_network and spec.host_users is False:
+        features.append("UserNamespacesHostNetworkSupport")
+    return tuple(features)
 
 
-def _amounts(quantities: views.Quantities) -> dict[str, int]:
-    result = {}
-    for resource, text in quantities.items():
-        try:
-            result[resource] = quantity.amount(resource, text)
-        except QuantityError as error:
-            raise QuantityError(f"{resource}: {error}", too_large=error.too_large) from error
-    return result
-
-
-def _add(total: dict[str, int], more: dict[str, int]) -> None:
-    for resource, amount in more.items():
-        total[resource] = total.get(resource, 0) + amount
+def _volumes(view: views.Pod) -> tuple[tuple[ClaimUse, ...], tuple[Disk, ...]]:
+    metadata = view.metadata
+    claims: list[ClaimUse] = []
+    disks: list[Disk] = []
+    for each in view.spec.volumes or ():
+        if each.persistent_volume_claim is not None:
+            claims.append(ClaimUse(f"{metadata.namespace}/{each.persistent_volume_claim.claim_name}"))
+        elif each.ephemeral is not None:
+            claims.append(ClaimUse(f"{metadata.namespace}/{metadata.name}-{each.name}", metadata.uid))
+        if each.gce_persistent_disk is not None:
+            disks.append(Disk("gce", each.gce_persistent_disk.pd_name, each.gce_persistent_disk.read_only))
+        if each.aws_elastic_block_store is not None:
+            disks.append(Disk("aws", each.aws_elastic_block_store.volume_id))
+        if each.iscsi is not None:
+            disks.append(Disk("iscsi", each.iscsi.iqn, each.iscsi.read_only))
+        if each.rbd is not None:
+            name = f"{each.rbd.pool}/{each.rbd.image}"
+            disks.append(Disk("rbd", name, each.rbd.read_only, tuple(sorted(each.rbd.monitors or ()))))
+    return tuple(claims), tuple(disks)
 
 
 def gpu_fraction(text: str) -> int:
@@ -170,23 +217,13 @@ def gpu_fraction(text: str) -> int:
     return -(-value.numerator * WHOLE // value.denominator)
 
 
-def _term(view: views.NodeSelectorTerm) -> SelectorTerm:
-    return SelectorTerm(
-        tuple(_requirement(each) for each in view.match_expressions or ()),
-        tuple(_requirement(each) for each in view.match_fields or ()),
-    )
-
-
-def _requirement(view: views.SelectorRequirement) -> Requirement:
-    return Requirement(view.key, view.operator, tuple(view.values or ()))
-
-
 def node(view: views.Node) -> Node:
     """A node as the core sees it. A capacity that cannot be read closes the node."""
     labels = view.metadata.labels or {}
     error: Reason | None = None
     allocatable: dict[str, int] = {}
-    for resource, text in ((view.status and view.status.allocatable) or {}).items():
+    status = view.status or _NO_NODE_STATUS
+    for resource, text in (status.allocatable or {}).items():
         try:
             allocatable[resource] = quantity.amount(resource, text)
         except QuantityError as refused:
@@ -199,7 +236,14 @@ def node(view: views.Node) -> Node:
         unschedulable=view.spec.unschedulable,
         shares_gpus=labels.get(names.GPU_SHARING_LABEL) == "enabled",
         error=error,
+        images=tuple((name, each.size_bytes) for each in status.images or () for name in each.names or ()),
+        features=tuple(sorted(status.declared_features or ())),
     )
+
+
+def namespace(view: views.Namespace) -> Namespace:
+    """A namespace as the core sees it."""
+    return Namespace(view.metadata.name, tuple(sorted((view.metadata.labels or {}).items())))
 
 
 def queue(view: views.Queue) -> Queue:
@@ -256,6 +300,12 @@ def seconds(timestamp: str | None) -> float:
         return datetime.fromisoformat(timestamp).timestamp()
     except ValueError:
         return 0.0
+
+
+@lru_cache(maxsize=8192)
+def _interned_labels(labels: Labels) -> Labels:
+    """One object per distinct set of labels."""
+    return labels
 
 
 @lru_cache(maxsize=8192)

@@ -13,18 +13,21 @@ from typing import Protocol
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model import Group, Node, Pod, Queue
+from fairlead.core.model import Group, Namespace, Node, Pod, Queue
 from fairlead.core.transactions import Binding, PodRef
 
 
 class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object came or changed."""
 
-    object: Node | Pod | Queue | Group
+    object: Node | Pod | Queue | Group | Namespace
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """An object is gone. kind: `node`, `pod`, `queue` or `group`; key: name, UID, name, `namespace/name`."""
+    """An object is gone.
+
+    kind: `node`, `pod`, `queue`, `group` or `namespace`; key: name, UID, name, `namespace/name`, name.
+    """
 
     kind: str
     key: str

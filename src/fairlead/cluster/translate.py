@@ -68,6 +68,7 @@ class Translator:
                 for uid, pod in pods.items():
                     pods[uid] = msgspec.structs.replace(pod, queue=queue or names.DEFAULT_QUEUE)
                 events += [Upsert(pod) for pod in pods.values()]
+            events.append(Gone("namespace", change.key) if change.view is None else Upsert(convert.namespace(change.view)))
         return events
 
     def queues(self, changes: list[Change[views.Queue]]) -> tuple[list[ClusterEvent], list[Complaint]]:

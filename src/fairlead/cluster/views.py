@@ -10,17 +10,23 @@ import msgspec
 Quantities = dict[str, str | int | float]
 
 
-class _View(msgspec.Struct, rename="camel", gc=False):
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class View(msgspec.Struct, rename="camel", gc=False):
     pass
 
 
-class OwnerReference(_View):
+class OwnerReference(View):
+    api_version: str = ""
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool = False
 
 
-class Metadata(_View):
+class Metadata(View):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -32,53 +38,146 @@ class Metadata(_View):
     owner_references: list[OwnerReference] | None = None
 
 
-class Resources(_View):
+class Resources(View):
     requests: Quantities | None = None
     limits: Quantities | None = None
 
 
-class Container(_View):
+class ContainerPort(View):
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = ""
+
+
+class RestartRule(View):
+    action: str = ""
+
+
+class Container(View):
+    name: str = ""
+    image: str = ""
     resources: Resources | None = None
     restart_policy: str | None = None
+    ports: list[ContainerPort] | None = None
+    restart_policy_rules: list[RestartRule] | None = None
 
 
-class Toleration(_View):
+class Toleration(View):
     key: str = ""
     operator: str = ""
     value: str = ""
     effect: str = ""
 
 
-class SelectorRequirement(_View):
+class SelectorRequirement(View):
     key: str = ""
     operator: str = ""
     values: list[str] | None = None
 
 
-class NodeSelectorTerm(_View):
+class NodeSelectorTerm(View):
     match_expressions: list[SelectorRequirement] | None = None
     match_fields: list[SelectorRequirement] | None = None
 
 
-class NodeSelector(_View):
+class NodeSelector(View):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
-class NodeAffinity(_View):
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
+class PreferredNode(View):
+    weight: int = 0
+    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
 
-class Affinity(_View):
+class NodeAffinity(View):
+    required: NodeSelector | None = msgspec.field(default=None, name=_REQUIRED)
+    preferred: list[PreferredNode] | None = msgspec.field(default=None, name=_PREFERRED)
+
+
+class LabelSelector(View):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[SelectorRequirement] | None = None
+
+
+class PodAffinityTerm(View):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class PreferredPods(View):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
+
+
+class PodAffinity(View):
+    required: list[PodAffinityTerm] | None = msgspec.field(default=None, name=_REQUIRED)
+    preferred: list[PreferredPods] | None = msgspec.field(default=None, name=_PREFERRED)
+
+
+class Affinity(View):
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
 
 
-class SchedulingGate(_View):
+class TopologySpreadConstraint(View):
+    topology_key: str = ""
+    max_skew: int = 1
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class ClaimSource(View):
+    claim_name: str = ""
+
+
+class GceDisk(View):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AwsDisk(View):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class Iscsi(View):
+    iqn: str = ""
+    read_only: bool = False
+
+
+class Rbd(View):
+    monitors: list[str] | None = None
+    image: str = ""
+    pool: str = ""
+    read_only: bool = False
+
+
+class ImageVolume(View):
+    reference: str = ""
+
+
+class PodVolume(View):
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: dict[str, object] | None = None
+    gce_persistent_disk: GceDisk | None = None
+    aws_elastic_block_store: AwsDisk | None = None
+    iscsi: Iscsi | None = None
+    rbd: Rbd | None = None
+    image: ImageVolume | None = None
+
+
+class SchedulingGate(View):
     name: str = ""
 
 
-class PodSpec(_View):
+class PodSpec(View):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int | None = None
@@ -91,55 +190,77 @@ class PodSpec(_View):
     overhead: Quantities | None = None
     resources: Resources | None = None
     scheduling_gates: list[SchedulingGate] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    volumes: list[PodVolume] | None = None
+    host_network: bool = False
+    host_users: bool | None = None
 
 
-class Condition(_View):
+class Condition(View):
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
 
 
-class PodStatus(_View):
+class ContainerStatus(View):
+    name: str = ""
+    resources: Resources | None = None
+    allocated_resources: Quantities | None = None
+
+
+class PodStatus(View):
     phase: str = ""
     reason: str = ""
     start_time: str | None = None
     conditions: list[Condition] | None = None
+    nominated_node_name: str = ""
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    resources: Resources | None = None
+    allocated_resources: Quantities | None = None
 
 
-class Pod(_View):
+class Pod(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus | None = None
 
 
-class Taint(_View):
+class Taint(View):
     key: str = ""
     value: str = ""
     effect: str = ""
 
 
-class NodeSpec(_View):
+class NodeSpec(View):
     unschedulable: bool = False
     taints: list[Taint] | None = None
 
 
-class NodeStatus(_View):
+class NodeImage(View):
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
+class NodeStatus(View):
     allocatable: Quantities | None = None
     conditions: list[Condition] | None = None
+    images: list[NodeImage] | None = None
+    declared_features: list[str] | None = None
 
 
-class Node(_View):
+class Node(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus | None = None
 
 
-class Namespace(_View):
+class Namespace(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
 
-class QueueResource(_View):
+class QueueResource(View):
     name: str = ""
     pool: str | None = None
     quota: str | int | float | None = None
@@ -147,53 +268,53 @@ class QueueResource(_View):
     weight: int | None = None
 
 
-class QueueSpec(_View):
+class QueueSpec(View):
     parent: str | None = None
     priority: int = 0
     resources: list[QueueResource] | None = None
 
 
-class Queue(_View):
+class Queue(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
 
 
-class PodGroupSpec(_View):
+class PodGroupSpec(View):
     queue: str | None = None
     min_member: int = 1
 
 
-class PodGroup(_View):
+class PodGroup(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
 
 
-class ListMetadata(_View):
+class ListMetadata(View):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class RawList(_View):
+class RawList(View):
     """A page of a list; each item is decoded on its own, so that a bad one spoils nothing else."""
 
     metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
     items: list[msgspec.Raw] = []
 
 
-class WatchEvent(_View):
+class WatchEvent(View):
     """One line of a watch."""
 
     type: str = ""
     object: msgspec.Raw = msgspec.Raw()
 
 
-class OnlyMetadata(_View):
+class OnlyMetadata(View):
     """What is left of an object whose other fields cannot be read, and of bookmarks."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
 
-class ErrorStatus(_View):
+class ErrorStatus(View):
     """The object of an ERROR event."""
 
     code: int = 0

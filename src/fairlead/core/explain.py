@@ -55,6 +55,7 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
         if splintered:
             complaints["node(s) had no device with enough left"] += splintered
             codes[ReasonCode.RESOURCES] += splintered
+    _count_relations(state, shape, complaints, codes)
     if ReasonCode.RESOURCES in codes:
         code = ReasonCode.RESOURCES
     else:
@@ -64,6 +65,23 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
     return Reason(
         code, f"0/{total} nodes are available: {listed}.", {"nodes": total, **{str(key): value for key, value in codes.items()}}
     )
+
+
+def _count_relations(state: ClusterState, shape: Shape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:
+    """Nodes that would do by themselves, under the first relation that turns them away."""
+    left = np.array([state.nodes.rows[name] for name in sorted(state.nodes.rows)], np.int32)
+    left = left[[shape.fits_alone(row) for row in left.tolist()]]
+    for relation in shape.relations:
+        stop = relation.stop()
+        if stop is not None:
+            complaints[stop.message] += len(left)
+            codes[relation.code] += max(1, len(left))
+            return
+        refused = relation.refused() if relation.applies() else None
+        if refused is not None and (count := int(refused[left].sum())):
+            complaints[relation.complaint] += count
+            codes[relation.code] += count
+            left = left[~refused[left]]
 
 
 def no_gang(state: ClusterState, unit: Unit) -> Reason:
@@ -90,6 +108,8 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         reason = no_node(state, tightest[1])
         if not reason.message.startswith("0/") or int(tightest[1].counts().sum()) == 0:
             message = f"{message}: {reason.message}"
+    elif any(shape.relations for shape in shapes.values()):
+        message += " by amounts, but not with what they ask of each other and of other pods (affinity, spread, ports, volumes)"
     return Reason(ReasonCode.RESOURCES, message, {"needed": unit.need})
 
 

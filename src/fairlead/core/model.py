@@ -11,6 +11,7 @@ import msgspec
 
 from fairlead.api.names import GPU_RESOURCES
 from fairlead.api.reasons import Reason
+from fairlead.core.selectors import Selector, SelectorTerm
 
 WHOLE = 1000
 """Milli-units of one whole device."""
@@ -33,19 +34,71 @@ class Toleration(msgspec.Struct, frozen=True):
     effect: str = ""
 
 
-class Requirement(msgspec.Struct, frozen=True):
-    """`key operator values`, operators as in a node selector."""
+class AffinityTerm(msgspec.Struct, frozen=True):
+    """Pods near which, or away from which, a pod wants to be: those selected, in these namespaces.
+
+    namespaces: by name; the pod's own where it gave none. namespace_selector: those whose labels match, besides.
+    """
+
+    topology_key: str
+    selector: Selector
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: Selector = None
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True):
+    """How evenly pods like this one are laid over the domains of a topology key.
+
+    selector: whom to count, in the pod's own namespace; match label keys are merged into it already.
+    honor_affinity, honor_taints: whether nodes count only if the pod's node affinity and tolerations admit them.
+    """
+
+    topology_key: str
+    max_skew: int
+    selector: Selector
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+class HostPort(msgspec.Struct, frozen=True):
+    """A port of the node itself; address 0.0.0.0 is all of the node's addresses."""
+
+    address: str
+    protocol: str
+    port: int
+
+
+class ClaimUse(msgspec.Struct, frozen=True):
+    """A volume claim that a pod mounts. owner: the pod's UID where the claim must be its very own (ephemeral)."""
 
     key: str
-    operator: str
-    values: tuple[str, ...] = ()
+    owner: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name without the namespace."""
+        return self.key.partition("/")[2]
 
 
-class SelectorTerm(msgspec.Struct, frozen=True):
-    """Requirements on labels and on fields, all of which must hold."""
+class Disk(msgspec.Struct, frozen=True):
+    """An inline disk that cannot be mounted twice on a node, unless read-only both times where its kind allows that.
 
-    expressions: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
+    kind, name: what tells disks apart; monitors: for Ceph, of which one in common is enough.
+    """
+
+    kind: str
+    name: str
+    read_only: bool = False
+    monitors: tuple[str, ...] = ()
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """A part of a pod that cannot be parsed: which plugin's concern it is, what is wrong, and whether only its scores are."""
+
+    plugin: str
+    message: str
+    scoring: bool = False
 
 
 class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,7 +107,14 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     requests: (resource, amount) sorted by name, zero amounts left out, `pods: 1` included.
     gpus, gpu_milli: devices asked for and how much of each (1000 = whole devices).
     affinity: required node affinity, terms are alternatives; None means none was given, while an
-    empty tuple matches nothing, as in Kubernetes.
+    empty tuple matches nothing, as in Kubernetes. preferred_nodes: (weight, term).
+    pod_affinity, pod_anti_affinity: required; preferred_pods: (weight, term), below 0 for anti-affinity.
+    spread: required constraints; preferred_spread: those that only score; default_spread: whom to count for
+    the constraints of the system's own that pods without any get, None for none.
+    scored: (milli-CPU, bytes) with which the pod counts in scores: containers without a request count as 100 and
+    200 MiB; None: as requested. scored_new: the same while its place is being looked for, None if no other.
+    images: of all containers and image volumes, by the names nodes list them under; containers: how many there are.
+    features: what a node must declare to be able to do.
     """
 
     requests: tuple[tuple[str, int], ...] = (("pods", 1),)
@@ -64,6 +124,26 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[SelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
+    preferred_nodes: tuple[tuple[int, SelectorTerm], ...] | None = None
+    pod_affinity: tuple[AffinityTerm, ...] = ()
+    pod_anti_affinity: tuple[AffinityTerm, ...] = ()
+    preferred_pods: tuple[tuple[int, AffinityTerm], ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    preferred_spread: tuple[SpreadConstraint, ...] = ()
+    default_spread: Selector = None
+    ports: tuple[HostPort, ...] = ()
+    claims: tuple[ClaimUse, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    images: tuple[str, ...] = ()
+    containers: int = 1
+    scored: tuple[int, int] | None = None
+    scored_new: tuple[int, int] | None = None
+    features: tuple[str, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+
+
+Labels = tuple[tuple[str, str], ...]
+"""(key, value), sorted by key."""
 
 
 class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -71,6 +151,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     node: where it is bound, or empty. created: seconds since the epoch, to the second.
     error: why its object cannot be used at all (bad quantity and the like), or None.
+    started: when it began to run, seconds since the epoch. nominated: the node kept for it while its victims leave.
+    preempted: terminating because a scheduler chose it as a victim.
     ours: whether Fairlead places it; others only occupy their node.
     controlled: whether a controller would recreate it after an eviction.
     """
@@ -91,6 +173,10 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     never_preempts: bool = False
     controlled: bool = True
     error: Reason | None = None
+    labels: Labels = ()
+    started: float | None = None
+    nominated: str = ""
+    preempted: bool = False
 
     @property
     def key(self) -> str:
@@ -99,7 +185,11 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Node(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """One node. `shares_gpus`: fractions of its devices can really be given out there."""
+    """One node.
+
+    shares_gpus: fractions of its devices can really be given out there. images: (name, bytes) of what it holds.
+    features: what its kubelet declares to be able to do.
+    """
 
     name: str
     allocatable: dict[str, int]
@@ -108,6 +198,30 @@ class Node(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     unschedulable: bool = False
     shares_gpus: bool = False
     error: Reason | None = None
+    images: tuple[tuple[str, int], ...] = ()
+    features: tuple[str, ...] = ()
+
+
+class Namespace(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A namespace and its labels, which selectors of pod affinity read."""
+
+    name: str
+    labels: Labels = ()
+
+
+class DisruptionBudget(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A PodDisruptionBudget. allowed: how many of those selected may be evicted now; disrupted: pods that are leaving already."""
+
+    namespace: str
+    name: str
+    selector: Selector = None
+    allowed: int = 0
+    disrupted: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
 
 
 class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from fairlead.core.devices import DeviceStates
 from fairlead.core.model import WHOLE, Node, Policy, Taint
+from fairlead.core.selectors import NAME_FIELD
+from fairlead.core.topology import EachRow, Topology
 from fairlead.core.undo import UndoLog
 
 Ints = npt.NDArray[np.int64]
@@ -28,16 +30,25 @@ CLOSED = 0  # the static class of rows that take nothing: vacant, or with an obj
 _PLACES = np.arange(_RING)
 _CEILING = 1 << 60
 _CPU_CEILING = 1 << 50
-NAME_FIELD = "metadata.name"
+_EACH_ROW = "\0"  # no label key
 
 
 class NodeClass:
     """What filters that never look at free amounts may know about a node."""
 
-    __slots__ = ("labels", "taints", "unschedulable")
+    __slots__ = ("features", "labels", "name", "taints", "unschedulable")
 
-    def __init__(self, labels: dict[str, str], taints: tuple[Taint, ...], unschedulable: bool) -> None:
+    def __init__(
+        self,
+        labels: dict[str, str],
+        taints: tuple[Taint, ...],
+        unschedulable: bool,
+        features: tuple[str, ...] = (),
+        name: str = "",
+    ) -> None:
         self.labels = labels
+        self.features = features
+        self.name = name  # only where a filter reads it
         self.taints = taints
         self.unschedulable = unschedulable
 
@@ -64,6 +75,10 @@ class NodeTable:
         self.alloc: list[Ints] = []
         self.totals: list[int] = []  # allocatable of all nodes together, exact
         self.totals_version = 0
+        # (2, rows): milli-CPU and bytes that pods count with in scores beyond what they ask for.
+        self.extra: Ints = np.zeros((2, self.capacity), np.int64)
+        self.images: dict[str, dict[int, int]] = {}  # image name -> row -> bytes
+        self.images_version = 0
         self.device: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
         self.label: Ints = np.zeros(self.capacity, np.int64)
         self.open: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
@@ -73,6 +88,8 @@ class NodeTable:
         self._class_ids: dict[Any, int] = {}
         self.class_epoch = 0
         self.label_keys: set[str] = set()
+        self.labels_version = 0  # raised when a node comes, goes, or changes its labels
+        self.topologies: dict[str, Topology] = {}
         self.pods: list[dict[str, Any]] = []
         self.ring: npt.NDArray[np.int32] = np.zeros(_RING, np.int32)
         self.ring_end = 0
@@ -145,6 +162,12 @@ class NodeTable:
         self.objects[row] = node
         if old is None or old.allocatable != node.allocatable:
             self._resize(row, old, node)
+        if old is None or old.labels != node.labels:
+            self.labels_version += 1
+            for topology in self.topologies.values():
+                topology.set(row, node.labels)
+        if (old.images if old is not None else ()) != node.images or (old is None and self.images):
+            self._list_images(row, old, node)
         self._open(row)
         self.shares[row] = node.shares_gpus
         self._classify(row)
@@ -165,7 +188,13 @@ class NodeTable:
         for column in (*self.free, *self.alloc):
             column[row] = 0
         self.device[row] = 0
+        self.extra[:, row] = 0
+        if self.images:
+            self._list_images(row, self.objects[row], None)
         self.objects[row] = None
+        self.labels_version += 1
+        for topology in self.topologies.values():
+            topology.clear(row)
         self.pods[row] = {}
         self.settle_labels(row_gone=(name, row))
         self._vacant.append(row)
@@ -186,6 +215,22 @@ class NodeTable:
             self._classify(row)
             self.touch(row)
             self.gained.add(row)
+
+    @property
+    def each_row(self) -> Topology:
+        """Every row a domain of its own."""
+        return self.topology(_EACH_ROW)
+
+    def topology(self, key: str) -> Topology:
+        """The domains of a topology key, from now on kept up to date."""
+        made = self.topologies.get(key)
+        if made is None:
+            made = self.topologies[key] = (EachRow if key == _EACH_ROW else Topology)(key, self.capacity)
+            for row in self.rows.values():
+                node = self.objects[row]
+                if node is not None:
+                    made.set(row, node.labels)
+        return made
 
     def read_labels(self, keys: set[str]) -> None:
         """From now on filters read these labels: classes must tell nodes apart by them."""
@@ -250,9 +295,12 @@ class NodeTable:
 
         self._set_matrix(np.concatenate([self.matrix, np.zeros_like(self.matrix)], axis=1), len(self.free))
         self.alloc = [double(column) for column in self.alloc]
+        self.extra = np.concatenate([self.extra, np.zeros_like(self.extra)], axis=1)
         self.device, self.label, self.open = double(self.device), double(self.label), double(self.open)
         self.shares, self.static = double(self.shares), double(self.static)
         self._stamp = double(self._stamp)
+        for topology in self.topologies.values():
+            topology.domain = double(topology.domain)
         self.capacity *= 2
         self.renew()
 
@@ -297,6 +345,16 @@ class NodeTable:
                 if task.devices and max(task.devices) >= has:
                     task.devices = tuple(device for device in task.devices if device < has)
 
+    def _list_images(self, row: int, old: Node | None, node: Node | None) -> None:
+        self.images_version += 1
+        for name, _ in old.images if old is not None else ():
+            holders = self.images.get(name, {})
+            holders.pop(row, None)
+            if not holders:
+                self.images.pop(name, None)
+        for name, size in node.images if node is not None else ():
+            self.images.setdefault(name, {})[row] = size
+
     def _device_count(self, allocatable: dict[str, int]) -> int:
         for resource in self.gpu_resources:
             if allocatable.get(resource):
@@ -313,11 +371,10 @@ class NodeTable:
             self.static[row] = CLOSED
             return
         labels = {key: value for key, value in node.labels.items() if key in self.label_keys}
-        if NAME_FIELD in self.label_keys:
-            labels[NAME_FIELD] = node.name
-        key = (tuple(sorted(labels.items())), node.taints, node.unschedulable)
+        name = node.name if NAME_FIELD in self.label_keys else ""
+        key = (tuple(sorted(labels.items())), node.taints, node.unschedulable, node.features, name)
         number = self._class_ids.get(key)
         if number is None:
             number = self._class_ids[key] = len(self.classes)
-            self.classes.append(NodeClass(labels, node.taints, node.unschedulable))
+            self.classes.append(NodeClass(labels, node.taints, node.unschedulable, node.features, name))
         self.static[row] = number

@@ -136,18 +136,19 @@ def _redeem_holds(state: ClusterState) -> Iterator[Transaction]:
 def _wake(state: ClusterState) -> None:
     """Unpark the rooms that rows with new capacity, or queues with new headroom, could help."""
     nodes, queues = state.nodes, state.queues
-    if not nodes.gained and not queues.eased:
+    moved, state.pairs.changed = state.pairs.changed, False
+    if not nodes.gained and not queues.eased and not moved:
         return
     state.shapes.refresh()
     rows, eased = sorted(nodes.gained), set(queues.eased)
     nodes.gained.clear()
     queues.eased.clear()
     for room in sorted(queues.parked, key=lambda each: (each.queue.name, repr(each.composition))):
-        if _could_help(room, rows, eased, state):
+        if _could_help(room, rows, eased, state, moved=moved):
             queues.unpark(room)
 
 
-def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterState) -> bool:
+def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterState, *, moved: bool) -> bool:
     unit = room.first()
     if unit is None or room.parked is None:
         return True
@@ -157,6 +158,8 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
             return True
         if not preempts or not any(count and priority < unit.priority for priority, count in room.queue.priorities.items()):
             return False  # else victims of its own would ease the limit, and what it lacked besides may have come
+    if (rows or moved) and any(task.shape.relations and task.shape.best() >= 0 for task in unit.tasks):
+        return True  # who is where decides: a pod that came or went anywhere may have opened a place elsewhere
     if not rows:
         return False
     if preempts:

@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.devices import DeviceFit
-from fairlead.core.filters import devices, first_refusal, labels_read, resources
+from fairlead.core.filters import devices, first_refusal, labels_read, relations, resources
+from fairlead.core.filters.base import Relation, Surroundings
 from fairlead.core.model import WHOLE, PodSpec
-from fairlead.core.nodes import CLOSED, LABEL_BITS, NodeTable
+from fairlead.core.nodes import CLOSED, LABEL_BITS
+from fairlead.core.pairs import LabelSet, TermCount
 from fairlead.core.scores.base import Ints, Strategy
 
 BLOCK = 64
@@ -33,10 +35,21 @@ class Shape:
     """One class of identical pods. Made by `ShapeTable`; equal specs share it."""
 
     def __init__(
-        self, number: int, spec: PodSpec, nodes: NodeTable, strategy: Strategy, fits: dict[tuple[int, int], DeviceFit]
+        self,
+        number: int,
+        spec: PodSpec,
+        labels: LabelSet | None,
+        around: Surroundings,
+        strategy: Strategy,
+        fits: dict[tuple[int, int], DeviceFit],
     ) -> None:
+        nodes = around.nodes
         self.number = number
         self.spec = spec
+        self.labels = labels
+        self.held: tuple[tuple[TermCount, int], ...] = around.pairs.held(number, spec) if labels is not None else ()
+        self.holds = bool(spec.ports or spec.claims or spec.disks)
+        self.around = around
         self.nodes = nodes
         self.strategy = strategy
         self.demand = tuple((nodes.resource(resource), amount) for resource, amount in spec.requests)
@@ -47,6 +60,9 @@ class Shape:
         self.gpu_milli = spec.gpu_milli
         self.device_milli = spec.gpus * spec.gpu_milli
         self.charge = _charge(spec, nodes.gpu_resources)
+        # What it counts with in scores beyond what it asks for: milli-CPU and bytes.
+        self.extra = (spec.scored[0] - self.cpu, spec.scored[1] - self.memory) if spec.scored is not None else (0, 0)
+        self.lingers = labels is not None or self.holds or any(self.extra)
         self._fits = fits
         self._admitted: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._need: Ints = np.zeros((0, 1), np.int64)
@@ -56,6 +72,8 @@ class Shape:
         self._cursor = 0
         self._generation = -1
         self._epoch = -1
+        self._relations: tuple[Relation, ...] = ()
+        self._pairs_epoch = -1
 
     @property
     def fit(self) -> DeviceFit:
@@ -72,11 +90,35 @@ class Shape:
         self._key = self._blocks = np.zeros(0, np.int64)
         self._generation = -1
 
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """What must be judged of this shape beyond nodes by themselves."""
+        epoch = self.around.pairs.epoch
+        if self._pairs_epoch != epoch:
+            stale, self._relations = self._relations, relations(self, self.around)
+            self._pairs_epoch = epoch
+            for each in stale:
+                each.close()
+        return self._relations
+
+    def close(self) -> None:
+        """The shape is forgotten."""
+        for each in self._relations:
+            each.close()
+        self._relations = ()
+        if self.labels is not None:
+            self.around.pairs.drop(self.number)
+            self.around.pairs.leave(self.labels)
+
     # -- questions -----------------------------------------------------------------------------
 
     def best(self) -> int:
         """The row where a pod of this shape is placed best, or -1."""
         self._repair()
+        if self.relations:
+            keys = self.keys()
+            row = int(keys.argmax()) if len(keys) else -1
+            return row if row >= 0 and keys.item(row) >= 0 else -1
         blocks = self._blocks
         block = int(blocks.argmax())
         key = blocks.item(block)
@@ -85,10 +127,29 @@ class Shape:
     def keys(self) -> Ints:
         """The standing of every row, greater is better, -1 infeasible; shape (rows,)."""
         self._repair()
-        return self._key[: self.nodes.count]
+        keys = self._key[: self.nodes.count]
+        refused = self.refused() if self.relations else None
+        return keys if refused is None else np.where(refused, _NONE, keys)
+
+    def refused(self) -> npt.NDArray[np.bool_] | None:
+        """For each row whether a relation rules it out; None where none does."""
+        together: npt.NDArray[np.bool_] | None = None
+        for each in self.relations:
+            if each.stop() is not None:
+                return np.ones(self.nodes.count, np.bool_)
+            refused = each.refused() if each.applies() else None
+            if refused is not None:
+                together = refused if together is None else together | refused
+        return together
 
     def fits_row(self, row: int) -> bool:
         """Whether a pod of this shape fits a row now, asked of the columns themselves."""
+        if not self.fits_alone(row):
+            return False
+        return all(each.stop() is None and (not each.applies() or each.refuses(row) is None) for each in self.relations)
+
+    def fits_alone(self, row: int) -> bool:
+        """Whether it fits a row, whatever is around."""
         nodes = self.nodes
         if not self._admits(nodes.static.item(row)) or not resources.fits_one(nodes, self.demand, row):
             return False
@@ -253,7 +314,7 @@ class Shape:
         if row >= len(key):
             self._rebuild()
             return
-        new = self._key_of(row) if self.fits_row(row) else _NONE
+        new = self._key_of(row) if self.fits_alone(row) else _NONE
         old = key.item(row)
         key[row] = new
         block = row // BLOCK
@@ -267,10 +328,11 @@ class Shape:
 class ShapeTable:
     """All shapes, by spec. Standings of shapes nobody asks for are dropped beyond a memory bound."""
 
-    def __init__(self, nodes: NodeTable, strategy: Strategy) -> None:
-        self.nodes = nodes
+    def __init__(self, around: Surroundings, strategy: Strategy) -> None:
+        self.around = around
+        self.nodes = around.nodes
         self.strategy = strategy
-        self._shapes: dict[PodSpec, Shape] = {}
+        self._shapes: dict[tuple[PodSpec, LabelSet | None], Shape] = {}
         self._users: dict[int, int] = {}
         self._recent: OrderedDict[int, Shape] = OrderedDict()
         self._fits: dict[tuple[int, int], DeviceFit] = {}
@@ -280,12 +342,13 @@ class ShapeTable:
     def __len__(self) -> int:
         return len(self._shapes)
 
-    def intern(self, spec: PodSpec) -> Shape:
-        """The shape of a spec; counts one more user of it."""
-        shape = self._shapes.get(spec)
+    def intern(self, spec: PodSpec, labels: LabelSet | None = None) -> Shape:
+        """The shape of a spec and of the labels by which others select it; counts one more user of it."""
+        shape = self._shapes.get((spec, labels))
         if shape is None:
             self.nodes.read_labels(labels_read(spec))
-            shape = self._shapes[spec] = Shape(self._numbers, spec, self.nodes, self.strategy, self._fits)
+            self.around.pairs.use(labels)
+            shape = self._shapes[spec, labels] = Shape(self._numbers, spec, labels, self.around, self.strategy, self._fits)
             self._numbers += 1
         self._users[shape.number] = self._users.get(shape.number, 0) + 1
         if spec.gpus and (spec.gpus, spec.gpu_milli) not in self._fits:
@@ -299,8 +362,9 @@ class ShapeTable:
             self._users[shape.number] = left
             return
         del self._users[shape.number]
-        del self._shapes[shape.spec]
+        del self._shapes[shape.spec, shape.labels]
         self._recent.pop(shape.number, None)
+        shape.close()
 
     def refresh(self) -> None:
         """Bring device costs up to the strategy's current epoch; called before questions are asked."""

@@ -13,11 +13,15 @@ import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import scores
+from fairlead.core.filters.base import Surroundings
 from fairlead.core.gangs import Gang
-from fairlead.core.model import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue
+from fairlead.core.holdings import Holdings
+from fairlead.core.model import WHOLE, DisruptionBudget, Group, Namespace, Node, Pod, PodSpec, Policy, Queue
 from fairlead.core.nodes import NodeTable
+from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
-from fairlead.core.shapes import ShapeTable
+from fairlead.core.shapes import Shape, ShapeTable
+from fairlead.core.storage import Storage, StorageObject
 from fairlead.core.tasks import Task, TaskState, Unit
 from fairlead.core.undo import UndoLog
 
@@ -32,7 +36,11 @@ class ClusterState:
         self.log = UndoLog()
         self.nodes = NodeTable(self.log, self.policy)
         self.strategy = scores.make(self.policy, self.nodes)
-        self.shapes = ShapeTable(self.nodes, self.strategy)
+        self.pairs = Pairs(self.log, self.nodes)
+        self.holdings = Holdings(self.log)
+        self.storage = Storage()
+        self.budgets: dict[str, DisruptionBudget] = {}
+        self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), self.strategy)
         self.queues = QueueTree(self.log, self.nodes)
         self.tasks: dict[str, Task] = {}
         self.gangs: dict[str, Gang] = {}
@@ -159,7 +167,7 @@ class ClusterState:
 
     def _adopt(self, pod: Pod) -> None:
         # A pod whose size cannot be read holds nothing that could be counted: its node is closed instead.
-        task = Task(pod, self.shapes.intern(pod.spec if pod.error is None else _NOTHING))
+        task = Task(pod, self._shape(pod))
         self.tasks[pod.uid] = task
         if pod.ours and pod.group:
             key = f"{pod.namespace}/{pod.group}"
@@ -178,6 +186,42 @@ class ClusterState:
         if pod.error is None and not pod.gated:
             self.strategy.arrived(pod.spec)
         self._wait(task)
+
+    def _shape(self, pod: Pod) -> Shape:
+        """The shape of a pod. The first to speak of some labels makes pods that differ by them differ in shape."""
+        spec = pod.spec if pod.error is None else _NOTHING
+        knew = self.pairs.active
+        news = self.pairs.learn(spec)
+        if news is not None:
+            self._relabel(news if knew else None)
+        return self.shapes.intern(spec, self.pairs.label_set(pod.namespace, pod.labels))
+
+    def _relabel(self, keys: set[str] | None) -> None:
+        """Labels that nobody read are read from now on (None: labels at all): shapes must tell them apart."""
+        for task in list(self.tasks.values()):
+            if keys is None or any(key in keys for key, _ in task.pod.labels):
+                self._reshape(task)
+
+    def _reshape(self, task: Task) -> None:
+        """The labels by which others select a pod are not what they were."""
+        pod, old = task.pod, task.shape
+        shape = self.shapes.intern(old.spec, self.pairs.label_set(pod.namespace, pod.labels))
+        if shape is old:
+            self.shapes.release(old)
+            return
+        if task.row >= 0:
+            self.pairs.add(task, task.row, -1)
+            task.shape = shape
+            self.pairs.add(task, task.row, 1)
+            self.nodes.touch(task.row)
+            self.nodes.gained.add(task.row)
+        else:
+            task.shape = shape
+            if task.unit is not None:
+                task.unit.alive = False
+                self._requeue_rest(task.unit, task)
+                self._wait(task)
+        self.shapes.release(old)
 
     def _place_bound(self, task: Task) -> None:
         pod = task.pod
@@ -203,7 +247,7 @@ class ClusterState:
                 task.gang is not None and task.gang.group is not None and task.gang.group.queue
             ):
                 self._change_queue(task, pod.queue)
-            task.pod = pod
+            self._recount_one(task, pod)
             if leaving and task.gang is not None:
                 self.unsettle(task.gang)
             if task.state is not TaskState.BOUND:
@@ -218,11 +262,27 @@ class ClusterState:
         self.remove_pod(pod.uid)
         self._adopt(pod)
 
+    def _recount_one(self, task: Task, pod: Pod) -> None:
+        """Take over a newer view of a pod that stays where it is, and by which labels it is counted there."""
+        counted = task.row >= 0 and task.shape.labels is not None
+        changed = pod.terminating != task.pod.terminating or pod.labels != task.pod.labels
+        if counted and changed:
+            self.pairs.add(task, task.row, -1)
+            self.nodes.touch(task.row)
+            self.nodes.gained.add(task.row)
+        task.pod = pod
+        if changed:
+            old, task.shape = task.shape, self._shape(pod)
+            self.shapes.release(old)
+        if counted and changed:
+            self.pairs.add(task, task.row, 1)
+
     @staticmethod
     def _same(old: Pod, new: Pod) -> bool:
         """Whether a change leaves everything a decision rests on as it was."""
         return (
             old.spec == new.spec
+            and old.labels == new.labels
             and old.queue == new.queue
             and old.group == new.group
             and old.priority == new.priority
@@ -239,6 +299,8 @@ class ClusterState:
             self._set_aside(task, pod.error)
         elif pod.gated:
             self._set_aside(task, Reason(ReasonCode.GATED, "the pod has scheduling gates"))
+        elif wrong := next((each for each in pod.spec.mistakes if not each.scoring), None):
+            self._set_aside(task, Reason(ReasonCode.INVALID_SPEC, f"{wrong.plugin} cannot read the pod: {wrong.message}"))
         elif not self.queues.knows(task.queue):
             self.queueless.setdefault(task.queue, {})[pod.uid] = task
             message = f"queue {task.queue!r} does not exist; create it or name another in label fairlead.dev/queue"
@@ -261,6 +323,39 @@ class ClusterState:
         if unit.gang is not None and len(unit.tasks) > 1:
             self.unsettle(unit.gang)
         gone.unit = None
+
+    # -- what pods refer to --------------------------------------------------------------------
+
+    def upsert_namespace(self, namespace: Namespace) -> None:
+        """A namespace came, or its labels changed."""
+        if self.pairs.set_namespace(namespace.name, dict(namespace.labels)):
+            self._recount()
+
+    def remove_namespace(self, name: str) -> None:
+        """A namespace is gone."""
+        if self.pairs.set_namespace(name, None):
+            self._recount()
+
+    def _recount(self) -> None:
+        self.pairs.recount(lambda: (task for row in self.nodes.rows.values() for task in self.nodes.pods[row].values()))
+        self.nodes.gained.update(self.nodes.rows.values())
+
+    def upsert_storage(self, item: StorageObject) -> None:
+        """A claim, a volume, a storage class or one of their like came or changed."""
+        self.storage.upsert(item)
+        self.nodes.gained.update(self.nodes.rows.values())
+
+    def remove_storage(self, kind: type[StorageObject], name: str) -> None:
+        """One of them is gone."""
+        self.storage.remove(kind, name)
+
+    def upsert_budget(self, budget: DisruptionBudget) -> None:
+        """A disruption budget came or changed."""
+        self.budgets[budget.key] = budget
+
+    def remove_budget(self, key: str) -> None:
+        """A disruption budget is gone."""
+        self.budgets.pop(key, None)
 
     # -- queues and groups ---------------------------------------------------------------------
 
@@ -518,6 +613,8 @@ class ClusterState:
             if devices:
                 nodes.device[row] = state
             nodes.pods[row][task.pod.uid] = task
+        if shape.lingers:
+            self._surround(task, row, 1)
         task.row = row
         task.devices = devices
         if task.pod.ours:
@@ -537,6 +634,8 @@ class ClusterState:
             state = nodes.devices.give(nodes.device.item(row), task.devices, shape.gpu_milli)
             log.put(nodes.device, row, state)
         log.remove(nodes.pods[row], task.pod.uid)
+        if shape.lingers:
+            self._surround(task, row, -1)
         task.row = -1
         task.devices = ()
         if task.pod.ours:
@@ -544,6 +643,17 @@ class ClusterState:
         nodes.touch(row)
         if not log.depth:
             nodes.gained.add(row)
+
+    def _surround(self, task: Task, row: int, by: int) -> None:
+        """Count what a pod means to others on a row, beyond the amounts it holds: it came (1) or left (-1)."""
+        shape = task.shape
+        if shape.labels is not None:
+            self.pairs.add(task, row, by)
+        if shape.holds:
+            self.holdings.add(task, row, by)
+        for line, amount in zip(self.nodes.extra, shape.extra, strict=True):
+            if amount:
+                self.log.put(line, row, line.item(row) + by * amount)
 
     def _reset(self, saved: tuple[Task, int, tuple[int, ...], int]) -> None:
         task, old_row, devices, row = saved

@@ -15,7 +15,7 @@ import structlog
 
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Synced, Upsert
-from fairlead.core.model import Group, Node, Pod, Policy, Queue
+from fairlead.core.model import Group, Namespace, Node, Pod, Policy, Queue
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import TaskState
@@ -117,6 +117,8 @@ class CoreLoop:
                 refused = state.upsert_queue(about)
                 if refused is not None:
                     log.warning("queue change refused", queue=about.name, reason=refused.message)
+            elif isinstance(about, Namespace):
+                state.upsert_namespace(about)
             elif isinstance(about, Group):
                 state.upsert_group(about)
                 self._groups.add(about.key)
@@ -135,6 +137,7 @@ class CoreLoop:
                 "node": state.remove_node,
                 "queue": state.remove_queue,
                 "group": state.remove_group,
+                "namespace": state.remove_namespace,
             }
             removers[event.kind](event.key)
             if event.kind == "group":

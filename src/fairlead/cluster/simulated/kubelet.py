@@ -16,7 +16,8 @@ import msgspec
 
 from fairlead.api import names, quantity
 from fairlead.api.quantity import QuantityError
-from fairlead.cluster import convert, views
+from fairlead.cluster import views
+from fairlead.cluster.requests import pod_requests
 from fairlead.cluster.simulated.api import NODES, PODS, ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Change, Key, Object
@@ -293,7 +294,7 @@ def requests_of(pod: Object) -> tuple[tuple[str, int], ...]:
         requests = amounts((spec["containers"][0].get("resources") or {}).get("requests"))
     else:
         try:
-            requests = convert.pod_requests(msgspec.convert(spec, views.PodSpec, strict=False))
+            requests = pod_requests(msgspec.convert({"spec": spec}, views.Pod, strict=False))
         except (QuantityError, msgspec.ValidationError):
             requests = {}
     return (*requests.items(), ("pods", 1))

@@ -59,6 +59,8 @@ def _room_for(shape: Shape) -> int:
 def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason | None:
     """Place as many of these identical tasks as fit; returns why some did not."""
     refused = None
+    if tasks[0].shape.relations:
+        return _one_by_one(state, tasks, placed)
     for task, row in zip(tasks, lay_out(tasks[0].shape, len(tasks), state.strategy.fill), strict=False):
         refused = state.queues.over_limit(task.queue, task.shape.charge)
         if refused is not None:
@@ -67,6 +69,21 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason 
         placed.append(task)
     if tasks[-1].row < 0:
         return explain.no_node(state, tasks[0].shape)
+    return None
+
+
+def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason | None:
+    """Where each pod's place depends on those of the others, each is placed before the next is looked at."""
+    shape = tasks[0].shape
+    for task in tasks:
+        refused = state.queues.over_limit(task.queue, shape.charge)
+        if refused is not None:
+            return refused
+        row = shape.best()
+        if row < 0:
+            return explain.no_node(state, shape)
+        state.assign(task, row, state.strategy.pick(shape, row))
+        placed.append(task)
     return None
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model import PodSpec
-from fairlead.core.nodes import NAME_FIELD, NodeClass
+from fairlead.core.nodes import NodeClass
+from fairlead.core.selectors import NAME_FIELD
 
 
 class _NodeName:
     CODE = ReasonCode.NODE_AFFINITY
+    plugin = "NodeName"
 
     def admits(self, spec: PodSpec, node: NodeClass) -> bool:
-        return not spec.node_name or node.labels.get(NAME_FIELD) == spec.node_name
+        return not spec.node_name or node.name == spec.node_name
 
     def complaint(self, spec: PodSpec, node: NodeClass) -> str:
         return "node(s) didn't match the requested node name"

@@ -8,14 +8,14 @@ from fairlead.core.nodes import NodeClass
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether one toleration covers one taint; an empty key with `Exists` covers every key."""
+    """Whether one toleration covers one taint; an empty key covers every key."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
     if toleration.operator == "Exists":
         return True
-    return toleration.operator in ("", "Equal") and bool(toleration.key) and toleration.value == taint.value
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
 def untolerated(spec: PodSpec, node: NodeClass) -> Taint | None:
@@ -28,6 +28,7 @@ def untolerated(spec: PodSpec, node: NodeClass) -> Taint | None:
 
 class _TaintToleration:
     CODE = ReasonCode.TAINTS
+    plugin = "TaintToleration"
 
     def admits(self, spec: PodSpec, node: NodeClass) -> bool:
         return untolerated(spec, node) is None

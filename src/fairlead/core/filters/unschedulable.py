@@ -12,6 +12,7 @@ _TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 class _Unschedulable:
     CODE = ReasonCode.TAINTS
+    plugin = "NodeUnschedulable"
 
     def admits(self, spec: PodSpec, node: NodeClass) -> bool:
         return not node.unschedulable or any(tolerates(each, _TAINT) for each in spec.tolerations)

@@ -1,0 +1,296 @@
+"""kube-scheduler's own scores: every plugin of its default profile, with its weight and its arithmetic.
+
+Two of them look at one node alone and stand in the shape's key (`Kubernetes.rows`): free room, and balance; with
+image locality, which changes when nodes' images do. The others are normalised over the nodes that are feasible just
+now, so they are added when a place is looked for: taints that are put up with, preferred node affinity, soft
+spreading, and preferred affinity between pods. Divisions are of integers, and fractions are the same doubles as in Go.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairlead.core.filters.pod_affinity import who
+from fairlead.core.filters.taints import tolerates
+from fairlead.core.filters.topology_spread import eligibility
+from fairlead.core.model import SpreadConstraint
+from fairlead.core.nodes import NodeClass, NodeTable
+from fairlead.core.pairs import PodCount
+from fairlead.core.scores.base import Ints, Rows, States, Strategy
+from fairlead.core.selectors import term_holds
+from fairlead.core.topology import Tally
+
+if TYPE_CHECKING:
+    from fairlead.core.filters.base import Surroundings
+    from fairlead.core.shapes import Shape
+
+FULL = 100
+WEIGHTS = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "DynamicResources": 2,
+    "NodeResourcesFit": 1,
+    "NodeResourcesBalancedAllocation": 1,
+    "ImageLocality": 1,
+}
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+_MI = 1 << 20
+_SMALL_IMAGE = 23 * _MI
+_LARGE_IMAGE = 1000 * _MI
+_HARD_AFFINITY_WEIGHT = 1
+_EXACT_BELOW = 1 << 56  # amounts that may be multiplied by 100 in 64 bits
+
+
+class Kubernetes(Strategy):
+    """The sum of kube-scheduler's scores; ties go to the earlier name instead of at random."""
+
+    name = "kubernetes"
+    fill = "spread"
+
+    @property
+    def epoch(self) -> int:
+        """Images count by how many nodes have them: then every node's score changes."""
+        return self.nodes.images_version
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        """Nothing is learnt here."""
+
+    def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
+        total = least_allocated(self.nodes, shape, rows) + image_locality(self.nodes, shape, rows)
+        balanced = balanced_allocation(self.nodes, shape, rows)
+        result: Ints = total if balanced is None else total + balanced
+        return result
+
+    def row(self, shape: Shape, row: int) -> int:
+        place = np.array([row], np.int32)
+        return int(self.rows(shape, place, self.nodes.device[place], None)[0])
+
+
+# -- of one node alone ------------------------------------------------------------------------------
+
+
+def least_allocated(nodes: NodeTable, shape: Shape, rows: Rows) -> Ints:
+    """NodeResourcesFit: how much CPU and memory would be left, in percent, on average."""
+    wanted = shape.spec.scored_new or shape.spec.scored or (shape.cpu, shape.memory)
+    total: Any = 0
+    resources: Any = 0
+    for column, extra, amount in ((0, nodes.extra[0], wanted[0]), (1, nodes.extra[1], wanted[1])):
+        capacity = nodes.alloc[column][rows]
+        used = capacity - nodes.free[column][rows] + extra[rows] + amount
+        if len(capacity) and int(capacity.max()) >= _EXACT_BELOW:
+            capacity, used = capacity.astype(object), used.astype(object)
+        there = capacity > 0
+        left = np.where(there & (used <= capacity), capacity - used, 0)
+        total = total + (left * FULL // np.where(there, capacity, 1)).astype(np.int64)
+        resources = resources + there
+    result: Ints = (total // np.maximum(resources, 1)).astype(np.int64)
+    return result
+
+
+def balanced_allocation(nodes: NodeTable, shape: Shape, rows: Rows) -> Ints | None:
+    """NodeResourcesBalancedAllocation: whether CPU and memory would be used more evenly than before; None: no opinion."""
+    if not shape.cpu and not shape.memory:
+        return None
+    before, after = [], []
+    there = []
+    for column, amount in ((0, shape.cpu), (1, shape.memory)):
+        capacity = nodes.alloc[column][rows]
+        used = capacity - nodes.free[column][rows]
+        exists = capacity > 0
+        divisor = np.where(exists, capacity, 1)
+        before.append(np.minimum(used / divisor, 1.0))
+        after.append(np.minimum((used + amount) / divisor, 1.0))
+        there.append(exists)
+    both = there[0] & there[1]
+    with_pod, without = (_evenness(fractions, both) for fractions in (after, before))
+    result: Ints = FULL // 2 + (FULL // 2 + with_pod - without) // 2
+    return result
+
+
+def _evenness(fractions: list[npt.NDArray[np.float64]], both: npt.NDArray[np.bool_]) -> Ints:
+    deviation = np.where(both, np.abs((fractions[0] - fractions[1]) / 2), 0.0)
+    result: Ints = ((1 - deviation) * float(FULL)).astype(np.int64)
+    return result
+
+
+def image_locality(nodes: NodeTable, shape: Shape, rows: Rows) -> Ints:
+    """ImageLocality: how many bytes of the pod's images are there already, each by how widely it is spread."""
+    count = nodes.count
+    sums: Ints = np.zeros(count, np.int64)
+    for name in shape.spec.images:
+        holders = nodes.images.get(name)
+        if holders:
+            share = len(holders) / len(nodes.rows)
+            for row, size in holders.items():
+                sums[row] += int(float(size) * share)
+    least, most = _SMALL_IMAGE, _LARGE_IMAGE * shape.spec.containers
+    result: Ints = FULL * (np.clip(sums[rows], least, most) - least) // (most - least)
+    return result
+
+
+# -- against each other -----------------------------------------------------------------------------
+
+
+class Preferences:
+    """What a shape prefers among the nodes that are feasible, per plugin. Made anew when pairs may match differently."""
+
+    def __init__(self, shape: Shape, around: Surroundings) -> None:
+        self.shape = shape
+        self.around = around
+        self.nodes = around.nodes
+        self._counts: list[PodCount] = []
+        self.spread = Spreading.of(shape, around, self._counts)
+        pairs, nodes = around.pairs, around.nodes
+        self.terms: list[tuple[int, Tally]] = []
+        for weight, term in shape.spec.preferred_pods:
+            count = pairs.count((who(term),))
+            self._counts.append(count)
+            self.terms.append((weight, count.tally(nodes, term.topology_key)))
+        theirs = [each for each in (shape.labels.terms if shape.labels else ()) if not each.anti]
+        self.theirs = [(each.tally(nodes, each.term.topology_key), each.weighed(nodes)) for each in theirs]
+        self._taints: dict[int, int] = {}
+        self._affinity: dict[int, int] = {}
+        self._epoch = -1
+
+    def close(self) -> None:
+        """The shape is forgotten."""
+        for count in self._counts:
+            self.around.pairs.release(count)
+
+    def weighted(self, rows: npt.NDArray[np.int32]) -> dict[str, Ints]:
+        """Plugin -> weighted scores of these rows, all of which are feasible; plugins without an opinion are left out."""
+        plugins: dict[str, Ints | None] = {
+            "TaintToleration": _normalised(self._by_class(rows, self._taints, self._untolerated), reverse=True),
+            "NodeAffinity": self._node_affinity(rows),
+            "PodTopologySpread": self.spread.scores(rows) if self.spread else None,
+            "InterPodAffinity": self._pod_affinity(rows),
+        }
+        return {name: scores * WEIGHTS[name] for name, scores in plugins.items() if scores is not None}
+
+    def _by_class(self, rows: npt.NDArray[np.int32], known: dict[int, int], judge: Any) -> Ints:
+        nodes = self.nodes
+        if self._epoch != nodes.class_epoch:
+            self._epoch = nodes.class_epoch
+            self._taints.clear()
+            self._affinity.clear()
+        numbers, where = np.unique(nodes.static[rows], return_inverse=True)
+        for number in numbers.tolist():
+            if number not in known:
+                known[number] = judge(nodes.classes[number])
+        result: Ints = np.array([known[number] for number in numbers.tolist()], np.int64)[where]
+        return result
+
+    def _untolerated(self, node: NodeClass) -> int:
+        return sum(
+            1
+            for taint in node.taints
+            if taint.effect == "PreferNoSchedule" and not any(tolerates(each, taint) for each in self.shape.spec.tolerations)
+        )
+
+    def _preferred(self, node: NodeClass) -> int:
+        terms = self.shape.spec.preferred_nodes or ()
+        return sum(weight for weight, term in terms if term_holds(term, node.labels, node.name))
+
+    def _node_affinity(self, rows: npt.NDArray[np.int32]) -> Ints | None:
+        if self.shape.spec.preferred_nodes is None:
+            return None
+        return _normalised(self._by_class(rows, self._affinity, self._preferred))
+
+    def _pod_affinity(self, rows: npt.NDArray[np.int32]) -> Ints | None:
+        raw: Any = None
+        for weight, tally in self.terms:
+            if tally.refresh().any:
+                raw = weight * tally.of(rows) + (0 if raw is None else raw)
+        for tally, weighed in self.theirs:
+            if tally.refresh().any:
+                raw = weighed.refresh().of(rows) + (0 if raw is None else raw)
+        if raw is None:
+            return None
+        least, most = int(raw.min()), int(raw.max())
+        if most == least:
+            return np.zeros(len(rows), np.int64)
+        result: Ints = (float(FULL) * ((raw - least) / float(most - least))).astype(np.int64)
+        return result
+
+
+def _normalised(raw: Ints, *, reverse: bool = False) -> Ints:
+    most = int(raw.max(initial=0))
+    if not most:
+        return np.full(len(raw), FULL, np.int64) if reverse else raw
+    scores = raw * FULL // most
+    result: Ints = FULL - scores if reverse else scores
+    return result
+
+
+class Spreading:
+    """Soft spreading: the pod's own constraints, or those that every pod gets that something selects."""
+
+    DEFAULTS = ((HOSTNAME, 3), (ZONE, 5))
+
+    def __init__(
+        self,
+        shape: Shape,
+        around: Surroundings,
+        constraints: tuple[SpreadConstraint, ...],
+        counts: list[PodCount],
+        *,
+        strict: bool,
+    ) -> None:
+        self.nodes = around.nodes
+        self.strict = strict  # nodes that lack a topology key are left out
+        keys = tuple(each.topology_key for each in constraints)
+        self.topologies = [around.nodes.topology(key) for key in keys]
+        self.constraints: list[tuple[SpreadConstraint, Tally]] = []
+        namespace = shape.labels.namespace if shape.labels else ""
+        for each in constraints:
+            # A selector that matches everything counts nobody, as upstream.
+            count = around.pairs.count((((namespace,), None, each.selector or None),), live=True)
+            counts.append(count)
+            if each.topology_key == HOSTNAME:
+                tally = count.per_row(around.nodes)
+            else:
+                eligible = eligibility(around.nodes, shape.spec, each, keys if strict else ())
+                tally = count.tally(around.nodes, each.topology_key, eligible)
+            self.constraints.append((each, tally))
+
+    @classmethod
+    def of(cls, shape: Shape, around: Surroundings, counts: list[PodCount]) -> Spreading | None:
+        """The soft spreading of a shape, if any."""
+        spec = shape.spec
+        if spec.preferred_spread:
+            return cls(shape, around, spec.preferred_spread, counts, strict=True)
+        if spec.default_spread is None or spec.spread:
+            return None
+        constraints = tuple(SpreadConstraint(key, skew, spec.default_spread) for key, skew in cls.DEFAULTS)
+        return cls(shape, around, constraints, counts, strict=False)
+
+    def scores(self, rows: npt.NDArray[np.int32]) -> Ints:
+        """Normalised scores of feasible rows."""
+        domains = [topology.domain[rows] for topology in self.topologies]
+        counted = np.ones(len(rows), np.bool_)
+        if self.strict:
+            for each in domains:
+                counted &= each > 0
+        raw = np.zeros(len(rows), np.float64)
+        for (constraint, tally), domain in zip(self.constraints, domains, strict=True):
+            size = int(counted.sum()) if constraint.topology_key == HOSTNAME else len(np.unique(domain[counted]))
+            amount = tally.refresh().of(rows) * math.log(float(size + 2)) + float(constraint.max_skew - 1)
+            raw = raw + np.where(domain > 0, amount, 0.0)
+        whole = np.floor(raw)
+        scores = (whole + (raw - whole >= 0.5)).astype(np.int64)
+        if not counted.any():
+            return np.zeros(len(rows), np.int64)
+        least, most = int(scores[counted].min()), int(scores[counted].max())
+        if not most:
+            return np.where(counted, FULL, 0).astype(np.int64)
+        result: Ints = np.where(counted, FULL * (most + least - scores) // most, 0).astype(np.int64)
+        return result

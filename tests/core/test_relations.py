@@ -1,0 +1,145 @@
+"""Pods whose place depends on others: affinity, spread, ports, and what wakes those that wait."""
+
+import msgspec
+import pytest
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.model import AffinityTerm, HostPort, Mistake, Namespace, SpreadConstraint
+from fairlead.core.selectors import Requirement
+from tests.builders import cluster, group, node, placed, pod, preempted, refused, run, spec
+
+ZONE = "zone"
+
+
+def selects(**labels):
+    return tuple(Requirement(key, "In", (value,)) for key, value in labels.items())
+
+
+def term(key=ZONE, namespaces=("ns",), namespace_selector=None, **labels):
+    return AffinityTerm(key, selects(**labels), namespaces, namespace_selector)
+
+
+def related(name, labels=None, at="", priority=0, gang="", created=0.0, terminating=False, **fields):
+    made = pod(name, at=at, priority=priority, group=gang, created=created, spec_=msgspec.structs.replace(spec(gpus=0), **fields))
+    return msgspec.structs.replace(made, labels=tuple(sorted((labels or {}).items())), terminating=terminating)
+
+
+def zoned(count=6, zones=3, **more):
+    return [node(f"n{number}", gpus=0, labels={ZONE: f"z{number % zones}"}, **more) for number in range(count)]
+
+
+def zone_of(name):
+    return int(name[1:]) % 3
+
+
+def test_anti_affinity_among_the_members_of_a_gang():
+    members = [related(f"p{i}", {"app": "a"}, gang="g", pod_anti_affinity=(term(app="a"),)) for i in range(3)]
+    state = cluster(zoned(), groups=[group("g", 3)], pods=members)
+    where = placed(run(state))
+    assert sorted(zone_of(name) for name in where.values()) == [0, 1, 2]
+
+
+def test_a_gang_larger_than_its_rules_allow_waits_as_a_whole():
+    members = [related(f"p{i}", {"app": "a"}, gang="g", pod_anti_affinity=(term(app="a"),)) for i in range(4)]
+    state = cluster(zoned(), groups=[group("g", 4)], pods=members)
+    transactions = run(state)
+    assert not placed(transactions)
+    assert "affinity" in next(iter(refused(transactions).values())).message
+
+
+def test_existing_anti_affinity_binds_newcomers():
+    keeps_away = related("first", at="n0", pod_anti_affinity=(term(app="b"),))
+    state = cluster(zoned(), pods=[keeps_away, related("b", {"app": "b"}), related("c", {"app": "c"})])
+    where = placed(run(state))
+    assert zone_of(where["b"]) != 0
+    assert "c" in where
+
+
+def test_whoever_wants_company_waits_for_it_and_is_woken_by_it():
+    wants = related("wants", pod_affinity=(term(app="db"),))
+    state = cluster(zoned(), pods=[wants])
+    transactions = run(state)
+    assert not placed(transactions)
+    assert refused(transactions)["wants"].code is ReasonCode.NODE_AFFINITY
+    state.upsert_pod(related("db", {"app": "db"}, created=1.0))
+    where = placed([*run(state), *run(state)])
+    assert zone_of(where["wants"]) == zone_of(where["db"])
+
+
+def test_the_first_of_its_kind_may_go_anywhere():
+    pods = [related(f"p{i}", {"app": "a"}, created=i, pod_affinity=(term(app="a"),)) for i in range(4)]
+    state = cluster(zoned(), pods=pods)
+    assert len({zone_of(name) for name in placed(run(state)).values()}) == 1
+
+
+def test_spread_keeps_zones_even_and_is_woken_by_a_leaving_pod():
+    rule = SpreadConstraint(ZONE, 1, selects(app="a"))
+    pods = [related(f"p{i}", {"app": "a"}, created=i, spread=(rule,)) for i in range(7)]
+    state = cluster(zoned(6, pods=1), pods=pods)
+    transactions = run(state)
+    zones = [zone_of(name) for name in placed(transactions).values()]
+    assert sorted(zones) == [0, 0, 1, 1, 2, 2]
+    assert list(refused(transactions)) == ["p6"]
+    gone = next(uid for uid, task in state.tasks.items() if task.row >= 0)
+    freed = state.nodes.names[state.tasks[gone].row]
+    state.remove_pod(gone)
+    assert placed(run(state)) == {"p6": freed}
+
+
+def test_terminating_pods_do_not_count_towards_spread():
+    rule = SpreadConstraint(ZONE, 1, selects(app="a"))
+    leaving = related("leaving", {"app": "a"}, at="n0", terminating=True)
+    staying = [related(f"s{i}", {"app": "a"}, at=f"n{i}") for i in (1, 2)]
+    state = cluster(zoned(), pods=[leaving, *staying, related("new", {"app": "a"}, spread=(rule,))])
+    assert zone_of(placed(run(state))["new"]) == 0
+
+
+def test_a_running_pod_that_changes_its_labels_counts_by_its_new_ones():
+    away = related("away", pod_anti_affinity=(term(app="a"),))
+    runs = related("runs", {"app": "b"}, at="n0")
+    state = cluster(zoned(1), pods=[runs])
+    state.upsert_pod(msgspec.structs.replace(runs, labels=(("app", "a"),)))
+    state.upsert_pod(away)
+    assert not placed(run(state))
+    state.upsert_pod(runs)
+    assert placed(run(state)) == {"away": "n0"}
+
+
+def test_a_namespace_that_gets_the_label_counts_from_then_on():
+    away = related("away", pod_anti_affinity=(term(namespaces=(), namespace_selector=selects(team="x"), app="a"),))
+    state = cluster(zoned(1), pods=[related("runs", {"app": "a"}, at="n0")])
+    state.upsert_namespace(Namespace("ns", (("team", "x"),)))
+    state.upsert_pod(away)
+    assert not placed(run(state))
+    state.upsert_namespace(Namespace("ns", (("team", "y"),)))
+    assert placed(run(state)) == {"away": "n0"}
+
+
+@pytest.mark.parametrize(("address", "fits"), [("0.0.0.0", False), ("127.0.0.1", False), ("10.0.0.1", True)])  # noqa: S104
+def test_a_port_of_the_node_goes_to_one_pod(address, fits):
+    runs = related("runs", at="n0", ports=(HostPort("127.0.0.1", "TCP", 80),))
+    wants = related("wants", ports=(HostPort(address, "TCP", 80), HostPort("127.0.0.1", "UDP", 80)))
+    state = cluster(zoned(1), pods=[runs, wants])
+    assert bool(placed(run(state))) is fits
+    state.remove_pod(runs.uid)
+    assert fits or placed(run(state)) == {"wants": "n0"}
+
+
+def test_a_gang_that_wants_the_same_port_spans_nodes():
+    members = [related(f"p{i}", gang="g", ports=(HostPort("0.0.0.0", "TCP", 80),)) for i in range(3)]  # noqa: S104
+    state = cluster(zoned(3), groups=[group("g", 3)], pods=members)
+    assert len(set(placed(run(state)).values())) == 3
+
+
+def test_preemption_sees_what_would_be_around():
+    """Only the pod that the newcomer keeps away from must go, although another is cheaper."""
+    pods = [related("kin", {"app": "a"}, at="n0", priority=5), related("other", {"app": "b"}, at="n0", priority=1)]
+    state = cluster(zoned(1), pods=[*pods, related("high", priority=9, pod_anti_affinity=(term(app="a"),))])
+    assert preempted(run(state)) == [["kin"]]
+
+
+def test_what_cannot_be_parsed_stops_its_own_pod():
+    broken = related("broken", mistakes=(Mistake("InterPodAffinity", "'Near' is not an operator"),))
+    transactions = run(cluster(zoned(), pods=[broken, related("fine")]))
+    assert list(placed(transactions)) == ["fine"]
+    assert refused(transactions)["broken"].code is ReasonCode.INVALID_SPEC
