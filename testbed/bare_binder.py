@@ -37,7 +37,7 @@ async def _names(client: Client, path: str, **query: str) -> list[views.Metadata
 async def run(kubeconfig: str, in_flight: int, events: bool) -> None:
     """Bind everything that waits."""
     async with Client(load(kubeconfig), connections=max(128, in_flight), timeout=60) as client:
-        cluster = KubernetesCluster(client, scheduler_name="bare-binder", instance="bare-binder")
+        cluster = KubernetesCluster(client, schedulers={"bare-binder": "ai"}, instance="bare-binder")
         nodes = [each.name for each in await _names(client, "/api/v1/nodes")]
         pods = [
             PodRef(each.uid, each.namespace, each.name)

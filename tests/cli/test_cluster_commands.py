@@ -386,7 +386,7 @@ async def test_a_shadow_would_evict_and_says_whom(tmp_path):
     from fairlead.cluster.kubernetes.config import Config
 
     async with Client(Config("http://simulated"), transport=SimulatedTransport(world.wire), read_only=True) as client:
-        options = Options(address="", shadow=True, scheduler_name="*")
+        options = Options(address="", shadow=True, schedulers={"*": "ai"})
         scheduler = Scheduler(client, options, simulation=Simulation(), report=lines.append)
         task = asyncio.ensure_future(scheduler.run())
         while not any(type(each).__name__ == "WouldEvict" for each in lines):

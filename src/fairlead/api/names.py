@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 GROUP: Final = "fairlead.dev"
@@ -9,6 +11,15 @@ VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 SCHEDULER_NAME: Final = "fairlead"
+KUBERNETES_SCHEDULER_NAME: Final = "fairlead-kubernetes"
+AI_PROFILE: Final = "ai"
+KUBERNETES_PROFILE: Final = "kubernetes"
+PROFILES: Final = (AI_PROFILE, KUBERNETES_PROFILE)
+SCHEDULERS: Final[Mapping[str, str]] = MappingProxyType(
+    {SCHEDULER_NAME: AI_PROFILE, KUBERNETES_SCHEDULER_NAME: KUBERNETES_PROFILE}
+)
+"""The scheduler names we answer to, unless configured otherwise, and the profile of each."""
+
 ANY_SCHEDULER: Final = "*"
 """Everybody's pods count as ours: for shadow mode."""
 DEFAULT_QUEUE: Final = "default"

@@ -87,7 +87,7 @@ def jobs(picture: Picture) -> list[Job]:
     members: dict[tuple[str, str, str], list[tuple[views.Pod, Pod]]] = defaultdict(list)
     groups = {(each.metadata.namespace, each.metadata.name): each for each in picture.groups}
     for view in picture.pods:
-        if view.spec.scheduler_name != names.SCHEDULER_NAME or (view.status and view.status.phase in ("Succeeded", "Failed")):
+        if view.spec.scheduler_name not in names.SCHEDULERS or (view.status and view.status.phase in ("Succeeded", "Failed")):
             continue
         pod = convert.pod(view, picture.default_queue(view.metadata.namespace))
         key = ("PodGroup", pod.namespace, pod.group) if pod.group else ("Pod", pod.namespace, pod.name)

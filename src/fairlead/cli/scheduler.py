@@ -40,7 +40,7 @@ def scheduler(
     """Schedule the pods whose schedulerName is fairlead, until SIGTERM. Logs are JSON lines on stderr."""
     import uvloop
 
-    from fairlead.api.names import SCHEDULER_NAME
+    from fairlead.api.names import AI_PROFILE, SCHEDULERS
     from fairlead.cluster.kubernetes.config import ConfigError, load
     from fairlead.core.model import Policy
     from fairlead.core.scores import STRATEGIES
@@ -64,7 +64,7 @@ def scheduler(
         address=address,
         writers=writers,
         shadow=shadow,
-        scheduler_name=shadow_of if shadow else SCHEDULER_NAME,
+        schedulers={shadow_of: AI_PROFILE} if shadow else SCHEDULERS,
     )
     try:
         with _recording(record, record_limit, options.policy) as recorder, _reporting(shadow) as report:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api import names
 from fairlead.cluster import convert, storage_views, views, workloads
 from fairlead.cluster.selection import label_selector
 from fairlead.core.feasibility import Judgement, judge
@@ -14,7 +15,7 @@ from fairlead.core.model import DisruptionBudget, Policy
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task
 
-EVERYBODY = "*"
+_EVERYBODY = {names.ANY_SCHEDULER: names.KUBERNETES_PROFILE}
 
 
 class BudgetSpec(views.View):
@@ -92,7 +93,7 @@ class Loaded:
         for number, view in enumerate(case.pods or ()):
             if not view.metadata.uid:
                 view.metadata.uid = f"{view.metadata.namespace}/{view.metadata.name}#{number}"
-            pod = convert.pod(view, "default", EVERYBODY, belongs)
+            pod = convert.pod(view, "default", _EVERYBODY, belongs)
             state.upsert_pod(pod)
             task = state.tasks.get(pod.uid)
             if task is not None and not pod.node:

@@ -5,6 +5,7 @@ Whatever cannot be used becomes the object's `error`, a typed reason, and never 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
@@ -45,18 +46,23 @@ _NO_NODE_STATUS = views.NodeStatus()
 
 
 def pod(
-    view: views.Pod, default_queue: str, scheduler_name: str = names.SCHEDULER_NAME, workloads: Workloads | None = None
+    view: views.Pod,
+    default_queue: str,
+    schedulers: Mapping[str, str] = names.SCHEDULERS,
+    workloads: Workloads | None = None,
 ) -> Pod:
     """A pod as the core sees it.
 
-    default_queue: that of its namespace; scheduler_name: whose pods are ours, or `*`; workloads: what it may belong to.
+    default_queue: that of its namespace; schedulers: whose pods are ours, `*` for everybody's, and their profiles;
+    workloads: what it may belong to.
     """
     metadata, spec = view.metadata, view.spec
     labels = metadata.labels or {}
-    ours = scheduler_name in (names.ANY_SCHEDULER, spec.scheduler_name)
+    profile = schedulers.get(spec.scheduler_name, schedulers.get(names.ANY_SCHEDULER))
     error: Reason | None = None
     try:
-        wanted = pod_spec(view, workloads)
+        # What selects a pod by default matters to upstream's scores only.
+        wanted = pod_spec(view, workloads if profile == names.KUBERNETES_PROFILE else None)
     except QuantityError as refused:
         code = ReasonCode.TOO_LARGE if refused.too_large else ReasonCode.INVALID_SPEC
         error, wanted = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {refused}"), PodSpec()
@@ -71,7 +77,8 @@ def pod(
         priority=spec.priority or 0,
         created=seconds(metadata.creation_timestamp),
         node=spec.node_name,
-        ours=ours,
+        ours=profile is not None,
+        profile=profile or names.AI_PROFILE,
         gated=bool(spec.scheduling_gates),
         terminating=metadata.deletion_timestamp is not None,
         finished=status.phase in ("Succeeded", "Failed"),

@@ -6,6 +6,7 @@ default one, so a change of the namespace's label is a change of its pods.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 import msgspec
@@ -44,13 +45,13 @@ class Complaint(msgspec.Struct, frozen=True):
 class Translator:
     """Keeps what is needed to translate the next change.
 
-    scheduler_name: whose pods are ours, `*` for everybody's. versions: pod UID -> resourceVersion last seen.
+    schedulers: whose pods are ours, `*` for everybody's, and their profiles. versions: pod UID -> resourceVersion last seen.
     told: pod UID -> (reason, message) that its condition gives for waiting; after a restart it need not be
     written again.
     """
 
-    def __init__(self, scheduler_name: str = names.SCHEDULER_NAME) -> None:
-        self.scheduler_name = scheduler_name
+    def __init__(self, schedulers: Mapping[str, str] = names.SCHEDULERS) -> None:
+        self.schedulers = schedulers
         self.versions: dict[str, str] = {}
         self.told: dict[str, tuple[str, str]] = {}
         self._default_queues: dict[str, str] = {}
@@ -149,7 +150,7 @@ class Translator:
 
     def _pod(self, view: views.Pod) -> Pod:
         default = self._default_queues.get(view.metadata.namespace) or names.DEFAULT_QUEUE
-        return convert.pod(view, default, self.scheduler_name)
+        return convert.pod(view, default, self.schedulers)
 
     def _note_condition(self, uid: str, view: views.Pod) -> None:
         for condition in (view.status.conditions if view.status else None) or ():
@@ -159,7 +160,7 @@ class Translator:
         self.told.pop(uid, None)
 
     def _unreadable(self, view: views.Pod, error: str) -> Pod:
-        bare = views.Pod(metadata=view.metadata, spec=views.PodSpec(scheduler_name=self.scheduler_name))
+        bare = views.Pod(metadata=view.metadata, spec=views.PodSpec(scheduler_name=next(iter(self.schedulers))))
         reason = Reason(ReasonCode.INVALID_SPEC, f"pod {view.metadata.namespace}/{view.metadata.name} cannot be read: {error}")
         return msgspec.structs.replace(self._pod(bare), error=reason)
 

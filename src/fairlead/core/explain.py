@@ -44,7 +44,7 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
     for column, count in resources.short_of(nodes, shape.demand, rows).items():
         complaints["Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}"] += count
         codes[ReasonCode.RESOURCES] += count
-    if shape.gpus:
+    if shape.asks_devices:
         enough = rows[resources.fits(nodes, shape.need, rows)]
         unshared = int((~nodes.shares[enough]).sum()) if shape.gpu_milli < WHOLE else 0
         if unshared:

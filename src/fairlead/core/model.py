@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.names import GPU_RESOURCES
+from fairlead.api.names import AI_PROFILE, GPU_RESOURCES
 from fairlead.api.reasons import Reason
 from fairlead.core.selectors import Selector, SelectorTerm
 
@@ -152,7 +152,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     node: where it is bound, or empty. created: seconds since the epoch, to the second.
     error: why its object cannot be used at all (bad quantity and the like), or None.
     started: when it began to run, seconds since the epoch. nominated: the node kept for it while its victims leave.
-    preempted: terminating because a scheduler chose it as a victim.
+    preempted: terminating because a scheduler chose it as a victim. profile: by which rules it is placed.
     ours: whether Fairlead places it; others only occupy their node.
     controlled: whether a controller would recreate it after an eviction.
     """
@@ -177,6 +177,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     started: float | None = None
     nominated: str = ""
     preempted: bool = False
+    profile: str = AI_PROFILE
 
     @property
     def key(self) -> str:

@@ -9,10 +9,12 @@ last asked. So the cost of a decision follows what changed, not how many nodes t
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.core.devices import DeviceFit
 from fairlead.core.filters import devices, first_refusal, labels_read, relations, resources
 from fairlead.core.filters.base import Relation, Surroundings
@@ -20,6 +22,7 @@ from fairlead.core.model import WHOLE, PodSpec
 from fairlead.core.nodes import CLOSED, LABEL_BITS
 from fairlead.core.pairs import LabelSet, TermCount
 from fairlead.core.scores.base import Ints, Strategy
+from fairlead.core.scores.upstream import Preferences
 
 BLOCK = 64
 _NONE = -1
@@ -39,6 +42,7 @@ class Shape:
         number: int,
         spec: PodSpec,
         labels: LabelSet | None,
+        profile: str,
         around: Surroundings,
         strategy: Strategy,
         fits: dict[tuple[int, int], DeviceFit],
@@ -47,6 +51,7 @@ class Shape:
         self.number = number
         self.spec = spec
         self.labels = labels
+        self.profile = profile
         self.held: tuple[tuple[TermCount, int], ...] = around.pairs.held(number, spec) if labels is not None else ()
         self.holds = bool(spec.ports or spec.claims or spec.disks)
         self.around = around
@@ -58,6 +63,8 @@ class Shape:
         self.memory = amounts.get("memory", 0)
         self.gpus = spec.gpus
         self.gpu_milli = spec.gpu_milli
+        # Upstream counts devices as amounts only; which of them a pod would get is predicted all the same.
+        self.asks_devices = bool(spec.gpus) and profile != KUBERNETES_PROFILE
         self.device_milli = spec.gpus * spec.gpu_milli
         self.charge = _charge(spec, nodes.gpu_resources)
         # What it counts with in scores beyond what it asks for: milli-CPU and bytes.
@@ -74,6 +81,8 @@ class Shape:
         self._epoch = -1
         self._relations: tuple[Relation, ...] = ()
         self._pairs_epoch = -1
+        self._preferences: Preferences | None = None
+        self._preferences_epoch = -1
 
     @property
     def fit(self) -> DeviceFit:
@@ -101,11 +110,33 @@ class Shape:
                 each.close()
         return self._relations
 
+    @property
+    def preferences(self) -> Preferences:
+        """What this shape prefers among feasible nodes, in upstream's scores."""
+        epoch = self.around.pairs.epoch
+        if self._preferences is None or self._preferences_epoch != epoch:
+            stale, self._preferences = self._preferences, Preferences(self, self.around)
+            self._preferences_epoch = epoch
+            if stale is not None:
+                stale.close()
+        return self._preferences
+
+    def devices_on(self, row: int) -> tuple[int, ...]:
+        """The devices that a pod would get on a row; where none fits any more, the freest are taken into debt."""
+        state = self.nodes.device.item(row)
+        if self.fit.one_cost(state) >= 0:
+            return self.fit.pick(state)
+        free = self.nodes.devices.states[state]
+        return tuple(sorted(sorted(range(len(free)), key=lambda device: (-free[device], device))[: self.gpus]))
+
     def close(self) -> None:
         """The shape is forgotten."""
         for each in self._relations:
             each.close()
         self._relations = ()
+        if self._preferences is not None:
+            self._preferences.close()
+            self._preferences = None
         if self.labels is not None:
             self.around.pairs.drop(self.number)
             self.around.pairs.leave(self.labels)
@@ -115,8 +146,11 @@ class Shape:
     def best(self) -> int:
         """The row where a pod of this shape is placed best, or -1."""
         self._repair()
-        if self.relations:
+        prefers = self.profile == KUBERNETES_PROFILE and self.preferences.any
+        if self.relations or prefers:
             keys = self.keys()
+            if prefers:
+                keys = self.preferences.ranked(keys)
             row = int(keys.argmax()) if len(keys) else -1
             return row if row >= 0 and keys.item(row) >= 0 else -1
         blocks = self._blocks
@@ -153,7 +187,7 @@ class Shape:
         nodes = self.nodes
         if not self._admits(nodes.static.item(row)) or not resources.fits_one(nodes, self.demand, row):
             return False
-        return not self.gpus or devices.fits_one(nodes, self, row)
+        return not self.asks_devices or devices.fits_one(nodes, self, row)
 
     def counts(self) -> Ints:
         """How many pods of this shape each row holds one after the other; shape (rows,)."""
@@ -161,7 +195,7 @@ class Shape:
         rows = slice(0, nodes.count)
         held = resources.counts(nodes.free, self.demand, rows)
         held[~(nodes.open[rows] & self.admitted(rows))] = 0
-        if self.gpus:
+        if self.asks_devices:
             states = nodes.device[rows]
             held[~devices.fits(nodes, self, rows, self.fit.costs(states))] = 0
             unique, where = np.unique(states, return_inverse=True)
@@ -174,9 +208,9 @@ class Shape:
         rows = slice(0, nodes.count)
         held = resources.counts(nodes.alloc, self.demand, rows)
         held[~(nodes.open[rows] & self.admitted(rows))] = 0
-        if self.gpus and self.gpu_milli < WHOLE:
+        if self.asks_devices and self.gpu_milli < WHOLE:
             held[~nodes.shares[rows]] = 0
-        if self.gpus:
+        if self.asks_devices:
             for row in np.flatnonzero(held).tolist():
                 whole = nodes.devices.intern((WHOLE,) * len(nodes.devices.states[nodes.device.item(row)]))
                 held[row] = min(held.item(row), self.fit.count(whole))
@@ -258,7 +292,7 @@ class Shape:
         for column, amount in self.demand:
             ok &= nodes.free[column][rows] >= amount
         states = nodes.device[rows]
-        costs = self.fit.costs(states) if self.gpus else None
+        costs = self.fit.costs(states) if self.asks_devices else None
         if costs is not None:
             ok &= devices.fits(nodes, self, rows, costs)
         if np.count_nonzero(ok) * 2 < count:
@@ -279,7 +313,7 @@ class Shape:
         ok = resources.fits(nodes, self.need, rows)
         ok &= self.admitted(rows)
         keys = np.full(len(rows), _NONE, np.int64)
-        if self.gpus:
+        if self.asks_devices:
             ok &= devices.fits(nodes, self, rows, self.fit.costs(nodes.device[rows]))
         places = np.flatnonzero(ok)
         if len(places) <= _FEW:
@@ -288,7 +322,7 @@ class Shape:
             return keys
         fitting = rows[places]
         states = nodes.device[fitting]
-        scores = self.strategy.rows(self, fitting, states, self.fit.costs(states) if self.gpus else None)
+        scores = self.strategy.rows(self, fitting, states, self.fit.costs(states) if self.asks_devices else None)
         scores <<= LABEL_BITS
         scores |= nodes.label[fitting]
         keys[places] = scores
@@ -328,11 +362,12 @@ class Shape:
 class ShapeTable:
     """All shapes, by spec. Standings of shapes nobody asks for are dropped beyond a memory bound."""
 
-    def __init__(self, around: Surroundings, strategy: Strategy) -> None:
+    def __init__(self, around: Surroundings, strategies: Mapping[str, Strategy]) -> None:
         self.around = around
         self.nodes = around.nodes
-        self.strategy = strategy
-        self._shapes: dict[tuple[PodSpec, LabelSet | None], Shape] = {}
+        self.strategies = strategies
+        self.strategy = strategies[AI_PROFILE]
+        self._shapes: dict[tuple[PodSpec, LabelSet | None, str], Shape] = {}
         self._users: dict[int, int] = {}
         self._recent: OrderedDict[int, Shape] = OrderedDict()
         self._fits: dict[tuple[int, int], DeviceFit] = {}
@@ -342,13 +377,14 @@ class ShapeTable:
     def __len__(self) -> int:
         return len(self._shapes)
 
-    def intern(self, spec: PodSpec, labels: LabelSet | None = None) -> Shape:
-        """The shape of a spec and of the labels by which others select it; counts one more user of it."""
-        shape = self._shapes.get((spec, labels))
+    def intern(self, spec: PodSpec, labels: LabelSet | None = None, profile: str = AI_PROFILE) -> Shape:
+        """The shape of a spec, of the labels by which others select it, and of a profile; counts one more user of it."""
+        shape = self._shapes.get((spec, labels, profile))
         if shape is None:
             self.nodes.read_labels(labels_read(spec))
             self.around.pairs.use(labels)
-            shape = self._shapes[spec, labels] = Shape(self._numbers, spec, labels, self.around, self.strategy, self._fits)
+            shape = Shape(self._numbers, spec, labels, profile, self.around, self.strategies[profile], self._fits)
+            self._shapes[spec, labels, profile] = shape
             self._numbers += 1
         self._users[shape.number] = self._users.get(shape.number, 0) + 1
         if spec.gpus and (spec.gpus, spec.gpu_milli) not in self._fits:
@@ -362,7 +398,7 @@ class ShapeTable:
             self._users[shape.number] = left
             return
         del self._users[shape.number]
-        del self._shapes[shape.spec, shape.labels]
+        del self._shapes[shape.spec, shape.labels, shape.profile]
         self._recent.pop(shape.number, None)
         shape.close()
 

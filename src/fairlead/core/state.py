@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import scores
 from fairlead.core.filters.base import Surroundings
@@ -20,6 +21,7 @@ from fairlead.core.model import WHOLE, DisruptionBudget, Group, Namespace, Node,
 from fairlead.core.nodes import NodeTable
 from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
+from fairlead.core.scores.upstream import Kubernetes
 from fairlead.core.shapes import Shape, ShapeTable
 from fairlead.core.storage import Storage, StorageObject
 from fairlead.core.tasks import Task, TaskState, Unit
@@ -36,11 +38,12 @@ class ClusterState:
         self.log = UndoLog()
         self.nodes = NodeTable(self.log, self.policy)
         self.strategy = scores.make(self.policy, self.nodes)
+        strategies = {AI_PROFILE: self.strategy, KUBERNETES_PROFILE: Kubernetes(self.nodes, {})}
         self.pairs = Pairs(self.log, self.nodes)
         self.holdings = Holdings(self.log)
         self.storage = Storage()
         self.budgets: dict[str, DisruptionBudget] = {}
-        self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), self.strategy)
+        self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
         self.queues = QueueTree(self.log, self.nodes)
         self.tasks: dict[str, Task] = {}
         self.gangs: dict[str, Gang] = {}
@@ -194,7 +197,7 @@ class ClusterState:
         news = self.pairs.learn(spec)
         if news is not None:
             self._relabel(news if knew else None)
-        return self.shapes.intern(spec, self.pairs.label_set(pod.namespace, pod.labels))
+        return self.shapes.intern(spec, self.pairs.label_set(pod.namespace, pod.labels), pod.profile)
 
     def _relabel(self, keys: set[str] | None) -> None:
         """Labels that nobody read are read from now on (None: labels at all): shapes must tell them apart."""
@@ -205,7 +208,7 @@ class ClusterState:
     def _reshape(self, task: Task) -> None:
         """The labels by which others select a pod are not what they were."""
         pod, old = task.pod, task.shape
-        shape = self.shapes.intern(old.spec, self.pairs.label_set(pod.namespace, pod.labels))
+        shape = self.shapes.intern(old.spec, self.pairs.label_set(pod.namespace, pod.labels), pod.profile)
         if shape is old:
             self.shapes.release(old)
             return
@@ -286,6 +289,7 @@ class ClusterState:
             and old.queue == new.queue
             and old.group == new.group
             and old.priority == new.priority
+            and old.profile == new.profile
             and old.gated == new.gated
             and old.error == new.error
             and old.terminating == new.terminating
@@ -665,15 +669,10 @@ class ClusterState:
 
         The kubelet chose the real ones; where none fits any more, the freest are taken into debt.
         """
-        shape = task.shape
-        if not shape.gpus:
+        if not task.shape.gpus:
             return ()
         self.shapes.refresh()
-        state = self.nodes.device.item(row)
-        if shape.fit.one_cost(state) >= 0:
-            return shape.fit.pick(state)
-        free = self.nodes.devices.states[state]
-        return tuple(sorted(sorted(range(len(free)), key=lambda device: (-free[device], device))[: shape.gpus]))
+        return task.shape.devices_on(row)
 
     # -- for tests -----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -45,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run.
 
     address: host:port of /metrics, /healthz and /readyz; empty serves none.
-    scheduler_name: whose pods are ours; `*` for everybody's. shadow: write nothing, only report.
+    schedulers: whose pods are ours, `*` for everybody's, and their profiles. shadow: write nothing, only report.
     lease_*: seconds, see `Elector`.
     """
 
@@ -54,7 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     events: bool = True
     address: str = "127.0.0.1:10259"
     writers: int = 256
-    scheduler_name: str = names.SCHEDULER_NAME
+    schedulers: Mapping[str, str] = names.SCHEDULERS
     shadow: bool = False
     lease_duration: float = 15.0
     lease_renew: float = 10.0
@@ -107,7 +107,7 @@ class Scheduler:
         self.options = options
         self.failed = False
         self._stop = asyncio.Event()
-        self.kubernetes = KubernetesCluster(client, scheduler_name=options.scheduler_name)
+        self.kubernetes = KubernetesCluster(client, schedulers=options.schedulers)
         self.cluster: Cluster = self.kubernetes
         if options.shadow:
             self.cluster = ShadowCluster(self.kubernetes, report or (lambda _: None), client.clock)

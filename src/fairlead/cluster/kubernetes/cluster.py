@@ -7,7 +7,7 @@ it was applied, is followed by a read of the pod.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,9 +36,9 @@ _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 class KubernetesCluster:
     """A real API server. instance: how we sign events."""
 
-    def __init__(self, client: Client, *, scheduler_name: str = names.SCHEDULER_NAME, instance: str = "fairlead") -> None:
+    def __init__(self, client: Client, *, schedulers: Mapping[str, str] = names.SCHEDULERS, instance: str = "fairlead") -> None:
         self.client = client
-        self.translator = Translator(scheduler_name)
+        self.translator = Translator(schedulers)
         self.instance = instance
         self.informers: dict[str, Informer[Any]] = {}
         self._sink: Sink = lambda _: None

@@ -7,7 +7,7 @@ takes the Kubernetes adapter on `SimulatedTransport`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -32,9 +32,9 @@ _Translate = Callable[[list[Change[Any]]], list[ClusterEvent]]
 class SimulatedCluster:
     """A simulated API server behind the port."""
 
-    def __init__(self, api: ApiServer, *, scheduler_name: str = names.SCHEDULER_NAME) -> None:
+    def __init__(self, api: ApiServer, *, schedulers: Mapping[str, str] = names.SCHEDULERS) -> None:
         self.api = api
-        self.translator = Translator(scheduler_name)
+        self.translator = Translator(schedulers)
         self._sink: Sink = lambda _: None
         self._pending: list[ClusterEvent] = []
         self._pods: dict[str, Pod] = {}  # what the core knows

@@ -26,7 +26,7 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
     row = shape.best()
     if row < 0:
         return explain.no_node(state, shape)
-    state.assign(task, row, state.strategy.pick(shape, row))
+    state.assign(task, row, shape.strategy.pick(shape, row))
     task.state = TaskState.ASSUMED
     return [task]
 
@@ -61,11 +61,11 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason 
     refused = None
     if tasks[0].shape.relations:
         return _one_by_one(state, tasks, placed)
-    for task, row in zip(tasks, lay_out(tasks[0].shape, len(tasks), state.strategy.fill), strict=False):
+    for task, row in zip(tasks, lay_out(tasks[0].shape, len(tasks), tasks[0].shape.strategy.fill), strict=False):
         refused = state.queues.over_limit(task.queue, task.shape.charge)
         if refused is not None:
             return refused
-        state.assign(task, row, state.strategy.pick(task.shape, row))
+        state.assign(task, row, task.shape.strategy.pick(task.shape, row))
         placed.append(task)
     if tasks[-1].row < 0:
         return explain.no_node(state, tasks[0].shape)
@@ -82,7 +82,7 @@ def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task]) -> R
         row = shape.best()
         if row < 0:
             return explain.no_node(state, shape)
-        state.assign(task, row, state.strategy.pick(shape, row))
+        state.assign(task, row, shape.strategy.pick(shape, row))
         placed.append(task)
     return None
 

@@ -165,7 +165,7 @@ def _for_one(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> Plan
     for victim in chosen:
         fallen.take(victim)
     state.shapes.refresh()
-    state.assign(task, row, state.strategy.pick(task.shape, row))
+    state.assign(task, row, task.shape.strategy.pick(task.shape, row))
     return Plan([each for victim in chosen for each in victim], [task], fallen.places)
 
 

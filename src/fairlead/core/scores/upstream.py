@@ -9,6 +9,7 @@ spreading, and preferred affinity between pods. Divisions are of integers, and f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from fairlead.core.filters.pod_affinity import who
 from fairlead.core.filters.taints import tolerates
 from fairlead.core.filters.topology_spread import eligibility
 from fairlead.core.model import SpreadConstraint
-from fairlead.core.nodes import NodeClass, NodeTable
+from fairlead.core.nodes import LABEL_BITS, NodeClass, NodeTable
 from fairlead.core.pairs import PodCount
 from fairlead.core.scores.base import Ints, Rows, States, Strategy
 from fairlead.core.selectors import term_holds
@@ -27,6 +28,8 @@ from fairlead.core.topology import Tally
 if TYPE_CHECKING:
     from fairlead.core.filters.base import Surroundings
     from fairlead.core.shapes import Shape
+
+Indices = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 FULL = 100
 WEIGHTS = {
@@ -69,6 +72,9 @@ class Kubernetes(Strategy):
         balanced = balanced_allocation(self.nodes, shape, rows)
         result: Ints = total if balanced is None else total + balanced
         return result
+
+    def pick(self, shape: Shape, row: int) -> tuple[int, ...]:
+        return shape.devices_on(row) if shape.gpus else ()
 
     def row(self, shape: Shape, row: int) -> int:
         place = np.array([row], np.int32)
@@ -140,6 +146,38 @@ def image_locality(nodes: NodeTable, shape: Shape, rows: Rows) -> Ints:
 # -- against each other -----------------------------------------------------------------------------
 
 
+class _ByClass:
+    """A number per static class of nodes, worked out once for each. most: the largest so far."""
+
+    def __init__(self, nodes: NodeTable, judge: Callable[[NodeClass], int]) -> None:
+        self.nodes = nodes
+        self._judge = judge
+        self._numbers: Ints = np.zeros(0, np.int64)
+        self._epoch = -1
+
+    def of(self, rows: Indices) -> Ints:
+        """The number of each row's class."""
+        self._learn()
+        result: Ints = self._numbers[self.nodes.static[rows]]
+        return result
+
+    @property
+    def most(self) -> int:
+        """The largest number of any class; 0 if there are none."""
+        self._learn()
+        return int(self._numbers.max(initial=0))
+
+    def _learn(self) -> None:
+        nodes = self.nodes
+        if self._epoch != nodes.class_epoch:
+            self._epoch = nodes.class_epoch
+            self._numbers = np.zeros(0, np.int64)
+        known = len(self._numbers)
+        if known < len(nodes.classes):
+            more = [self._judge(node) for node in nodes.classes[known:]]
+            self._numbers = np.concatenate([self._numbers, np.array(more, np.int64)])
+
+
 class Preferences:
     """What a shape prefers among the nodes that are feasible, per plugin. Made anew when pairs may match differently."""
 
@@ -157,37 +195,50 @@ class Preferences:
             self.terms.append((weight, count.tally(nodes, term.topology_key)))
         theirs = [each for each in (shape.labels.terms if shape.labels else ()) if not each.anti]
         self.theirs = [(each.tally(nodes, each.term.topology_key), each.weighed(nodes)) for each in theirs]
-        self._taints: dict[int, int] = {}
-        self._affinity: dict[int, int] = {}
-        self._epoch = -1
+        self._taints = _ByClass(nodes, self._untolerated)
+        self._affinity = _ByClass(nodes, self._preferred) if shape.spec.preferred_nodes is not None else None
 
     def close(self) -> None:
         """The shape is forgotten."""
         for count in self._counts:
             self.around.pairs.release(count)
 
-    def weighted(self, rows: npt.NDArray[np.int32]) -> dict[str, Ints]:
+    @property
+    def any(self) -> bool:
+        """Whether any plugin may tell nodes apart, as things stand."""
+        return (
+            self.spread is not None
+            or self._taints.most > 0
+            or (self._affinity is not None and self._affinity.most > 0)
+            or any(tally.refresh().any for _, tally in self.terms)
+            or any(tally.refresh().any for tally, _ in self.theirs)
+        )
+
+    def ranked(self, keys: Ints) -> Ints:
+        """The keys of all rows with what is preferred added to the scores in them; infeasible rows stay below 0."""
+        rows = np.flatnonzero(keys >= 0)
+        if not len(rows):
+            return keys
+        total: Any = 0
+        for plugin, scores in self._plugins(rows).items():
+            if scores is not None:
+                total = total + scores * WEIGHTS[plugin]
+        ranked = np.full(len(keys), -1, np.int64)
+        ranked[rows] = keys[rows] + (total << LABEL_BITS)
+        return ranked
+
+    def weighted(self, rows: Indices) -> dict[str, Ints]:
         """Plugin -> weighted scores of these rows, all of which are feasible; plugins without an opinion are left out."""
-        plugins: dict[str, Ints | None] = {
-            "TaintToleration": _normalised(self._by_class(rows, self._taints, self._untolerated), reverse=True),
-            "NodeAffinity": self._node_affinity(rows),
+        return {name: scores * WEIGHTS[name] for name, scores in self._plugins(rows).items() if scores is not None}
+
+    def _plugins(self, rows: Indices) -> dict[str, Ints | None]:
+        affinity = None if self._affinity is None else _normalised(self._affinity.of(rows))
+        return {
+            "TaintToleration": _normalised(self._taints.of(rows), reverse=True),
+            "NodeAffinity": affinity,
             "PodTopologySpread": self.spread.scores(rows) if self.spread else None,
             "InterPodAffinity": self._pod_affinity(rows),
         }
-        return {name: scores * WEIGHTS[name] for name, scores in plugins.items() if scores is not None}
-
-    def _by_class(self, rows: npt.NDArray[np.int32], known: dict[int, int], judge: Any) -> Ints:
-        nodes = self.nodes
-        if self._epoch != nodes.class_epoch:
-            self._epoch = nodes.class_epoch
-            self._taints.clear()
-            self._affinity.clear()
-        numbers, where = np.unique(nodes.static[rows], return_inverse=True)
-        for number in numbers.tolist():
-            if number not in known:
-                known[number] = judge(nodes.classes[number])
-        result: Ints = np.array([known[number] for number in numbers.tolist()], np.int64)[where]
-        return result
 
     def _untolerated(self, node: NodeClass) -> int:
         return sum(
@@ -200,12 +251,7 @@ class Preferences:
         terms = self.shape.spec.preferred_nodes or ()
         return sum(weight for weight, term in terms if term_holds(term, node.labels, node.name))
 
-    def _node_affinity(self, rows: npt.NDArray[np.int32]) -> Ints | None:
-        if self.shape.spec.preferred_nodes is None:
-            return None
-        return _normalised(self._by_class(rows, self._affinity, self._preferred))
-
-    def _pod_affinity(self, rows: npt.NDArray[np.int32]) -> Ints | None:
+    def _pod_affinity(self, rows: Indices) -> Ints | None:
         raw: Any = None
         for weight, tally in self.terms:
             if tally.refresh().any:
@@ -273,24 +319,28 @@ class Spreading:
         constraints = tuple(SpreadConstraint(key, skew, spec.default_spread) for key, skew in cls.DEFAULTS)
         return cls(shape, around, constraints, counts, strict=False)
 
-    def scores(self, rows: npt.NDArray[np.int32]) -> Ints:
+    def scores(self, rows: Indices) -> Ints:
         """Normalised scores of feasible rows."""
         domains = [topology.domain[rows] for topology in self.topologies]
         counted = np.ones(len(rows), np.bool_)
-        if self.strict:
-            for each in domains:
-                counted &= each > 0
+        for each in domains if self.strict else ():
+            counted &= each > 0
+        all_counted = bool(counted.all())
         raw = np.zeros(len(rows), np.float64)
         for (constraint, tally), domain in zip(self.constraints, domains, strict=True):
-            size = int(counted.sum()) if constraint.topology_key == HOSTNAME else len(np.unique(domain[counted]))
+            if constraint.topology_key == HOSTNAME:
+                size = int(np.count_nonzero(counted))
+            else:
+                size = int(np.count_nonzero(np.bincount(domain if all_counted else domain[counted])))
             amount = tally.refresh().of(rows) * math.log(float(size + 2)) + float(constraint.max_skew - 1)
             raw = raw + np.where(domain > 0, amount, 0.0)
         whole = np.floor(raw)
         scores = (whole + (raw - whole >= 0.5)).astype(np.int64)
-        if not counted.any():
+        ranked = scores if all_counted else scores[counted]
+        if not len(ranked):
             return np.zeros(len(rows), np.int64)
-        least, most = int(scores[counted].min()), int(scores[counted].max())
+        least, most = int(ranked.min()), int(ranked.max())
         if not most:
             return np.where(counted, FULL, 0).astype(np.int64)
-        result: Ints = np.where(counted, FULL * (most + least - scores) // most, 0).astype(np.int64)
-        return result
+        result: Ints = FULL * (most + least - scores) // most
+        return result if all_counted else np.where(counted, result, 0)
