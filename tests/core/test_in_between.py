@@ -170,3 +170,48 @@ def test_an_unknown_queue_that_came_in_time_is_not_complained_of():
     state.upsert_pod(pod("a", queue="team"))
     state.upsert_queue(queue("team", limit=0))
     assert refused(run(state))["a"].code == "LimitExceeded"
+
+
+def test_a_held_place_that_others_took_meanwhile_is_given_up():
+    state = cluster([node("n", gpus=8)], pods=[pod("low", gpus=8)])
+    settle(state)
+    state.upsert_pod(pod("high", priority=5, gpus=8))
+    assert preempted(run(state)) == [["low"]]
+    state.upsert_pod(pod("outsider", gpus=2, at="n", ours=False))
+    state.remove_pod("uid-low")
+    assert placed(run(state)) == {}, "only six devices are left"
+    assert state.tasks["uid-high"].state is TaskState.WAITING
+    state.remove_pod("uid-outsider")
+    assert placed(run(state)) == {"high": "n"}
+    invariants.check(state)
+
+
+def test_a_member_that_lost_its_held_place_waits_for_the_victims_with_its_gang():
+    """Else it would run beside the victims, and their queue hold more than it may."""
+    nodes = [node("a", gpus=8), node("b", gpus=8)]
+    state = cluster(nodes, [queue("team", limit=16)], [pod(f"low-{i}", queue="team", gpus=8) for i in range(2)], [group("g", 2)])
+    settle(state)
+    for i in range(2):
+        state.upsert_pod(pod(f"high-{i}", queue="team", group="g", priority=5, gpus=8))
+    assert preempted(run(state)) == [["low-0", "low-1"]]
+    state.upsert_node(node("c", gpus=8))
+    lost = next(task for task in state.tasks.values() if task.state is TaskState.HELD)
+    state.remove_node(state.nodes.names[lost.row])
+    assert placed(run(state)) == {}
+    assert lost.state is TaskState.HELD
+    state.remove_pod("uid-low-0")
+    state.remove_pod("uid-low-1")
+    assert set(placed(run(state))) == {"high-0", "high-1"}
+    invariants.check(state)
+
+
+def test_all_victims_of_a_refused_plan_stay_though_nobody_waits_for_them_any_more():
+    state = cluster([node("n", gpus=2)], pods=[pod(f"low-{i}") for i in range(2)])
+    settle(state)
+    state.upsert_pod(pod("high", priority=5, gpus=2))
+    assert preempted(run(state)) == [["low-0", "low-1"]]
+    state.remove_pod("uid-high")
+    state.evict_failed("uid-low-0", 10.0)
+    assert {state.tasks[f"uid-low-{i}"].state for i in range(2)} == {TaskState.BOUND}
+    assert free(state) == 0
+    invariants.check(state)

@@ -28,7 +28,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     # 1. Gangs whose members changed become units again; backoffs that ended let tasks wait again.
     state.settle(now)
     state.queues.settle()
-    # 2. Places held for preemptors are theirs once their victims are gone.
+    # 2. Places held for preemptors are theirs once their victims are gone, if they are still any good.
     yield from _redeem_holds(state)
     # 3. Whatever was given up is tried again only if something happened that could help it.
     _wake(state)
@@ -57,6 +57,8 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     outcome = allocate(state, unit)
     if isinstance(outcome, list):
         _placed(state, unit, outcome, now)
+        if _joins_held(state, unit, outcome):
+            return
         yield Place(tuple(_binding(state, task) for task in outcome), unit.gang.key if unit.gang else "")
         return
     plan = preempt(state, unit) if outcome.is_capacity or outcome.code is ReasonCode.LIMIT_EXCEEDED else None
@@ -77,6 +79,18 @@ def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> 
         state.unsettle(unit.gang)
 
 
+def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
+    """Members of a gang that waits for victims wait with it: until those are gone they would come on top of them."""
+    mates = [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD] if unit.gang is not None else []
+    victims = {uid for task in mates for uid in task.waits_for}
+    for task in placed if victims else ():
+        task.state = TaskState.HELD
+        task.waits_for = set(victims)
+        for uid in victims:
+            state.holds[uid].add(task.pod.uid)
+    return bool(victims)
+
+
 def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preempt:
     victims, placed = plan.victims, plan.placed
     _placed(state, unit, placed, now)
@@ -86,6 +100,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
     for task in victims:
         task.state = TaskState.EVICTING
         state.holds[task.pod.uid] = {each.pod.uid for each in placed}
+        state.plans[task.pod.uid] = frozenset(uids)
         evictions.append(Binding(_ref(task), task.pod.node))
     for task in placed:
         task.state = TaskState.HELD
@@ -127,10 +142,23 @@ def _redeem_holds(state: ClusterState) -> Iterator[Transaction]:
             ready.setdefault(task.gang.key if task.gang else uid, []).append(task)
     state.freed_holds.clear()
     for tasks in ready.values():
+        if not all(_still_fits(state, task) for task in tasks):
+            state.release_holds(tasks)
+            continue
         for task in tasks:
             task.state = TaskState.ASSUMED
         gang = tasks[0].gang
         yield Place(tuple(_binding(state, task) for task in tasks), gang.key if gang else "")
+
+
+def _still_fits(state: ClusterState, task: Task) -> bool:
+    """Whether the place that was held is still good: meanwhile others may have bound there, or the node changed."""
+    row = task.row
+    mark = state.log.mark()
+    state.unassign(task)
+    fits = task.shape.fits_row(row)
+    state.log.rollback(mark)
+    return fits
 
 
 def _wake(state: ClusterState) -> None:

@@ -54,6 +54,7 @@ class ClusterState:
         self.notices: list[tuple[tuple[Task, ...], Reason]] = []
         self.freed_holds: dict[str, Task] = {}
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
+        self.plans: dict[str, frozenset[str]] = {}  # victim uid -> all victims of its plan: they go together or not at all
         self._leftovers: dict[str, list[Task]] = {}  # victim uid -> stand-ins for room it still fills, though given away
         self._delayed: list[tuple[float, str]] = []
 
@@ -158,6 +159,7 @@ class ClusterState:
                 self.unsettle(task.gang)
         self.shapes.release(task.shape)
         self.freed_holds.pop(uid, None)
+        self.plans.pop(uid, None)
         self._release_leftovers(uid)
         for beneficiary in self.holds.pop(uid, ()):
             held = self.tasks.get(beneficiary)
@@ -483,7 +485,7 @@ class ClusterState:
 
     def evict_failed(self, uid: str, now: float) -> None:
         """An eviction was refused: the victim stays, and the plan it was part of is given up."""
-        victims = {uid}
+        victims = {uid, *self.plans.get(uid, ())}
         for beneficiary in sorted(self.holds.get(uid, ())):
             held = self.tasks.get(beneficiary)
             if held is None or held.state is not TaskState.HELD:
@@ -501,9 +503,16 @@ class ClusterState:
         for each_uid in sorted(victims):
             self._stays(each_uid, now)
 
+    def release_holds(self, tasks: list[Task]) -> None:
+        """Places held for these are no good any more, though nobody is waited for: they wait in line again."""
+        for task in tasks:
+            self.unassign(task)
+            self._wait(task)
+
     def _stays(self, uid: str, now: float) -> None:
         """A victim whose room is not needed any more is counted where it runs, until it is gone or for good."""
         self.holds.pop(uid, None)
+        self.plans.pop(uid, None)
         self._release_leftovers(uid)
         victim = self.tasks.get(uid)
         if victim is None or victim.state is not TaskState.EVICTING:
