@@ -48,7 +48,7 @@ _HELPFUL: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "csi_drivers": ("/apis/storage.k8s.io/v1/csidrivers", storage_views.Driver),
     "csi_storage_capacities": ("/apis/storage.k8s.io/v1/csistoragecapacities", storage_views.StorageCapacity),
     "volume_attachments": ("/apis/storage.k8s.io/v1/volumeattachments", storage_views.Attachment),
-    "pod_disruption_budgets": ("/apis/policy/v1/poddisruptionbudgets", cases.Budget),
+    "pod_disruption_budgets": ("/apis/policy/v1/poddisruptionbudgets", views.Budget),
 }
 
 

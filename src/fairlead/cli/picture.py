@@ -18,8 +18,9 @@ from fairlead.api.reasons import Reason
 from fairlead.cli.output import Exit, Output, fail
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, ReadOnly, Unreachable
+from fairlead.cluster.kubernetes.cluster import STORAGE_KINDS
 from fairlead.cluster.kubernetes.config import ConfigError, load
-from fairlead.cluster.port import ClusterEvent, Synced
+from fairlead.cluster.port import ClusterEvent, StorageKnown, Synced
 from fairlead.cluster.translate import Change, Translator
 from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
@@ -49,6 +50,7 @@ class Picture:
         self.groups: list[views.PodGroup] = []
         self.queues: list[views.Queue] = []
         self.namespaces: list[views.Namespace] = []
+        self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has claims
         self.decisions: list[Decision] = []
         self._core: CoreLoop | None = None
 
@@ -81,6 +83,8 @@ class Picture:
             *translator.queues([Change(each.metadata.name, each) for each in self.queues])[0],
             *translator.nodes([Change(each.metadata.name, each) for each in self.nodes]),
             *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in self.groups]),
+            *(event for kind, changes in self.storage.items() for event in translator.storage(kind, changes)),
+            StorageKnown(),
             *translator.pods([Change(each.metadata.uid, each) for each in pods]),
         ]
 
@@ -125,6 +129,10 @@ async def read(client: Client) -> Picture:
     )
     picture = Picture(client.server_time or time.time(), missing=tuple(sorted(missing)))
     picture.nodes, picture.pods, picture.namespaces, picture.queues, picture.groups = nodes, pods, namespaces, queues, groups
+    if any(volume.persistent_volume_claim or volume.ephemeral for pod in pods for volume in pod.spec.volumes or ()):
+        for kind, (path, view, key) in STORAGE_KINDS.items():
+            found: list[Any] = await listed(path, view)
+            picture.storage[kind] = [Change(key(each.metadata), each) for each in found]
     return picture
 
 

@@ -9,28 +9,12 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.cluster import convert, storage_views, views, workloads
-from fairlead.cluster.selection import label_selector
 from fairlead.core.feasibility import Judgement, judge
-from fairlead.core.model import DisruptionBudget, Policy
+from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task
 
 _EVERYBODY = {names.ANY_SCHEDULER: names.KUBERNETES_PROFILE}
-
-
-class BudgetSpec(views.View):
-    selector: views.LabelSelector | None = None
-
-
-class BudgetStatus(views.View):
-    disruptions_allowed: int = 0
-    disrupted_pods: dict[str, Any] | None = None
-
-
-class Budget(views.View):
-    metadata: views.Metadata = msgspec.field(default_factory=views.Metadata)
-    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
-    status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
 
 
 class Case(views.View):
@@ -51,7 +35,7 @@ class Case(views.View):
     csi_drivers: list[storage_views.Driver] | None = None
     csi_storage_capacities: list[storage_views.StorageCapacity] | None = None
     volume_attachments: list[storage_views.Attachment] | None = None
-    pod_disruption_budgets: list[Budget] | None = None
+    pod_disruption_budgets: list[views.Budget] | None = None
 
 
 class Loaded:
@@ -83,9 +67,9 @@ class Loaded:
         ):
             for item in items or ():
                 state.upsert_storage(storage_views.convert(item))
-        state.storage.watched = True
+        state.storage.known = True
         for budget in case.pod_disruption_budgets or ():
-            state.upsert_budget(budget_of(budget))
+            state.upsert_budget(convert.budget(budget))
         for node in case.nodes or ():
             state.upsert_node(convert.node(node))
         self.waiting: list[Task] = []
@@ -108,17 +92,6 @@ class Loaded:
     def judgement(self, task: Task) -> Judgement:
         """One waiting pod."""
         return judge(self.state, task, self.nominated)
-
-
-def budget_of(view: Budget) -> DisruptionBudget:
-    """A disruption budget as the core sees it; one whose selector cannot be parsed selects nobody."""
-    return DisruptionBudget(
-        view.metadata.namespace,
-        view.metadata.name,
-        label_selector(view.spec.selector)[0],
-        view.status.disruptions_allowed,
-        tuple(sorted(view.status.disrupted_pods or ())),
-    )
 
 
 def decode(line: bytes) -> Case:

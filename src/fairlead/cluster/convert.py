@@ -25,6 +25,7 @@ from fairlead.core.model import (
     AffinityTerm,
     ClaimUse,
     Disk,
+    DisruptionBudget,
     Group,
     HostPort,
     Labels,
@@ -284,6 +285,17 @@ def unsupported(view: views.Queue) -> str:
     if any(each.weight is not None for each in view.spec.resources or ()):
         fields.append("weight")
     return f"not acted on by this version: {', '.join(fields)}" if fields else ""
+
+
+def budget(view: views.Budget) -> DisruptionBudget:
+    """A disruption budget as the core sees it; one whose selector cannot be parsed selects nobody."""
+    return DisruptionBudget(
+        view.metadata.namespace,
+        view.metadata.name,
+        selection.label_selector(view.spec.selector)[0],
+        view.status.disruptions_allowed,
+        tuple(sorted(view.status.disrupted_pods or ())),
+    )
 
 
 def group(view: views.PodGroup) -> Group:

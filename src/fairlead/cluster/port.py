@@ -13,24 +13,30 @@ from typing import Protocol
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model import Group, Namespace, Node, Pod, Queue
+from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Queue
+from fairlead.core.storage import StorageObject
 from fairlead.core.transactions import Binding, PodRef
 
 
 class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object came or changed."""
 
-    object: Node | Pod | Queue | Group | Namespace
+    object: Node | Pod | Queue | Group | Namespace | DisruptionBudget | StorageObject
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object is gone.
 
-    kind: `node`, `pod`, `queue`, `group` or `namespace`; key: name, UID, name, `namespace/name`, name.
+    kind: `node`, `pod`, `queue`, `group`, `namespace`, `budget`, or one of `STORAGE_KINDS`; key: UID for pods, else
+    `namespace/name`, or the name of what has no namespace.
     """
 
     kind: str
     key: str
+
+
+class StorageKnown(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """All storage objects that exist have been said: pods with claims may be placed."""
 
 
 class Synced(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -57,7 +63,7 @@ class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
     message: str
 
 
-ClusterEvent = Upsert | Gone | Synced | Bound | BindFailed | EvictFailed
+ClusterEvent = Upsert | Gone | StorageKnown | Synced | Bound | BindFailed | EvictFailed
 Sink = Callable[[list[ClusterEvent]], None]
 """Takes events in order; called from the thread that does I/O, returns at once."""
 
@@ -81,6 +87,12 @@ class Cluster(Protocol):
 
     async def evict(self, pod: PodRef, *, dry_run: bool, grace: int | None = None) -> tuple[Outcome, str]:
         """Evict one pod through the Eviction API."""
+
+    async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:
+        """Mark a pod as disrupted by preemption and delete it, asking no disruption budget."""
+
+    async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
+        """Write for which node a pod waits while its victims leave."""
 
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
         """Write why a pod is not placed into its conditions."""

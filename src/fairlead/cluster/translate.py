@@ -7,7 +7,7 @@ default one, so a change of the namespace's label is a change of its pods.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -15,13 +15,18 @@ import structlog
 from fairlead.api import names
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import convert, views
+from fairlead.cluster import convert, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, Upsert
+from fairlead.cluster.workloads import Workloads
 from fairlead.core.model import Pod
 
 View = TypeVar("View", bound=msgspec.Struct)
 
 log = structlog.get_logger("translate")
+
+STORAGE = "storage"
+UPSTREAM = "upstream"
+"""What pods may demand to be watched: volumes and their like; what only upstream's scores and preemption ask."""
 
 
 class Change(msgspec.Struct, Generic[View], gc=False):
@@ -47,7 +52,7 @@ class Translator:
 
     schedulers: whose pods are ours, `*` for everybody's, and their profiles. versions: pod UID -> resourceVersion last seen.
     told: pod UID -> (reason, message) that its condition gives for waiting; after a restart it need not be
-    written again.
+    written again. demands: which other kinds the pods seen so far make worth watching (`STORAGE`, `UPSTREAM`).
     """
 
     def __init__(self, schedulers: Mapping[str, str] = names.SCHEDULERS) -> None:
@@ -55,7 +60,10 @@ class Translator:
         self.versions: dict[str, str] = {}
         self.told: dict[str, tuple[str, str]] = {}
         self._default_queues: dict[str, str] = {}
+        self.demands: set[str] = set()
         self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> our pods in its default queue
+        self._workloads = Workloads()
+        self._spread: dict[str, dict[str, tuple[views.Metadata, Pod]]] = {}  # namespace -> waiting pods that are spread
 
     def namespaces(self, changes: list[Change[views.Namespace]]) -> list[ClusterEvent]:
         """Namespaces, by name."""
@@ -136,9 +144,77 @@ class Translator:
             if pod.ours:
                 if not pod.node:
                     self._note_condition(change.key, view)
+                    self._note_demands(pod)
+                self._note_spread(view, pod)
                 if not (metadata.labels or {}).get(names.QUEUE_LABEL):
                     self._unlabelled.setdefault(metadata.namespace, {})[change.key] = pod
             events.append(Upsert(pod))
+        return events
+
+    def _note_demands(self, pod: Pod) -> None:
+        if pod.spec.claims:
+            self.demands.add(STORAGE)
+        if pod.profile == names.KUBERNETES_PROFILE:
+            self.demands.add(UPSTREAM)
+
+    def _note_spread(self, view: views.Pod, pod: Pod) -> None:
+        """Waiting pods whose default spreading may change with the services and controllers that select them."""
+        if pod.profile != names.KUBERNETES_PROFILE:
+            return
+        namespace = self._spread.setdefault(pod.namespace, {})
+        if pod.node or view.spec.topology_spread_constraints:
+            namespace.pop(pod.uid, None)
+        else:
+            namespace[pod.uid] = view.metadata, pod
+
+    def workloads(self, kind: str, changes: list[Change[Any]]) -> list[ClusterEvent]:
+        """Services and controllers, by `namespace/name`. kind: their plural. Waiting pods that they select change."""
+        namespaces = set()
+        for change in changes:
+            namespace, _, name = change.key.partition("/")
+            namespaces.add(namespace)
+            if change.view is None or change.error:
+                self._workloads.remove(kind, namespace, name)
+            else:
+                self._workloads.upsert(kind, change.view)
+        events: list[ClusterEvent] = []
+        for namespace in namespaces:
+            for uid, (metadata, pod) in list(self._spread.get(namespace, {}).items()):
+                selector = self._workloads.selector_of(metadata)
+                if selector != pod.spec.default_spread:
+                    spec = msgspec.structs.replace(pod.spec, default_spread=selector)
+                    changed = msgspec.structs.replace(pod, spec=spec)
+                    self._spread[namespace][uid] = metadata, changed
+                    events.append(Upsert(changed))
+        return events
+
+    @staticmethod
+    def storage(kind: str, changes: list[Change[Any]]) -> list[ClusterEvent]:
+        """Storage objects, by name, or `namespace/name`. kind: one of `STORAGE_KINDS`."""
+        events: list[ClusterEvent] = []
+        for change in changes:
+            if change.view is None:
+                events.append(Gone(kind, change.key))
+                continue
+            try:
+                if change.error:
+                    raise QuantityError(change.error)
+                events.append(Upsert(storage_views.convert(change.view)))
+            except QuantityError as error:
+                # As if it did not exist: whoever needs it waits, and is told that it is missing.
+                log.error("storage object cannot be read", kind=kind, name=change.key, error=str(error))
+                events.append(Gone(kind, change.key))
+        return events
+
+    @staticmethod
+    def budgets(changes: list[Change[views.Budget]]) -> list[ClusterEvent]:
+        """Disruption budgets, by `namespace/name`."""
+        events: list[ClusterEvent] = []
+        for change in changes:
+            if change.view is None or change.error:
+                events.append(Gone("budget", change.key))
+            else:
+                events.append(Upsert(convert.budget(change.view)))
         return events
 
     def _forget(self, uid: str, events: list[ClusterEvent]) -> None:
@@ -147,10 +223,12 @@ class Translator:
             events.append(Gone("pod", uid))
             for pods in self._unlabelled.values():
                 pods.pop(uid, None)
+            for spread in self._spread.values():
+                spread.pop(uid, None)
 
     def _pod(self, view: views.Pod) -> Pod:
         default = self._default_queues.get(view.metadata.namespace) or names.DEFAULT_QUEUE
-        return convert.pod(view, default, self.schedulers)
+        return convert.pod(view, default, self.schedulers, self._workloads)
 
     def _note_condition(self, uid: str, view: views.Pod) -> None:
         for condition in (view.status.conditions if view.status else None) or ():

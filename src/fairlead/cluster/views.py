@@ -289,6 +289,23 @@ class PodGroup(View):
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
 
 
+class BudgetSpec(View):
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(View):
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, object] | None = None
+
+
+class Budget(View):
+    """A PodDisruptionBudget."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
+    status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
+
+
 class ListMetadata(View):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")

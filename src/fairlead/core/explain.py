@@ -55,7 +55,7 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
         if splintered:
             complaints["node(s) had no device with enough left"] += splintered
             codes[ReasonCode.RESOURCES] += splintered
-    _count_relations(state, shape, complaints, codes)
+    _count_relations(shape, complaints, codes)
     if ReasonCode.RESOURCES in codes:
         code = ReasonCode.RESOURCES
     else:
@@ -67,10 +67,11 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
     )
 
 
-def _count_relations(state: ClusterState, shape: Shape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:
+def _count_relations(shape: Shape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:
     """Nodes that would do by themselves, under the first relation that turns them away."""
-    left = np.array([state.nodes.rows[name] for name in sorted(state.nodes.rows)], np.int32)
-    left = left[[shape.fits_alone(row) for row in left.tolist()]]
+    if not shape.relations:
+        return
+    left = np.flatnonzero(shape.alone())
     for relation in shape.relations:
         stop = relation.stop()
         if stop is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.allocate import allocate
-from fairlead.core.actions.preempt import Plan, could_make_room, preempt
+from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, preempt
 from fairlead.core.gangs import Gang
 from fairlead.core.queues import Room
 from fairlead.core.state import ClusterState
@@ -109,7 +109,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
     for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
         state.unsettle(gang)
     held = tuple(Binding(_ref(task), names[task.row], task.devices) for task in placed)
-    return Preempt(tuple(evictions), held, unit.gang.key if unit.gang else "")
+    return Preempt(tuple(evictions), held, unit.gang.key if unit.gang else "", by_upstream(unit))
 
 
 def _park(state: ClusterState, unit: Unit, reason: Reason) -> Iterator[Transaction]:

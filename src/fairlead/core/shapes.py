@@ -165,6 +165,12 @@ class Shape:
         refused = self.refused() if self.relations else None
         return keys if refused is None else np.where(refused, _NONE, keys)
 
+    def alone(self) -> npt.NDArray[np.bool_]:
+        """For each row whether it fits there, whatever is around."""
+        self._repair()
+        fits: npt.NDArray[np.bool_] = self._key[: self.nodes.count] >= 0
+        return fits
+
     def refused(self) -> npt.NDArray[np.bool_] | None:
         """For each row whether a relation rules it out; None where none does."""
         together: npt.NDArray[np.bool_] | None = None

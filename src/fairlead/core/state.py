@@ -14,6 +14,7 @@ import msgspec
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import scores
+from fairlead.core.actions.candidates import CandidateTable
 from fairlead.core.filters.base import Surroundings
 from fairlead.core.gangs import Gang
 from fairlead.core.holdings import Holdings
@@ -54,6 +55,7 @@ class ClusterState:
         self.notices: list[tuple[tuple[Task, ...], Reason]] = []
         self.freed_holds: dict[str, Task] = {}
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
+        self.candidates = CandidateTable(self)
         self.plans: dict[str, frozenset[str]] = {}  # victim uid -> all victims of its plan: they go together or not at all
         self._leftovers: dict[str, list[Task]] = {}  # victim uid -> stand-ins for room it still fills, though given away
         self._delayed: list[tuple[float, str]] = []
@@ -351,6 +353,11 @@ class ClusterState:
         self.storage.upsert(item)
         self.nodes.gained.update(self.nodes.rows.values())
 
+    def storage_known(self) -> None:
+        """All storage objects that exist have been said."""
+        self.storage.known = True
+        self.nodes.gained.update(self.nodes.rows.values())
+
     def remove_storage(self, kind: type[StorageObject], name: str) -> None:
         """One of them is gone."""
         self.storage.remove(kind, name)
@@ -533,7 +540,8 @@ class ClusterState:
     def _close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
         """A stand-in on a row until the victims are gone, charged to their queue: they do run until then."""
         number = len(self._leftovers.get(victims[0], ()))
-        pod = Pod(f"leaving/{victims[0]}/{number}", "", f"leaving-{victims[0]}", spec, queue=self.tasks[victims[0]].queue)
+        first = self.tasks[victims[0]]
+        pod = Pod(f"leaving/{victims[0]}/{number}", "", f"leaving-{victims[0]}", spec, queue=first.queue, ours=first.pod.ours)
         stand_in = Task(pod, self.shapes.intern(spec))
         stand_in.state = TaskState.EVICTING  # nobody's victim
         self.assign(stand_in, row, devices)

@@ -109,11 +109,23 @@ class Attachment(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 StorageObject = Claim | Volume | StorageClass | NodeDrivers | Driver | StorageCapacity | Attachment
 
 
+STORAGE_KINDS: dict[str, type[StorageObject]] = {
+    "claim": Claim,
+    "volume": Volume,
+    "storageclass": StorageClass,
+    "nodedrivers": NodeDrivers,
+    "driver": Driver,
+    "capacity": StorageCapacity,
+    "attachment": Attachment,
+}
+"""What each kind is called where it is gone."""
+
+
 class Storage:
-    """All storage objects by name. watched: whether anybody tells of them; if not, volumes are nobody's concern."""
+    """All storage objects by name. known: whether all that exist have been said; before, no pod with claims is placed."""
 
     def __init__(self) -> None:
-        self.watched = False
+        self.known = False
         self.claims: dict[str, Claim] = {}
         self.volumes: dict[str, Volume] = {}
         self.classes: dict[str, StorageClass] = {}
@@ -138,7 +150,6 @@ class Storage:
 
     def upsert(self, item: StorageObject) -> None:
         """An object came or changed."""
-        self.watched = True
         self.remove(type(item), _name(item))
         self.version += 1
         self._tables[type(item)][_name(item)] = item

@@ -36,11 +36,15 @@ class Place(msgspec.Struct, frozen=True, tag=True):
 
 
 class Preempt(msgspec.Struct, frozen=True, tag=True):
-    """Evict the victims; the beneficiaries' places are held until they are gone."""
+    """Evict the victims; the beneficiaries' places are held until they are gone.
+
+    outright: delete them whatever their disruption budgets say, as kube-scheduler does, and nominate the node.
+    """
 
     victims: tuple[Binding, ...]
     beneficiaries: tuple[Binding, ...]
     group: str = ""
+    outright: bool = False
 
 
 class Evict(msgspec.Struct, frozen=True, tag=True):

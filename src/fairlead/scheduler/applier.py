@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import structlog
 
-from fairlead.api.reasons import Reason
+from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.transactions import Binding, Evict, Place, PodRef, Preempt, Refuse
@@ -273,19 +273,43 @@ class _EvictAll:
         self.plan = plan
 
     async def __call__(self) -> None:
-        applier, cluster = self.applier, self.applier.cluster
         victims = [victim.pod for victim in self.plan.victims]
+        if self.plan.outright:
+            await self._outright(victims)
+        else:
+            await self._asking_budgets(victims)
+
+    async def _outright(self, victims: list[PodRef]) -> None:
+        """As kube-scheduler does: nominate the node, then delete, whatever the budgets say."""
+        cluster = self.applier.cluster
+        note = f"{len(victims)} pods are preempted for it"
+        for binding in self.plan.beneficiaries:
+            await cluster.nominate(binding.pod, binding.node, Reason(ReasonCode.RESOURCES, note))
+        done = await asyncio.gather(*(cluster.preempt(pod) for pod in victims))
+        self._count(victims, done)
+
+    async def _asking_budgets(self, victims: list[PodRef]) -> None:
+        cluster = self.applier.cluster
         tried = await asyncio.gather(*(cluster.evict(pod, dry_run=True) for pod in victims))
-        refused = [(pod, message) for pod, (outcome, message) in zip(victims, tried, strict=True) if outcome is Outcome.REFUSED]
-        if not refused:
-            done = await asyncio.gather(*(cluster.evict(pod, dry_run=False) for pod in victims))
-            refused = [
-                (pod, message) for pod, (outcome, message) in zip(victims, done, strict=True) if outcome is Outcome.REFUSED
-            ]
-            for pod, (outcome, _) in zip(victims, done, strict=True):
-                if outcome is not Outcome.REFUSED:
-                    applier.counters.evicted += 1
-                    applier.event(pod, "Preempted", self._note(), action="Preempting")
+        if any(outcome is Outcome.REFUSED for outcome, _ in tried):
+            self._give_up(victims, tried)
+            return
+        done = await asyncio.gather(*(cluster.evict(pod, dry_run=False) for pod in victims))
+        self._count(victims, done)
+
+    def _count(self, victims: list[PodRef], done: Sequence[tuple[Outcome, str]]) -> None:
+        for pod, (outcome, _) in zip(victims, done, strict=True):
+            if outcome is not Outcome.REFUSED:
+                self.applier.counters.evicted += 1
+                self.applier.event(pod, "Preempted", self._note(), action="Preempting")
+        self._give_up(victims, done)
+
+    def _give_up(self, victims: list[PodRef], outcomes: Sequence[tuple[Outcome, str]]) -> None:
+        """Tell the core of victims that would not go."""
+        applier = self.applier
+        refused = [
+            (pod, message) for pod, (outcome, message) in zip(victims, outcomes, strict=True) if outcome is Outcome.REFUSED
+        ]
         if refused:
             applier.counters.plans_released += 1
             applier.counters.evict_failed += len(refused)

@@ -14,10 +14,11 @@ import msgspec
 import structlog
 
 from fairlead.api.reasons import Reason
-from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Synced, Upsert
-from fairlead.core.model import Group, Namespace, Node, Pod, Policy, Queue
+from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, StorageKnown, Synced, Upsert
+from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Policy, Queue
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state import ClusterState
+from fairlead.core.storage import STORAGE_KINDS, StorageObject
 from fairlead.core.tasks import TaskState
 from fairlead.core.transactions import Place, PodRef, Preempt, Refuse, Transaction
 
@@ -117,6 +118,10 @@ class CoreLoop:
                 refused = state.upsert_queue(about)
                 if refused is not None:
                     log.warning("queue change refused", queue=about.name, reason=refused.message)
+            elif isinstance(about, DisruptionBudget):
+                state.upsert_budget(about)
+            elif isinstance(about, StorageObject):
+                state.upsert_storage(about)
             elif isinstance(about, Namespace):
                 state.upsert_namespace(about)
             elif isinstance(about, Group):
@@ -132,16 +137,22 @@ class CoreLoop:
             state.evict_failed(event.uid, now)
         elif isinstance(event, Gone):
             self._mark_group(event.key)
+            if event.kind in STORAGE_KINDS:
+                state.remove_storage(STORAGE_KINDS[event.kind], event.key)
+                return
             removers = {
                 "pod": state.remove_pod,
                 "node": state.remove_node,
                 "queue": state.remove_queue,
                 "group": state.remove_group,
                 "namespace": state.remove_namespace,
+                "budget": state.remove_budget,
             }
             removers[event.kind](event.key)
             if event.kind == "group":
                 self._told.pop(event.key, None)
+        elif isinstance(event, StorageKnown):
+            state.storage_known()
         elif isinstance(event, Synced):
             self.synced = True
 

@@ -177,6 +177,13 @@ class ShadowCluster:
             self._report(WouldEvict(self._clock(), pod.key))
         return Outcome.DONE, ""
 
+    async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:
+        """Remember the victim."""
+        return await self.evict(pod, dry_run=False)
+
+    async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
+        """Nothing."""
+
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
         """Report why the pod would wait."""
         self._report(Waiting(self._clock(), pod.key, str(reason.code), reason.message))

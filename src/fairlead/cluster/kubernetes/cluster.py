@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,11 +17,11 @@ import structlog
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason
-from fairlead.cluster import views
+from fairlead.cluster import storage_views, views, workloads
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.port import ClusterEvent, Outcome, Sink, Synced
-from fairlead.cluster.translate import Change, Complaint, Translator, why_waiting
+from fairlead.cluster.port import ClusterEvent, Outcome, Sink, StorageKnown, Synced
+from fairlead.cluster.translate import STORAGE, Change, Complaint, Translator, why_waiting
 from fairlead.core.transactions import Binding, PodRef
 
 log = structlog.get_logger("kubernetes")
@@ -31,6 +32,39 @@ _NODES = "/api/v1/nodes"
 _NAMESPACES = "/api/v1/namespaces"
 _QUEUES = f"/apis/{names.API_VERSION}/queues"
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
+_BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+_STORAGE = "/apis/storage.k8s.io/v1"
+
+_Kind = tuple[str, type[msgspec.Struct], Callable[[list[Change[Any]]], None], Callable[[views.Metadata], str]]
+
+
+def _name(metadata: views.Metadata) -> str:
+    return metadata.name
+
+
+def _key(metadata: views.Metadata) -> str:
+    return f"{metadata.namespace}/{metadata.name}"
+
+
+def _uid(metadata: views.Metadata) -> str:
+    return metadata.uid
+
+
+STORAGE_KINDS: dict[str, tuple[str, type[msgspec.Struct], Callable[[views.Metadata], str]]] = {
+    "claim": ("/api/v1/persistentvolumeclaims", storage_views.Claim, _key),
+    "volume": ("/api/v1/persistentvolumes", storage_views.Volume, _name),
+    "storageclass": (f"{_STORAGE}/storageclasses", storage_views.StorageClass, _name),
+    "nodedrivers": (f"{_STORAGE}/csinodes", storage_views.NodeDrivers, _name),
+    "driver": (f"{_STORAGE}/csidrivers", storage_views.Driver, _name),
+    "capacity": (f"{_STORAGE}/csistoragecapacities", storage_views.StorageCapacity, _key),
+    "attachment": (f"{_STORAGE}/volumeattachments", storage_views.Attachment, _name),
+}
+_WORKLOAD_KINDS: dict[str, tuple[str, type[msgspec.Struct]]] = {
+    "services": ("/api/v1/services", workloads.PlainWorkload),
+    "replicationcontrollers": ("/api/v1/replicationcontrollers", workloads.PlainWorkload),
+    "replicasets": ("/apis/apps/v1/replicasets", workloads.Workload),
+    "statefulsets": ("/apis/apps/v1/statefulsets", workloads.Workload),
+}
 
 
 class KubernetesCluster:
@@ -42,7 +76,8 @@ class KubernetesCluster:
         self.instance = instance
         self.informers: dict[str, Informer[Any]] = {}
         self._sink: Sink = lambda _: None
-        self._unsynced: set[str] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._demanded: set[str] = set()
         self._running: set[asyncio.Future[Any]] = set()
 
     # -- watches -------------------------------------------------------------------------------
@@ -50,29 +85,49 @@ class KubernetesCluster:
     async def run(self, sink: Sink) -> None:
         """Watch everything; `Synced` follows once every kind has been listed."""
         self._sink = sink
-        kinds: list[tuple[str, type[msgspec.Struct], Callable[[list[Change[Any]]], None], Callable[[views.Metadata], str]]] = [
+        kinds: list[_Kind] = [
             (_NAMESPACES, views.Namespace, self._namespaces, _name),
             (_QUEUES, views.Queue, self._queues, _name),
             (_NODES, views.Node, self._nodes, _name),
             (_GROUPS, views.PodGroup, self._groups, _key),
             (_PODS, views.Pod, self._pods, _uid),
         ]
-        self._unsynced = {path for path, *_ in kinds}
         async with asyncio.TaskGroup() as group:
-            for path, view, report, key in kinds:
-                informer = Informer(self.client, path, view, report, lambda path=path: self._listed(path), key=key)  # type: ignore[misc]
-                self.informers[path] = informer
-                group.create_task(informer.run())
+            self._tasks = group
+            self._watch(kinds, Synced())
+
+    def _watch(self, kinds: list[_Kind], known: ClusterEvent | None) -> None:
+        """Watch kinds. known: said once all of them have been listed."""
+        missing = {path for path, *_ in kinds}
+
+        def listed(path: str) -> None:
+            missing.discard(path)
+            if not missing and known is not None:
+                self._sink([known])
+
+        for path, view, report, key in kinds:
+            informer = Informer(self.client, path, view, report, partial(listed, path), key=key)
+            self.informers[path] = informer
+            if self._tasks is not None:
+                self._tasks.create_task(informer.run())
+
+    def _watch_demanded(self) -> None:
+        """Kinds that few clusters need are watched from the first pod on that needs them."""
+        for demand in sorted(self.translator.demands - self._demanded):
+            self._demanded.add(demand)
+            if demand == STORAGE:
+                kinds: list[_Kind] = [
+                    (path, view, partial(self._storage, kind), key) for kind, (path, view, key) in STORAGE_KINDS.items()
+                ]
+                self._watch(kinds, StorageKnown())
+            else:
+                kinds = [(path, view, partial(self._workloads, kind), _key) for kind, (path, view) in _WORKLOAD_KINDS.items()]
+                self._watch([*kinds, (_BUDGETS, views.Budget, self._budgets, _key)], None)
 
     def relist(self) -> None:
         """List every kind again, as after a 410."""
         for informer in self.informers.values():
             informer.relist()
-
-    def _listed(self, path: str) -> None:
-        self._unsynced.discard(path)
-        if not self._unsynced:
-            self._sink([Synced()])
 
     def _namespaces(self, changes: list[Change[views.Namespace]]) -> None:
         self._tell(self.translator.namespaces(changes))
@@ -92,6 +147,17 @@ class KubernetesCluster:
 
     def _pods(self, changes: list[Change[views.Pod]]) -> None:
         self._tell(self.translator.pods(changes))
+        if self.translator.demands != self._demanded:
+            self._watch_demanded()
+
+    def _storage(self, kind: str, changes: list[Change[Any]]) -> None:
+        self._tell(self.translator.storage(kind, changes))
+
+    def _workloads(self, kind: str, changes: list[Change[Any]]) -> None:
+        self._tell(self.translator.workloads(kind, changes))
+
+    def _budgets(self, changes: list[Change[views.Budget]]) -> None:
+        self._tell(self.translator.budgets(changes))
 
     def _tell(self, events: list[ClusterEvent]) -> None:
         if events:
@@ -162,6 +228,37 @@ class KubernetesCluster:
             return Outcome.DONE, ""
         return Outcome.REFUSED, message
 
+    async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:
+        """Condition DisruptionTarget, then DELETE, as kube-scheduler does."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{names.SCHEDULER_NAME}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": self._now(),
+        }
+        await self._status(f"{_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
+        try:
+            await self.client.delete(_path(pod), encode({"preconditions": {"uid": pod.uid}}))
+            return Outcome.DONE, ""
+        except ApiError as error:
+            if error.code == 404:
+                return Outcome.GONE, error.message
+            if error.code < 500 and error.code != 409:
+                return Outcome.REFUSED, str(error)
+            message = str(error)
+        except Unreachable as error:
+            message = str(error)
+        seen = await self._read(pod)
+        if seen is None:
+            return Outcome.GONE, message
+        return (Outcome.DONE if seen.metadata.deletion_timestamp is not None else Outcome.REFUSED), message
+
+    async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
+        """`status.nominatedNodeName`, with the condition that says what it waits for."""
+        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node, "conditions": [self._waiting(reason)]}}
+        await self._status(f"{_path(pod)}/status", body)
+
     async def _read(self, pod: PodRef) -> views.Pod | None:
         """The pod as it is now, None if it is gone; asks until somebody answers, for nothing may be assumed before."""
         wait = 0.1
@@ -182,14 +279,18 @@ class KubernetesCluster:
         told = why_waiting(reason)
         if self.translator.told.get(pod.uid) == told:
             return
-        condition = {
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [self._waiting(reason)]}}
+        await self._status(f"{_path(pod)}/status", body)
+
+    def _waiting(self, reason: Reason) -> dict[str, str]:
+        why, message = why_waiting(reason)
+        return {
             "type": "PodScheduled",
             "status": "False",
-            "reason": told[0],
-            "message": told[1],
+            "reason": why,
+            "message": message,
             "lastTransitionTime": self._now(),
         }
-        await self._status(f"{_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
 
     async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
         """`PodGroup.status`: phase, members placed, and why not all are."""
@@ -253,18 +354,6 @@ class KubernetesCluster:
         task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-
-
-def _name(metadata: views.Metadata) -> str:
-    return metadata.name
-
-
-def _key(metadata: views.Metadata) -> str:
-    return f"{metadata.namespace}/{metadata.name}"
-
-
-def _uid(metadata: views.Metadata) -> str:
-    return metadata.uid
 
 
 def _path(pod: PodRef) -> str:

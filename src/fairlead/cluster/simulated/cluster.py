@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason
-from fairlead.cluster import views
-from fairlead.cluster.port import ClusterEvent, Gone, Outcome, Sink, Synced, Upsert
+from fairlead.cluster import storage_views, views, workloads
+from fairlead.cluster.port import ClusterEvent, Gone, Outcome, Sink, StorageKnown, Synced, Upsert
 from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
 from fairlead.cluster.simulated.errors import StatusError
@@ -26,6 +27,21 @@ from fairlead.core.transactions import Binding, PodRef
 
 _ENDED = ("Succeeded", "Failed")
 _QUEUES, _GROUPS = "fairlead.dev/queues", "fairlead.dev/podgroups"
+_WORKLOAD_KINDS: dict[str, type[msgspec.Struct]] = {
+    "services": workloads.PlainWorkload,
+    "replicationcontrollers": workloads.PlainWorkload,
+    "apps/replicasets": workloads.Workload,
+    "apps/statefulsets": workloads.Workload,
+}
+_STORAGE_TABLES: dict[str, tuple[str, type[msgspec.Struct]]] = {
+    "persistentvolumeclaims": ("claim", storage_views.Claim),
+    "persistentvolumes": ("volume", storage_views.Volume),
+    "storage.k8s.io/storageclasses": ("storageclass", storage_views.StorageClass),
+    "storage.k8s.io/csinodes": ("nodedrivers", storage_views.NodeDrivers),
+    "storage.k8s.io/csidrivers": ("driver", storage_views.Driver),
+    "storage.k8s.io/csistoragecapacities": ("capacity", storage_views.StorageCapacity),
+    "storage.k8s.io/volumeattachments": ("attachment", storage_views.Attachment),
+}
 _Translate = Callable[[list[Change[Any]]], list[ClusterEvent]]
 
 
@@ -44,7 +60,13 @@ class SimulatedCluster:
             NODES: (views.Node, self.translator.nodes),
             _GROUPS: (views.PodGroup, self.translator.groups),
             PODS: (views.Pod, self.translator.pods),
+            "policy/poddisruptionbudgets": (views.Budget, self.translator.budgets),
         }
+        for plural, view in _WORKLOAD_KINDS.items():
+            kind = plural.rpartition("/")[2]
+            self._kinds[plural] = (view, partial(self.translator.workloads, kind))
+        for table, (kind, view) in _STORAGE_TABLES.items():
+            self._kinds[table] = (view, partial(self.translator.storage, kind))
 
     # -- watches -------------------------------------------------------------------------------
 
@@ -55,7 +77,7 @@ class SimulatedCluster:
             changes = [_change(key, record.object, view, table) for key, record in self.api.store.sorted(table)]
             if changes and (events := translate(changes)):
                 sink(events)
-        sink([Synced()])
+        sink([StorageKnown(), Synced()])
         for table in self._kinds:
             self.api.store.listen(table, self._heard)
         try:
@@ -138,25 +160,56 @@ class SimulatedCluster:
             return (Outcome.GONE if error.code in (404, 409) else Outcome.REFUSED), str(error)
         return Outcome.DONE, ""
 
+    async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:
+        """Mark a pod as disrupted by preemption and delete it, asking no disruption budget."""
+        record = self.api.store.get(PODS, (pod.namespace, pod.name))
+        if record is None or record.object["metadata"]["uid"] != pod.uid:
+            return Outcome.GONE, "it is gone"
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "lastTransitionTime": self.api.clock.text(),
+        }
+        self._set_status(pod, {}, condition)
+        try:
+            self.api.delete(self.api.served("v1", "pods"), pod.namespace, pod.name, {"preconditions": {"uid": pod.uid}})
+        except StatusError as error:
+            return (Outcome.GONE if error.code in (404, 409) else Outcome.REFUSED), str(error)
+        return Outcome.DONE, ""
+
+    async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
+        """Write for which node a pod waits while its victims leave."""
+        self._set_status(pod, {"nominatedNodeName": node}, self._waiting(reason))
+
+    def _set_status(self, pod: PodRef, fields: Object, condition: Object) -> None:
+        record = self.api.store.get(PODS, (pod.namespace, pod.name))
+        if record is None or record.object["metadata"]["uid"] != pod.uid:
+            return
+        obj = record.object
+        status = {**(obj.get("status") or {}), **fields}
+        others = [each for each in status.get("conditions") or () if each["type"] != condition["type"]]
+        status["conditions"] = [*others, condition]
+        self.api.store.put(PODS, (pod.namespace, pod.name), {**obj, "metadata": dict(obj["metadata"]), "status": status})
+
+    def _waiting(self, reason: Reason) -> Object:
+        why, message = why_waiting(reason)
+        return {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": why,
+            "message": message,
+            "lastTransitionTime": self.api.clock.text(),
+        }
+
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
         """Write why a pod waits into its conditions."""
         told = why_waiting(reason)
         record = self.api.store.get(PODS, (pod.namespace, pod.name))
         if record is None or record.object["metadata"]["uid"] != pod.uid or self.translator.told.get(pod.uid) == told:
             return
-        obj = record.object
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": told[0],
-            "message": told[1],
-            "lastTransitionTime": self.api.clock.text(),
-        }
-        status = dict(obj.get("status") or {})
-        status["conditions"] = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"] + [condition]
         self.translator.told[pod.uid] = told
-        key = (pod.namespace, pod.name)
-        self.api.store.put(PODS, key, {**obj, "metadata": dict(obj["metadata"]), "status": status})
+        self._set_status(pod, {}, self._waiting(reason))
 
     async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
         """Write where a pod group stands."""
@@ -211,7 +264,7 @@ def _change(
     key: store.Key, body: Object | None, view: type[msgspec.Struct], table: str, gone: Object | None = None
 ) -> Change[Any]:
     metadata = (body if body is not None else gone or {}).get("metadata") or {}
-    name = metadata.get("uid", "") if table == PODS else f"{key[0]}/{key[1]}" if table == _GROUPS else key[1]
+    name = metadata.get("uid", "") if table == PODS else f"{key[0]}/{key[1]}" if key[0] else key[1]
     if body is None:
         return Change(name, None)
     try:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.holdings import Trial
 from fairlead.core.model import DisruptionBudget
 from fairlead.core.selectors import matches
-from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task
+
+if TYPE_CHECKING:
+    from fairlead.core.state import ClusterState
 
 _SKEW = 1 << 31  # makes every priority positive before they are summed up
 
@@ -35,20 +37,30 @@ def choose(state: ClusterState, priority: int, rows: Iterable[int], fits: Callab
     for row in rows:
         choice = on_row(state, priority, row, fits)
         if choice is not None:
-            cost = (*_cost(choice), state.nodes.names[row])
-            if best is None or cost < best[0]:
-                best = cost, choice
+            price = (*cost(choice), state.nodes.names[row])
+            if best is None or price < best[0]:
+                best = price, choice
     return best[1] if best else None
 
 
-def on_row(state: ClusterState, priority: int, row: int, fits: Callable[[int], bool]) -> Choice | None:
-    """The victims on one row; None if even all of them are not enough. Leaves the state as it was."""
-    falling = [task for task in state.nodes.pods[row].values() if task.pod.priority < priority]
+def on_row(
+    state: ClusterState,
+    priority: int,
+    row: int,
+    fits: Callable[[int], bool],
+    may_fall: Callable[[Task], bool] | None = None,
+) -> Choice | None:
+    """The victims on one row; None if even all of them are not enough. Leaves the state as it was.
+
+    may_fall: who may; None: judge as upstream, with every pod of lower priority and its view of ports and claims.
+    """
+    pods = state.nodes.pods[row].values()
+    falling = [task for task in pods if (task.pod.priority < priority if may_fall is None else may_fall(task))]
     if not falling:
         return None
     falling = by_importance(falling)
     devices = {task.pod.uid: task.devices for task in falling}
-    state.holdings.trial = Trial(state.nodes.pods[row].values())
+    state.holdings.trial = Trial(pods) if may_fall is None else None
     mark = state.log.mark()
     for task in falling:
         _take_off(state, task)
@@ -70,10 +82,11 @@ def on_row(state: ClusterState, priority: int, row: int, fits: Callable[[int], b
 
 def by_importance(tasks: list[Task]) -> list[Task]:
     """Higher priority first, then those that have run longer; those not started yet count as starting just now."""
-    return sorted(tasks, key=lambda task: (-task.pod.priority, _start(task)))
+    return sorted(tasks, key=lambda task: (-task.pod.priority, start(task)))
 
 
-def _start(task: Task) -> float:
+def start(task: Task) -> float:
+    """When a pod began to run; those that did not yet, last of all."""
     return math.inf if task.pod.started is None else task.pod.started
 
 
@@ -117,7 +130,8 @@ def _violating(tasks: list[Task], budgets: Iterable[DisruptionBudget]) -> tuple[
     return violating, others
 
 
-def _cost(choice: Choice) -> tuple[object, ...]:
+def cost(choice: Choice) -> tuple[object, ...]:
+    """What a choice costs, in upstream's order; smaller is better."""
     victims = choice.victims
     top = victims[0].pod.priority
     return (
@@ -125,5 +139,5 @@ def _cost(choice: Choice) -> tuple[object, ...]:
         top,
         sum(task.pod.priority + _SKEW for task in victims),
         len(victims),
-        -min(_start(task) for task in victims if task.pod.priority == top),
+        -min(start(task) for task in victims if task.pod.priority == top),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.actions import allocate
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit
@@ -39,12 +40,43 @@ def preempt(state: ClusterState, unit: Unit) -> Plan | None:
     """Room for a unit by evicting others; None changes nothing."""
     if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
         return None
+    if by_upstream(unit):
+        return _as_upstream(state, unit)
     victims = _eligible(state, unit)
     if not victims:
         return None
     if len(unit.tasks) == 1:
         return _for_one(state, unit, victims)
     return _for_gang(state, unit, victims)
+
+
+def by_upstream(unit: Unit) -> bool:
+    """Whether a unit makes room as kube-scheduler does: anybody's pods of lower priority, on one node. Gangs do not."""
+    return len(unit.tasks) == 1 and unit.tasks[0].pod.profile == KUBERNETES_PROFILE
+
+
+def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
+    task = unit.tasks[0]
+    if _waits_for_victims(state, task) or state.queues.over_limit(task.queue, task.shape.charge) is not None:
+        return None
+    choice = state.candidates.of(task.shape, unit.priority).best()
+    if choice is None:
+        return None
+    fallen = _Fallen(state)
+    for victim in choice.victims:
+        fallen.take((victim,))
+    state.shapes.refresh()
+    state.assign(task, choice.row, task.shape.strategy.pick(task.shape, choice.row))
+    return Plan(choice.victims, [task], fallen.places)
+
+
+def _waits_for_victims(state: ClusterState, task: Task) -> bool:
+    """Whether victims of an earlier preemption for this pod, perhaps before a restart, are still leaving its node."""
+    row = state.nodes.rows.get(task.pod.nominated)
+    return row is not None and any(
+        each.pod.priority < task.pod.priority and each.pod.terminating and each.pod.preempted
+        for each in state.nodes.pods[row].values()
+    )
 
 
 def _eligible(state: ClusterState, unit: Unit) -> list[Victim]:
@@ -78,6 +110,9 @@ def could_make_room(state: ClusterState, unit: Unit, row: int) -> bool:
     Exact by resource, blind to devices and gangs: a cheap test of whether a full search is worth while.
     """
     queue, priority = unit.tasks[0].queue, unit.priority
+    if by_upstream(unit):
+        shape = unit.tasks[0].shape
+        return shape.fits_row(row) or state.candidates.of(shape, priority).least(row) is not None
     falling = [task.shape.demand for task in state.nodes.pods[row].values() if task.queue == queue and may_fall(task, priority)]
     freed: dict[int, int] = {}
     for demand in falling:

@@ -71,9 +71,9 @@ def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:
     kinds: list[type[Relation]] = []
     if spec.ports:
         kinds.append(HostPorts)
-    if spec.disks or (spec.claims and around.storage.watched):
+    if spec.disks or spec.claims:
         kinds.append(VolumeRestrictions)
-    if spec.claims and around.storage.watched:
+    if spec.claims:
         kinds += [NodeVolumeLimits, VolumeBinding, VolumeZone]
     if spec.spread:
         kinds.append(TopologySpread)

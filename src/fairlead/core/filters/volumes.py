@@ -35,6 +35,8 @@ class VolumeRestrictions(Relation):
     complaint = "node(s) had a disk or a claim that another pod uses"
 
     def stop(self) -> Stop | None:
+        if self.spec.claims and not self.around.storage.known:
+            return Stop(self.plugin, "the volumes of the cluster are still being listed")
         for use in self.spec.claims:
             if not use.owner and use.key not in self.around.storage.claims:
                 return Stop(self.plugin, f"claim {use.key} does not exist")

@@ -1,0 +1,142 @@
+"""Candidates for preemption, remembered per kind of newcomer: whom it would evict on each node.
+
+Working out one node means taking its lower-priority pods off and putting back whoever need not fall. What came of it
+holds until the node changes, so it is kept, and after each decision only the rows that were touched are worked out
+anew. Newcomers whose place depends on pods elsewhere have nothing kept: any pod anywhere may change their verdict.
+At most a hundred nodes, or a tenth, are worked out anew at a time, as upstream does; those whose least valuable pod
+is cheapest come first.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from fairlead.core.actions import default_preemption
+from fairlead.core.actions.default_preemption import Choice
+from fairlead.core.filters.base import Refusal
+from fairlead.core.tasks import Task, TaskState
+
+if TYPE_CHECKING:
+    from fairlead.core.shapes import Shape
+    from fairlead.core.state import ClusterState
+
+_LEAST, _SHARE = 100, 10
+_REMEMBERED = 64
+
+Cost = tuple[object, ...]
+
+
+class Candidates:
+    """Whom newcomers of one shape and priority would evict, by row."""
+
+    def __init__(self, state: ClusterState, shape: Shape, priority: int) -> None:
+        self.state = state
+        self.shape = shape
+        self.priority = priority
+        self._choices: dict[int, tuple[Cost, Choice]] = {}
+        self._heap: list[tuple[Cost, int]] = []
+        self._unknown: set[int] = set()
+        self._cursor = 0
+        self._generation = -1
+
+    def best(self) -> Choice | None:
+        """The cheapest choice, over what is known and what may be worked out now."""
+        self._forget_changed()
+        self._work_out()
+        while self._heap:
+            cost, row = self._heap[0]
+            known = self._choices.get(row)
+            if known is not None and known[0] == cost:
+                return known[1]
+            heappop(self._heap)
+        return None
+
+    def _forget_changed(self) -> None:
+        nodes = self.state.nodes
+        if self._generation != nodes.generation or self.shape.relations:
+            self._choices.clear()
+            self._heap.clear()
+            self._unknown = set(nodes.rows.values())
+        else:
+            for row in nodes.changed_since(self._cursor).tolist():
+                self._choices.pop(row, None)
+                self._unknown.add(row)
+        self._generation, self._cursor = nodes.generation, nodes.ring_end
+
+    def _work_out(self) -> None:
+        state = self.state
+        nodes = state.nodes
+        state.shapes.refresh()
+        promising = []
+        for row in self._unknown:
+            least = self.least(row)
+            if least is not None:
+                promising.append((least, nodes.names[row], row))
+        bound = max(_LEAST, len(nodes.rows) // _SHARE)
+        if len(promising) <= bound:
+            self._unknown.clear()
+        else:
+            promising.sort()
+            self._unknown.intersection_update(row for _, _, row in promising)
+        found = 0
+        for _, name, row in promising:
+            if found >= bound:
+                break
+            self._unknown.discard(row)
+            choice = default_preemption.on_row(state, self.priority, row, self.shape.fits_row, self._may_fall)
+            if choice is not None:
+                found += 1
+                cost = (*default_preemption.cost(choice), name)
+                self._choices[row] = cost, choice
+                heappush(self._heap, (cost, row))
+        # What was tried and taken back has been entered into the ring: nothing changed by it.
+        self._generation, self._cursor = nodes.generation, nodes.ring_end
+        if len(self._heap) > 4 * max(64, len(self._choices)):
+            self._heap = [(cost, row) for row, (cost, _) in self._choices.items()]
+            heapify(self._heap)
+
+    def least(self, row: int) -> tuple[int, float] | None:
+        """Priority and start of the least valuable pod that may fall on a row; None where no eviction could help."""
+        state, shape = self.state, self.shape
+        nodes = state.nodes
+        if not nodes.open.item(row) or not shape.admitted(slice(row, row + 1))[0]:
+            return None
+        freed: dict[int, int] = {}
+        least: tuple[int, float] | None = None
+        for task in nodes.pods[row].values():
+            if self._may_fall(task):
+                value = (task.pod.priority, -default_preemption.start(task))
+                least = value if least is None else min(least, value)
+                for column, amount in task.shape.demand:
+                    freed[column] = freed.get(column, 0) + amount
+        if least is None:
+            return None
+        if any(nodes.free[column].item(row) + freed.get(column, 0) < amount for column, amount in shape.demand):
+            return None
+        for relation in shape.relations:
+            if relation.stop() is not None or (
+                relation.applies() and relation.refuses(row) in (Refusal.UNRESOLVABLE, Refusal.ERROR)
+            ):
+                return None
+        return least
+
+    def _may_fall(self, task: Task) -> bool:
+        return task.pod.priority < self.priority and task.state is TaskState.BOUND
+
+
+class CandidateTable:
+    """The candidates of the kinds of newcomers asked for last."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._kinds: dict[tuple[int, int], Candidates] = {}
+
+    def of(self, shape: Shape, priority: int) -> Candidates:
+        """Those for one shape and priority."""
+        key = (shape.number, priority)
+        made = self._kinds.pop(key, None) or Candidates(self.state, shape, priority)
+        self._kinds[key] = made
+        while len(self._kinds) > _REMEMBERED:
+            del self._kinds[next(iter(self._kinds))]
+        return made

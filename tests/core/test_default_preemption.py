@@ -1,0 +1,109 @@
+"""Profile `kubernetes` makes room as kube-scheduler does: anybody's pods, on one node, budgets asked but not binding."""
+
+import json
+
+import msgspec
+import pytest
+
+from fairlead.api.names import KUBERNETES_PROFILE
+from fairlead.cluster.cases import Loaded, decode
+from fairlead.core import invariants
+from fairlead.core.model import DisruptionBudget
+from fairlead.core.schedule import schedule
+from fairlead.core.selectors import Requirement
+from fairlead.core.tasks import TaskState
+from fairlead.core.transactions import Preempt
+from testbed.clusters import generate
+from tests.builders import cluster, node, placed, pod, preempted, queue, run, settle
+
+
+def of_upstream(name, **more):
+    return msgspec.structs.replace(pod(name, **more), profile=KUBERNETES_PROFILE)
+
+
+def test_its_victims_are_those_of_the_oracle():
+    """Where upstream's view of ports and claims does not differ from how things are."""
+    agreed = 0
+    for seed in range(400):
+        given = generate(seed)
+        for number, waiting in enumerate(Loaded(decode(json.dumps(given).encode())).waiting):
+            if waiting.pod.spec.ports or waiting.pod.spec.claims or waiting.pod.nominated:
+                continue
+            case = Loaded(decode(json.dumps(given).encode()))
+            task = case.waiting[number]
+            for other in case.waiting:
+                if other is not task:
+                    case.state.remove_pod(other.pod.uid)
+            case.nominated.clear()
+            judgement = case.judgement(task)
+            plans = [each for each in schedule(case.state, 0.0) if isinstance(each, Preempt)]
+            if judgement.preempts is None:
+                assert plans == []
+                continue
+            [plan] = plans
+            assert plan.outright
+            assert plan.beneficiaries[0].node == judgement.preempts.node
+            assert sorted(victim.pod.key for victim in plan.victims) == list(judgement.preempts.victims)
+            agreed += 1
+    assert agreed > 20
+
+
+def test_victims_may_be_anybodys():
+    pods = [pod("ours", queue="other", gpus=4, at="n"), pod("foreign", gpus=4, at="n", ours=False)]
+    state = cluster([node("n")], [queue("other")], pods)
+    state.upsert_pod(of_upstream("high", priority=9, gpus=8))
+    assert preempted(run(state)) == [["foreign", "ours"]]
+    assert state.tasks["uid-high"].state is TaskState.HELD
+    state.remove_pod("uid-ours")
+    assert placed(run(state)) == {}
+    state.remove_pod("uid-foreign")
+    assert placed(run(state)) == {"high": "n"}
+    invariants.check(state)
+
+
+def test_many_preemptors_take_the_cheapest_nodes_one_after_the_other():
+    nodes = [node(f"n{i}", gpus=1) for i in range(20)]
+    lows = [pod(f"low-{i}", priority=i % 5, at=f"n{i}") for i in range(20)]
+    state = cluster(nodes, pods=lows)
+    for i in range(8):
+        state.upsert_pod(of_upstream(f"high-{i}", priority=9, created=i))
+    victims = sorted(name for names in preempted(run(state)) for name in names)
+    assert sorted(int(name[4:]) % 5 for name in victims) == [0, 0, 0, 0, 1, 1, 1, 1]
+    invariants.check(state)
+
+
+def test_a_budget_moves_the_choice_but_does_not_forbid_it():
+    guarded = msgspec.structs.replace(pod("guarded", at="a", gpus=8), labels=(("app", "x"),))
+    budget = DisruptionBudget("ns", "b", (Requirement("app", "In", ("x",)),), 0)
+    dearer = pod("dearer", at="b", gpus=8, priority=5)
+    for others, victim in (([dearer], "dearer"), ([], "guarded")):
+        state = cluster([node("a"), node("b")] if others else [node("a")], pods=[guarded, *others])
+        state.upsert_budget(budget)
+        state.upsert_pod(of_upstream("high", priority=9, gpus=8))
+        assert preempted(run(state)) == [[victim]]
+
+
+def test_a_node_that_changed_is_worked_out_anew():
+    state = cluster([node("a", gpus=1), node("b", gpus=1)], pods=[pod("la", at="a"), pod("lb", at="b", priority=3)])
+    state.upsert_pod(of_upstream("first", priority=9))
+    assert preempted(run(state)) == [["la"]]
+    state.upsert_pod(pod("lb", at="b", priority=3, terminating=True))
+    state.upsert_pod(of_upstream("second", priority=9, created=1))
+    assert preempted(run(state)) == [["lb"]]
+
+
+@pytest.mark.parametrize("never", [True, False])
+def test_whoever_never_preempts_waits(never):
+    state = cluster([node("a", gpus=1)], pods=[pod("low", at="a")])
+    state.upsert_pod(of_upstream("high", priority=9, never_preempts=never))
+    assert bool(preempted(run(state))) is not never
+
+
+def test_after_a_restart_it_waits_for_the_victims_that_are_leaving():
+    leaving = msgspec.structs.replace(pod("low", at="a", terminating=True), preempted=True)
+    other = pod("other", at="b")
+    state = cluster([node("a", gpus=1), node("b", gpus=1)], pods=[leaving, other])
+    state.upsert_pod(msgspec.structs.replace(of_upstream("high", priority=9), nominated="a"))
+    assert preempted(run(state)) == []
+    state.remove_pod("uid-low")
+    assert placed(settle(state)) == {"high": "a"}
