@@ -27,14 +27,16 @@ import yaml
 
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.config import load
-from testbed import build, objects
+from testbed import build, objects, workloads
 from testbed.controlplane import SCHEDULER_USER, ControlPlane
 
 ROOT = Path(__file__).parent.parent
 IN_FLIGHT = (16, 64, 256)
 SCHEDULERS = ("fairlead", "kube-scheduler", "bare-binder", "bare-binder-events", "bare-binder-go")
-WORKLOADS = ("pods", "relist")
+WORKLOADS = workloads.KINDS
 _QUIET = 60.0
+_PROBE_RATE = 10.0
+_LOOK, _IDLE = 5.0, 30.0
 _CREATE_AT_ONCE = 32
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
@@ -51,7 +53,9 @@ class Latency(msgspec.Struct):
 
 
 class Run(msgspec.Struct):
-    """One run. start_seconds: from starting the process to its first binding."""
+    """One run. start_seconds: from starting the process to its first binding; idle_cpu_percent: of one core, while
+    nothing but pods that fit nowhere waited.
+    """
 
     pods_per_second: float
     pods_per_second_events: float | None
@@ -61,6 +65,7 @@ class Run(msgspec.Struct):
     api_writes_per_pod: float
     start_seconds: float
     in_flight: int | None = None
+    idle_cpu_percent: float | None = None
 
 
 class Summary(msgspec.Struct):
@@ -72,6 +77,7 @@ class Summary(msgspec.Struct):
     cpu_seconds: float
     rss_mb: float
     api_writes_per_pod: float
+    idle_cpu_percent: float | None
     runs: list[Run]
 
 
@@ -108,7 +114,7 @@ def compare(workload: Workload, schedulers: Iterable[str], repeats: int, progres
     runs: dict[str, list[Run]] = {name: [] for name in names}
     for repeat in range(repeats):
         for name in names:
-            flights = IN_FLIGHT if name.startswith("bare-binder") else (None,)
+            flights = IN_FLIGHT if name.startswith("bare-binder") and workload.kind != "preempt" else (None,)
             best: Run | None = None
             for in_flight in flights:
                 progress(f"{name}{f' ({in_flight} in flight)' if in_flight else ''}, round {repeat + 1} of {repeats}")
@@ -149,6 +155,7 @@ def _summary(runs: list[Run]) -> Summary:
         cpu_seconds=certain(run.cpu_seconds for run in runs),
         rss_mb=certain(run.rss_mb for run in runs),
         api_writes_per_pod=certain(run.api_writes_per_pod for run in runs),
+        idle_cpu_percent=median(run.idle_cpu_percent for run in runs),
         runs=runs,
     )
 
@@ -203,28 +210,33 @@ class _Measurement:
         self.created: dict[str, float] = {}
         self.progress_at = time.monotonic()
         self.all_bound = asyncio.Event()
+        self.expected = workloads.placed(workload.kind, workload.pods)
+        self.scheduler = workloads.scheduler_name(workload.kind, name)
 
     async def run(self) -> Run:
         await self._prepare()
         version = json.loads(await self.client.get("/api/v1/pods", limit="1"))["metadata"]["resourceVersion"]
         observer = asyncio.ensure_future(self._observe(version))
         writes_before = await self._writes()
-        if self.workload.arrival_rate is None:
+        if self.rate is None:
             await self._create_pods()
             writes_before = await self._writes()
         started = time.monotonic()
         process = self._start()
         usage = asyncio.ensure_future(_usage(process.pid))
+        idle: float | None = None
         try:
-            if self.workload.arrival_rate is not None:
+            if self.workload.kind == "unschedulable":
+                idle = await self._idle(process)
+            if self.rate is not None:
                 await self._arrive(process)
             await self._wait(process)
             last_event = await self._events_done(process)
             if self.workload.kind == "relist":
                 await self._relist(process)
             writes = await self._writes() - writes_before
-            if self.workload.arrival_rate is not None:
-                writes -= self.workload.pods + self._groups()
+            if self.rate is not None:
+                writes -= self.expected + self._groups()
         finally:
             usage.cancel()
             observer.cancel()
@@ -234,7 +246,7 @@ class _Measurement:
         await self._verify(last_event is not None)
         first, last = min(self.bound.values()), max(self.bound.values())
         count = len(self.bound)
-        since = self.created if self.workload.arrival_rate is not None else dict.fromkeys(self.bound, started)
+        since = self.created if self.rate is not None else dict.fromkeys(self.bound, started)
         waits = sorted(1000 * (at - since[pod]) for pod, at in self.bound.items())
         cpu_seconds, rss = _measured.pop(process.pid, (0.0, 0.0))
         return Run(
@@ -246,7 +258,13 @@ class _Measurement:
             api_writes_per_pod=writes / count,
             start_seconds=first - started,
             in_flight=self.in_flight,
+            idle_cpu_percent=idle,
         )
+
+    @property
+    def rate(self) -> float | None:
+        """Pods created a second while the scheduler runs; None: all before it starts."""
+        return _PROBE_RATE if self.workload.kind == "unschedulable" else self.workload.arrival_rate
 
     # -- set-up --------------------------------------------------------------------------------
 
@@ -255,14 +273,18 @@ class _Measurement:
             await self._create(manifest)
         workload = self.workload
         gpus = max(8, -(-workload.pods // workload.nodes) + 6 if workload.pods > 8 * workload.nodes else 8)
-        await self._all(self._create(objects.node(f"node-{number:05d}", gpus=gpus)) for number in range(workload.nodes))
+        await self._all(self._create(workloads.node(workload.kind, number, gpus)) for number in range(workload.nodes))
+        for priority in workloads.priorities(workload.kind):
+            await self._create(priority)
+        before = workloads.before(workload.kind, workload.nodes, workload.pods, self.scheduler)
+        await self._all(self._create(each) for each in before)
         await self._served("/apis/fairlead.dev/v1alpha1/podgroups")
         await self._served("/apis/fairlead.dev/v1alpha1/queues")
         if workload.gang > 1 and workload.arrival_rate is None:
             await self._all(self._create(each) for each in self._group_manifests())
 
     async def _create_pods(self) -> None:
-        await self._all(self._create(self._pod(number)) for number in range(self.workload.pods))
+        await self._all(self._create(self._pod(number)) for number in range(self.expected))
 
     def _group_manifests(self) -> list[dict[str, Any]]:
         workload = self.workload
@@ -275,9 +297,8 @@ class _Measurement:
         return -(-self.workload.pods // self.workload.gang) if self.workload.gang > 1 else 0
 
     def _pod(self, number: int) -> dict[str, Any]:
-        scheduler = {"fairlead": "fairlead", "kube-scheduler": "default-scheduler"}.get(self.name, "bare-binder")
         group = f"gang-{number // self.workload.gang:05d}" if self.workload.gang > 1 else ""
-        return objects.pod(f"pod-{number:06d}", scheduler=scheduler, group=group)
+        return workloads.pod(self.workload.kind, number, self.scheduler, group)
 
     async def _create(self, manifest: dict[str, Any]) -> None:
         await self.client.post(objects.path(manifest), encode(manifest))
@@ -346,6 +367,8 @@ class _Measurement:
             command = [sys.executable, "-m", "testbed.bare_binder", "--kubeconfig", str(kubeconfig), "--in-flight", flight]
             if self.name == "bare-binder-events":
                 command.append("--events")
+            if self.workload.kind == "preempt":
+                command += ["--victims", str(workloads.VICTIMS)]
         self.log = folder / f"{self.name}.log"
         with self.log.open("wb") as file:
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -362,7 +385,7 @@ class _Measurement:
         """
         form = re.compile(rb'^\{"type":"DELETED".{1,160}?"name":"(pod-\d+)"')
         position = re.compile(rb'"resourceVersion":"(\d+)"')
-        while len(self.bound) < self.workload.pods:
+        while len(self.bound) < self.expected:
             query = {"watch": "true", "fieldSelector": "spec.nodeName=", "resourceVersion": version, "timeoutSeconds": "3600"}
             async with self.client.stream("/api/v1/pods", query, 3600, accept=_METADATA_ONLY) as stream:
                 rest = b""
@@ -378,7 +401,7 @@ class _Measurement:
                     seen = position.search(lines[-1]) if lines else None
                     if seen:
                         version = seen[1].decode()
-                    if len(self.bound) >= self.workload.pods:
+                    if len(self.bound) >= self.expected:
                         self.all_bound.set()
                         return
 
@@ -386,7 +409,7 @@ class _Measurement:
         """Create pods one by one at the given rate, once the scheduler is up."""
         await asyncio.sleep(4.0)
         groups = self._group_manifests()
-        rate = self.workload.arrival_rate or 1.0
+        rate = self.rate or 1.0
         start = time.monotonic()
         pending: set[asyncio.Future[None]] = set()
 
@@ -395,7 +418,7 @@ class _Measurement:
             self.created[manifest["metadata"]["name"]] = time.monotonic()
             await self._create(manifest)
 
-        for number in range(self.workload.pods):
+        for number in range(self.expected):
             delay = start + number / rate - time.monotonic()
             if delay > 0:
                 await asyncio.sleep(delay)
@@ -414,7 +437,7 @@ class _Measurement:
             ended = process.poll() is not None and time.monotonic() - self.progress_at > 5
             if not self.all_bound.is_set() and (ended or time.monotonic() - self.progress_at > _QUIET):
                 tail = self.log.read_text(errors="replace")[-2000:]
-                raise BenchError(f"{self.name} bound {len(self.bound)} of {self.workload.pods} pods and stopped:\n{tail}")
+                raise BenchError(f"{self.name} bound {len(self.bound)} of {self.expected} pods and stopped:\n{tail}")
 
     async def _events_done(self, process: subprocess.Popen[bytes]) -> float | None:
         """When the last event was counted, None for those that write none."""
@@ -422,12 +445,25 @@ class _Measurement:
             return None
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            reply = json.loads(await self.client.get("/apis/events.k8s.io/v1/events", limit="1"))
-            count = len(reply["items"]) + reply["metadata"].get("remainingItemCount", 0)
-            if count >= self.workload.pods:
+            if self.workload.kind in ("preempt", "unschedulable"):
+                count = len([each async for each in self._list("/api/v1/events", fieldSelector="reason=Scheduled")])
+            else:
+                reply = json.loads(await self.client.get("/apis/events.k8s.io/v1/events", limit="1"))
+                count = len(reply["items"]) + reply["metadata"].get("remainingItemCount", 0)
+            if count >= self.expected:
                 return time.monotonic()
             await asyncio.sleep(0.05)
-        raise BenchError(f"{self.name} wrote {count} of {self.workload.pods} events")
+        raise BenchError(f"{self.name} wrote {count} of {self.expected} events")
+
+    async def _idle(self, process: subprocess.Popen[bytes]) -> float:
+        """Wait until the scheduler has said its word on every pod, then see what it does while nothing happens."""
+        child = psutil.Process(process.pid)
+        before = -1.0
+        while (now := sum(child.cpu_times()[:2])) - before > 0.05 * _LOOK or now < 0.5:
+            before = now
+            await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_IDLE)
+        return 100 * (sum(child.cpu_times()[:2]) - now) / _IDLE
 
     async def _relist(self, process: subprocess.Popen[bytes]) -> None:
         """Have the scheduler list everything anew, and give it time to do so."""
@@ -444,7 +480,8 @@ class _Measurement:
 
     async def _verify(self, with_events: bool) -> None:
         """Read back what the API server holds."""
-        unbound = [pod for pod in [item async for item in self._list("/api/v1/pods")] if not pod["spec"].get("nodeName")]
+        waiting = [pod async for pod in self._list("/api/v1/pods") if not pod["spec"].get("nodeName")]
+        unbound = [pod for pod in waiting if pod["metadata"]["name"].startswith("pod-")]
         if unbound:
             raise BenchError(f"{self.name}: {len(unbound)} pods have no node after all")
         if with_events:
@@ -456,10 +493,10 @@ class _Measurement:
             if wrong:
                 raise BenchError(f"{self.name}: {len(wrong)} pods have not exactly one Scheduled event, e.g. {wrong[:3]}")
 
-    async def _list(self, path: str) -> Any:
+    async def _list(self, path: str, **query: str) -> Any:
         token = ""
         while True:
-            page = json.loads(await self.client.get(path, limit="2000", **({"continue": token} if token else {})))
+            page = json.loads(await self.client.get(path, limit="2000", **query, **({"continue": token} if token else {})))
             for item in page["items"]:
                 yield item
             token = page["metadata"].get("continue", "")

@@ -215,3 +215,18 @@ def test_all_victims_of_a_refused_plan_stay_though_nobody_waits_for_them_any_mor
     assert {state.tasks[f"uid-low-{i}"].state for i in range(2)} == {TaskState.BOUND}
     assert free(state) == 0
     invariants.check(state)
+
+
+def test_a_plan_fails_by_a_victim_that_has_gone_meanwhile():
+    """Its dry run got no answer, and it ended by itself before that was known: the other victims were never evicted."""
+    state = cluster([node("n", gpus=2)], pods=[pod(f"low-{i}") for i in range(2)])
+    settle(state)
+    state.upsert_pod(pod("high", priority=5, gpus=2))
+    assert preempted(run(state)) == [["low-0", "low-1"]]
+    state.remove_pod("uid-low-0")
+    state.evict_failed("uid-low-0", 10.0)
+    assert state.tasks["uid-low-1"].state is TaskState.BOUND
+    assert state.tasks["uid-high"].state is TaskState.WAITING
+    assert free(state) == 1
+    assert not state.plans
+    invariants.check(state)

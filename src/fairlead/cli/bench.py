@@ -47,7 +47,9 @@ def cluster(
     ] = None,
     schedulers: Annotated[str, typer.Option(help="Which to compare, comma-separated.")] = "fairlead,kube-scheduler,bare-binder",
     repeats: Annotated[int, typer.Option(min=1, max=100, help="Rounds, the schedulers alternating.")] = 5,
-    workload: Annotated[str, typer.Option(help="pods, or relist: force a relist at the end.")] = "pods",
+    workload: Annotated[
+        str, typer.Option(help="pods, relist, spread, anti-affinity, affinity, preferred-affinity, unschedulable or preempt.")
+    ] = "pods",
     events: Annotated[bool, typer.Option(help="Have Fairlead write events.")] = True,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -78,6 +80,7 @@ def cluster(
                 "CPU s": summary.cpu_seconds,
                 "RSS MB": summary.rss_mb,
                 "writes/pod": summary.api_writes_per_pod,
+                **({} if summary.idle_cpu_percent is None else {"idle CPU %": summary.idle_cpu_percent}),
                 "ratio": result.ratios.get(name, "-"),
             }
             for name, summary in result.schedulers.items()

@@ -161,7 +161,7 @@ class ClusterState:
                 self.unsettle(task.gang)
         self.shapes.release(task.shape)
         self.freed_holds.pop(uid, None)
-        self.plans.pop(uid, None)
+        self._forget_plan(uid)
         self._release_leftovers(uid)
         for beneficiary in self.holds.pop(uid, ()):
             held = self.tasks.get(beneficiary)
@@ -493,7 +493,8 @@ class ClusterState:
     def evict_failed(self, uid: str, now: float) -> None:
         """An eviction was refused: the victim stays, and the plan it was part of is given up."""
         victims = {uid, *self.plans.get(uid, ())}
-        for beneficiary in sorted(self.holds.get(uid, ())):
+        waiting = {beneficiary for victim in victims for beneficiary in self.holds.get(victim, ())}
+        for beneficiary in sorted(waiting):
             held = self.tasks.get(beneficiary)
             if held is None or held.state is not TaskState.HELD:
                 continue
@@ -509,6 +510,13 @@ class ClusterState:
                 self.unsettle(held.gang)
         for each_uid in sorted(victims):
             self._stays(each_uid, now)
+
+    def _forget_plan(self, uid: str) -> None:
+        """A victim is gone. Its plan is remembered until all are: word that it failed may still be on its way."""
+        plan = self.plans.get(uid, frozenset())
+        if not any(other in self.tasks and self.tasks[other].state is TaskState.EVICTING for other in plan):
+            for other in plan:
+                self.plans.pop(other, None)
 
     def release_holds(self, tasks: list[Task]) -> None:
         """Places held for these are no good any more, though nobody is waited for: they wait in line again."""
