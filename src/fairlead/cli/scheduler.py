@@ -22,11 +22,26 @@ def scheduler(
     kubeconfig: Annotated[
         str, typer.Option(help="Kubeconfig file; default: $KUBECONFIG, the pod's account, ~/.kube/config.")
     ] = "",
-    strategy: Annotated[str, typer.Option(help="Placement strategy: ai, binpack, fgd or spread.")] = "ai",
-    leader_elect: Annotated[bool, typer.Option(help="Lead only while holding the lease kube-system/fairlead-scheduler.")] = True,
-    events: Annotated[bool, typer.Option(help="Write Kubernetes events.")] = True,
-    address: Annotated[str, typer.Option(help="host:port of /metrics, /healthz, /readyz; empty: none.")] = "127.0.0.1:10259",
-    writers: Annotated[int, typer.Option(min=1, max=1024, help="Writes in flight at most.")] = 256,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; flags given besides take precedence.")] = None,
+    config_schema: Annotated[bool, typer.Option("--config-schema", help="Print the JSON Schema of that file, and end.")] = False,
+    strategy: Annotated[
+        str | None, typer.Option(help="Placement strategy of profile ai: ai, binpack, fgd or spread.", show_default="ai")
+    ] = None,
+    leader_elect: Annotated[
+        bool | None,
+        typer.Option(
+            "--leader-elect/--no-leader-elect",
+            help="Lead only while holding the lease kube-system/fairlead-scheduler.",
+            show_default="leader-elect",
+        ),
+    ] = None,
+    events: Annotated[
+        bool | None, typer.Option("--events/--no-events", help="Write Kubernetes events.", show_default="events")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="host:port of /metrics, /healthz, /readyz; empty: none.", show_default="127.0.0.1:10259")
+    ] = None,
+    writers: Annotated[int | None, typer.Option(min=1, max=1024, help="Writes in flight at most.", show_default="256")] = None,
     shadow: Annotated[
         bool, typer.Option(help="Write nothing: report on stdout what would have been started and evicted, and what really was.")
     ] = False,
@@ -37,18 +52,30 @@ def scheduler(
     record_limit: Annotated[int, typer.Option(min=1, help="MiB after which the decision log ends.")] = 1024,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Schedule the pods whose schedulerName is fairlead, until SIGTERM. Logs are JSON lines on stderr."""
+    """Schedule the pods whose schedulerName is fairlead or fairlead-kubernetes, until SIGTERM. Logs are JSON lines on stderr."""
     import uvloop
 
-    from fairlead.api.names import AI_PROFILE, SCHEDULERS
+    from fairlead.api.names import AI_PROFILE
     from fairlead.cluster.kubernetes.config import ConfigError, load
-    from fairlead.core.model import Policy
     from fairlead.core.scores import STRATEGIES
     from fairlead.observability.logs import configure
-    from fairlead.scheduler.app import Options, run_process
+    from fairlead.scheduler import configuration
+    from fairlead.scheduler.app import run_process
 
-    if strategy not in STRATEGIES:
+    if config_schema:
+        typer.echo(msgspec.json.format(msgspec.json.encode(configuration.schema()), indent=2).decode())
+        return
+    if strategy is not None and strategy not in STRATEGIES:
         fail(f"--strategy {strategy!r} is unknown: choose one of {', '.join(sorted(STRATEGIES))}", Exit.USAGE)
+    try:
+        options = (configuration.read(config) if config is not None else configuration.default()).options()
+    except configuration.ConfigurationError as error:
+        fail(str(error), Exit.USAGE)
+    given = {"leader_elect": leader_elect, "events": events, "address": address, "writers": writers}
+    options = msgspec.structs.replace(options, **{name: value for name, value in given.items() if value is not None})
+    if strategy is not None:
+        options = msgspec.structs.replace(options, policy=msgspec.structs.replace(options.policy, strategy=strategy))
+    address = options.address
     if address and not address.rpartition(":")[2].isdigit():
         fail(f"--address {address!r} is not host:port", Exit.USAGE)
     try:
@@ -57,15 +84,8 @@ def scheduler(
         fail(str(error), Exit.USAGE)
     if shadow_of != "*" and not shadow:
         fail("--shadow-of says whose pods --shadow looks at: give --shadow, too", Exit.USAGE)
-    options = Options(
-        policy=Policy(strategy=strategy),
-        leader_elect=leader_elect,
-        events=events,
-        address=address,
-        writers=writers,
-        shadow=shadow,
-        schedulers={shadow_of: AI_PROFILE} if shadow else SCHEDULERS,
-    )
+    if shadow:
+        options = msgspec.structs.replace(options, shadow=True, schedulers={shadow_of: AI_PROFILE})
     try:
         with _recording(record, record_limit, options.policy) as recorder, _reporting(shadow) as report:
             failed = uvloop.run(run_process(load(kubeconfig or None), options, recorder=recorder, report=report))

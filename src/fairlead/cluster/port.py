@@ -85,6 +85,9 @@ class Cluster(Protocol):
     async def bind(self, binding: Binding, epoch: int | None) -> tuple[Outcome, str]:
         """Bind one pod; the answer is certain."""
 
+    async def bind_volumes(self, binding: Binding) -> tuple[Outcome, str]:
+        """Bind, or have made, what a binding's claims wait for; answers once that is done, which may take minutes."""
+
     async def evict(self, pod: PodRef, *, dry_run: bool, grace: int | None = None) -> tuple[Outcome, str]:
         """Evict one pod through the Eviction API."""
 

@@ -250,4 +250,5 @@ def _ref(task: Task) -> PodRef:
 
 
 def _binding(state: ClusterState, task: Task) -> Binding:
-    return Binding(_ref(task), state.nodes.names[task.row], task.devices)
+    volumes = state.volumes_of(task) if task.shape.spec.claims else ()
+    return Binding(_ref(task), state.nodes.names[task.row], task.devices, volumes)

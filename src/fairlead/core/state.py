@@ -16,6 +16,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import scores
 from fairlead.core.actions.candidates import CandidateTable
 from fairlead.core.filters.base import Surroundings
+from fairlead.core.filters.volumes import VolumeBinding
 from fairlead.core.gangs import Gang
 from fairlead.core.holdings import Holdings
 from fairlead.core.model import WHOLE, DisruptionBudget, Group, Namespace, Node, Pod, PodSpec, Policy, Queue
@@ -26,6 +27,7 @@ from fairlead.core.scores.upstream import Kubernetes
 from fairlead.core.shapes import Shape, ShapeTable
 from fairlead.core.storage import Storage, StorageObject
 from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.core.transactions import VolumeChoice
 from fairlead.core.undo import UndoLog
 
 _NOTHING = PodSpec()
@@ -676,6 +678,8 @@ class ClusterState:
     def _surround(self, task: Task, row: int, by: int) -> None:
         """Count what a pod means to others on a row, beyond the amounts it holds: it came (1) or left (-1)."""
         shape = task.shape
+        if shape.spec.claims and not task.pod.node:
+            self._reserve_volumes(task, row, by)
         if shape.labels is not None:
             self.pairs.add(task, row, by)
         if shape.holds:
@@ -683,6 +687,26 @@ class ClusterState:
         for line, amount in zip(self.nodes.extra, shape.extra, strict=True):
             if amount:
                 self.log.put(line, row, line.item(row) + by * amount)
+
+    def _reserve_volumes(self, task: Task, row: int, by: int) -> None:
+        """Claims that wait for their first consumer get their volumes with the place of their pod, and lose them with it."""
+        if by < 0:
+            for use in task.shape.spec.claims:
+                self.storage.release(self.log, use.key)
+            return
+        for relation in task.shape.relations:
+            if isinstance(relation, VolumeBinding) and relation.stop() is None:
+                decided = relation.decide(row)
+                for each in decided if isinstance(decided, list) else ():
+                    self.storage.reserve(self.log, each.claim, each.volume, self.nodes.names[row])
+
+    def volumes_of(self, task: Task) -> tuple[VolumeChoice, ...]:
+        """What was decided for the claims of a pod that is not bound yet."""
+        storage = self.storage
+        claims = [use.key for use in task.shape.spec.claims]
+        return tuple(
+            VolumeChoice(key, storage.given.get(key, "")) for key in claims if key in storage.given or key in storage.chosen
+        )
 
     def _reset(self, saved: tuple[Task, int, tuple[int, ...], int]) -> None:
         task, old_row, devices, row = saved

@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.core.model import Labels
 from fairlead.core.selectors import Selector, SelectorTerm
+from fairlead.core.undo import UndoLog
 
 BINDS_LATE = "WaitForFirstConsumer"
 SINGLE_POD = "ReadWriteOncePod"
@@ -133,6 +134,10 @@ class Storage:
         self.drivers: dict[str, Driver] = {}
         self.capacities: dict[str, StorageCapacity] = {}
         self.attachments: dict[str, Attachment] = {}
+        # What was decided for pods that are not bound yet: claim -> volume, volume -> claim, claim -> node to make one on.
+        self.given: dict[str, str] = {}
+        self.taken: dict[str, str] = {}
+        self.chosen: dict[str, str] = {}
         self.version = 0
         self._of_class: dict[str, dict[str, Volume]] = {}
         self._attached: dict[str, dict[str, Attachment]] = {}
@@ -169,6 +174,52 @@ class Storage:
         elif isinstance(gone, Attachment):
             self._attached[gone.node].pop(name)
 
+    # -- decisions, under the undo log -----------------------------------------------------------
+
+    def reserve(self, log: UndoLog, claim: str, volume: str, node: str) -> None:
+        """A claim gets a volume, or (empty) one made for a node."""
+        self._changing(log)
+        if volume:
+            log.insert(self.given, claim, volume)
+            log.insert(self.taken, volume, claim)
+        else:
+            log.insert(self.chosen, claim, node)
+
+    def release(self, log: UndoLog, claim: str) -> None:
+        """The pod that a claim was decided for goes elsewhere, or nowhere."""
+        if claim in self.given:
+            self._changing(log)
+            log.remove(self.taken, self.given[claim])
+            log.remove(self.given, claim)
+        elif claim in self.chosen:
+            self._changing(log)
+            log.remove(self.chosen, claim)
+
+    def _changing(self, log: UndoLog) -> None:
+        """Verdicts drawn before are void; so are those drawn from here on, should this be taken back."""
+        self._renew(None)
+        log.call(self._renew, None)
+
+    def _renew(self, _: object) -> None:
+        self.version += 1
+
+    def kept_for(self, volume: Volume, claim: Claim) -> bool:
+        """Whether a volume is bound to a claim, or reserved for it."""
+        if self.taken.get(volume.name) == claim.key:
+            return True
+        return volume.claim == claim.key and volume.claim_uid in ("", claim.uid)
+
+    def suits(self, volume: Volume, claim: Claim) -> bool:
+        """Whether a volume could be bound to a claim at all, wherever it can be reached; the class is the caller's."""
+        return (
+            not volume.deleting
+            and volume.size >= (claim.size or 0)
+            and volume.block == claim.block
+            and volume.attributes_class == claim.attributes_class
+            and self.taken.get(volume.name, claim.key) == claim.key
+            and (not volume.claim or self.kept_for(volume, claim))
+        )
+
     # -- questions -----------------------------------------------------------------------------
 
     def volumes_of(self, storage_class: str) -> list[Volume]:
@@ -193,22 +244,6 @@ class Storage:
         if made_by is None or not made_by.provisioner:
             return None
         return made_by.provisioner, f"{made_by.provisioner}/?{claim.key}"
-
-
-def kept_for(volume: Volume, claim: Claim) -> bool:
-    """Whether a volume is bound to a claim, or reserved for it."""
-    return volume.claim == claim.key and volume.claim_uid in ("", claim.uid)
-
-
-def suits(volume: Volume, claim: Claim) -> bool:
-    """Whether a volume could be bound to a claim at all, wherever it can be reached; the class is the caller's."""
-    return (
-        not volume.deleting
-        and volume.size >= (claim.size or 0)
-        and volume.block == claim.block
-        and volume.attributes_class == claim.attributes_class
-        and (not volume.claim or kept_for(volume, claim))
-    )
 
 
 def _name(item: StorageObject) -> str:

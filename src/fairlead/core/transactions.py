@@ -20,12 +20,23 @@ class PodRef(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class Binding(msgspec.Struct, frozen=True, gc=False):
-    """A pod and its node; `devices` are those counted for it, exact only where we choose them."""
+class VolumeChoice(msgspec.Struct, frozen=True, gc=False):
+    """A claim that waited for its first consumer, `namespace/name`, and the volume it is to get; empty: have one made."""
+
+    claim: str
+    volume: str = ""
+
+
+class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A pod and its node; `devices` are those counted for it, exact only where we choose them.
+
+    volumes: what must be bound or made before the pod can be bound.
+    """
 
     pod: PodRef
     node: str
     devices: tuple[int, ...] = ()
+    volumes: tuple[VolumeChoice, ...] = ()
 
 
 class Place(msgspec.Struct, frozen=True, tag=True):

@@ -73,6 +73,7 @@ class Applier:
         self._groups: dict[str, GroupStatus] = {}
         self._resting: deque[asyncio.Future[None]] = deque()
         self._looking = False
+        self._volumes: set[asyncio.Task[None]] = set()  # volumes being bound or made: slow, and no writer's business
         self._outcomes: list[ClusterEvent] = []
         self._flushing = False
 
@@ -81,7 +82,10 @@ class Applier:
         for output in outputs:
             if isinstance(output, Place):
                 for binding in output.bindings:
-                    self._enter(0, _Bind(self, binding))
+                    if binding.volumes:
+                        self._bind_volumes(binding)
+                    else:
+                        self._enter(0, _Bind(self, binding))
             elif isinstance(output, Preempt):
                 self._enter(0, _EvictAll(self, output))
             elif isinstance(output, Evict):
@@ -97,14 +101,18 @@ class Applier:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self.writers):
-                group.create_task(self._write())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self.writers):
+                    group.create_task(self._write())
+        finally:
+            for task in self._volumes:
+                task.cancel()
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is being written."""
-        return not self.in_flight and not any(self._lines)
+        return not self.in_flight and not any(self._lines) and not self._volumes
 
     @staticmethod
     def _now() -> float:
@@ -211,6 +219,23 @@ class Applier:
             await self.cluster.event(regarding, reason, note, warning=warning, action=action)
 
         self._enter(2, write)
+
+    def _bind_volumes(self, binding: Binding) -> None:
+        async def work() -> None:
+            try:
+                outcome, message = await self.cluster.bind_volumes(binding)
+            except Unreachable as error:
+                outcome, message = Outcome.REFUSED, str(error)
+            if outcome is Outcome.DONE:
+                self._enter(0, _Bind(self, binding))
+                return
+            self.counters.bind_failed += 1
+            self.outcome(BindFailed(binding.pod.uid, message))
+            self.event(binding.pod, "FailedScheduling", f"volumes for {binding.node} were not bound: {message}", warning=True)
+
+        task = asyncio.ensure_future(work())
+        self._volumes.add(task)
+        task.add_done_callback(self._volumes.discard)
 
     def _refuse(self, refusal: Refuse) -> None:
         for pod in refusal.pods:

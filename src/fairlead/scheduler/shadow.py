@@ -170,6 +170,10 @@ class ShadowCluster:
             self._report(decided)
         return Outcome.DONE, ""
 
+    async def bind_volumes(self, binding: Binding) -> tuple[Outcome, str]:
+        """Nothing."""
+        return Outcome.DONE, ""
+
     async def evict(self, pod: PodRef, *, dry_run: bool, grace: int | None = None) -> tuple[Outcome, str]:
         """Remember the victim."""
         if not dry_run and pod.uid not in self._evicted:

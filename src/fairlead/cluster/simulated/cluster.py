@@ -42,6 +42,7 @@ _STORAGE_TABLES: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "storage.k8s.io/csistoragecapacities": ("capacity", storage_views.StorageCapacity),
     "storage.k8s.io/volumeattachments": ("attachment", storage_views.Attachment),
 }
+_CLAIMS, _VOLUMES = "persistentvolumeclaims", "persistentvolumes"
 _Translate = Callable[[list[Change[Any]]], list[ClusterEvent]]
 
 
@@ -149,6 +150,28 @@ class SimulatedCluster:
             return Outcome.REFUSED, str(error)
         return Outcome.DONE, ""
 
+    async def bind_volumes(self, binding: Binding) -> tuple[Outcome, str]:
+        """Bind, or make, volumes at once, as the controllers of a real cluster would in a while."""
+        for choice in binding.volumes:
+            namespace, _, name = choice.claim.partition("/")
+            record = self.api.store.get(_CLAIMS, (namespace, name))
+            if record is None:
+                return Outcome.REFUSED, f"claim {choice.claim} is gone"
+            claim = record.object
+            volume = choice.volume or f"pvc-{claim['metadata']['uid']}"
+            held = self.api.store.get(_VOLUMES, ("", volume))
+            made: Object = held.object if held is not None else _made(volume, claim)
+            reference = {key: claim["metadata"][key] for key in ("namespace", "name", "uid")}
+            bound = {**made, "metadata": dict(made["metadata"]), "spec": {**made["spec"], "claimRef": reference}}
+            self.api.store.put(_VOLUMES, ("", volume), {**bound, "status": {"phase": "Bound"}})
+            annotations = {**(claim["metadata"].get("annotations") or {}), "pv.kubernetes.io/bind-completed": "yes"}
+            metadata = {**claim["metadata"], "annotations": annotations}
+            spec = {**claim["spec"], "volumeName": volume}
+            self.api.store.put(
+                _CLAIMS, (namespace, name), {**claim, "metadata": metadata, "spec": spec, "status": {"phase": "Bound"}}
+            )
+        return Outcome.DONE, ""
+
     async def evict(self, pod: PodRef, *, dry_run: bool, grace: int | None = None) -> tuple[Outcome, str]:
         """Evict one pod, if no disruption budget forbids it."""
         options: Object = {"preconditions": {"uid": pod.uid}}
@@ -245,6 +268,21 @@ class SimulatedCluster:
             self.api.create(self.api.served("v1", "events"), about["namespace"], body)
         except StatusError:
             return
+
+
+def _made(name: str, claim: Object) -> Object:
+    """A volume provisioned for a claim."""
+    spec = claim["spec"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": {
+            "capacity": {"storage": (spec.get("resources") or {}).get("requests", {}).get("storage", "1Gi")},
+            "accessModes": spec.get("accessModes") or [],
+            "storageClassName": spec.get("storageClassName", ""),
+        },
+    }
 
 
 def _same_to_us(before: Object, after: Object) -> bool:

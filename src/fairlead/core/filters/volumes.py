@@ -16,7 +16,8 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core.filters.base import Mask, Refusal, Relation, Stop, Surroundings, sparse
 from fairlead.core.model import ClaimUse
 from fairlead.core.selectors import any_term_holds, matches
-from fairlead.core.storage import BINDS_LATE, SINGLE_POD, Claim, StorageClass, Volume, kept_for, suits
+from fairlead.core.storage import BINDS_LATE, SINGLE_POD, Claim, StorageClass, Volume
+from fairlead.core.transactions import VolumeChoice
 
 if TYPE_CHECKING:
     from fairlead.core.shapes import Shape
@@ -194,6 +195,11 @@ class VolumeBinding(_ByRow):
         return _Claims(bound, tuple(waiting))
 
     def refuses(self, row: int) -> Refusal | None:
+        decided = self.decide(row)
+        return decided if isinstance(decided, Refusal) else None
+
+    def decide(self, row: int) -> Refusal | list[VolumeChoice]:
+        """What each waiting claim would get on a row, or why there is nothing for one."""
         node = self.nodes.objects[row]
         if node is None:
             return Refusal.UNRESOLVABLE
@@ -203,35 +209,39 @@ class VolumeBinding(_ByRow):
             volume = storage.volumes.get(claim.volume)
             if volume is None or not reaches(volume, labels):
                 return Refusal.UNRESOLVABLE
-        provisioned = []
-        taken: set[str] = set()
+        provisioned: list[Claim] = []
+        waiting: list[Claim] = []
         for claim in claims.waiting:
-            if claim.chosen_node:
-                if claim.chosen_node != node.name:
-                    return Refusal.UNRESOLVABLE
+            chosen = storage.chosen.get(claim.key, claim.chosen_node)
+            if chosen and chosen != node.name:
+                return Refusal.UNRESOLVABLE
+            (provisioned if chosen else waiting).append(claim)
+        given: dict[str, str] = {}
+        for claim in waiting:
+            found = self.find(claim, labels, set(given))
+            if found is None:
                 provisioned.append(claim)
-        for claim in claims.waiting:
-            if not claim.chosen_node:
-                found = self.find(claim, labels, taken)
-                if found is None:
-                    provisioned.append(claim)
-                else:
-                    taken.add(found.name)
+            else:
+                given[found.name] = claim.key
         for claim in provisioned:
             refusal = self._can_provision(claim, labels)
             if refusal is not None:
                 return refusal
-        return None
+        return [
+            *(VolumeChoice(claim, volume) for volume, claim in given.items()),
+            *(VolumeChoice(each.key) for each in provisioned),
+        ]
 
     def find(self, claim: Claim, labels: dict[str, str], taken: set[str]) -> Volume | None:
         """The volume for a claim on a node with these labels: the one kept for it, else the smallest that suits."""
+        storage = self.around.storage
         candidates = [
             volume
-            for volume in self.around.storage.volumes_of(claim.storage_class)
-            if volume.name not in taken and suits(volume, claim)
+            for volume in storage.volumes_of(claim.storage_class)
+            if volume.name not in taken and storage.suits(volume, claim)
         ]
         for volume in candidates:
-            if kept_for(volume, claim):
+            if storage.kept_for(volume, claim):
                 return volume if reaches(volume, labels) else None
         for volume in candidates:
             if (

@@ -1,0 +1,154 @@
+"""The scheduler's configuration file: which names it answers to, by which profile, and how it runs.
+
+One YAML document. Everything has a default, so the smallest file is its first two lines; what is not known is an error
+that says where. `fairlead scheduler --config-schema` prints the JSON Schema for editors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+
+from fairlead.api import names
+from fairlead.core.model import Policy
+from fairlead.core.scores import STRATEGIES
+from fairlead.scheduler.app import Options
+
+API_VERSION = "config.fairlead.dev/v1alpha1"
+KIND = "SchedulerConfiguration"
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class ConfigurationError(ValueError):
+    """A file that cannot be used: where, and what to do."""
+
+
+class _Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
+    pass
+
+
+class Profile(_Section, frozen=True):
+    """One scheduler name. profile: `ai`, our scores and rules; `kubernetes`, kube-scheduler's scores and preemption."""
+
+    scheduler_name: Annotated[str, msgspec.Meta(min_length=1)]
+    profile: Literal["ai", "kubernetes"]
+
+
+class Placement(_Section, frozen=True):
+    """How profile `ai` places. strategyOptions: for the strategy, see docs/traces.md."""
+
+    strategy: str = "ai"
+    strategy_options: dict[str, Any] = {}
+    head_blocks: bool = False
+
+
+class Retries(_Section, frozen=True):
+    """Seconds: first and longest wait after a refused write; how long a gang may be half bound."""
+
+    backoff_seconds: _Positive = 1.0
+    backoff_limit_seconds: _Positive = 60.0
+    gang_grace_seconds: _NotNegative = 60.0
+
+
+class LeaderElection(_Section, frozen=True):
+    """The Lease. A request must end before renewSeconds have passed."""
+
+    enabled: bool = True
+    duration_seconds: _Positive = 15.0
+    renew_seconds: _Positive = 10.0
+    retry_seconds: _Positive = 2.0
+
+
+class Configuration(_Section, frozen=True):
+    """The whole file."""
+
+    api_version: Literal["config.fairlead.dev/v1alpha1"]
+    kind: Literal["SchedulerConfiguration"]
+    profiles: Annotated[list[Profile], msgspec.Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: [
+            Profile(scheduler_name=name, profile=profile)  # type: ignore[arg-type]
+            for name, profile in names.SCHEDULERS.items()
+        ]
+    )
+    placement: Placement = Placement()
+    preemption: bool = True
+    retries: Retries = Retries()
+    leader_election: LeaderElection = LeaderElection()
+    events: bool = True
+    address: str = "127.0.0.1:10259"
+    writers: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
+
+    def options(self) -> Options:
+        """How to run, as the scheduler takes it."""
+        policy = Policy(
+            strategy=self.placement.strategy,
+            strategy_options=self.placement.strategy_options,
+            head_blocks=self.placement.head_blocks,
+            preempt=self.preemption,
+            gang_grace=self.retries.gang_grace_seconds,
+            backoff=self.retries.backoff_seconds,
+            backoff_limit=self.retries.backoff_limit_seconds,
+        )
+        election = self.leader_election
+        return Options(
+            policy=policy,
+            schedulers={each.scheduler_name: each.profile for each in self.profiles},
+            leader_elect=election.enabled,
+            lease_duration=election.duration_seconds,
+            lease_renew=election.renew_seconds,
+            lease_retry=election.retry_seconds,
+            events=self.events,
+            address=self.address,
+            writers=self.writers,
+        )
+
+
+def default() -> Configuration:
+    """What holds where nothing is said."""
+    return Configuration(api_version="config.fairlead.dev/v1alpha1", kind="SchedulerConfiguration")
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the file."""
+    return msgspec.json.schema(Configuration)
+
+
+def read(path: Path) -> Configuration:
+    """The configuration in a file. Raises `ConfigurationError`."""
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path}: begin with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+    try:
+        configuration = msgspec.convert(document, Configuration)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{path}: {error} (`fairlead scheduler --config-schema` says what is allowed)") from error
+    wrong = _mistake(configuration)
+    if wrong:
+        raise ConfigurationError(f"{path}: {wrong}")
+    return configuration
+
+
+def _mistake(given: Configuration) -> str:
+    """What a schema cannot say."""
+    twice = [name for name, count in Counter(each.scheduler_name for each in given.profiles).items() if count > 1]
+    if twice:
+        return f"profiles: schedulerName {twice[0]!r} is given twice"
+    if given.placement.strategy not in STRATEGIES:
+        return f"placement.strategy: {given.placement.strategy!r} is none of {', '.join(sorted(STRATEGIES))}"
+    if given.retries.backoff_limit_seconds < given.retries.backoff_seconds:
+        return "retries: backoffLimitSeconds is less than backoffSeconds"
+    election = given.leader_election
+    if not election.retry_seconds < election.renew_seconds < election.duration_seconds:
+        return "leaderElection: retrySeconds must be less than renewSeconds, and that less than durationSeconds"
+    return ""

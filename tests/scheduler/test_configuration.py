@@ -1,0 +1,86 @@
+"""The configuration file: what it may say, and what is said of one that is wrong."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli.main import app
+from fairlead.scheduler import configuration
+
+HEAD = "apiVersion: config.fairlead.dev/v1alpha1\nkind: SchedulerConfiguration\n"
+
+
+def read(tmp_path, text):
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    return configuration.read(file)
+
+
+def test_the_smallest_file_is_the_defaults(tmp_path):
+    given = read(tmp_path, HEAD)
+    assert given == configuration.default()
+    assert given.options().schedulers == {"fairlead": "ai", "fairlead-kubernetes": "kubernetes"}
+
+
+def test_everything_can_be_said(tmp_path):
+    text = (
+        HEAD
+        + """
+profiles:
+- {schedulerName: default-scheduler, profile: kubernetes}
+- {schedulerName: gpus, profile: ai}
+placement: {strategy: fgd, strategyOptions: {}, headBlocks: true}
+preemption: false
+retries: {backoffSeconds: 2, backoffLimitSeconds: 30, gangGraceSeconds: 0}
+leaderElection: {enabled: false, durationSeconds: 30, renewSeconds: 20, retrySeconds: 4}
+events: false
+address: ""
+writers: 32
+"""
+    )
+    options = read(tmp_path, text).options()
+    assert options.schedulers == {"default-scheduler": "kubernetes", "gpus": "ai"}
+    policy = options.policy
+    assert (policy.strategy, policy.head_blocks, policy.preempt, policy.gang_grace) == ("fgd", True, False, 0)
+    assert (policy.backoff, policy.backoff_limit) == (2, 30)
+    assert (options.leader_elect, options.lease_duration, options.lease_renew, options.lease_retry) == (False, 30, 20, 4)
+    assert (options.events, options.address, options.writers) == (False, "", 32)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "begin with `apiVersion"),
+        ("- a list", "begin with `apiVersion"),
+        ("kind: [", "is not YAML"),
+        ("kind: SchedulerConfiguration", "missing required field `apiVersion`"),
+        ("apiVersion: v1\nkind: SchedulerConfiguration", "$.apiVersion"),
+        (HEAD + "profile: []", "unknown field `profile`"),
+        (HEAD + "profiles: []", "$.profiles"),
+        (HEAD + "profiles: [{schedulerName: x, profile: fast}]", "$.profiles[0].profile"),
+        (HEAD + "profiles: [{schedulerName: x, profile: ai}, {schedulerName: x, profile: kubernetes}]", "'x' is given twice"),
+        (HEAD + "placement: {strategy: best}", "'best' is none of"),
+        (HEAD + "writers: many", "$.writers"),
+        (HEAD + "writers: 0", "$.writers"),
+        (HEAD + "retries: {backoffSeconds: 90}", "backoffLimitSeconds is less"),
+        (HEAD + "leaderElection: {renewSeconds: 20}", "renewSeconds"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(tmp_path, text, told):
+    with pytest.raises(configuration.ConfigurationError) as refused:
+        read(tmp_path, text)
+    assert told in str(refused.value)
+    assert "config.yaml" in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_wrong_usage(tmp_path):
+    done = CliRunner().invoke(app, ["scheduler", "--config", str(tmp_path / "none.yaml")])
+    assert done.exit_code == 2
+    assert "cannot read" in done.stderr
+
+
+def test_the_schema_is_printed():
+    done = CliRunner().invoke(app, ["scheduler", "--config-schema"])
+    assert done.exit_code == 0
+    assert "schedulerName" in json.dumps(json.loads(done.stdout))
