@@ -59,12 +59,14 @@ async def run(kubeconfig: str, in_flight: int, events: bool, victims: int = 0) -
                     raise RuntimeError(f"{pod.key}: {message}")
 
         async def tell() -> None:
-            for pod in told:
+            for pod, node in told:
+                for victim in running[node][:victims] if victims else ():
+                    await cluster.event(victim, "Preempted", f"Preempted by {pod.key} on node {node}", action="Preempting")
                 await cluster.event(pod, "Scheduled", f"Successfully assigned {pod.key}")
 
         await asyncio.gather(*(bind() for _ in range(in_flight)))
         if events:
-            told = iter(pods)
+            told = iter(zip(pods, itertools.cycle(nodes)))
             await asyncio.gather(*(tell() for _ in range(in_flight)))
 
 
