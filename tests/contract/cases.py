@@ -1717,3 +1717,26 @@ def an_old_epoch_is_refused(api):
 
 def dump(body):
     return json.dumps(body).encode()
+
+
+@case
+def label_keys_are_merged_into_selectors(api):
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
+    spread = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **term, "matchLabelKeys": ["version"]}
+    affinity = {
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{**term, "matchLabelKeys": ["version", "none"]}]},
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": {**term, "mismatchLabelKeys": ["version"]}}
+            ]
+        },
+    }
+    wanted = pod(api.name, affinity=affinity, topologySpreadConstraints=[spread])
+    wanted["metadata"]["labels"] = {"app": "a", "version": "2"}
+    spec = api.post(PODS, wanted).ok(201)["spec"]
+    near = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+    away = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"]
+    only = {"key": "version", "operator": "In", "values": ["2"]}
+    assert near["labelSelector"] == {"matchLabels": {"app": "a"}, "matchExpressions": [only]}
+    assert away["labelSelector"]["matchExpressions"] == [{**only, "operator": "NotIn"}]
+    assert spec["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"] == [only]

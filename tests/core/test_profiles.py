@@ -65,3 +65,17 @@ def test_upstream_counts_devices_as_amounts():
     """A fraction that `ai` gave out does not stand in the way of a whole device asked of upstream's profile."""
     state = cluster([node("n", gpus=1)], pods=[pod("fraction", milli=500, at="n"), of_upstream("whole")])
     assert placed(run(state)) == {"whole": "n"}
+
+
+def test_room_that_was_cleared_for_a_pod_is_not_taken_by_its_equals_after_a_restart():
+    """The pod itself cannot be placed yet: one of its victims is still there."""
+    leaving = msgspec.structs.replace(pod("leaving", gpus=4, at="n", terminating=True), preempted=True)
+    waits = msgspec.structs.replace(of_upstream("waits", priority=9, gpus=8), nominated="n")
+    state = cluster([node("n")], pods=[leaving, waits, of_upstream("equal", priority=9, gpus=4, created=1)])
+    assert placed(run(state)) == {}
+    state.upsert_pod(of_upstream("above", priority=10, gpus=4))
+    assert placed(run(state)) == {"above": "n"}, "higher priority may take it"
+    state.remove_pod("uid-above")
+    state.remove_pod("uid-leaving")
+    assert placed(run(state)) == {"waits": "n"}
+    assert not state.nominated or state.nominated == {"n": {"uid-waits": state.tasks["uid-waits"]}}

@@ -13,7 +13,7 @@ A pod that comes or goes changes the counts that its label set and its terms are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fairlead.core.model import AffinityTerm, Labels, PodSpec
 from fairlead.core.selectors import Selector, keys, matches
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fairlead.core.nodes import NodeTable
     from fairlead.core.tasks import Task
 
+Item = TypeVar("Item")
 Rows = dict[int, int]
 """row -> how many; rows that once counted may remain with 0."""
 
@@ -31,7 +32,7 @@ Rows = dict[int, int]
 class LabelSet:
     """Pods of one namespace that no selector can tell apart."""
 
-    __slots__ = ("counts", "labels", "leaving", "namespace", "rows", "terms", "users")
+    __slots__ = ("counts", "epoch", "labels", "leaving", "namespace", "rows", "terms", "users")
 
     def __init__(self, namespace: str, labels: dict[str, str]) -> None:
         self.namespace = namespace
@@ -40,6 +41,7 @@ class LabelSet:
         self.leaving: Rows = {}  # those of them that are terminating
         self.counts: list[PodCount] = []
         self.terms: list[TermCount] = []
+        self.epoch = 0  # raised when other terms match it
         self.users = 0
 
 
@@ -102,10 +104,55 @@ Who = tuple[tuple[str, ...], Selector, Selector]
 """(namespaces, namespace selector, selector)."""
 
 
+Handle = tuple[str, str] | None
+
+
+class _Handles(Generic[Item]):
+    """Finds what may match without asking everything: by a label (key, value) that must be there; None: by no label."""
+
+    def __init__(self) -> None:
+        self._items: dict[Handle, dict[Item, None]] = {}
+
+    def add(self, handles: Iterable[Handle], item: Item) -> None:
+        """List an item under its handles."""
+        for handle in handles:
+            self._items.setdefault(handle, {})[item] = None
+
+    def remove(self, handles: Iterable[Handle], item: Item) -> None:
+        """Take an item off the lists."""
+        for handle in handles:
+            listed = self._items[handle]
+            del listed[item]
+            if not listed:
+                del self._items[handle]
+
+    def under(self, handles: Iterable[Handle]) -> list[Item]:
+        """Every item listed under one of these, each once."""
+        found: dict[Item, None] = {}
+        for handle in handles:
+            found.update(self._items.get(handle, {}))
+        return list(found)
+
+
+def _asks_for(selector: Selector) -> tuple[Handle, ...]:
+    """Labels of which whoever matches has one; (None,) where that cannot be said, () where nobody matches."""
+    if selector is None:
+        return ()
+    for each in selector:
+        if each.operator == "In":
+            return tuple((each.key, value) for value in dict.fromkeys(each.values))
+    return (None,)
+
+
+def _offers(labels: LabelSet) -> tuple[Handle, ...]:
+    """Under which handles selectors that match these labels are found."""
+    return (None, *labels.labels.items())
+
+
 class Pairs:
     """All counts. Empty, and free of cost, until a pod comes that speaks of others.
 
-    epoch: raised when label sets or terms may match differently, so that what was derived from them is derived anew.
+    epoch: raised when everything was counted anew, so that what was derived from it is derived anew, too.
     """
 
     def __init__(self, log: UndoLog, nodes: NodeTable) -> None:
@@ -117,6 +164,9 @@ class Pairs:
         self.epoch = 0
         self.namespaces: dict[str, dict[str, str]] = {}
         self._sets: dict[tuple[str, Labels], LabelSet] = {}
+        self._sets_by: _Handles[LabelSet] = _Handles()
+        self._counts_by: _Handles[PodCount] = _Handles()
+        self._terms_by: _Handles[TermCount] = _Handles()
         self._counts: dict[tuple[tuple[Who, ...], bool], PodCount] = {}
         self._terms: dict[tuple[bool, AffinityTerm], TermCount] = {}
         self._holders: dict[int, tuple[tuple[TermCount, int], ...]] = {}
@@ -149,6 +199,7 @@ class Pairs:
         made = self._sets.get((namespace, seen))
         if made is None:
             made = self._sets[namespace, seen] = LabelSet(namespace, dict(seen))
+            self._sets_by.add(_offers(made), made)
             self._introduce(made)
         return made
 
@@ -163,11 +214,13 @@ class Pairs:
             return
         labels.users -= 1
         if not labels.users:
-            self._sets.pop((labels.namespace, tuple(labels.labels.items())), None)
+            del self._sets[labels.namespace, tuple(labels.labels.items())]
+            self._sets_by.remove(_offers(labels), labels)
 
     def _introduce(self, made: LabelSet) -> None:
-        made.counts = [count for count in self._counts.values() if self._counted(count, made)]
-        made.terms = [term for term in self._terms.values() if self.term_matches(term.term, made)]
+        made.counts = [count for count in self._counts_by.under(_offers(made)) if self._counted(count, made)]
+        made.terms = [term for term in self._terms_by.under(_offers(made)) if self.term_matches(term.term, made)]
+        made.epoch += 1
 
     # -- counts --------------------------------------------------------------------------------
 
@@ -176,6 +229,7 @@ class Pairs:
         made = self._counts.get((who, live))
         if made is None:
             made = self._counts[who, live] = PodCount(who, live=live)
+            self._counts_by.add(_asks_for(who[0][2]), made)
             self._fill(made)
         made.users += 1
         return made
@@ -186,12 +240,18 @@ class Pairs:
         if count.users:
             return
         del self._counts[count.who, count.live]
-        for labels in self._sets.values():
+        handles = _asks_for(count.who[0][2])
+        self._counts_by.remove(handles, count)
+        for labels in self._may_match(handles):
             if count in labels.counts:
                 labels.counts.remove(count)
 
+    def _may_match(self, handles: tuple[Handle, ...]) -> Iterable[LabelSet]:
+        """The label sets that a selector with these handles may match."""
+        return self._sets.values() if handles == (None,) else self._sets_by.under(handles)
+
     def _fill(self, count: PodCount) -> None:
-        for labels in self._sets.values():
+        for labels in self._may_match(_asks_for(count.who[0][2])):
             if self._counted(count, labels):
                 labels.counts.append(count)
                 for rows in (labels.rows,) if count.live else (labels.rows, labels.leaving):
@@ -251,19 +311,23 @@ class Pairs:
             count.users -= 1
             if not count.users:
                 del self._terms[count.anti, count.term]
-                for labels in self._sets.values():
+                handles = _asks_for(count.term.selector)
+                self._terms_by.remove(handles, count)
+                for labels in self._may_match(handles):
                     if count in labels.terms:
                         labels.terms.remove(count)
-                self.epoch += 1
+                        labels.epoch += 1
 
     def _term(self, term: AffinityTerm, *, anti: bool) -> TermCount:
         made = self._terms.get((anti, term))
         if made is None:
             made = self._terms[anti, term] = TermCount(term, anti=anti)
-            for labels in self._sets.values():
+            handles = _asks_for(term.selector)
+            self._terms_by.add(handles, made)
+            for labels in self._may_match(handles):
                 if self.term_matches(term, labels):
                     labels.terms.append(made)
-            self.epoch += 1
+                    labels.epoch += 1
         return made
 
     # -- events --------------------------------------------------------------------------------

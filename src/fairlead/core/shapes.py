@@ -80,9 +80,9 @@ class Shape:
         self._generation = -1
         self._epoch = -1
         self._relations: tuple[Relation, ...] = ()
-        self._pairs_epoch = -1
+        self._pairs_epoch = (-1, -1)
         self._preferences: Preferences | None = None
-        self._preferences_epoch = -1
+        self._preferences_epoch = (-1, -1)
 
     @property
     def fit(self) -> DeviceFit:
@@ -102,7 +102,7 @@ class Shape:
     @property
     def relations(self) -> tuple[Relation, ...]:
         """What must be judged of this shape beyond nodes by themselves."""
-        epoch = self.around.pairs.epoch
+        epoch = self._epoch_of_pairs()
         if self._pairs_epoch != epoch:
             stale, self._relations = self._relations, relations(self, self.around)
             self._pairs_epoch = epoch
@@ -113,13 +113,17 @@ class Shape:
     @property
     def preferences(self) -> Preferences:
         """What this shape prefers among feasible nodes, in upstream's scores."""
-        epoch = self.around.pairs.epoch
+        epoch = self._epoch_of_pairs()
         if self._preferences is None or self._preferences_epoch != epoch:
             stale, self._preferences = self._preferences, Preferences(self, self.around)
             self._preferences_epoch = epoch
             if stale is not None:
                 stale.close()
         return self._preferences
+
+    def _epoch_of_pairs(self) -> tuple[int, int]:
+        """Changes when other pods' terms, or namespaces, may match this shape differently."""
+        return self.around.pairs.epoch, self.labels.epoch if self.labels is not None else 0
 
     def devices_on(self, row: int) -> tuple[int, ...]:
         """The devices that a pod would get on a row; where none fits any more, the freest are taken into debt."""
@@ -146,17 +150,22 @@ class Shape:
     def best(self) -> int:
         """The row where a pod of this shape is placed best, or -1."""
         self._repair()
-        prefers = self.profile == KUBERNETES_PROFILE and self.preferences.any
-        if self.relations or prefers:
-            keys = self.keys()
-            if prefers:
-                keys = self.preferences.ranked(keys)
+        if self.relations or self._prefers():
+            keys = self.ranked()
             row = int(keys.argmax()) if len(keys) else -1
             return row if row >= 0 and keys.item(row) >= 0 else -1
         blocks = self._blocks
         block = int(blocks.argmax())
         key = blocks.item(block)
         return -1 if key < 0 else self.nodes.by_label[key & _LABEL_MASK]
+
+    def _prefers(self) -> bool:
+        return self.profile == KUBERNETES_PROFILE and self.preferences.any
+
+    def ranked(self) -> Ints:
+        """The keys with what the shape prefers among feasible rows; do not write to them."""
+        keys = self.keys()
+        return self.preferences.ranked(keys) if self._prefers() else keys
 
     def keys(self) -> Ints:
         """The standing of every row, greater is better, -1 infeasible; shape (rows,)."""

@@ -58,6 +58,7 @@ class ClusterState:
         self.freed_holds: dict[str, Task] = {}
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
         self.candidates = CandidateTable(self)
+        self.nominated: dict[str, dict[str, Task]] = {}  # node -> uid -> waiting tasks for whom it was cleared
         self.plans: dict[str, frozenset[str]] = {}  # victim uid -> all victims of its plan: they go together or not at all
         self._leftovers: dict[str, list[Task]] = {}  # victim uid -> stand-ins for room it still fills, though given away
         self._delayed: list[tuple[float, str]] = []
@@ -130,6 +131,10 @@ class ClusterState:
             task.pod = pod  # an older view than what was decided: the binding is on its way
         elif self._same(old, pod) and not pod.terminating:
             task.pod = pod
+            if old.nominated != pod.nominated:
+                self._unnominate(old)
+                if pod.nominated and pod.ours:
+                    self.nominated.setdefault(pod.nominated, {})[pod.uid] = task
         else:
             self.remove_pod(pod.uid)
             self._adopt(pod)
@@ -150,6 +155,7 @@ class ClusterState:
         elif task.row >= 0:
             self.unassign(task)
         pod = task.pod
+        self._unnominate(pod)
         if pod.node:
             self._unstray(task, pod.node)
             if pod.error is not None:
@@ -174,6 +180,11 @@ class ClusterState:
         if task.waits_for:
             self._abandon(task)
 
+    def _unnominate(self, pod: Pod) -> None:
+        others = self.nominated.get(pod.nominated)
+        if others is not None and others.pop(pod.uid, None) is not None and not others:
+            del self.nominated[pod.nominated]
+
     def _adopt(self, pod: Pod) -> None:
         # A pod whose size cannot be read holds nothing that could be counted: its node is closed instead.
         task = Task(pod, self._shape(pod))
@@ -194,6 +205,8 @@ class ClusterState:
             return
         if pod.error is None and not pod.gated:
             self.strategy.arrived(pod.spec)
+        if pod.nominated and pod.ours:
+            self.nominated.setdefault(pod.nominated, {})[pod.uid] = task
         self._wait(task)
 
     def _shape(self, pod: Pod) -> Shape:

@@ -166,12 +166,42 @@ def default_pod(obj: Object, _now: str) -> None:
     for field in ("containers", "initContainers"):
         if isinstance(spec.get(field), list):
             spec[field] = [_default_container(each) for each in spec[field]]
+    if "metadata" in obj:  # else it is the template of pods
+        _merge_label_keys(obj)
     obj["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
     tolerations = list(spec.get("tolerations") or ())
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(each.get("key") in (key, None, "") and each.get("effect") in ("NoExecute", None, "") for each in tolerations):
             tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
     spec["tolerations"] = tolerations
+
+
+def _merge_label_keys(obj: Object) -> None:
+    """Put the pod's own values of `matchLabelKeys` and `mismatchLabelKeys` into the selectors they belong to."""
+    spec, labels = obj["spec"], obj["metadata"].get("labels") or {}
+    affinity = spec.get("affinity")
+    if isinstance(affinity, dict):
+        affinity = spec["affinity"] = dict(affinity)
+        for kind in ("podAffinity", "podAntiAffinity"):
+            if isinstance(affinity.get(kind), dict):
+                affinity[kind] = {when: [_with_keys(each, labels) for each in terms] for when, terms in affinity[kind].items()}
+    if isinstance(spec.get("topologySpreadConstraints"), list):
+        spec["topologySpreadConstraints"] = [_with_keys(each, labels) for each in spec["topologySpreadConstraints"]]
+
+
+def _with_keys(term: Object, labels: dict[str, str]) -> Object:
+    if isinstance(term.get("podAffinityTerm"), dict):
+        return {**term, "podAffinityTerm": _with_keys(term["podAffinityTerm"], labels)}
+    more = [
+        {"key": key, "operator": operator, "values": [labels[key]]}
+        for keys, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in term.get(keys) or ()
+        if key in labels
+    ]
+    selector = term.get("labelSelector")
+    if not more or not isinstance(selector, dict):
+        return term
+    return {**term, "labelSelector": {**selector, "matchExpressions": [*(selector.get("matchExpressions") or ()), *more]}}
 
 
 def _default_container(container: Object) -> Object:

@@ -23,12 +23,40 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
     refused = state.queues.over_limit(task.queue, shape.charge)
     if refused is not None:
         return refused
-    row = shape.best()
+    row = _beside_nominated(state, task) if state.nominated else shape.best()
     if row < 0:
         return explain.no_node(state, shape)
     state.assign(task, row, shape.strategy.pick(shape, row))
     task.state = TaskState.ASSUMED
     return [task]
+
+
+def _beside_nominated(state: ClusterState, task: Task) -> int:
+    """The best row for a task that is also good with those there for whom it was cleared, as upstream.
+
+    Only pods of at least its priority count, and only while they wait: after a restart, or when another scheduler
+    nominated them. What this scheduler holds itself is taken already.
+    """
+    keys = task.shape.ranked()
+    for node, others in sorted(state.nominated.items()):
+        row = state.nodes.rows.get(node)
+        ahead = [
+            each
+            for uid, each in sorted(others.items())
+            if uid != task.pod.uid and each.state is TaskState.WAITING and each.pod.priority >= task.pod.priority
+        ]
+        if row is None or not ahead or keys.item(row) < 0:
+            continue
+        mark = state.log.mark()
+        for each in ahead:
+            state.assign(each, row, ())
+        fits = task.shape.fits_row(row)
+        state.log.rollback(mark)
+        if not fits:
+            keys = keys.copy()
+            keys[row] = -1
+    row = int(keys.argmax()) if len(keys) else -1
+    return row if row >= 0 and keys.item(row) >= 0 else -1
 
 
 def _gang(state: ClusterState, unit: Unit) -> list[Task] | Reason:
