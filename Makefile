@@ -47,7 +47,7 @@ soak: testbed  ## long runs, not part of make test
 	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m slow tests
 
 differential: testbed  ## 50,000 random clusters against kube-scheduler's real plugins (some minutes)
-	$(RUN) --no-sync python -m testbed.differential 0-49999
+	$(RUN) --no-sync fairlead bench differential --seeds 0-49999
 
 bench: testbed  ## the table of benchmarks/README.md, from its commands (about an hour)
 	$(RUN) --no-sync python benchmarks/run.py

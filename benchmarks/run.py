@@ -17,6 +17,13 @@ COMMANDS = {
     "gangs": f"{CLUSTER} --nodes 500 --pods 4000 --gang 16 --schedulers fairlead",
     "arrivals": f"{CLUSTER} --nodes 5000 --pods 6000 --arrival-rate 200 --schedulers fairlead",
     "memory": f"{CLUSTER} --nodes 5000 --pods 50000 --workload relist --schedulers fairlead --repeats 1",
+    **{
+        name: f"{CLUSTER} --workload {name} --nodes 5000 --pods 2000 --schedulers fairlead,kube-scheduler,bare-binder"
+        for name in ("spread", "anti-affinity", "affinity", "preferred-affinity")
+    },
+    "unschedulable": f"{CLUSTER} --workload unschedulable --nodes 5000 --pods 10000 --schedulers fairlead",
+    "preempt": f"{CLUSTER} --workload preempt --nodes 1000 --pods 500 --schedulers fairlead,kube-scheduler,bare-binder-events",
+    "differential": "bench differential --seeds 0-49999",
     "core, 1 shape": "bench placement --nodes 5000 --shapes 1",
     "core, 500 shapes": "bench placement --nodes 5000 --shapes 500",
     "core, 1,000 nodes": "bench placement --nodes 1000 --pods 8000 --shapes 20",

@@ -485,7 +485,9 @@ class _Generator:
         if self.often("preemption", 0.15, 0.05):
             spec["preemptionPolicy"] = self.pick(("Never", "PreemptLowerPriority"))
         if self.often("nominated", 0.6, 0.05):
-            status["nominatedNodeName"] = self.pick(self.node_names)
+            status["nominatedNodeName"] = (
+                self.pick((*self.node_names, "unknown")) if self.chance(0.2) else self.pick(self.node_names)
+            )
 
     def budget(self, number: int) -> Object:
         made: Object = {
@@ -612,6 +614,8 @@ class _Generator:
             self.bind_claim(metadata, spec, status)
         elif self.chance(0.1):
             metadata["annotations"] = {"volume.kubernetes.io/selected-node": self.pick(self.node_names)}
+        if self.chance(0.05):
+            metadata.setdefault("annotations", {})["volume.beta.kubernetes.io/storage-class"] = self.pick(_CLASSES)
         if self.chance(0.1):
             spec["selector"] = {"matchLabels": {"kind": self.pick(("a", "b"))}}
         if self.often("mistakes", 0.3, 0.02):
@@ -660,8 +664,10 @@ class _Generator:
                 volume["ephemeral"] = {"volumeClaimTemplate": {"spec": {}}}
                 if self.chance(0.7):
                     self.claims.append(self.ephemeral_claim(metadata, volume["name"]))
-            elif kind < 0.9:
+            elif kind < 0.88:
                 volume |= self.disk()
+            elif kind < 0.92:
+                volume["image"] = {"reference": self.pick(_IMAGES)}
             else:
                 volume["emptyDir"] = {}
             if self.often("mistakes", 0.1, 0.0) and not running:
@@ -692,6 +698,8 @@ class _Generator:
         read_only = self.chance(0.5)
         made: Object = self.pick(
             (
+                {"gcePersistentDisk": {"pdName": self.pick(("d1", "d2")), "readOnly": read_only}},
+                {"awsElasticBlockStore": {"volumeID": self.pick(("d1", "d2")), "readOnly": read_only}},
                 {"iscsi": {"targetPortal": "p", "iqn": self.pick(("iqn-1", "iqn-2")), "lun": 0, "readOnly": read_only}},
                 {
                     "rbd": {

@@ -1,22 +1,22 @@
 """Fairlead against the oracle: random clusters through kube-scheduler's real plugins and through our own.
 
-    python -m testbed.differential 0-1999
-
-Every difference is printed with the seed that makes the cluster. Where upstream's own arithmetic is wrong ours differs
-on purpose: the random clusters keep clear of those cases, and tests/e2e/test_oracle.py lists each with both answers.
+`fairlead bench differential` runs it. Every difference names the seed that makes its cluster. Where upstream's own
+arithmetic is wrong ours differs on purpose: the random clusters keep clear of those cases, and
+tests/e2e/test_oracle.py lists each with both answers.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+import msgspec
+
 from fairlead.cli.feasibility import describe
-from fairlead.cli.output import progress
 from fairlead.cluster.cases import decode
 from testbed import build
 from testbed.clusters import generate
@@ -24,12 +24,9 @@ from testbed.clusters import generate
 _BATCH = 250
 
 
-def differences(seeds: Sequence[int]) -> Iterator[str]:
+def differences(seeds: Sequence[int]) -> list[str]:
     """What differs, in words, for the clusters of these seeds."""
-    for start in range(0, len(seeds), _BATCH):
-        lines = [json.dumps(generate(seed)).encode() for seed in seeds[start : start + _BATCH]]
-        for line, answer in zip(lines, ask_oracle(lines), strict=True):
-            yield from compare(line, answer)
+    return [each for start in range(0, len(seeds), _BATCH) for each in _of_batch(seeds[start : start + _BATCH]).found]
 
 
 def ask_oracle(lines: Sequence[bytes], *, alone: bool = False) -> list[dict[str, Any]]:
@@ -62,31 +59,45 @@ def _unlike(mine: Any, theirs: Any) -> str:
     return f"{mine}, oracle {theirs}"
 
 
-def _seeds(text: str) -> range:
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
+class Comparison(msgspec.Struct):
+    """What a comparison found. pods: judged; feasible: that fit somewhere; preemptions: for which one was chosen."""
+
+    clusters: int
+    pods: int
+    feasible: int
+    preemptions: int
+    differences: int
+    seconds: float
+    found: list[str]
 
 
-def main(argument: str) -> int:
-    """Compare the clusters of some seeds on all cores; returns how many differences there are."""
-    seeds = _seeds(argument)
-    batches = [seeds[start : start + _BATCH] for start in range(0, len(seeds), _BATCH)]
+def run(seeds: Sequence[int], report: Callable[[int, int], None]) -> Comparison:
+    """Compare the clusters of these seeds, on all cores. report: takes (done, total)."""
     build.binary("oracle")
-    found = 0
-    with ProcessPoolExecutor() as pool, progress("clusters") as report:
-        report(0, len(seeds))
-        for number, each in enumerate(pool.map(_of_batch, batches), 1):
-            for line in each:
-                print(line)
-            found += len(each)
-            report(min(number * _BATCH, len(seeds)), len(seeds))
-    print(f"{len(seeds)} clusters, {found} differences", file=sys.stderr)
-    return found
+    begun = time.perf_counter()
+    batches = [seeds[start : start + _BATCH] for start in range(0, len(seeds), _BATCH)]
+    result = Comparison(len(seeds), 0, 0, 0, 0, 0.0, [])
+    done = 0
+    with ProcessPoolExecutor() as pool:
+        for batch, part in zip(batches, pool.map(_of_batch, batches), strict=True):
+            result.pods += part.pods
+            result.feasible += part.feasible
+            result.preemptions += part.preemptions
+            result.found += part.found
+            done += len(batch)
+            report(done, len(seeds))
+    result.differences = len(result.found)
+    result.seconds = time.perf_counter() - begun
+    return result
 
 
-def _of_batch(seeds: Sequence[int]) -> list[str]:
-    return list(differences(seeds))
-
-
-if __name__ == "__main__":
-    sys.exit(1 if main(sys.argv[1]) else 0)
+def _of_batch(seeds: Sequence[int]) -> Comparison:
+    part = Comparison(len(seeds), 0, 0, 0, 0, 0.0, [])
+    lines = [json.dumps(generate(seed)).encode() for seed in seeds]
+    for line, answer in zip(lines, ask_oracle(lines), strict=True):
+        for pod in answer["pods"]:
+            part.pods += 1
+            part.feasible += bool(pod["feasible"])
+            part.preemptions += bool(pod["preempts"])
+        part.found += compare(line, answer)
+    return part

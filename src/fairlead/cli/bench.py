@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
+from fairlead.cli.simulate import parse_seeds
 
 app = typer.Typer(help="Measure; every row of benchmarks/README.md is one of these.", no_args_is_help=True)
 
@@ -182,6 +183,26 @@ class ContractResult(msgspec.Struct):
     simulated_passed: int
     real_passed: int
     failed: list[str]
+
+
+@app.command()
+def differential(
+    seeds: Annotated[str, typer.Option(help="First and last seed.")] = "0-1999",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Random clusters through our filters, scores and preemption and through kube-scheduler's real ones: no difference."""
+    _checkout()
+    from testbed import differential as bench
+
+    try:
+        chosen = parse_seeds(seeds)
+    except ValueError as error:
+        fail(f"--seeds {seeds!r}: {error}", Exit.USAGE)
+    with progress("clusters") as report:
+        result = bench.run(chosen, report)
+    emit(result, output, lambda: print_table("bench differential", msgspec.to_builtins(result)))
+    if result.differences:
+        raise typer.Exit(int(Exit.FAILED))
 
 
 @app.command()

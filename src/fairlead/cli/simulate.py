@@ -13,7 +13,7 @@ from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_ta
 
 app = typer.Typer(help="Traces and faults through the production scheduler.", no_args_is_help=True)
 
-_MOST_SEEDS = 10_000
+_MOST_SEEDS = 100_000
 _SHOWN_RUNS = 4
 
 
