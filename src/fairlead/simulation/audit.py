@@ -27,6 +27,7 @@ from fairlead.core.state import ClusterState
 from fairlead.core.tasks import TaskState
 from fairlead.core.transactions import Binding, Place, Preempt
 from fairlead.scheduler.core_loop import CoreLoop, Output
+from fairlead.simulation.workload import RULE_LABEL
 from fairlead.simulation.world import GPU, Process, World
 
 View = TypeVar("View", bound=msgspec.Struct)
@@ -110,7 +111,7 @@ class Auditor:
     def _bind(self, key: Key, pod: Object, node: str) -> None:
         uid = pod["metadata"]["uid"]
         requests = requests_of(pod)
-        ours = pod["spec"].get("schedulerName") == names.SCHEDULER_NAME
+        ours = pod["spec"].get("schedulerName") in names.SCHEDULERS
         queue = (pod["metadata"].get("labels") or {}).get(names.QUEUE_LABEL, key[0]) if ours else ""
         self._bound[uid] = node
         self._held[uid] = (node, requests, queue)
@@ -123,6 +124,7 @@ class Auditor:
             return
         self.bindings += 1
         self._judge_node(key, node, requests)
+        self._judge_rule(key, pod, node)
         self._judge_queue(key, queue, requests)
 
     def _judge_node(self, key: Key, node: str, requests: tuple[tuple[str, int], ...]) -> None:
@@ -136,6 +138,22 @@ class Auditor:
         for resource, _ in requests:
             if self._used[node][resource] > offered.get(resource, 0):
                 self._wrong(f"pod {key} takes {node} to {self._used[node][resource]} of {offered.get(resource, 0)} {resource}")
+
+    def _judge_rule(self, key: Key, pod: Object, node: str) -> None:
+        """Pods that keep apart, of one team, and pods that want the same port, are never two on a node."""
+        rule = (pod["metadata"].get("labels") or {}).get(RULE_LABEL)
+        if rule not in ("apart", "port"):
+            return
+        for (namespace, name), record in self._store.records(PODS):
+            other = record.object
+            if (
+                (namespace, name) != key
+                and other["spec"].get("nodeName") == node
+                and other["status"].get("phase") not in _ENDED
+                and (other["metadata"].get("labels") or {}).get(RULE_LABEL) == rule
+                and (rule == "port" or namespace == key[0])
+            ):
+                self._wrong(f"pod {key} is bound to {node} beside {namespace}/{name}, against rule {rule!r}")
 
     def _judge_queue(self, key: Key, queue: str, requests: tuple[tuple[str, int], ...]) -> None:
         record = self._store.get(_QUEUES, ("", queue))
@@ -197,7 +215,7 @@ class Auditor:
         tasks = process.core.state.tasks
         for key, record in self._store.records(PODS):
             pod = record.object
-            if pod["spec"].get("schedulerName") != names.SCHEDULER_NAME or pod["status"].get("phase") in _ENDED:
+            if pod["spec"].get("schedulerName") not in names.SCHEDULERS or pod["status"].get("phase") in _ENDED:
                 continue
             task = tasks.get(pod["metadata"]["uid"])
             if task is None:

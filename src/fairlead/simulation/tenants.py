@@ -15,7 +15,7 @@ from fairlead.api import names
 from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Change, Key, Object
-from fairlead.simulation.workload import Job
+from fairlead.simulation.workload import RULE_LABEL, Job
 from fairlead.simulation.world import GPU, POOL_LABEL, PRIORITIES, World
 
 JOB_LABEL = "fairlead.dev/simulated-job"
@@ -114,6 +114,9 @@ class Tenants:
         }
         if job.pool:
             spec["nodeSelector"] = {POOL_LABEL: job.pool}
+        if job.rule:
+            labels[RULE_LABEL] = job.rule
+            _add_rule(spec, job.rule)
         metadata = {"name": name, "labels": labels, "annotations": annotations, "ownerReferences": [owner]}
         return {"metadata": metadata, "spec": spec}
 
@@ -171,6 +174,27 @@ class Tenants:
             call()
         except StatusError:
             return
+
+
+def _add_rule(spec: Object, rule: str) -> None:
+    """What the pods of a job ask of each other, and of those of other jobs with the same rule."""
+    selector = {"matchLabels": {RULE_LABEL: rule}}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    match rule:
+        case "apart":
+            term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+            spec["affinity"] = {"podAntiAffinity": {required: [term]}}
+        case "near":
+            term = {"topologyKey": POOL_LABEL, "labelSelector": selector}
+            spec["affinity"] = {"podAffinity": {required: [term]}}
+        case "even":
+            even = {"topologyKey": POOL_LABEL, "maxSkew": 3, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+            spec["topologySpreadConstraints"] = [even]
+        case "port":
+            [container] = spec["containers"]
+            spec["containers"] = [{**container, "ports": [{"containerPort": 80, "hostPort": 8080}]}]
+        case "upstream":
+            spec["schedulerName"] = names.KUBERNETES_SCHEDULER_NAME
 
 
 def _why(pod: Object) -> str:

@@ -20,11 +20,18 @@ _SIGMA = math.log(_NINETIETH / _MEDIAN) / 1.2816  # the normal's 90th percentile
 _LONGEST = 12 * 3600.0
 _DAY = 86_400.0
 
+_RULES = ("apart", "even", "near", "port", "upstream", "upstream")
+
+RULE_LABEL = "fairlead.dev/simulated-rule"
 TEAMS = ("vision", "language", "robotics")
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One job: `pods` of `gpus` x `milli` each, started together, running `duration` seconds."""
+    """One job: `pods` of `gpus` x `milli` each, started together, running `duration` seconds.
+
+    rule: what its pods ask of others, if anything: `apart` (no two of a team with this rule on one node), `even` (spread
+    over the pools), `near` (one pool), `port` (one port of the node); or `upstream`: placed by profile kubernetes.
+    """
 
     name: str
     team: str
@@ -37,6 +44,7 @@ class Job(msgspec.Struct, frozen=True):
     cpu_milli: int
     priority: int
     pool: str
+    rule: str = ""
 
 
 def day(seed: int, jobs: int, pools: tuple[str, ...]) -> list[Job]:
@@ -79,6 +87,7 @@ def crowded(seed: int, jobs: int, seconds: float, pools: tuple[str, ...]) -> lis
     """
     rng = random.Random(f"crowded {seed}")
     bursts = [rng.uniform(0, 0.95 * seconds) for _ in range(max(1, jobs // 20))]
+    rules = random.Random(f"rules {seed}")
     made = []
     for number in range(jobs):
         team = rng.choices(TEAMS, (0.5, 0.3, 0.2))[0]
@@ -91,5 +100,7 @@ def crowded(seed: int, jobs: int, seconds: float, pools: tuple[str, ...]) -> lis
         priority = rng.choices((100, 1000, 5000, 10_000), (0.5, 0.25, 0.15, 0.1))[0]
         pool = rng.choice(pools) if rng.random() < 0.3 and milli == 1000 and gpus <= 4 else ""
         duration = min(_LONGEST, 120 + rng.lognormvariate(math.log(4000), 0.9))
-        made.append(Job(f"job-{number:04d}", team, "training", at, duration, pods, gpus, milli, 4000 * gpus, priority, pool))
+        rule = rules.choice(_RULES) if rules.random() < 0.35 else ""
+        name = f"job-{number:04d}"
+        made.append(Job(name, team, "training", at, duration, pods, gpus, milli, 4000 * gpus, priority, pool, rule))
     return sorted(made, key=lambda job: (job.submitted, job.name))
