@@ -6,6 +6,8 @@ Each of these was once wrong and found by the deterministic simulation.
 import msgspec
 
 from fairlead.core import invariants
+from fairlead.core.model import AffinityTerm, HostPort
+from fairlead.core.selectors import Requirement
 from fairlead.core.tasks import TaskState
 from tests.builders import GPU, Evict, cluster, group, node, placed, pod, preempted, queue, refused, run, settle
 
@@ -229,4 +231,26 @@ def test_a_plan_fails_by_a_victim_that_has_gone_meanwhile():
     assert state.tasks["uid-high"].state is TaskState.WAITING
     assert free(state) == 1
     assert not state.plans
+    invariants.check(state)
+
+
+def test_a_victim_that_is_leaving_still_holds_its_port_and_keeps_others_away():
+    port, term = HostPort("0.0.0.0", "TCP", 80), AffinityTerm("host", (Requirement("app", "In", ("a",)),), ("ns",))  # noqa: S104
+
+    def marked(made, **fields):
+        return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, **fields), labels=(("app", "a"),))
+
+    low = marked(pod("low", gpus=8), ports=(port,), pod_anti_affinity=(term,))
+    state = cluster([node("n", gpus=8, labels={"host": "n"})], pods=[low])
+    settle(state)
+    state.upsert_pod(pod("high", priority=5, gpus=4))
+    assert preempted(run(state)) == [["low"]]
+    state.upsert_pod(marked(pod("port", gpus=0, created=1), ports=(port,)))
+    state.upsert_pod(marked(pod("kin", gpus=0, created=2), pod_anti_affinity=(term,)))
+    state.upsert_pod(msgspec.structs.replace(low, node="n", terminating=True))
+    assert placed(run(state)) == {}
+    invariants.check(state)
+    state.remove_pod("uid-low")
+    assert placed(run(state)) == {"high": "n", "port": "n"}, "one of the two keeps the other away"
+    assert not state.lingering
     invariants.check(state)

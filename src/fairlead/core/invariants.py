@@ -13,7 +13,7 @@ from fairlead.core.tasks import PLACED, TaskState
 
 def violations(state: ClusterState) -> list[str]:
     """Everything that is wrong, in words; empty when all invariants hold."""
-    return [*_accounts(state), *_devices(state), *_queues(state), *_gangs(state), *_lost(state)]
+    return [*_accounts(state), *_surroundings(state), *_devices(state), *_queues(state), *_gangs(state), *_lost(state)]
 
 
 def check(state: ClusterState) -> None:
@@ -41,6 +41,27 @@ def _accounts(state: ClusterState) -> list[str]:
             f"{nodes.names[row]}: free {resource} is {nodes.free[column].item(row)}, pods there use {used[column].item(row)}"
             for row in rows[off].tolist()
         ]
+    return wrong
+
+
+def _surroundings(state: ClusterState) -> list[str]:
+    """What pods mean to others is counted where they are, or linger."""
+    if not state.pairs.active:
+        return []
+    wanted: dict[int, Counter[int]] = {}
+    seen = [(task, row) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values()]
+    seen += [(state.tasks[uid], row) for uid, row in state.lingering.items()]
+    sets = {}
+    for task, row in seen:
+        if task.shape.labels is not None:
+            sets[id(task.shape.labels)] = task.shape.labels
+            wanted.setdefault(id(task.shape.labels), Counter())[row] += 1
+    wrong = []
+    for number, labels in sets.items():
+        counted = Counter(labels.rows)
+        counted.update(labels.leaving)
+        if +counted != wanted[number]:
+            wrong.append(f"pods with labels {labels.labels} of {labels.namespace} are counted {+counted}, not {wanted[number]}")
     return wrong
 
 

@@ -371,8 +371,8 @@ class Pairs:
             self.namespaces[name] = labels
         return any(made.namespace == name for made in self._sets.values())
 
-    def recount(self, placed: Callable[[], Iterable[Task]]) -> None:
-        """Count everything anew, after namespaces' labels changed what selectors match."""
+    def recount(self, seen: Callable[[], Iterable[tuple[Task, int]]]) -> None:
+        """Count everything anew, after namespaces' labels changed what selectors match. seen: each task and its row."""
         everything = [*self._counts.values(), *self._terms.values()]
         for count in everything:
             count.rows.clear()
@@ -385,6 +385,6 @@ class Pairs:
             labels.rows.clear()
             labels.leaving.clear()
             self._introduce(labels)
-        for task in placed():
-            self.add(task, task.row, 1)
+        for task, row in seen():
+            self.add(task, row, 1)
         self.epoch += 1

@@ -101,6 +101,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         task.state = TaskState.EVICTING
         state.holds[task.pod.uid] = {each.pod.uid for each in placed}
         state.plans[task.pod.uid] = frozenset(uids)
+        state.linger(task, plan.places[task.pod.uid][0])
         evictions.append(Binding(_ref(task), task.pod.node))
     for task in placed:
         task.state = TaskState.HELD

@@ -6,6 +6,7 @@ There is no snapshot per pass: this state is the snapshot. Every event is one me
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -59,6 +60,7 @@ class ClusterState:
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
         self.candidates = CandidateTable(self)
         self.nominated: dict[str, dict[str, Task]] = {}  # node -> uid -> waiting tasks for whom it was cleared
+        self.lingering: dict[str, int] = {}  # victim uid -> row: its room is given away, but it is still there
         self.plans: dict[str, frozenset[str]] = {}  # victim uid -> all victims of its plan: they go together or not at all
         self._leftovers: dict[str, list[Task]] = {}  # victim uid -> stand-ins for room it still fills, though given away
         self._delayed: list[tuple[float, str]] = []
@@ -92,6 +94,8 @@ class ClusterState:
                 self._stray(task, name)
             else:
                 self._wait(task)
+        for uid in [uid for uid, where in self.lingering.items() if where == row]:
+            self._part(self.tasks[uid])
         self.nodes.remove(name)
 
     def _stray(self, task: Task, node: str) -> None:
@@ -123,7 +127,7 @@ class ClusterState:
         if old == pod:
             return
         if task.state is TaskState.EVICTING:
-            task.pod = pod
+            self._recount_one(task, pod)
             return
         if pod.node:
             self._bound_elsewhere(task, pod)
@@ -155,6 +159,7 @@ class ClusterState:
         elif task.row >= 0:
             self.unassign(task)
         pod = task.pod
+        self._part(task)
         self._unnominate(pod)
         if pod.node:
             self._unstray(task, pod.node)
@@ -231,12 +236,13 @@ class ClusterState:
         if shape is old:
             self.shapes.release(old)
             return
-        if task.row >= 0:
-            self.pairs.add(task, task.row, -1)
+        row = self._counted_on(task)
+        if row >= 0:
+            self.pairs.add(task, row, -1)
             task.shape = shape
-            self.pairs.add(task, task.row, 1)
-            self.nodes.touch(task.row)
-            self.nodes.gained.add(task.row)
+            self.pairs.add(task, row, 1)
+            self.nodes.touch(row)
+            self.nodes.gained.add(row)
         else:
             task.shape = shape
             if task.unit is not None:
@@ -286,18 +292,36 @@ class ClusterState:
 
     def _recount_one(self, task: Task, pod: Pod) -> None:
         """Take over a newer view of a pod that stays where it is, and by which labels it is counted there."""
-        counted = task.row >= 0 and task.shape.labels is not None
+        row = self._counted_on(task)
         changed = pod.terminating != task.pod.terminating or pod.labels != task.pod.labels
-        if counted and changed:
-            self.pairs.add(task, task.row, -1)
-            self.nodes.touch(task.row)
-            self.nodes.gained.add(task.row)
+        if row >= 0 and changed:
+            self.pairs.add(task, row, -1)
+            self.nodes.touch(row)
+            self.nodes.gained.add(row)
         task.pod = pod
         if changed:
             old, task.shape = task.shape, self._shape(pod)
             self.shapes.release(old)
-        if counted and changed:
-            self.pairs.add(task, task.row, 1)
+        if row >= 0 and changed:
+            self.pairs.add(task, row, 1)
+
+    def _counted_on(self, task: Task) -> int:
+        """The row where others see a task: its own, or where it lingers; -1 for none."""
+        return task.row if task.row >= 0 else self.lingering.get(task.pod.uid, -1)
+
+    def linger(self, task: Task, row: int) -> None:
+        """A victim's room is given away; until it is gone, others still see it, its labels, its ports and its claims."""
+        self.lingering[task.pod.uid] = row
+        self.pairs.add(task, row, 1)
+        self.holdings.add(task, row, 1)
+
+    def _part(self, task: Task) -> None:
+        row = self.lingering.pop(task.pod.uid, None)
+        if row is not None:
+            self.pairs.add(task, row, -1)
+            self.holdings.add(task, row, -1)
+            self.nodes.touch(row)
+            self.nodes.gained.add(row)
 
     @staticmethod
     def _same(old: Pod, new: Pod) -> bool:
@@ -360,7 +384,12 @@ class ClusterState:
             self._recount()
 
     def _recount(self) -> None:
-        self.pairs.recount(lambda: (task for row in self.nodes.rows.values() for task in self.nodes.pods[row].values()))
+        def seen() -> Iterator[tuple[Task, int]]:
+            for row in self.nodes.rows.values():
+                yield from ((task, row) for task in self.nodes.pods[row].values())
+            yield from ((self.tasks[uid], row) for uid, row in self.lingering.items())
+
+        self.pairs.recount(seen)
         self.nodes.gained.update(self.nodes.rows.values())
 
     def upsert_storage(self, item: StorageObject) -> None:
@@ -547,6 +576,7 @@ class ClusterState:
         victim = self.tasks.get(uid)
         if victim is None or victim.state is not TaskState.EVICTING:
             return
+        self._part(victim)
         self._place_bound(victim)
         if victim.gang is not None:
             victim.gang.fault_at = now
