@@ -7,7 +7,7 @@ from fairlead.core.model import ClaimUse
 from fairlead.core.selectors import Requirement, SelectorTerm
 from fairlead.core.storage import BINDS_LATE, SINGLE_POD, Claim, StorageClass, Volume
 from fairlead.core.transactions import Place, VolumeChoice
-from tests.builders import cluster, group, node, placed, pod, refused, run, spec
+from tests.builders import cluster, group, node, placed, pod, preempted, refused, run, spec
 
 GIB = 1 << 30
 
@@ -103,6 +103,17 @@ def test_a_pod_waits_for_its_claim_and_is_woken_by_it():
     assert "does not exist" in refused(transactions)["p"].message
     state.upsert_storage(claim("c"))
     assert placed(run(state)) == {"p": "a"}
+
+
+def test_a_claim_that_comes_wakes_a_pod_that_has_to_preempt():
+    high = msgspec.structs.replace(spec(gpus=8), claims=(ClaimUse("ns/c"),))
+    state = cluster([node("a", labels={"host": "a"})], pods=[pod("low", gpus=8, at="a"), pod("high", spec_=high, priority=5)])
+    state.upsert_storage(StorageClass("local", "kubernetes.io/no-provisioner", BINDS_LATE))
+    state.upsert_storage(disk("v", "a"))
+    state.storage_known()
+    assert "does not exist" in refused(run(state))["high"].message
+    state.upsert_storage(claim("c"))
+    assert preempted(run(state)) == [["low"]]
 
 
 def test_nothing_with_claims_is_placed_before_the_volumes_are_known():

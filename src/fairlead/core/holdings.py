@@ -67,12 +67,14 @@ class Holdings:
     def __init__(self, log: UndoLog) -> None:
         self.log = log
         self.trial: Trial | None = None
+        self.version = 0
         self.claims: dict[str, Rows] = {}
         self._ports: dict[tuple[str, int], dict[str, Rows]] = {}  # (protocol, port) -> address -> rows
         self._disks: dict[tuple[str, str], dict[Disk, Rows]] = {}
 
     def add(self, task: Task, row: int, by: int) -> None:
         """A pod came to a row (1) or left it (-1)."""
+        self.version += 1
         spec = task.shape.spec
         for port in spec.ports:
             self._add(self._ports.setdefault((port.protocol, port.port), {}).setdefault(port.address, {}), row, by)

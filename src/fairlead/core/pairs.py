@@ -160,7 +160,7 @@ class Pairs:
         self.nodes = nodes
         self.keys: set[str] = set()
         self.active = False
-        self.changed = False  # whether pods were counted since somebody last took this back
+        self.stamp = 0  # raised whenever a pod is counted
         self.epoch = 0
         self.namespaces: dict[str, dict[str, str]] = {}
         self._sets: dict[tuple[str, Labels], LabelSet] = {}
@@ -338,7 +338,7 @@ class Pairs:
         if labels is None:
             return
         put = self.log.insert
-        self.changed = True
+        self.stamp += 1
         leaving = task.pod.terminating
         rows = labels.leaving if leaving else labels.rows
         put(rows, row, rows.get(row, 0) + by)
@@ -388,3 +388,4 @@ class Pairs:
         for task, row in seen():
             self.add(task, row, 1)
         self.epoch += 1
+        self.stamp += 1

@@ -30,13 +30,14 @@ Standing = tuple[tuple[int, float, str], ...]
 class Room:
     """Waiting units of one composition in one queue. parked: why none can be placed now."""
 
-    __slots__ = ("composition", "offered", "parked", "queue", "told", "units", "untold")
+    __slots__ = ("around", "composition", "offered", "parked", "queue", "told", "units", "untold")
 
     def __init__(self, queue: QueueNode, composition: tuple[object, ...]) -> None:
         self.queue = queue
         self.composition = composition
         self.units: list[tuple[Rank, Unit]] = []
         self.parked: Reason | None = None
+        self.around: tuple[int, ...] = ()  # how its shapes' surroundings stood when it was looked at last
         self.offered: Rank | None = None  # rank of the entry that stands for it among the heads
         self.untold: list[Unit] = []  # came since the others were told why they wait
         self.told: ReasonCode | None = None

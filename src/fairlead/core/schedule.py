@@ -165,19 +165,20 @@ def _still_fits(state: ClusterState, task: Task) -> bool:
 def _wake(state: ClusterState) -> None:
     """Unpark the rooms that rows with new capacity, or queues with new headroom, could help."""
     nodes, queues = state.nodes, state.queues
-    moved, state.pairs.changed = state.pairs.changed, False
-    if not nodes.gained and not queues.eased and not moved:
+    stamp = (state.pairs.stamp, state.storage.version)
+    if not nodes.gained and not queues.eased and state.woken == stamp:
         return
+    state.woken = stamp
     state.shapes.refresh()
     rows, eased = sorted(nodes.gained), set(queues.eased)
     nodes.gained.clear()
     queues.eased.clear()
     for room in sorted(queues.parked, key=lambda each: (each.queue.name, repr(each.composition))):
-        if _could_help(room, rows, eased, state, moved=moved):
+        if _could_help(room, rows, eased, state):
             queues.unpark(room)
 
 
-def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterState, *, moved: bool) -> bool:
+def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterState) -> bool:
     unit = room.first()
     if unit is None or room.parked is None:
         return True
@@ -187,13 +188,17 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
             return True
         if not preempts or not any(count and priority < unit.priority for priority, count in room.queue.priorities.items()):
             return False  # else victims of its own would ease the limit, and what it lacked besides may have come
-    if (rows or moved) and any(task.shape.relations and task.shape.best() >= 0 for task in unit.tasks):
-        return True  # who is where decides: a pod that came or went anywhere may have opened a place elsewhere
+    shapes = {task.shape.number: task.shape for task in unit.tasks}.values()
+    around = tuple(shape.surroundings() for shape in shapes if shape.relations)
+    if around != room.around:
+        # Who is where decides: a pod that came or went anywhere may have opened a place, or victims, elsewhere.
+        room.around = around
+        if preempts or any(shape.relations and shape.best() >= 0 for shape in shapes):
+            return True
     if not rows:
         return False
     if preempts:
         return any(could_make_room(state, unit, row) for row in rows)
-    shapes = {task.shape.number: task.shape for task in unit.tasks}.values()
     return any(shape.fits_row(row) for shape in shapes for row in rows)
 
 

@@ -121,6 +121,10 @@ class Shape:
                 stale.close()
         return self._preferences
 
+    def surroundings(self) -> int:
+        """Changes when something elsewhere may have opened a place for this shape."""
+        return hash((self._epoch_of_pairs(), *(each.version() for each in self.relations)))
+
     def _epoch_of_pairs(self) -> tuple[int, int]:
         """Changes when other pods' terms, or namespaces, may match this shape differently."""
         return self.around.pairs.epoch, self.labels.epoch if self.labels is not None else 0

@@ -47,6 +47,8 @@ class ClusterState:
         self.holdings = Holdings(self.log)
         self.storage = Storage()
         self.budgets: dict[str, DisruptionBudget] = {}
+        self.budgets_version = 0
+        self.woken = (0, 0)  # how pairs and storage stood when waiting rooms were last looked at
         self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
         self.queues = QueueTree(self.log, self.nodes)
         self.tasks: dict[str, Task] = {}
@@ -390,17 +392,15 @@ class ClusterState:
             yield from ((self.tasks[uid], row) for uid, row in self.lingering.items())
 
         self.pairs.recount(seen)
-        self.nodes.gained.update(self.nodes.rows.values())
 
     def upsert_storage(self, item: StorageObject) -> None:
         """A claim, a volume, a storage class or one of their like came or changed."""
         self.storage.upsert(item)
-        self.nodes.gained.update(self.nodes.rows.values())
 
     def storage_known(self) -> None:
         """All storage objects that exist have been said."""
         self.storage.known = True
-        self.nodes.gained.update(self.nodes.rows.values())
+        self.storage.version += 1
 
     def remove_storage(self, kind: type[StorageObject], name: str) -> None:
         """One of them is gone."""
@@ -408,11 +408,14 @@ class ClusterState:
 
     def upsert_budget(self, budget: DisruptionBudget) -> None:
         """A disruption budget came or changed."""
-        self.budgets[budget.key] = budget
+        if self.budgets.get(budget.key) != budget:
+            self.budgets[budget.key] = budget
+            self.budgets_version += 1
 
     def remove_budget(self, key: str) -> None:
         """A disruption budget is gone."""
         self.budgets.pop(key, None)
+        self.budgets_version += 1
 
     # -- queues and groups ---------------------------------------------------------------------
 

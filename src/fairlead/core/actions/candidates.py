@@ -39,6 +39,7 @@ class Candidates:
         self._unknown: set[int] = set()
         self._cursor = 0
         self._generation = -1
+        self._budgets = -1
 
     def best(self) -> Choice | None:
         """The cheapest choice, over what is known and what may be worked out now."""
@@ -47,14 +48,34 @@ class Candidates:
         while self._heap:
             cost, row = self._heap[0]
             known = self._choices.get(row)
-            if known is not None and known[0] == cost:
-                return known[1]
-            heappop(self._heap)
+            if known is None or known[0] != cost:
+                heappop(self._heap)
+                continue
+            # Pods may have begun to run since: what is returned is as of now.
+            fresh = self._choose(row)
+            if fresh is not None and self._choices[row][0] == cost:
+                return fresh
         return None
+
+    def _choose(self, row: int) -> Choice | None:
+        """Work out one row and remember what comes of it."""
+        state = self.state
+        choice = default_preemption.on_row(state, self.priority, row, self.shape.fits_row, self._may_fall)
+        if choice is None:
+            self._choices.pop(row, None)
+        else:
+            cost = (*default_preemption.cost(choice), state.nodes.names[row])
+            if row not in self._choices or self._choices[row][0] != cost:
+                heappush(self._heap, (cost, row))
+            self._choices[row] = cost, choice
+        # What was tried and taken back has been entered into the ring: nothing changed by it.
+        self._generation, self._cursor = state.nodes.generation, state.nodes.ring_end
+        return choice
 
     def _forget_changed(self) -> None:
         nodes = self.state.nodes
-        if self._generation != nodes.generation or self.shape.relations:
+        if self._generation != nodes.generation or self.shape.relations or self._budgets != self.state.budgets_version:
+            self._budgets = self.state.budgets_version
             self._choices.clear()
             self._heap.clear()
             self._unknown = set(nodes.rows.values())
@@ -80,18 +101,11 @@ class Candidates:
             promising.sort()
             self._unknown.intersection_update(row for _, _, row in promising)
         found = 0
-        for _, name, row in promising:
+        for _, _, row in promising:
             if found >= bound:
                 break
             self._unknown.discard(row)
-            choice = default_preemption.on_row(state, self.priority, row, self.shape.fits_row, self._may_fall)
-            if choice is not None:
-                found += 1
-                cost = (*default_preemption.cost(choice), name)
-                self._choices[row] = cost, choice
-                heappush(self._heap, (cost, row))
-        # What was tried and taken back has been entered into the ring: nothing changed by it.
-        self._generation, self._cursor = nodes.generation, nodes.ring_end
+            found += self._choose(row) is not None
         if len(self._heap) > 4 * max(64, len(self._choices)):
             self._heap = [(cost, row) for row, (cost, _) in self._choices.items()]
             heapify(self._heap)

@@ -81,6 +81,10 @@ class Relation(ABC):
     def refuses(self, row: int) -> Refusal | None:
         """Whether one row is out, and in which way."""
 
+    def version(self) -> int:
+        """Changes when something elsewhere did that may open a place; what opens on a row itself is told otherwise."""
+        return 0
+
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """The shape is forgotten."""
 

@@ -48,7 +48,9 @@ class PodAffinity(Relation):
             count = pairs.count((who(term),))
             self.counts.append(count)
             self.away.append(count.tally(nodes, term.topology_key))
-        self.kept_away = [each.tally(nodes, each.term.topology_key) for each in self.labels.terms if each.anti]
+        anti = [each for each in self.labels.terms if each.anti]
+        self.watched = [*self.counts, *anti]
+        self.kept_away = [each.tally(nodes, each.term.topology_key) for each in anti]
 
     def applies(self) -> bool:
         return bool(self.near or self.away) or any(tally.refresh().any for tally in self.kept_away)
@@ -84,6 +86,9 @@ class PodAffinity(Relation):
         """Whether the pod may go anywhere, being the first of its kind."""
         others = [tally.refresh().any for tally in self.near]
         return self.may_be_first and not any(others)
+
+    def version(self) -> int:
+        return sum(each.version for each in self.watched)
 
     def close(self) -> None:
         for count in self.counts:

@@ -88,6 +88,9 @@ class TopologySpread(Relation):
                 return Refusal.UNSCHEDULABLE
         return None
 
+    def version(self) -> int:
+        return sum(each.counted.version for each in self.constraints)
+
     def close(self) -> None:
         for each in self.constraints:
             self.around.pairs.release(each.counted)

@@ -47,6 +47,10 @@ class VolumeRestrictions(Relation):
         super().__init__(shape, around)
         self._before: dict[str, int] = {}
 
+    def version(self) -> int:
+        # A claim for one pod may be held on another node.
+        return self.around.storage.version + self.around.holdings.version
+
     def applies(self) -> bool:
         storage, holdings = self.around.storage, self.around.holdings
         claims = (use.key for use in self.spec.claims if not use.owner)
