@@ -1,6 +1,8 @@
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core import schedule as decisions
+from fairlead.core.actions.preempt import preempt
 from fairlead.core.transactions import Place, Preempt
 from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, settle
 
@@ -151,3 +153,31 @@ def test_a_node_lost_with_victims_on_it():
     state.upsert_node(node("m"))
     assert placed(run(state)) == {"high": "m"}
     invariants.check(state)
+
+
+def test_searches_in_vain_become_rarer_and_a_free_place_is_never_waited_for(monkeypatch):
+    searches = []
+
+    def search(state, unit):
+        searches.append(unit.tasks[0].pod.name)
+        return preempt(state, unit)
+
+    monkeypatch.setattr(decisions, "preempt", search)
+    others = [pod(f"other-{n}", queue="other", gpus=1, at="n", ours=False) for n in range(7)]
+    state = cluster([node("n", gpus=8)], [queue("default", limit=4)], [*others, pod("hog", gpus=4, priority=5)])
+    state.upsert_node(node("m", gpus=4))
+    state.upsert_pod(pod("low", gpus=0, at="n"))
+    settle(state)
+    state.upsert_pod(pod("high", gpus=4, priority=5, created=9.0))
+    run(state, 0.0)
+    for number, each in enumerate(others):  # room comes, victims are there, and still the limit is in the way
+        state.remove_pod(each.uid)
+        run(state, 0.01 * number)
+    assert len(searches) == 3
+    due = state.next_due
+    assert due == pytest.approx(0.12, abs=0.011)
+    run(state, due)
+    assert len(searches) == 4, "what was put off is done when the rest is over"
+    assert state.next_due is None, "and then nothing is due until something happens"
+    state.remove_pod("uid-hog")
+    assert placed(run(state, due))["high"], "a rest is from searching, not from starting"

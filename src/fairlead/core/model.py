@@ -268,6 +268,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     strategy: name of a placement strategy. gpu_resources: which extended resources are devices.
     gang_grace: seconds after the last fault before a half-bound gang is taken down.
     backoff, backoff_limit: first and longest wait in seconds after a refused write.
+    searches, search_backoff, search_backoff_limit: so many searches for victims in a row may be in vain before there is
+    a rest before the next; the first and the longest in seconds, doubling between.
     head_blocks: whether the first job of a queue that cannot start keeps all behind it waiting.
     strategy_options: passed to the strategy, e.g. the target workload of `fgd`.
     """
@@ -279,4 +281,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     gang_grace: float = 60.0
     backoff: float = 1.0
     backoff_limit: float = 60.0
+    searches: int = 3
+    search_backoff: float = 0.1
+    search_backoff_limit: float = 10.0
     strategy_options: dict[str, object] = {}
+
+    def search_rest(self, vain: int) -> float:
+        """Seconds before victims are looked for again after so many searches in vain."""
+        if vain < self.searches:
+            return 0.0
+        return min(self.search_backoff * 2.0 ** min(vain - self.searches, 16), self.search_backoff_limit)

@@ -30,17 +30,23 @@ Standing = tuple[tuple[int, float, str], ...]
 class Room:
     """Waiting units of one composition in one queue. parked: why none can be placed now."""
 
-    __slots__ = ("around", "composition", "offered", "parked", "queue", "told", "units", "untold")
+    __slots__ = ("around", "composition", "offered", "parked", "queue", "rests_until", "searched", "told", "units", "untold")
 
     def __init__(self, queue: QueueNode, composition: tuple[object, ...]) -> None:
         self.queue = queue
         self.composition = composition
         self.units: list[tuple[Rank, Unit]] = []
         self.parked: Reason | None = None
+        self.searched = 0  # how often in a row victims were looked for in vain
+        self.rests_until = 0.0  # no search for victims before
         self.around: tuple[int, ...] = ()  # how its shapes' surroundings stood when it was looked at last
         self.offered: Rank | None = None  # rank of the entry that stands for it among the heads
         self.untold: list[Unit] = []  # came since the others were told why they wait
         self.told: ReasonCode | None = None
+
+    def order(self) -> tuple[str, str]:
+        """The same in every process: by queue, then by composition."""
+        return self.queue.name, repr(self.composition)
 
     def first(self) -> Unit | None:
         """The unit to serve next; drops dead ones on the way."""
@@ -88,6 +94,7 @@ class QueueTree:
         self._totals = -1
         self.eased: set[str] = set()
         self.parked: set[Room] = set()
+        self.resting: set[Room] = set()  # were to search for victims, but did so in vain too often of late
         self.upsert(Queue(DEFAULT_QUEUE))
 
     # -- events --------------------------------------------------------------------------------
@@ -289,6 +296,13 @@ class QueueTree:
             room.told = reason.code
             room.untold = [unit for _, unit in room.units]
         return self.to_tell(room)
+
+    def wake_rested(self, now: float) -> None:
+        """Rooms whose rest is over may search again."""
+        for room in sorted((each for each in self.resting if each.rests_until <= now), key=Room.order):
+            self.resting.discard(room)
+            if room.parked is not None:
+                self.unpark(room)
 
     def to_tell(self, room: Room) -> list[Unit]:
         """Units that wait in a parked room and do not know why yet."""

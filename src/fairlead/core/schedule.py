@@ -28,6 +28,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     # 1. Gangs whose members changed become units again; backoffs that ended let tasks wait again.
     state.settle(now)
     state.queues.settle()
+    state.queues.wake_rested(now)
     # 2. Places held for preemptors are theirs once their victims are gone, if they are still any good.
     yield from _redeem_holds(state)
     # 3. Whatever was given up is tried again only if something happened that could help it.
@@ -61,15 +62,35 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
             return
         yield Place(tuple(_binding(state, task) for task in outcome), unit.gang.key if unit.gang else "")
         return
-    plan = preempt(state, unit) if outcome.is_capacity or outcome.code is ReasonCode.LIMIT_EXCEEDED else None
+    plan = _search(state, unit, now) if outcome.is_capacity or outcome.code is ReasonCode.LIMIT_EXCEEDED else None
     if plan is not None:
         yield _preempted(state, unit, plan, now)
         return
     yield from _park(state, unit, outcome)
 
 
+def _search(state: ClusterState, unit: Unit, now: float) -> Plan | None:
+    """Victims for a unit; the more often there were none, the longer until they are looked for again.
+
+    What could help is told without looking at devices, gangs and budgets, so a search may be in vain. A place
+    that is free needs none and is never waited for.
+    """
+    room = unit.room
+    if room is None:
+        return preempt(state, unit)
+    if now < room.rests_until:
+        state.queues.resting.add(room)
+        return None
+    plan = preempt(state, unit)
+    room.searched = 0 if plan else room.searched + 1
+    room.rests_until = now + state.policy.search_rest(room.searched)
+    return plan
+
+
 def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
     unit.alive = False
+    if unit.room is not None:
+        unit.room.searched, unit.room.rests_until = 0, 0.0
     for task in unit.tasks:
         task.unit = None
     for task in placed:
@@ -173,7 +194,7 @@ def _wake(state: ClusterState) -> None:
     rows, eased = sorted(nodes.gained), set(queues.eased)
     nodes.gained.clear()
     queues.eased.clear()
-    for room in sorted(queues.parked, key=lambda each: (each.queue.name, repr(each.composition))):
+    for room in sorted(queues.parked, key=Room.order):
         if _could_help(room, rows, eased, state):
             queues.unpark(room)
 
@@ -245,7 +266,7 @@ def _notify(state: ClusterState) -> Iterator[Transaction]:
         if told:
             gang = told[0].gang
             yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang else "")
-    for room in sorted(state.queues.parked, key=lambda each: (each.queue.name, repr(each.composition))):
+    for room in sorted(state.queues.parked, key=Room.order):
         if room.untold and room.parked is not None:
             yield from _refuse(state.queues.to_tell(room), room.parked)
 

@@ -661,8 +661,9 @@ class ClusterState:
 
     @property
     def next_due(self) -> float | None:
-        """When a pass is due although nothing happened: a backoff ends, or a gang's grace."""
+        """When a pass is due although nothing happened: a backoff or a rest ends, or a gang's grace."""
         times = [self._delayed[0][0]] if self._delayed else []
+        times += [room.rests_until for room in self.queues.resting]
         for key in self.faulty:
             gang = self.gangs.get(key)
             if gang is not None:

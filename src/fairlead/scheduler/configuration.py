@@ -49,10 +49,11 @@ class Placement(_Section, frozen=True):
 
 
 class Retries(_Section, frozen=True):
-    """Seconds: first and longest wait after a refused write; how long a gang may be half bound."""
+    """Seconds: first and longest wait after a refused write; longest rest between searches in vain; grace of half-bound gangs."""
 
     backoff_seconds: _Positive = 1.0
     backoff_limit_seconds: _Positive = 60.0
+    search_backoff_limit_seconds: _NotNegative = 10.0
     gang_grace_seconds: _NotNegative = 60.0
 
 
@@ -94,6 +95,7 @@ class Configuration(_Section, frozen=True):
             gang_grace=self.retries.gang_grace_seconds,
             backoff=self.retries.backoff_seconds,
             backoff_limit=self.retries.backoff_limit_seconds,
+            search_backoff_limit=self.retries.search_backoff_limit_seconds,
         )
         election = self.leader_election
         return Options(
