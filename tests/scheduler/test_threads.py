@@ -3,10 +3,13 @@
 import asyncio
 import threading
 
+import msgspec
+
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, EvictFailed, Gone, Outcome, Synced, Upsert
+from fairlead.cluster.transport import Unreachable
 from fairlead.core.model import Policy
-from fairlead.core.transactions import Binding, Place, PodRef, Preempt, Refuse
+from fairlead.core.transactions import Binding, Place, PodRef, Preempt, Refuse, VolumeChoice
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_loop import GroupStatus, Trouble
 from fairlead.scheduler.core_thread import CoreThread
@@ -107,11 +110,18 @@ class Script:
 
     def answer(self, what):
         self.writes.append(what)
-        return self.answers.get(what, (Outcome.DONE, ""))
+        answer = self.answers.get(what, (Outcome.DONE, ""))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def bind(self, binding, epoch):
         await asyncio.sleep(0)
         return self.answer(("bind", binding.pod.name))
+
+    async def bind_volumes(self, binding):
+        await asyncio.sleep(0)
+        return self.answer(("volumes", binding.pod.name))
 
     async def evict(self, ref, *, dry_run, grace=None):
         await asyncio.sleep(0)
@@ -159,6 +169,19 @@ async def test_outcomes_are_reported():
     reported, applier = await apply(script, Place((binding("a"), binding("b"), binding("c")), ""))
     assert sorted(reported, key=lambda each: each.uid) == [Bound("uid-a"), BindFailed("uid-b", "no"), BindFailed("uid-c", "")]
     assert applier.counters.bound == 1
+
+
+async def test_whatever_goes_wrong_with_a_write_the_core_is_told():
+    wrong = ValueError("not an answer"), Unreachable("nobody there")
+    for error in wrong:
+        script = Script({("volumes", "a"): error, ("bind", "b"): error, ("evict", "v"): error})
+        mounting = msgspec.structs.replace(binding("a"), volumes=(VolumeChoice("ns/c", "disk"),))
+        reported, _ = await apply(script, Place((mounting, binding("b")), ""), Preempt((binding("v"),), (binding("high"),)))
+        told = {type(each): each.uid for each in reported if each.uid in {"uid-b", "uid-v"}}
+        assert told == {BindFailed: "uid-b", EvictFailed: "uid-v"}
+        assert [each.uid for each in reported if each.uid == "uid-a"] == ["uid-a"]
+        assert ("bind", "a") not in script.writes
+        assert all(str(error) in each.message for each in reported)
 
 
 async def test_victims_go_only_if_all_may():

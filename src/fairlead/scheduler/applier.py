@@ -222,10 +222,7 @@ class Applier:
 
     def _bind_volumes(self, binding: Binding) -> None:
         async def work() -> None:
-            try:
-                outcome, message = await self.cluster.bind_volumes(binding)
-            except Unreachable as error:
-                outcome, message = Outcome.REFUSED, str(error)
+            outcome, message = await _answer(self.cluster.bind_volumes(binding))
             if outcome is Outcome.DONE:
                 self._enter(0, _Bind(self, binding))
                 return
@@ -264,6 +261,17 @@ class Applier:
             self._enter(0, write)
 
 
+async def _answer(write: Awaitable[tuple[Outcome, str]]) -> tuple[Outcome, str]:
+    """An answer whatever happens: the core counts on one. Did the write take effect after all, an event will say so."""
+    try:
+        return await write
+    except Unreachable as error:
+        return Outcome.REFUSED, str(error)
+    except Exception as error:
+        log.exception("write failed")
+        return Outcome.REFUSED, f"{type(error).__name__}: {error}"
+
+
 class _Bind:
     """Write one binding."""
 
@@ -275,7 +283,7 @@ class _Bind:
 
     async def __call__(self) -> None:
         applier, binding = self.applier, self.binding
-        outcome, message = await applier.cluster.bind(binding, applier.epoch())
+        outcome, message = await _answer(applier.cluster.bind(binding, applier.epoch()))
         if outcome is Outcome.DONE:
             applier.counters.bound += 1
             applier.outcome(Bound(binding.pod.uid))
@@ -310,16 +318,16 @@ class _EvictAll:
         note = f"{len(victims)} pods are preempted for it"
         for binding in self.plan.beneficiaries:
             await cluster.nominate(binding.pod, binding.node, Reason(ReasonCode.RESOURCES, note))
-        done = await asyncio.gather(*(cluster.preempt(pod) for pod in victims))
+        done = await asyncio.gather(*(_answer(cluster.preempt(pod)) for pod in victims))
         self._count(victims, done)
 
     async def _asking_budgets(self, victims: list[PodRef]) -> None:
         cluster = self.applier.cluster
-        tried = await asyncio.gather(*(cluster.evict(pod, dry_run=True) for pod in victims))
+        tried = await asyncio.gather(*(_answer(cluster.evict(pod, dry_run=True)) for pod in victims))
         if any(outcome is Outcome.REFUSED for outcome, _ in tried):
             self._give_up(victims, tried)
             return
-        done = await asyncio.gather(*(cluster.evict(pod, dry_run=False) for pod in victims))
+        done = await asyncio.gather(*(_answer(cluster.evict(pod, dry_run=False)) for pod in victims))
         self._count(victims, done)
 
     def _count(self, victims: list[PodRef], done: Sequence[tuple[Outcome, str]]) -> None:
