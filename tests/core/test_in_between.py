@@ -254,3 +254,41 @@ def test_a_victim_that_is_leaving_still_holds_its_port_and_keeps_others_away():
     assert placed(run(state)) == {"high": "n", "port": "n"}, "one of the two keeps the other away"
     assert not state.lingering
     invariants.check(state)
+
+
+def near(made):
+    term = AffinityTerm("pool", (Requirement("app", "In", ("a",)),), ("ns",))
+    spec = msgspec.structs.replace(made.spec, pod_affinity=(term,))
+    return msgspec.structs.replace(made, spec=spec, labels=(("app", "a"),))
+
+
+def test_what_is_first_asked_about_while_victims_are_tried_is_counted_as_it_is():
+    """A limit turned the pod away before anybody had looked at whom it wants to be near: its victim was, and was off its node."""
+    pods = [near(pod("low", queue="team", gpus=1, at="n")), pod("other", queue="team", priority=9, gpus=1, at="n")]
+    state = cluster([node("n", labels={"pool": "p"})], [queue("team", limit=2)], pods)
+    state.upsert_pod(near(pod("high", queue="team", priority=5, gpus=2)))
+    assert preempted(run(state)) == []
+    invariants.check(state)
+    state.upsert_pod(near(pod("small", queue="team", priority=6, gpus=1)))
+    assert preempted(run(state)) == [["low"]]
+    invariants.check(state)
+    state.remove_pod("uid-low")
+    state.remove_pod("uid-other")
+    assert placed(run(state)) == {"small": "n"}
+    invariants.check(state)
+    state.remove_pod("uid-small")
+    assert placed(run(state)) == {"high": "n"}
+
+
+def test_a_count_begun_while_something_is_tried_is_counted_anew_afterwards():
+    state = cluster([node("n", labels={"pool": "p"})], pods=[near(pod("low", at="n")), near(pod("waits", gpus=9))])
+    task = state.tasks["uid-waits"]
+    outer = state.log.mark()
+    state.unassign(state.tasks["uid-low"])
+    inner = state.log.mark()
+    assert task.shape.relations
+    state.log.rollback(inner)
+    state.log.rollback(outer)
+    invariants.check(state)
+    state.shapes.refresh()
+    assert not task.shape.relations[0].refuses(state.nodes.rows["n"])

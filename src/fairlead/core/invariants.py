@@ -52,11 +52,19 @@ def _surroundings(state: ClusterState) -> list[str]:
     seen = [(task, row) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values()]
     seen += [(state.tasks[uid], row) for uid, row in state.lingering.items()]
     sets = {}
+    held: dict[int, Counter[int]] = {}
+    terms = {}
     for task, row in seen:
+        for term, _ in task.shape.held if task.shape.labels is not None else ():
+            terms[id(term)] = term
+            held.setdefault(id(term), Counter())[row] += 1
         if task.shape.labels is not None:
             sets[id(task.shape.labels)] = task.shape.labels
             wanted.setdefault(id(task.shape.labels), Counter())[row] += 1
-    wrong = []
+    wrong = state.pairs.miscounted()
+    for number, term in terms.items():
+        if {row: count for row, count in term.rows.items() if count} != held[number]:
+            wrong.append(f"pods that hold {term.term} are counted {term.rows}, not {held[number]}")
     for number, labels in sets.items():
         counted = Counter(labels.rows)
         counted.update(labels.leaving)

@@ -12,7 +12,9 @@ A pod that comes or goes changes the counts that its label set and its terms are
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fairlead.core.model import AffinityTerm, Labels, PodSpec
@@ -231,6 +233,7 @@ class Pairs:
             made = self._counts[who, live] = PodCount(who, live=live)
             self._counts_by.add(_asks_for(who[0][2]), made)
             self._fill(made)
+            self.log.when_settled(partial(self._refill, made))
         made.users += 1
         return made
 
@@ -257,6 +260,33 @@ class Pairs:
                 for rows in (labels.rows,) if count.live else (labels.rows, labels.leaving):
                     for row, number in rows.items():
                         count.rows[row] = count.rows.get(row, 0) + number
+
+    def _refill(self, count: PodCount) -> None:
+        """Count anew what was first counted while things were being tried."""
+        if self._counts.get((count.who, count.live)) is not count:
+            return
+        count.rows.clear()
+        for labels in self._may_match(_asks_for(count.who[0][2])):
+            if count in labels.counts:
+                for rows in (labels.rows,) if count.live else (labels.rows, labels.leaving):
+                    for row, number in rows.items():
+                        count.rows[row] = count.rows.get(row, 0) + number
+        count.version += 1
+        for tally in count.tallies.values():
+            tally.forget()
+
+    def miscounted(self) -> list[str]:
+        """Counts that are not what their label sets add up to; for tests."""
+        wrong = []
+        for count in self._counts.values():
+            wanted: Counter[int] = Counter()
+            for labels in self._sets.values():
+                if self._counted(count, labels):
+                    for rows in (labels.rows,) if count.live else (labels.rows, labels.leaving):
+                        wanted.update(rows)
+            if {row: number for row, number in count.rows.items() if number} != +wanted:
+                wrong.append(f"pods that match {count.who} are counted {count.rows}, not {+wanted}")
+        return wrong
 
     def _counted(self, count: PodCount, labels: LabelSet) -> bool:
         return all(self._is_who(who, labels) for who in count.who)

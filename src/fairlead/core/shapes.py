@@ -121,6 +121,12 @@ class Shape:
                 stale.close()
         return self._preferences
 
+    def prepare(self) -> None:
+        """Begin to count what this shape asks about, before anything is tried with it."""
+        _ = self.relations
+        if self.profile == KUBERNETES_PROFILE:
+            _ = self.preferences
+
     def surroundings(self) -> int:
         """Changes when something elsewhere may have opened a place for this shape."""
         return hash((self._epoch_of_pairs(), *(each.version() for each in self.relations)))

@@ -157,6 +157,10 @@ class Tally:
             self._least_known = True
         return self._least
 
+    def forget(self) -> None:
+        """Add up anew at the next look."""
+        self._generation = -1
+
     def _rebuild(self) -> None:
         nodes, size = self.nodes, len(self.topology.values)
         self._generation, self._cursor = nodes.generation, nodes.ring_end

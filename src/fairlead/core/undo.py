@@ -2,7 +2,8 @@
 
 A mark is a position. Between `mark` and `commit` or `rollback`, each write remembers the value it
 replaced; rolling back replays these backwards. Outside any mark nothing is recorded, so plain
-events cost no more than the write itself. Marks nest.
+events cost no more than the write itself. Marks nest. What is derived from the state while a mark is open would keep what was
+then tried: `when_settled` derives it anew once nothing is tried any more.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ MISSING: Final = object()
 class UndoLog:
     """Remembers replaced values as (container, key, old value)."""
 
-    __slots__ = ("depth", "entries")
+    __slots__ = ("_settled", "depth", "entries")
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, Any, Any]] = []
         self.depth = 0
+        self._settled: list[Callable[[], None]] = []
 
     def mark(self) -> int:
         """Begin to record; returns what `rollback` needs."""
@@ -32,6 +34,7 @@ class UndoLog:
         self.depth -= 1
         if self.depth == 0:
             self.entries.clear()
+            self._settle()
 
     def rollback(self, mark: int) -> None:
         """Take back everything since `mark`, newest first."""
@@ -45,6 +48,19 @@ class UndoLog:
             else:
                 container[key] = old
         self.depth -= 1
+        if not self.depth:
+            self._settle()
+
+    def when_settled(self, derive: Callable[[], None]) -> None:
+        """Have something called when the outermost mark is committed or rolled back; not at all outside of any."""
+        if self.depth:
+            self._settled.append(derive)
+
+    def _settle(self) -> None:
+        if self._settled:
+            waiting, self._settled = self._settled, []
+            for derive in waiting:
+                derive()
 
     def put(self, container: Any, key: Any, value: Any) -> None:
         """`container[key] = value` for lists and arrays."""
