@@ -55,8 +55,8 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     state.shapes.refresh()
     shape = unit.tasks[0].shape
     state.shapes.used(shape)
-    for each in {task.shape.number: task.shape for task in unit.tasks}.values():
-        each.prepare()
+    for task in unit.tasks if state.pairs.active else ():
+        task.shape.prepare()
     outcome = allocate(state, unit)
     if isinstance(outcome, list):
         _placed(state, unit, outcome, now)
