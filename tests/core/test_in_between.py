@@ -292,3 +292,16 @@ def test_a_count_begun_while_something_is_tried_is_counted_anew_afterwards():
     invariants.check(state)
     state.shapes.refresh()
     assert not task.shape.relations[0].refuses(state.nodes.rows["n"])
+
+
+def test_a_limit_may_be_eased_by_a_victim_where_the_newcomer_does_not_fit():
+    """While it was being bound nobody could preempt it, and when it was, only its own node was looked at."""
+    nodes = [node("small", gpus=1, cpu=2000), node("big", gpus=8)]
+    state = cluster(nodes, [queue("team", limit=1)], [pod("low", queue="team", cpu=2000)])
+    first = run(state)
+    assert placed(first) == {"low": "small"}
+    state.upsert_pod(pod("high", queue="team", priority=5, cpu=8000))
+    assert preempted(run(state)) == []
+    state.bound("uid-low")
+    assert preempted(run(state)) == [["low"]]
+    invariants.check(state)

@@ -1,14 +1,17 @@
 """Random clusters, random events: what must hold always."""
 
+import msgspec
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.core import invariants
 from fairlead.core.actions.allocate import lay_out
-from fairlead.core.model import Policy, Taint
+from fairlead.core.model import AffinityTerm, HostPort, Policy, SpreadConstraint, Taint
 from fairlead.core.scores import STRATEGIES
+from fairlead.core.selectors import Requirement
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState
 from fairlead.core.transactions import Evict, Place, Preempt
@@ -178,6 +181,17 @@ def test_whoever_is_preempted_made_room_for_someone(nodes, pods):
     invariants.check(state)
 
 
+def about_others(kind):
+    """What a pod asks of others that carry the same label; nothing for an empty kind."""
+    term = AffinityTerm("zone", (Requirement("app", "In", (kind,)),), ("ns",))
+    return {
+        "near": {"pod_affinity": (term,)},
+        "apart": {"pod_anti_affinity": (term,)},
+        "even": {"spread": (SpreadConstraint("zone", 1, (Requirement("app", "In", ("even",)),)),)},
+        "port": {"ports": (HostPort("0.0.0.0", "TCP", 80),)},  # noqa: S104
+    }.get(kind, {})
+
+
 class Churn(RuleBasedStateMachine):
     """Nodes, pods, queues and faults in any order; every write succeeds or fails as the rules say."""
 
@@ -193,7 +207,7 @@ class Churn(RuleBasedStateMachine):
 
     @rule(name=st.integers(0, 5), gpus=st.sampled_from([0, 1, 4, 8]), cordoned=st.booleans())
     def upsert_node(self, name, gpus, cordoned):
-        self.state.upsert_node(node(f"n{name}", gpus=gpus, unschedulable=cordoned))
+        self.state.upsert_node(node(f"n{name}", gpus=gpus, unschedulable=cordoned, labels={"zone": f"z{name % 3}"}))
 
     @rule(name=st.integers(0, 5))
     def remove_node(self, name):
@@ -205,13 +219,17 @@ class Churn(RuleBasedStateMachine):
         team=st.sampled_from(["a", "b", "ghost"]),
         priority=st.integers(0, 2),
         gang=st.sampled_from(["", "g"]),
+        kind=st.sampled_from(["", "", "near", "apart", "even", "port"]),
+        profile=st.sampled_from([AI_PROFILE, AI_PROFILE, KUBERNETES_PROFILE]),
     )
-    def add_pod(self, gpus, milli, team, priority, gang):
+    def add_pod(self, gpus, milli, team, priority, gang, kind, profile):
         self.count += 1
         name = f"p{self.count}"
         self.live.append(name)
         fraction = milli if gpus == 1 else 1000
-        self.state.upsert_pod(pod(name, team, priority, gang, float(self.count), gpus=gpus, milli=fraction))
+        made = pod(name, team, priority, gang, float(self.count), gpus=gpus, milli=fraction)
+        made_of = msgspec.structs.replace(made.spec, **about_others(kind))
+        self.state.upsert_pod(msgspec.structs.replace(made, spec=made_of, labels=(("app", kind),), profile=profile))
 
     @rule(data=st.data())
     def remove_pod(self, data):
@@ -220,8 +238,16 @@ class Churn(RuleBasedStateMachine):
             self.live.remove(name)
             self.state.remove_pod(f"uid-{name}")
 
+    @rule(data=st.data())
+    def begin_to_leave(self, data):
+        placed = sorted(task.pod.uid for task in self.state.tasks.values() if task.state in (TaskState.BOUND, TaskState.EVICTING))
+        if placed:
+            leaving = self.state.tasks[data.draw(st.sampled_from(placed))].pod
+            self.state.upsert_pod(msgspec.structs.replace(leaving, terminating=True))
+
     @rule(fails=st.lists(st.booleans(), min_size=8, max_size=8), passing=st.sampled_from([0.0, 1.0, 70.0]))
     def decide(self, fails, passing):
+        """Some writes fail; of the evicted some leave at once and some take their time."""
         self.now += passing
         for each in run(self.state, self.now):
             if isinstance(each, Place):
@@ -234,6 +260,9 @@ class Churn(RuleBasedStateMachine):
                 for place, victim in enumerate(each.victims):
                     if fails[place % 8]:
                         self.state.evict_failed(victim.pod.uid, self.now)
+                    elif fails[(place + 1) % 8]:
+                        leaving = self.state.tasks[victim.pod.uid].pod
+                        self.state.upsert_pod(msgspec.structs.replace(leaving, terminating=True))
                     else:
                         self.state.remove_pod(victim.pod.uid)
                         if victim.pod.name in self.live:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.allocate import allocate
-from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, preempt
+from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
 from fairlead.core.gangs import Gang
 from fairlead.core.queues import Room
 from fairlead.core.state import ClusterState
@@ -206,7 +206,8 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     if unit is None or room.parked is None:
         return True
     preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
-    if room.parked.code is ReasonCode.LIMIT_EXCEEDED:
+    limited = room.parked.code is ReasonCode.LIMIT_EXCEEDED
+    if limited:
         if any(node.name in eased for node in room.queue.path):
             return True
         if not preempts or not any(count and priority < unit.priority for priority, count in room.queue.priorities.items()):
@@ -221,7 +222,8 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     if not rows:
         return False
     if preempts:
-        return any(could_make_room(state, unit, row) for row in rows)
+        # Against a limit it helps who falls anywhere; the place that is wanted may be free elsewhere.
+        return any(could_make_room(state, unit, row) or (limited and holds_victims(state, unit, row)) for row in rows)
     return any(shape.fits_row(row) for shape in shapes for row in rows)
 
 

@@ -104,6 +104,12 @@ def may_fall(task: Task, priority: int) -> bool:
     return task.state is TaskState.BOUND and task.row >= 0 and task.pod.priority < priority and not task.pod.terminating
 
 
+def holds_victims(state: ClusterState, unit: Unit, row: int) -> bool:
+    """Whether somebody on a row may be evicted for a unit."""
+    queue = unit.tasks[0].queue
+    return any(task.queue == queue and may_fall(task, unit.priority) for task in state.nodes.pods[row].values())
+
+
 def could_make_room(state: ClusterState, unit: Unit, row: int) -> bool:
     """Whether one member of a unit could fit a row, were everybody gone from it who may be evicted.
 
@@ -192,9 +198,10 @@ def _for_one(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> Plan
         if best is None or cost < best[0]:
             best = (cost, row, chosen)
     if best is None:
-        # What its queue holds elsewhere may stand in its way, too.
+        # What its queue holds elsewhere may stand in its way, too: but only where there is a place, or could be.
         limited = state.queues.over_limit(task.queue, task.shape.charge) is not None
-        return _for_gang(state, unit, victims) if limited else None
+        somewhere = limited and (task.shape.best() >= 0 or any(could_make_room(state, unit, row) for row in by_row))
+        return _for_gang(state, unit, victims) if somewhere else None
     _, row, chosen = best
     fallen = _Fallen(state)
     for victim in chosen:
