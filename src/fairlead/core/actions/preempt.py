@@ -198,9 +198,9 @@ def _for_one(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> Plan
         if best is None or cost < best[0]:
             best = (cost, row, chosen)
     if best is None:
-        # What its queue holds elsewhere may stand in its way, too: but only where there is a place, or could be.
+        # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
         limited = state.queues.over_limit(task.queue, task.shape.charge) is not None
-        somewhere = limited and (task.shape.best() >= 0 or any(could_make_room(state, unit, row) for row in by_row))
+        somewhere = limited and (task.shape.best() >= 0 or any(_could_fit(state, unit, row, by_row[row]) for row in rows))
         return _for_gang(state, unit, victims) if somewhere else None
     _, row, chosen = best
     fallen = _Fallen(state)
@@ -209,6 +209,17 @@ def _for_one(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> Plan
     state.shapes.refresh()
     state.assign(task, row, task.shape.strategy.pick(task.shape, row))
     return Plan([each for victim in chosen for each in victim], [task], fallen.places)
+
+
+def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Victim]) -> bool:
+    """Whether a single pod fits a row without all of these victims, whatever limits say."""
+    mark = state.log.mark()
+    fallen = _Fallen(state)
+    for victim in victims:
+        fallen.take(victim)
+    fits = unit.tasks[0].shape.fits_row(row)
+    state.log.rollback(mark)
+    return fits
 
 
 def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Victim]) -> list[Victim] | None:
