@@ -3,9 +3,9 @@
 import msgspec
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model import ClaimUse
+from fairlead.core.model import ClaimUse, Disk
 from fairlead.core.selectors import Requirement, SelectorTerm
-from fairlead.core.storage import BINDS_LATE, SINGLE_POD, Claim, StorageClass, Volume
+from fairlead.core.storage import BINDS_LATE, SINGLE_POD, Claim, NodeDrivers, StorageClass, Volume
 from fairlead.core.transactions import Place, VolumeChoice
 from tests.builders import cluster, group, node, placed, pod, preempted, refused, run, spec
 
@@ -114,6 +114,16 @@ def test_a_claim_that_comes_wakes_a_pod_that_has_to_preempt():
     assert "does not exist" in refused(run(state))["high"].message
     state.upsert_storage(claim("c"))
     assert preempted(run(state)) == [["low"]]
+
+
+def test_inline_disks_that_were_migrated_count_against_their_drivers_limit():
+    state = state_of(NodeDrivers("a", (("ebs.csi.aws.com", 1),)), hosts=("a",))
+    for number in range(2):
+        given = msgspec.structs.replace(spec(gpus=0), disks=(Disk("aws", f"disk-{number}"),))
+        state.upsert_pod(pod(f"p{number}", spec_=given, created=number))
+    transactions = run(state)
+    assert placed(transactions) == {"p0": "a"}
+    assert "max volume count" in refused(transactions)["p1"].message
 
 
 def test_nothing_with_claims_is_placed_before_the_volumes_are_known():

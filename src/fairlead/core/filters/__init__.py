@@ -72,9 +72,9 @@ def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:
     if spec.ports:
         kinds.append(HostPorts)
     if spec.disks or spec.claims:
-        kinds.append(VolumeRestrictions)
+        kinds += [VolumeRestrictions, NodeVolumeLimits]
     if spec.claims:
-        kinds += [NodeVolumeLimits, VolumeBinding, VolumeZone]
+        kinds += [VolumeBinding, VolumeZone]
     if spec.spread:
         kinds.append(TopologySpread)
     if (

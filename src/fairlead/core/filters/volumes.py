@@ -14,7 +14,7 @@ import numpy as np
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.filters.base import Mask, Refusal, Relation, Stop, Surroundings, sparse
-from fairlead.core.model import ClaimUse
+from fairlead.core.model import PodSpec
 from fairlead.core.selectors import any_term_holds, matches
 from fairlead.core.storage import BINDS_LATE, SINGLE_POD, Claim, StorageClass, Volume
 from fairlead.core.transactions import VolumeChoice
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _OLD_LABELS = {"failure-domain.beta.kubernetes.io/zone": _ZONE, "failure-domain.beta.kubernetes.io/region": _REGION}
+# Inline disks that are attached through these drivers since their own plugins were migrated; they count with them.
+_MIGRATED = {"aws": "ebs.csi.aws.com", "gce": "pd.csi.storage.gke.io"}
 _PLACE_LABELS = (*_OLD_LABELS, _ZONE, _REGION)
 
 
@@ -108,7 +110,7 @@ class NodeVolumeLimits(Relation):
 
     def refused(self) -> Mask | None:
         mask: Mask = np.zeros(self.nodes.count, np.bool_)
-        if not self._wanted(self.spec.claims)[0]:
+        if not self._wanted(self.spec)[0]:
             return None
         for name in self.around.storage.node_drivers:
             row = self.nodes.rows.get(name)
@@ -118,7 +120,7 @@ class NodeVolumeLimits(Relation):
 
     def refuses(self, row: int) -> Refusal | None:
         storage, name = self.around.storage, self.nodes.names[row]
-        new, wrong = self._wanted(self.spec.claims)
+        new, wrong = self._wanted(self.spec)
         if wrong:
             return Refusal.ERROR
         drivers = storage.node_drivers.get(name)
@@ -126,8 +128,8 @@ class NodeVolumeLimits(Relation):
             return None
         mounted: dict[str, str] = {}
         for task in self.nodes.pods[row].values():
-            if task.shape.spec.claims:
-                theirs, wrong = self._wanted(task.shape.spec.claims)
+            if task.shape.spec.claims or task.shape.spec.disks:
+                theirs, wrong = self._wanted(task.shape.spec)
                 if wrong:
                     return Refusal.ERROR
                 mounted |= theirs
@@ -138,11 +140,11 @@ class NodeVolumeLimits(Relation):
             return Refusal.UNSCHEDULABLE
         return None
 
-    def _wanted(self, uses: tuple[ClaimUse, ...]) -> tuple[dict[str, str], bool]:
+    def _wanted(self, spec: PodSpec) -> tuple[dict[str, str], bool]:
         """Unique volume name -> driver, and whether a claim belongs to another pod."""
         storage = self.around.storage
-        wanted: dict[str, str] = {}
-        for use in uses:
+        wanted = {f"{_MIGRATED[disk.kind]}/{disk.name}": _MIGRATED[disk.kind] for disk in spec.disks if disk.kind in _MIGRATED}
+        for use in spec.claims:
             claim = storage.claims.get(use.key)
             if claim is None:
                 continue
