@@ -286,8 +286,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     search_backoff_limit: float = 10.0
     strategy_options: dict[str, object] = {}
 
+    def write_rest(self, faults: int) -> float:
+        """Seconds before a write that was refused so many times is tried again."""
+        return _doubled(self.backoff, faults - 1, self.backoff_limit)
+
     def search_rest(self, vain: int) -> float:
         """Seconds before victims are looked for again after so many searches in vain."""
         if vain < self.searches:
             return 0.0
-        return min(self.search_backoff * 2.0 ** min(vain - self.searches, 16), self.search_backoff_limit)
+        return _doubled(self.search_backoff, vain - self.searches, self.search_backoff_limit)
+
+
+def _doubled(first: float, times: int, limit: float) -> float:
+    return min(first * 2.0 ** min(times, 16), limit)

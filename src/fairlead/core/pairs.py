@@ -257,6 +257,11 @@ class Pairs:
         for labels in self._may_match(_asks_for(count.who[0][2])):
             if self._counted(count, labels):
                 labels.counts.append(count)
+        self._add_up(count)
+
+    def _add_up(self, count: PodCount) -> None:
+        for labels in self._may_match(_asks_for(count.who[0][2])):
+            if count in labels.counts:
                 for rows in (labels.rows,) if count.live else (labels.rows, labels.leaving):
                     for row, number in rows.items():
                         count.rows[row] = count.rows.get(row, 0) + number
@@ -266,11 +271,7 @@ class Pairs:
         if self._counts.get((count.who, count.live)) is not count:
             return
         count.rows.clear()
-        for labels in self._may_match(_asks_for(count.who[0][2])):
-            if count in labels.counts:
-                for rows in (labels.rows,) if count.live else (labels.rows, labels.leaving):
-                    for row, number in rows.items():
-                        count.rows[row] = count.rows.get(row, 0) + number
+        self._add_up(count)
         count.version += 1
         for tally in count.tallies.values():
             tally.forget()

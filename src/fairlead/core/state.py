@@ -647,8 +647,7 @@ class ClusterState:
 
     def _delay(self, task: Task, now: float) -> None:
         task.faults += 1
-        wait = min(self.policy.backoff * 2 ** min(task.faults - 1, 16), self.policy.backoff_limit)
-        task.not_before = now + wait
+        task.not_before = now + self.policy.write_rest(task.faults)
         heappush(self._delayed, (task.not_before, task.pod.uid))
 
     def _abandon(self, task: Task) -> None:

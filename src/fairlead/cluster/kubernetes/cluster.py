@@ -7,7 +7,7 @@ it was applied, is followed by a read of the pod.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -180,17 +180,9 @@ class KubernetesCluster:
         if epoch is not None:
             metadata["annotations"] = {names.EPOCH_ANNOTATION: str(epoch)}
         body = encode({"metadata": metadata, "target": {"kind": "Node", "name": binding.node}})
-        try:
-            await self.client.post(f"{_path(pod)}/binding", body)
-            return Outcome.DONE, ""
-        except ApiError as error:
-            if error.code == 404:
-                return Outcome.GONE, error.message
-            if error.code < 500 and error.code != 409:
-                return Outcome.REFUSED, str(error)
-            message = str(error)
-        except Unreachable as error:
-            message = str(error)
+        outcome, message = await _outcome(self.client.post(f"{_path(pod)}/binding", body))
+        if outcome is not None:
+            return outcome, message
         seen = await self._read(pod)
         if seen is None:
             return Outcome.GONE, message
@@ -212,20 +204,14 @@ class KubernetesCluster:
             "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": options,
         }
-        try:
-            # A 429 here is a PodDisruptionBudget's no, which waiting a moment does not change.
-            await self.client.post(f"{_path(pod)}/eviction", encode(body), patient=False)
-            return Outcome.DONE, ""
-        except ApiError as error:
-            if error.code == 404:
-                return Outcome.GONE, error.message
-            if error.code < 500 and error.code != 409:
-                return Outcome.REFUSED, str(error)
-            message = str(error)  # a 409 may mean another pod of that name, or only that somebody wrote at the same time
-        except Unreachable as error:
-            message = str(error)
-        if dry_run:
-            return Outcome.REFUSED, message
+        # A 429 here is a PodDisruptionBudget's no, which waiting a moment does not change.
+        outcome, message = await _outcome(self.client.post(f"{_path(pod)}/eviction", encode(body), patient=False))
+        if outcome is not None:
+            return outcome, message
+        return (Outcome.REFUSED, message) if dry_run else await self._whether_leaving(pod, message)
+
+    async def _whether_leaving(self, pod: PodRef, message: str) -> tuple[Outcome, str]:
+        """The outcome of a deletion whose answer did not tell."""
         seen = await self._read(pod)
         if seen is None:
             return Outcome.GONE, message
@@ -308,21 +294,8 @@ class KubernetesCluster:
             "lastTransitionTime": self._now(),
         }
         await self._status(f"{_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
-        try:
-            await self.client.delete(_path(pod), encode({"preconditions": {"uid": pod.uid}}))
-            return Outcome.DONE, ""
-        except ApiError as error:
-            if error.code == 404:
-                return Outcome.GONE, error.message
-            if error.code < 500 and error.code != 409:
-                return Outcome.REFUSED, str(error)
-            message = str(error)
-        except Unreachable as error:
-            message = str(error)
-        seen = await self._read(pod)
-        if seen is None:
-            return Outcome.GONE, message
-        return (Outcome.DONE if seen.metadata.deletion_timestamp is not None else Outcome.REFUSED), message
+        outcome, message = await _outcome(self.client.delete(_path(pod), encode({"preconditions": {"uid": pod.uid}})))
+        return (outcome, message) if outcome is not None else await self._whether_leaving(pod, message)
 
     async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
         """`status.nominatedNodeName`, with the condition that says what it waits for."""
@@ -424,6 +397,24 @@ class KubernetesCluster:
         task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+
+
+async def _outcome(write: Awaitable[object]) -> tuple[Outcome | None, str]:
+    """What a write came to; None where only a look at the object can tell: no answer, a fault of the server, or a 409.
+
+    A 409 may mean another object of that name, or only that somebody wrote at the same time.
+    """
+    try:
+        await write
+    except ApiError as error:
+        if error.code == 404:
+            return Outcome.GONE, error.message
+        if error.code < 500 and error.code != 409:
+            return Outcome.REFUSED, str(error)
+        return None, str(error)
+    except Unreachable as error:
+        return None, str(error)
+    return Outcome.DONE, ""
 
 
 def _claim_path(key: str) -> str:

@@ -106,8 +106,12 @@ def may_fall(task: Task, priority: int) -> bool:
 
 def holds_victims(state: ClusterState, unit: Unit, row: int) -> bool:
     """Whether somebody on a row may be evicted for a unit."""
+    return bool(_falling(state, unit, row))
+
+
+def _falling(state: ClusterState, unit: Unit, row: int) -> list[Task]:
     queue = unit.tasks[0].queue
-    return any(task.queue == queue and may_fall(task, unit.priority) for task in state.nodes.pods[row].values())
+    return [task for task in state.nodes.pods[row].values() if task.queue == queue and may_fall(task, unit.priority)]
 
 
 def could_make_room(state: ClusterState, unit: Unit, row: int) -> bool:
@@ -115,14 +119,12 @@ def could_make_room(state: ClusterState, unit: Unit, row: int) -> bool:
 
     Exact by resource, blind to devices and gangs: a cheap test of whether a full search is worth while.
     """
-    queue, priority = unit.tasks[0].queue, unit.priority
     if by_upstream(unit):
         shape = unit.tasks[0].shape
-        return shape.fits_row(row) or state.candidates.of(shape, priority).least(row) is not None
-    falling = [task.shape.demand for task in state.nodes.pods[row].values() if task.queue == queue and may_fall(task, priority)]
+        return shape.fits_row(row) or state.candidates.of(shape, unit.priority).least(row) is not None
     freed: dict[int, int] = {}
-    for demand in falling:
-        for column, amount in demand:
+    for task in _falling(state, unit, row):
+        for column, amount in task.shape.demand:
             freed[column] = freed.get(column, 0) + amount
     return any(
         all(state.nodes.free[column].item(row) + freed.get(column, 0) >= amount for column, amount in shape.demand)
