@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -244,10 +244,19 @@ class Auditor:
                 self._wrong(f"settled: the live state differs from one rebuilt (live, rebuilt) in {part}: {shown}")
 
     @staticmethod
-    def _fits(live: ClusterState, binding: Binding) -> bool:
+    def _fits(live: ClusterState, binding: Binding, victims: Sequence[Binding] = ()) -> bool:
+        """Whether the live core sees that place, too, with these gone."""
         task, row = live.tasks.get(binding.pod.uid), live.nodes.rows.get(binding.node)
+        if task is None or row is None:
+            return True
+        mark = live.log.mark()
+        for each in victims:
+            if (victim := live.tasks.get(each.pod.uid)) is not None:
+                live.unassign(victim)
         live.shapes.refresh()
-        return task is None or row is None or task.shape.fits_row(row)
+        fits = task.shape.fits_row(row)
+        live.log.rollback(mark)
+        return fits
 
     def _conserves(self, live: ClusterState, fresh: CoreLoop) -> None:
         outputs: list[Output] = []
@@ -259,7 +268,7 @@ class Auditor:
             # Which device a pod got is predicted: a core that has just begun may lay fractions out better than they came.
             if isinstance(each, Place) and any(self._fits(live, binding) for binding in each.bindings):
                 self._wrong(f"settled: {each.bindings[0].pod.key} waits though it fits on {each.bindings[0].node}")
-            elif isinstance(each, Preempt):
+            elif isinstance(each, Preempt) and any(self._fits(live, binding, each.victims) for binding in each.beneficiaries):
                 self._wrong(f"settled: {each.beneficiaries[0].pod.key} waits though it may preempt {each.victims[0].pod.key}")
 
 
