@@ -5,6 +5,7 @@ Each of these was once wrong and found by the deterministic simulation.
 
 import msgspec
 
+from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core import invariants
 from fairlead.core.model import AffinityTerm, HostPort
 from fairlead.core.selectors import Requirement
@@ -305,3 +306,28 @@ def test_a_limit_may_be_eased_by_a_victim_where_the_newcomer_does_not_fit():
     state.bound("uid-low")
     assert preempted(run(state)) == [["low"]]
     invariants.check(state)
+
+
+def test_victims_of_another_queue_are_charged_to_their_own_until_they_are_gone():
+    queues = [queue("top", limit=16), queue("mine", parent="top"), queue("theirs", parent="top", limit=8)]
+    low = pod("low", queue="theirs", gpus=8)
+    state = cluster([node("n", gpus=8, labels={"host": "n"}), node("other", gpus=4, cpu=500)], queues, [low])
+    settle(state)
+    state.upsert_pod(pod("high", queue="mine", priority=5, gpus=6, profile=KUBERNETES_PROFILE, selector={"host": "n"}))
+    assert preempted(run(state)) == [["low"]]
+    invariants.check(state)
+    assert (used(state, "theirs"), used(state, "mine"), used(state, "top")) == (8000, 6000, 8000)
+    state.upsert_node(node("other", gpus=8))
+    state.upsert_pod(pod("next", queue="theirs", created=9, gpus=4))
+    assert "next" not in placed(run(state)), "twelve of at most eight would run there"
+    # The tree changes in between, and the beneficiary gives up: the victim still runs.
+    state.upsert_queue(queue("theirs", limit=8))
+    invariants.check(state)
+    state.upsert_queue(queue("theirs", parent="top", limit=8))
+    state.remove_pod("uid-high")
+    invariants.check(state)
+    assert (used(state, "theirs"), used(state, "mine")) == (8000, 0)
+    state.remove_pod("uid-low")
+    assert set(placed(run(state))) == {"next"}
+    invariants.check(state)
+    assert (used(state, "theirs"), used(state, "top")) == (4000, 4000)

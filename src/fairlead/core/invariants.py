@@ -107,6 +107,7 @@ def _devices(state: ClusterState) -> list[str]:
 def _queues(state: ClusterState) -> list[str]:
     """Each queue holds what its pods and its descendants' pods ask for."""
     held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
+    wrong = []
     stand_ins = [
         task for row in state.nodes.rows.values() for uid, task in state.nodes.pods[row].items() if uid not in state.tasks
     ]
@@ -116,7 +117,13 @@ def _queues(state: ClusterState) -> list[str]:
             for node in state.queues.queues[task.queue].path:
                 for resource, amount in task.shape.charge:
                     held[node.name][resource] += amount
-    wrong = []
+    for uid, (queue, beneficiary, charge) in state.queues.owed.items():
+        if state.tasks[uid].state is not TaskState.EVICTING:
+            wrong.append(f"queue {queue} is charged for {uid} as for a victim, but it is none")
+        above = state.queues.queues[beneficiary].path
+        for node in state.queues.queues[queue].path:
+            if node not in above:
+                held[node.name].update(dict(charge))
     for name, node in state.queues.queues.items():
         wrong += [
             f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods hold {held[name][resource]}"

@@ -228,7 +228,8 @@ class DisruptionBudget(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
 class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Quota and limit of one resource in base units (devices in milli); None means not given.
 
-    The percentages, in thousandths of a percent, are of what all nodes together offer now.
+    weight: how what is over is divided among siblings. The percentages, in thousandths of a percent, are of what all
+    nodes together offer now.
     """
 
     name: str
@@ -236,6 +237,7 @@ class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: int | None = None
     quota_percent: int | None = None
     limit_percent: int | None = None
+    weight: int = 1
 
 
 class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -94,6 +94,7 @@ class QueueTree:
         self._totals = -1
         self.eased: set[str] = set()
         self.parked: set[Room] = set()
+        self.owed: dict[str, tuple[str, str, Charge]] = {}  # victim uid -> its queue, its beneficiary's, what it holds
         self.resting: set[Room] = set()  # were to search for victims, but did so in vain too often of late
         self.upsert(Queue(DEFAULT_QUEUE))
 
@@ -163,6 +164,9 @@ class QueueTree:
     def _move(self, node: QueueNode, parent: QueueNode | None) -> None:
         if node.parent is parent and node.exists:
             return
+        owed = dict(self.owed)
+        for uid in owed:
+            self.repay(uid)
         for ancestor in node.path[1:]:
             for resource, amount in node.used.items():
                 ancestor.used[resource] = ancestor.used.get(resource, 0) - amount
@@ -175,6 +179,8 @@ class QueueTree:
         for ancestor in node.path[1:]:
             for resource, amount in node.used.items():
                 ancestor.used[resource] = ancestor.used.get(resource, 0) + amount
+        for uid, debt in owed.items():
+            self.owe(uid, *debt)
 
     # -- accounts ------------------------------------------------------------------------------
 
@@ -207,6 +213,35 @@ class QueueTree:
             used = node.used
             for resource, amount in charge:
                 log.insert(used, resource, used.get(resource, 0) + sign * amount)
+
+    def owe(self, uid: str, queue: str, beneficiary: str, charge: Charge) -> None:
+        """A victim's room is given to another queue, but the victim still runs: until it is gone, its own is charged for it.
+
+        Queues above both are not: they are charged for the beneficiary.
+        """
+        self.owed[uid] = (queue, beneficiary, charge)
+        for node in self._apart(queue, beneficiary):
+            for resource, amount in charge:
+                node.used[resource] = node.used.get(resource, 0) + amount
+
+    def repay(self, uid: str) -> None:
+        """The victim is gone, or stays and is charged as what runs."""
+        queue, beneficiary, charge = self.owed.pop(uid, ("", "", ()))
+        for node in self._apart(queue, beneficiary) if charge else ():
+            for resource, amount in charge:
+                node.used[resource] = node.used.get(resource, 0) - amount
+            self.eased.add(node.name)
+
+    def shared_with_beneficiary(self, uid: str) -> str:
+        """The lowest queue above both a victim and its beneficiary, or the queue of both; empty if there is none."""
+        queue, beneficiary, _ = self.owed[uid]
+        others = self._node(beneficiary).path
+        return next((node.name for node in self._node(queue).path if node in others), "")
+
+    def _apart(self, queue: str, other: str) -> list[QueueNode]:
+        """The queues on the path of one that are not on that of the other."""
+        others = self._node(other).path
+        return [node for node in self._node(queue).path if node not in others]
 
     def over_limit(self, name: str, charge: Charge, count: int = 1) -> Reason | None:
         """Why `count` more pods of this charge would break a limit on the path, or None."""

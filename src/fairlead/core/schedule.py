@@ -125,6 +125,8 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         state.holds[task.pod.uid] = {each.pod.uid for each in placed}
         state.plans[task.pod.uid] = frozenset(uids)
         state.linger(task, plan.places[task.pod.uid][0])
+        if task.pod.ours:
+            state.queues.owe(task.pod.uid, task.queue, placed[0].queue, task.shape.charge)
         evictions.append(Binding(_ref(task), task.pod.node))
     for task in placed:
         task.state = TaskState.HELD

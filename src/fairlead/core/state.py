@@ -176,6 +176,7 @@ class ClusterState:
                 self.unsettle(task.gang)
         self.shapes.release(task.shape)
         self.freed_holds.pop(uid, None)
+        self.queues.repay(uid)
         self._forget_plan(uid)
         self._release_leftovers(uid)
         for beneficiary in self.holds.pop(uid, ()):
@@ -580,6 +581,7 @@ class ClusterState:
         if victim is None or victim.state is not TaskState.EVICTING:
             return
         self._part(victim)
+        self.queues.repay(uid)
         self._place_bound(victim)
         if victim.gang is not None:
             victim.gang.fault_at = now
@@ -594,10 +596,12 @@ class ClusterState:
             self._close(task.pod.spec, row, devices, victims)
 
     def _close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
-        """A stand-in on a row until the victims are gone, charged to their queue: they do run until then."""
+        """A stand-in on a row until the victims are gone. It is charged to whoever is not charged for them yet."""
         number = len(self._leftovers.get(victims[0], ()))
         first = self.tasks[victims[0]]
-        pod = Pod(f"leaving/{victims[0]}/{number}", "", f"leaving-{victims[0]}", spec, queue=first.queue, ours=first.pod.ours)
+        queue = self.queues.shared_with_beneficiary(victims[0]) if first.pod.ours else ""
+        name = f"leaving-{victims[0]}"
+        pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue or first.queue, ours=bool(queue))
         stand_in = Task(pod, self.shapes.intern(spec))
         stand_in.state = TaskState.EVICTING  # nobody's victim
         self.assign(stand_in, row, devices)
