@@ -9,6 +9,7 @@ import sys
 
 TRACES = os.environ.get("FAIRLEAD_TRACES", "")
 OPENB = f"{TRACES}/openb_fgd"
+PHILLY = f"{TRACES}/philly"
 CLUSTER = "bench cluster"
 COMMANDS = {
     "api-server, 5,000 nodes": f"{CLUSTER} --nodes 5000 --pods 10000 --schedulers fairlead,kube-scheduler,bare-binder,bare-binder-events",
@@ -37,6 +38,10 @@ COMMANDS = {
     "first picture": "bench demo",
     "lifecycles": "bench lifecycles",
     **{
+        f"philly {policy}": f"simulate jobs --jobs {PHILLY}/philly_oct_nov.csv.xz --queues {PHILLY}/vc_nodes.csv --policy {policy}"
+        for policy in ("fifo", "easy-total", "easy", "sjf", "las")
+    },
+    **{
         f"openb {name}": f"simulate placement --nodes {OPENB}/openb_node_list_gpu_node.csv --pods {OPENB}/openb_pod_list_{name}{suffix}"
         for name, suffix in (("default", ".csv"), ("gpushare100", ".csv.xz"), ("multigpu50", ".csv.xz"), ("cpu250", ".csv.xz"))
     },
@@ -47,7 +52,7 @@ def main() -> None:
     """Run them one after the other."""
     word = sys.argv[2] if sys.argv[1:2] == ["--only"] else ""
     for name, command in COMMANDS.items():
-        if word not in name or ("openb" in name and not TRACES):
+        if word not in name or (name.startswith(("openb", "philly")) and not TRACES):
             continue
         print(f"{name}: fairlead {command}", file=sys.stderr, flush=True)
         line = [sys.executable, "-m", "fairlead", *command.split(), "--output", "json"]

@@ -52,9 +52,26 @@ def test_simulate_jobs(files):
         "json",
     )
     result = json.loads(done.stdout)
-    assert set(result["wait_seconds"]) == {"mean", "p50", "p99"}
+    assert set(result["wait_seconds"]) == {"mean", "p50", "p99", "max"}
     assert result["jobs"] == 2
     assert {"jct_seconds", "utilization", "makespan_seconds"} <= set(result)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "easy-total", "easy", "las", "default"])
+def test_simulate_jobs_by_queue_and_as_a_picture(files, policy):
+    (files / "queues.csv").write_text("vc,nodes\nabsent,1\nq,3\n")
+    (files / "jobs.csv").write_text(
+        "submit_time,duration_s,num_gpus,vc\n2017-10-01 00:00:00,60,4,q\n2017-10-01 00:00:05,30,4,dropped\n"
+    )
+    picture = files / "waits.svg"
+    line = ("simulate", "jobs", "--jobs", files / "jobs.csv", "--queues", files / "queues.csv", "--nodes", 2, "--policy", policy)
+    done = invoke(*line, "--durations", "learned", "--plot", picture, "-o", "json")
+    result = json.loads(done.stdout)
+    assert result["jobs"] == 1
+    assert {each["name"]: each["quota_gpus"] for each in result["queues"]} == {"absent": 4, "q": 12}
+    assert result["window_days"] == 61
+    assert "<svg" in picture.read_text()
+    assert "worst rho" in invoke(*line).output.replace("\n", " ") or "queues" in invoke(*line).output
 
 
 def test_bench_placement():
@@ -96,6 +113,11 @@ def test_crds_and_policies():
         (("simulate", "placement", "--nodes", "pods.csv", "--pods", "nodes.csv"), 1),
         (("simulate", "jobs", "--jobs", "jobs.csv", "--nodes", 1, "--gpus-per-node", 8, "--policy", "lifo"), 2),
         (("simulate", "jobs", "--jobs", "jobs.csv", "--nodes", 0, "--gpus-per-node", 8), 2),
+        (("simulate", "jobs", "--policy", "fifo"), 2),
+        (("simulate", "jobs", "--trace", "synthetic", "--jobs", "jobs.csv"), 2),
+        (("simulate", "jobs", "--jobs", "jobs.csv", "--durations", "guessed"), 2),
+        (("simulate", "jobs", "--jobs", "jobs.csv", "--plot", "waits.txt"), 2),
+        (("simulate", "jobs", "--jobs", "jobs.csv", "--queues", "nodes.csv"), 1),
         (("bench", "cluster", "--schedulers", "slurm"), 2),
         (("bench", "placement", "--strategy", "none"), 2),
         (("scheduler", "--kubeconfig", "absent"), 5),

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from fairlead.simulation import bench, jobs, placement
+from fairlead.simulation import bench, placement
 from fairlead.simulation.events import EventQueue
 from fairlead.simulation.lab import record
-from fairlead.simulation.traces import TraceError, TraceJob, TraceNode, TracePod, read_jobs, read_nodes, read_pods
+from fairlead.simulation.traces import TraceError, TraceNode, TracePod, read_jobs, read_nodes, read_pods
 
 NODES = [TraceNode(f"n{i}", 64_000, 262_144, 4, "T4") for i in range(8)]
 PODS = [TracePod(f"p{i:02d}", 4000, 8192, 1, milli) for i, milli in enumerate([1000, 500, 250, 810, 470] * 8)]
@@ -74,33 +74,6 @@ def test_fgd_repeats_its_published_figure(traces):
     nodes, pods = read_nodes(folder / "openb_node_list_gpu_node.csv"), read_pods(folder / "openb_pod_list_default.csv")
     result = placement.simulate(nodes, pods, strategy="fgd", seeds=[42], inflate=1.3)
     assert result.allocation["130"] == pytest.approx(95.39, abs=0.35)
-
-
-def job(name, submitted, duration, gpus):
-    return TraceJob(name, submitted, duration, gpus, "q")
-
-
-def test_fifo_blocks_at_its_head_and_sjf_does_not():
-    table = [job("a", 0, 100, 8), job("b", 1, 100, 16), job("c", 2, 10, 1)]
-    fifo = jobs.simulate(table, nodes=2, gpus_per_node=8, policy="fifo")
-    assert fifo.wait_seconds.mean == pytest.approx((0 + 99 + 198) / 3)
-    assert fifo.makespan_seconds == 210
-    sjf = jobs.simulate(table, nodes=2, gpus_per_node=8, policy="sjf")
-    assert sjf.wait_seconds.mean == pytest.approx((0 + 99 + 0) / 3)
-    assert fifo.utilization == pytest.approx((800 + 1600 + 10) / (16 * 210))
-
-
-def test_a_job_that_can_never_run_is_counted():
-    result = jobs.simulate([job("huge", 0, 1, 99), job("ok", 5, 1, 1)], nodes=1, gpus_per_node=8, policy="sjf")
-    assert result.never_started == 1
-
-
-def test_philly_replays(traces):
-    table = read_jobs(traces / "philly" / "philly_oct_nov.csv.xz")
-    assert len(table) == 68_510
-    result = jobs.simulate(table[:6000], nodes=20, gpus_per_node=8, policy="fifo")
-    assert result.never_started == 0
-    assert result.jct_seconds.mean >= result.wait_seconds.mean
 
 
 def test_events_come_in_order_of_time_then_entry():

@@ -15,6 +15,7 @@ app = typer.Typer(help="Traces and faults through the production scheduler.", no
 
 _MOST_SEEDS = 100_000
 _SHOWN_RUNS = 4
+_PHILLY_DAYS = 61.0  # October and November
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -88,42 +89,93 @@ def placement(
 
 @app.command()
 def jobs(
-    jobs: Annotated[Path, typer.Option(help="Job table: submit_time, duration_s, num_gpus, vc (CSV or CSV.xz).")],
-    nodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Nodes in the pool.")],
-    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each node.")],
-    trace: Annotated[str, typer.Option(help="Form of the table: philly.")] = "philly",
-    policy: Annotated[str, typer.Option(help="fifo or sjf.")] = "fifo",
+    jobs: Annotated[
+        Path | None, typer.Option(help="Job table: submit_time, duration_s, num_gpus, vc (CSV or CSV.xz); not with synthetic.")
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Nodes in the pool.")] = 65,
+    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each node.")] = 8,
+    trace: Annotated[str, typer.Option(help="philly, or synthetic for jobs made up from --seed.")] = "philly",
+    policy: Annotated[str, typer.Option(help="fifo, sjf, easy-total, easy, las or default.")] = "default",
+    queues: Annotated[
+        Path | None,
+        typer.Option(help="CSV with columns vc, nodes: quotas in that proportion of the pool; jobs of other VCs are dropped."),
+    ] = None,
+    durations: Annotated[str, typer.Option(help="What is known of run times: exact, limit or learned.")] = "exact",
+    window: Annotated[
+        float | None,
+        typer.Option(min=0, max=100_000, help="Days over which utilization is counted; 0: all. Default: 61 for philly."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of synthetic jobs and of limits.")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Draw waits and queues to this file (.png, .svg, .pdf).")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How long jobs wait: a job trace, event by event."""
+    """How long jobs wait: a job trace, event by event, by a textbook policy or through the production pass."""
     from fairlead.simulation import jobs as replay
-    from fairlead.simulation.traces import TraceError, read_jobs
+    from fairlead.simulation.durations import DURATIONS
+    from fairlead.simulation.synthetic import tenants
+    from fairlead.simulation.traces import TraceError, read_jobs, read_queues
 
-    if trace != "philly":
-        fail(f"--trace {trace!r} is unknown: philly is the one that is read", Exit.USAGE)
-    if policy not in ("fifo", "sjf"):
-        fail(f"--policy {policy!r} is unknown: choose fifo or sjf", Exit.USAGE)
+    if trace not in ("philly", "synthetic"):
+        fail(f"--trace {trace!r} is unknown: choose philly or synthetic", Exit.USAGE)
+    if policy not in replay.POLICIES:
+        fail(f"--policy {policy!r} is unknown: choose one of {', '.join(replay.POLICIES)}", Exit.USAGE)
+    if durations not in DURATIONS:
+        fail(f"--durations {durations!r} is unknown: choose one of {', '.join(DURATIONS)}", Exit.USAGE)
+    if (jobs is None) != (trace == "synthetic"):
+        fail("--trace philly needs the table: give it with --jobs; --trace synthetic takes none", Exit.USAGE)
+    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
+        fail(f"--plot {plot}: the name must end in .png, .svg or .pdf", Exit.USAGE)
     try:
-        table_jobs = read_jobs(jobs)
+        table_jobs = read_jobs(jobs) if jobs is not None else tenants(seed, nodes * gpus_per_node)
+        listed = read_queues(queues) if queues is not None else None
     except TraceError as error:
         fail(str(error))
-    with progress(f"{jobs.name}, {policy}") as report:
+    if listed is not None and not any(job.queue in listed for job in table_jobs):
+        fail(f"{queues}: none of its queues occurs among the jobs")
+    days = window if window is not None else _PHILLY_DAYS if trace == "philly" else 0.0
+    with progress(f"{jobs.name if jobs is not None else trace}, {policy}") as report:
         result = replay.simulate(
             table_jobs,
             nodes=nodes,
             gpus_per_node=gpus_per_node,
-            policy="fifo" if policy == "fifo" else "sjf",
+            policy=policy,
+            queues=listed,
+            durations=next(each for each in DURATIONS if each == durations),
+            window_days=days,
+            seed=seed,
             progress=report,
         )
+    if plot is not None:
+        from fairlead.simulation.plots import PlotError, draw
+
+        try:
+            draw(result, plot)
+        except PlotError as error:
+            fail(str(error))
 
     def show() -> None:
         flat = {
-            name: f"mean {value['mean']:,.0f}  p50 {value['p50']:,.0f}  p99 {value['p99']:,.0f}"
+            name: "  ".join(f"{key} {part:,.3g}" if key == "above_one" else f"{key} {part:,.0f}" for key, part in value.items())
             if isinstance(value, dict)
             else value
             for name, value in msgspec.to_builtins(result).items()
+            if name != "queues"
         }
-        print_table(f"{jobs.name} on {nodes} x {gpus_per_node} GPUs", flat)
+        print_table(f"{policy} on {nodes} x {gpus_per_node} GPUs", flat)
+        rows: list[dict[str, object]] = [
+            {
+                "queue": each.name,
+                "quota": "-" if each.quota_gpus is None else f"{each.quota_gpus:.1f}",
+                "jobs": each.jobs,
+                "GPU hours": f"{each.gpu_hours:,.0f}",
+                "mean wait": f"{each.wait_seconds.mean:,.0f}",
+                "p99": f"{each.wait_seconds.p99:,.0f}",
+                "suspensions": each.suspensions,
+                "worst rho": f"{each.rho.worst:,.1f}",
+            }
+            for each in result.queues
+        ]
+        print_table("queues", list(rows))
 
     emit(result, output, show)
 

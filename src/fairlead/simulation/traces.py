@@ -73,8 +73,20 @@ def read_pods(path: Path) -> list[TracePod]:
     return pods
 
 
+def read_queues(path: Path) -> dict[str, int]:
+    """Queue -> nodes, from a table with the columns vc and nodes. Raises `TraceError`."""
+    queues: dict[str, int] = {}
+    for row in _rows(path, ("vc", "nodes")):
+        if not row["vc"] or row["vc"] in queues:
+            raise TraceError(f"{path}: queue {row['vc']!r} is empty or given twice")
+        queues[row["vc"]] = _count(row, "nodes")
+    if not any(queues.values()):
+        raise TraceError(f"{path}: no queue has nodes")
+    return queues
+
+
 def read_jobs(path: Path) -> list[TraceJob]:
-    """The jobs of a table with submit_time, duration_s, num_gpus, vc, by submission. Raises `TraceError`."""
+    """The jobs of a table with submit_time, duration_s, num_gpus, vc, by (submission, duration, GPUs). Raises `TraceError`."""
     jobs = []
     for number, row in enumerate(_rows(path, ("submit_time", "duration_s", "num_gpus"))):
         try:
@@ -83,12 +95,12 @@ def read_jobs(path: Path) -> list[TraceJob]:
             raise TraceError(
                 f"{path}: row {number + 2}: submit_time {row['submit_time']!r} is not YYYY-MM-DD HH:MM:SS"
             ) from error
-        jobs.append((submitted, number, float(_count(row, "duration_s")), _count(row, "num_gpus"), row.get("vc") or "default"))
+        jobs.append((submitted, float(_count(row, "duration_s")), _count(row, "num_gpus"), number, row.get("vc") or "default"))
     if not jobs:
         raise TraceError(f"{path}: no jobs")
     jobs.sort()
     start = jobs[0][0]
-    return [TraceJob(f"job-{number:07d}", at - start, duration, gpus, queue) for at, number, duration, gpus, queue in jobs]
+    return [TraceJob(f"job-{number:07d}", at - start, duration, gpus, queue) for at, duration, gpus, number, queue in jobs]
 
 
 def _count(row: dict[str, str], column: str) -> int:

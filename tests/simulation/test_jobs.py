@@ -1,0 +1,180 @@
+import csv
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.simulation import baselines, jobs, synthetic
+from fairlead.simulation.charges import Charges, Run
+from fairlead.simulation.durations import Estimates
+from fairlead.simulation.pool import Pool
+from fairlead.simulation.report import rhos
+from fairlead.simulation.traces import TraceError, TraceJob, read_jobs, read_queues
+
+DAY = 86_400
+
+
+def job(name, submitted, duration, gpus, queue="q"):
+    return TraceJob(name, submitted, duration, gpus, queue)
+
+
+@pytest.fixture
+def philly(traces):
+    queues = read_queues(traces / "philly" / "vc_nodes.csv")
+    return [each for each in read_jobs(traces / "philly" / "philly_oct_nov.csv.xz") if each.queue in queues], queues
+
+
+@pytest.mark.parametrize(
+    ("policy", "mean", "median", "p99", "longest"),
+    [("fifo", 256_218, 158_993, 682_342, 76.1), ("easy-total", 48_321, 14_886, 309_372, 74.9)],
+)
+def test_the_reference_is_repeated_to_the_second(philly, policy, mean, median, p99, longest):
+    table, queues = philly
+    assert len(table) == 68_503
+    result = jobs.simulate(table, nodes=65, gpus_per_node=8, policy=policy, queues=queues)
+    waits = result.wait_seconds
+    assert (round(waits.mean), round(waits.p50), round(waits.p99)) == (mean, median, p99)
+    assert result.makespan_seconds / DAY == pytest.approx(longest, abs=0.06)
+    assert result.suspensions == 0
+    assert sum(each.jobs for each in result.queues) == 68_503
+    assert sum(each.quota_gpus for each in result.queues) == pytest.approx(520)
+
+
+def test_fifo_blocks_at_its_head_and_sjf_does_not():
+    table = [job("a", 0, 100, 8), job("b", 1, 100, 16), job("c", 2, 10, 1)]
+    fifo = jobs.simulate(table, nodes=2, gpus_per_node=8, policy="fifo")
+    assert fifo.wait_seconds.mean == pytest.approx((0 + 99 + 198) / 3)
+    assert fifo.makespan_seconds == 210
+    sjf = jobs.simulate(table, nodes=2, gpus_per_node=8, policy="sjf")
+    assert sjf.wait_seconds.mean == pytest.approx((0 + 99 + 0) / 3)
+    assert fifo.utilization == pytest.approx((800 + 1600 + 10) / (16 * 210))
+
+
+def test_easy_reserves_by_node_where_easy_total_counts_fragments():
+    # Eight GPUs are free at 50, but on two nodes: the total says the head starts then, the nodes say at 100.
+    table = [job("a", 0, 50, 4), job("b", 0, 100, 8), job("c", 0, 100, 4), job("d", 1, 10, 16), job("e", 2, 99, 4)]
+    runs = {
+        policy: baselines.simulate(
+            table, nodes=2, gpus_per_node=8, policy=policy, charges=Charges(), estimates=Estimates(table, "exact")
+        )
+        for policy in ("easy", "easy-total")
+    }
+    assert runs["easy"][3].started == 100
+    assert runs["easy"][4].started == 110, "it would end after the head's start"
+
+
+def test_least_attained_service_suspends_whoever_had_more_and_charges_for_it():
+    table = [job("old", 0, 4 * 3600, 8), job("new", 3000, 60, 1)]
+    (old, new) = baselines.simulate(
+        table, nodes=1, gpus_per_node=8, policy="las", charges=Charges(), estimates=Estimates(table, "exact")
+    )
+    assert new.started == 3000, "an hour of a GPU is long over"
+    assert old.suspensions == 1
+    # A checkpoint of 1800 s is kept, 1200 s are done again, and the return costs a minute.
+    assert old.finished == 3060 + 60 + 4 * 3600 - 1800
+    assert old.useful(1e9) == 8 * 4 * 3600
+
+
+def test_a_job_that_can_never_run_is_counted():
+    for policy in jobs.POLICIES:
+        result = jobs.simulate([job("huge", 0, 1, 99), job("ok", 5, 1, 1)], nodes=1, gpus_per_node=8, policy=policy)
+        assert result.never_started == 1
+        assert result.wait_seconds.mean == 0
+
+
+TABLES = st.lists(
+    st.tuples(st.integers(0, 5000), st.integers(0, 9000), st.sampled_from([1, 1, 2, 3, 4, 8, 12, 16])), min_size=1, max_size=40
+)
+
+
+@pytest.mark.parametrize("policy", baselines.BASELINES)
+@settings(deadline=None, max_examples=40)
+@given(rows=TABLES)
+def test_no_policy_gives_a_gpu_twice_or_forgets_a_job(policy, rows):
+    table = [job(f"j{number}", at, duration, gpus) for number, (at, duration, gpus) in enumerate(sorted(rows))]
+    runs = baselines.simulate(
+        table, nodes=3, gpus_per_node=8, policy=policy, charges=Charges(), estimates=Estimates(table, "limit", 3)
+    )
+    for each, run in zip(table, runs, strict=True):
+        assert run.finished >= each.submitted + each.duration
+        assert run.useful(1e12) == pytest.approx(each.duration * each.gpus)
+    moments = sorted({start for run in runs for start, _ in run.spans})
+    for at in moments:
+        assert sum(run.gpus for run in runs for start, end in run.spans if start <= at < end) <= 24
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 20), max_size=30), st.randoms())
+def test_the_pool_gives_back_what_it_gave(sizes, draw):
+    pool = Pool(4, 8)
+    taken = []
+    for gpus in sizes:
+        if pool.fits(gpus):
+            before = min((free for free in pool.free if free >= gpus), default=None)
+            place = pool.find(gpus)
+            if gpus <= 8:
+                assert pool.free[place[0][0]] == before - gpus, "the tightest node"
+            taken.append(place)
+        elif taken:
+            pool.give(taken.pop(draw.randrange(len(taken))))
+        assert pool.counts == [pool.free.count(level) for level in range(9)]
+        assert pool.total == sum(pool.free)
+    for place in taken:
+        pool.give(place)
+    assert pool.free == [8] * 4
+
+
+def test_rho_compares_with_an_equal_part_of_the_gpus():
+    # Two jobs share 8 GPUs all the time: each would have 4 alone, so the one of 8 is stretched to twice its time.
+    table = [job("wide", 0, 100, 8), job("narrow", 0, 100, 4)]
+    runs = [Run(each.duration, each.gpus, Charges()) for each in table]
+    runs[0].start(0)
+    runs[0].finish(100)
+    runs[1].start(100)
+    runs[1].finish(200)
+    found = rhos(table, runs, 8)
+    assert found[0] == pytest.approx(100 / (100 * 2))
+    assert found[1] == pytest.approx(200 / 100)
+
+
+def test_learned_durations_come_from_what_ended():
+    table = [job(f"j{number}", number, 100 if number % 2 else 10_000, 1 if number % 2 else 8) for number in range(40)]
+    learned = Estimates(table, "learned")
+    assert learned.of(0) == 3600
+    for index in range(30):
+        learned.ended(index)
+    assert learned.of(31) == pytest.approx(100)
+    assert learned.of(32) == pytest.approx(10_000)
+    limits = Estimates(table, "limit", 1)
+    assert all(limits.of(index) >= table[index].duration for index in range(40))
+    assert [limits.of(index) for index in range(40)] == [Estimates(table, "limit", 1).of(index) for index in range(40)]
+
+
+def test_synthetic_tenants_have_more_to_do_than_their_share():
+    table = synthetic.tenants(3, 64)
+    assert table == synthetic.tenants(3, 64)
+    assert sum(synthetic.shares().values()) == pytest.approx(1)
+    for queue, part in synthetic.shares().items():
+        work = sum(each.duration * each.gpus for each in table if each.queue == queue)
+        assert work > 2 * part * 64 * synthetic.HOURS * 3600
+
+
+def test_the_order_of_rows_does_not_matter(tmp_path):
+    rows = [("2017-10-01 00:00:00", 60 + number % 5, 1 + number % 3, "a") for number in range(30)]
+    names = ("submit_time", "duration_s", "num_gpus", "vc")
+    tables = []
+    for order in (rows, random.Random(1).sample(rows, len(rows))):
+        path = tmp_path / "jobs.csv"
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([names, *order])
+        tables.append([(each.submitted, each.duration, each.gpus) for each in read_jobs(path)])
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize("text", ["vc,nodes\na,1\na,2\n", "vc,nodes\n,3\n", "vc,nodes\na,0\n", "vc,nodes\na,many\n", "vc\na\n"])
+def test_bad_queue_tables_say_what_is_wrong(tmp_path, text):
+    path = tmp_path / "queues.csv"
+    path.write_text(text)
+    with pytest.raises(TraceError):
+        read_queues(path)
