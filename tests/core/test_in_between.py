@@ -331,3 +331,17 @@ def test_victims_of_another_queue_are_charged_to_their_own_until_they_are_gone()
     assert set(placed(run(state))) == {"next"}
     invariants.check(state)
     assert (used(state, "theirs"), used(state, "top")) == (4000, 4000)
+
+
+def test_a_limit_lowered_meanwhile_holds_for_places_that_were_held():
+    state = cluster([node("n", gpus=8)], [queue("team", limit=8)], [pod("low", queue="team", gpus=6)])
+    settle(state)
+    state.upsert_pod(pod("high", queue="team", priority=5, gpus=8))
+    assert preempted(run(state)) == [["low"]]
+    state.upsert_queue(queue("team", limit=4))
+    state.remove_pod("uid-low")
+    assert placed(run(state)) == {}
+    assert used(state, "team") == 0
+    invariants.check(state)
+    state.upsert_queue(queue("team", limit=8))
+    assert set(placed(run(state))) == {"high"}

@@ -244,7 +244,7 @@ class QueueTree:
         return [node for node in self._node(queue).path if node not in others]
 
     def over_limit(self, name: str, charge: Charge, count: int = 1) -> Reason | None:
-        """Why `count` more pods of this charge would break a limit on the path, or None."""
+        """Why `count` more pods of this charge would break a limit on the path, or None. 0: why what is charged breaks it."""
         for node in self._node(name).path:
             if not node.limits:
                 continue

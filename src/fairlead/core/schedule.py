@@ -168,7 +168,8 @@ def _redeem_holds(state: ClusterState) -> Iterator[Transaction]:
             ready.setdefault(task.gang.key if task.gang else uid, []).append(task)
     state.freed_holds.clear()
     for tasks in ready.values():
-        if not all(_still_fits(state, task) for task in tasks):
+        limited = any(state.queues.over_limit(task.queue, task.shape.charge, 0) is not None for task in tasks)
+        if limited or not all(_still_fits(state, task) for task in tasks):
             state.release_holds(tasks)
             continue
         for task in tasks:
