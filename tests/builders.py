@@ -34,7 +34,18 @@ def spec(gpus=1, milli=1000, cpu=1000, memory=GIB, selector=None, tolerations=()
 
 
 def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=None, **more):
-    known = {"ours", "gated", "terminating", "finished", "never_preempts", "controlled", "error", "profile"}
+    known = {
+        "ours",
+        "gated",
+        "terminating",
+        "finished",
+        "never_preempts",
+        "controlled",
+        "error",
+        "profile",
+        "service_class",
+        "attained",
+    }
     passed = {key: more.pop(key) for key in list(more) if key in known}
     return Pod(
         uid=f"uid-{name}",

@@ -7,10 +7,10 @@ from fairlead.core.transactions import Place, Preempt
 from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, settle
 
 
-def full(nodes, priority=1, **more):
+def full(nodes, priority=1, reclaim=True, **more):
     """A cluster whose nodes are full of one-GPU pods."""
     pods = [pod(f"low-{n}-{i}", priority=priority, created=float(i), **more) for n in range(nodes) for i in range(2)]
-    state = cluster([node(f"n{n}", gpus=2) for n in range(nodes)], pods=pods)
+    state = cluster([node(f"n{n}", gpus=2) for n in range(nodes)], pods=pods, reclaim=reclaim)
     settle(state)
     return state
 
@@ -42,7 +42,7 @@ def test_nobody_is_evicted_in_vain():
 
 @pytest.mark.parametrize("more", [{"priority": 1}, {"priority": 10, "never_preempts": True}, {"priority": 10, "queue": "other"}])
 def test_only_higher_priority_of_the_same_queue_that_wants_to(more):
-    state = full(1)
+    state = full(1, reclaim=False)
     state.upsert_queue(queue("other"))
     state.upsert_pod(pod("p", **more))
     assert not preempted(run(state))

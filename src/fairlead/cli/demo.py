@@ -169,7 +169,7 @@ def _queues(lab: Lab) -> RenderableType:
     counts = lab.counts()
     for name, queue in sorted(lab.state.queues.queues.items()):
         running, waiting = counts.get(name, (0, 0))
-        quota = dict(queue.quotas).get("nvidia.com/gpu", 0) / 1000
+        quota = queue.quota.get("nvidia.com/gpu", 0) / 1000
         if not quota and not running and not waiting:
             continue
         held = queue.used.get("nvidia.com/gpu", 0) / 1000

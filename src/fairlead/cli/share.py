@@ -76,7 +76,7 @@ def shares(picture: Picture) -> list[Share]:
             count[task.queue] = count.get(task.queue, 0) + 1
     found = []
     for name, node in sorted(state.queues.queues.items()):
-        quotas, limits = dict(node.quotas), dict(node.limits)
+        quotas, limits = dict(node.quota), dict(node.limits)
         resources = [
             Amount(
                 each,

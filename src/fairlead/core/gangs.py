@@ -46,7 +46,7 @@ class Gang:
         waiting = [task for task in self.tasks.values() if task.state is TaskState.WAITING]
         for task in waiting:
             if task.unit is not None:
-                task.unit.alive = False
+                task.unit.retire()
                 task.unit = None
         if not waiting:
             return [], None

@@ -126,6 +126,11 @@ def _queues(state: ClusterState) -> list[str]:
                 held[node.name].update(dict(charge))
     for name, node in state.queues.queues.items():
         wrong += [
+            f"queue {name} counts {room.waiting} units of {room.composition}, {alive} wait"
+            for room in node.rooms.values()
+            if room.waiting != (alive := sum(unit.alive for _, unit in room.units))
+        ]
+        wrong += [
             f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods hold {held[name][resource]}"
             for resource in {*held[name], *node.used}
             if node.used.get(resource, 0) != held[name][resource]

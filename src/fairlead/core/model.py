@@ -7,6 +7,8 @@ pods with equal specs are interchangeable for placement and share one shape.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import msgspec
 
 from fairlead.api.names import AI_PROFILE, GPU_RESOURCES
@@ -153,6 +155,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     error: why its object cannot be used at all (bad quantity and the like), or None.
     started: when it began to run, seconds since the epoch. nominated: the node kept for it while its victims leave.
     preempted: terminating because a scheduler chose it as a victim. profile: by which rules it is placed.
+    service_class: name of its ServiceClass, or empty. attained: device-seconds that its job had already before this pod.
     ours: whether Fairlead places it; others only occupy their node.
     controlled: whether a controller would recreate it after an eviction.
     """
@@ -178,6 +181,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     nominated: str = ""
     preempted: bool = False
     profile: str = AI_PROFILE
+    service_class: str = ""
+    attained: float = 0.0
 
     @property
     def key(self) -> str:
@@ -228,7 +233,8 @@ class DisruptionBudget(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
 class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Quota and limit of one resource in base units (devices in milli); None means not given.
 
-    weight: how what is over is divided among siblings. The percentages, in thousandths of a percent, are of what all
+    weight: how what is over is divided among siblings; where none of them gives one, by what each wants beyond its
+    quota, else 1 where absent. The percentages, in thousandths of a percent, are of what all
     nodes together offer now.
     """
 
@@ -237,7 +243,7 @@ class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: int | None = None
     quota_percent: int | None = None
     limit_percent: int | None = None
-    weight: int = 1
+    weight: int | None = None
 
 
 class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -247,6 +253,29 @@ class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     parent: str = ""
     priority: int = 0
     resources: tuple[QueueResource, ...] = ()
+
+
+class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A class of service: who may take whose devices, and at what price.
+
+    mode: `Requeue` or `Suspend` when it falls, or `Never`. scope: whose work of lower standing it may take: its `Queue`'s,
+    that of its `Parent` queue, the `Cluster`'s. min_runtime: seconds that a pod runs before it may fall.
+    checkpoint_interval: seconds of work between two checkpoints, 0 if there are none.
+    levels: device-seconds of attained service, rising: whoever attained less goes first and may take the devices of who
+    attained more. express: so many of the lowest levels take from any queue, whatever the shares.
+    """
+
+    name: str
+    mode: str = "Requeue"
+    scope: str = "Queue"
+    min_runtime: float = 0.0
+    checkpoint_interval: float = 0.0
+    levels: tuple[float, ...] = ()
+    express: int = 0
+
+    def level(self, attained: float) -> int:
+        """On which level so much attained service is."""
+        return bisect_right(self.levels, attained)
 
 
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -267,11 +296,13 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How to decide.
 
+    preempt: whether work of the same queue may fall, reclaim: whether that of others may, for shares.
     strategy: name of a placement strategy. gpu_resources: which extended resources are devices.
     gang_grace: seconds after the last fault before a half-bound gang is taken down.
     backoff, backoff_limit: first and longest wait in seconds after a refused write.
     searches, search_backoff, search_backoff_limit: so many searches for victims in a row may be in vain before there is
     a rest before the next; the first and the longest in seconds, doubling between.
+    usage_half_life: seconds in which past use of devices counts half, 0: not at all; usage_weight: how much it counts.
     head_blocks: whether the first job of a queue that cannot start keeps all behind it waiting.
     strategy_options: passed to the strategy, e.g. the target workload of `fgd`.
     """
@@ -279,6 +310,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str = "ai"
     gpu_resources: tuple[str, ...] = GPU_RESOURCES
     preempt: bool = True
+    reclaim: bool = True
+    usage_half_life: float = 0.0
+    usage_weight: float = 1.0
     head_blocks: bool = False
     gang_grace: float = 60.0
     backoff: float = 1.0

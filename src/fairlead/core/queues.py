@@ -1,9 +1,8 @@
 """Queues: who is served next, and how much each may hold.
 
-Queues form a tree; today's are flat, directly under the root, and nothing here depends on that:
-usage is charged along the path to the root, limits are checked on it, and the serving order is
-the tuple of each ancestor's standing. Standing among siblings: higher band first, then the
-smaller dominant share of quota, then the name.
+Queues form a tree: what a pod holds is charged along the path to the root, limits are checked on it, and the serving
+order is the tuple of each ancestor's standing. Standing among siblings: higher band first, then the smaller dominant
+part of what is the queue's due (`core.shares`), then the name.
 
 Inside a queue, waiting units are kept in rooms: one per composition (shape, priority, size), since
 every verdict about one unit of a room holds for all of them. A room whose first unit cannot be
@@ -16,8 +15,9 @@ from heapq import heappop, heappush
 
 from fairlead.api.names import CPU, DEFAULT_QUEUE, MEMORY
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model import WHOLE, Queue
+from fairlead.core.model import WHOLE, Policy, Queue, QueueResource
 from fairlead.core.nodes import NodeTable
+from fairlead.core.shares import FairShares
 from fairlead.core.tasks import Rank, Task, Unit
 from fairlead.core.undo import UndoLog
 
@@ -30,11 +30,28 @@ Standing = tuple[tuple[int, float, str], ...]
 class Room:
     """Waiting units of one composition in one queue. parked: why none can be placed now."""
 
-    __slots__ = ("around", "composition", "offered", "parked", "queue", "rests_until", "searched", "told", "units", "untold")
+    __slots__ = (
+        "around",
+        "composition",
+        "demand",
+        "offered",
+        "parked",
+        "queue",
+        "rests_until",
+        "searched",
+        "shares",
+        "told",
+        "units",
+        "untold",
+        "waiting",
+    )
 
-    def __init__(self, queue: QueueNode, composition: tuple[object, ...]) -> None:
+    def __init__(self, queue: QueueNode, composition: tuple[object, ...], demand: Charge) -> None:
         self.queue = queue
         self.composition = composition
+        self.demand = demand  # what one unit of it asks for
+        self.waiting = 0  # units that wait here and are alive
+        self.shares = (-1, -1)  # which fair shares it was looked at with last
         self.units: list[tuple[Rank, Unit]] = []
         self.parked: Reason | None = None
         self.searched = 0  # how often in a row victims were looked for in vain
@@ -70,8 +87,9 @@ class QueueNode:
         self.rooms: dict[tuple[object, ...], Room] = {}
         self.heads: list[tuple[Rank, int, Room]] = []
         self.path: tuple[QueueNode, ...] = (self,)
-        self.quotas: tuple[tuple[str, int], ...] = ()
+        self.quota: dict[str, int] = {}
         self.limits: dict[str, int] = {}
+        self.named: dict[str, QueueResource] = {}
         self.exists = False
         self.placed: dict[str, Task] = {}  # uid -> task of this very queue that has a node
         self.priorities: dict[int, int] = {}  # class priority -> how many of them
@@ -84,9 +102,10 @@ class QueueNode:
 class QueueTree:
     """All queues and the order in which they are served."""
 
-    def __init__(self, log: UndoLog, nodes: NodeTable) -> None:
+    def __init__(self, log: UndoLog, nodes: NodeTable, policy: Policy) -> None:
         self.log = log
         self.nodes = nodes
+        self.fair = FairShares(self, policy)
         self.queues: dict[str, QueueNode] = {}
         self._order: list[tuple[Standing, int, QueueNode]] = []
         self._listed: set[str] = set()
@@ -121,8 +140,10 @@ class QueueTree:
     def _resolve(self, node: QueueNode) -> None:
         """Amounts from the policy; percentages are of what the nodes offer now."""
         quotas, limits = {}, {}
+        self.fair.stale = True
+        node.named = {each.name: each for each in node.policy.resources}
         for each in node.policy.resources:
-            total = self._total(each.name)
+            total = self.total(each.name)
             if each.quota is not None:
                 quotas[each.name] = each.quota
             elif each.quota_percent is not None:
@@ -131,10 +152,15 @@ class QueueTree:
                 limits[each.name] = each.limit
             elif each.limit_percent is not None:
                 limits[each.name] = total * each.limit_percent // 100_000
-        node.quotas, node.limits = tuple(quotas.items()), limits
+        node.quota, node.limits = quotas, limits
 
-    def settle(self) -> None:
-        """Bring percentages and shares up to the nodes' present capacity."""
+    def settle(self, now: float) -> None:
+        """Bring percentages up to the nodes' present capacity, and shares up to what is held and asked for."""
+        self._settle_totals()
+        if self.fair.refresh(now):
+            self.restart()
+
+    def _settle_totals(self) -> None:
         if self._totals == self.nodes.totals_version:
             return
         self._totals = self.nodes.totals_version
@@ -188,6 +214,7 @@ class QueueTree:
         """Add (`sign` 1) or take back (-1) what a placed task holds, up to the root."""
         log, pod, charge = self.log, task.pod, task.shape.charge
         own = self._node(task.queue)
+        self.fair.stale = True
         if not log.depth:
             # The hot path: nothing to remember.
             if sign > 0:
@@ -252,7 +279,7 @@ class QueueTree:
                 limit = node.limits.get(resource)
                 if limit is not None and node.used.get(resource, 0) + amount * count > limit:
                     used = node.used.get(resource, 0)
-                    scale = self._scale(resource)
+                    scale = self.scale(resource)
                     message = (
                         f"queue {node.name!r} holds {used / scale:g} of at most {limit / scale:g} {resource}; "
                         f"{amount * count / scale:g} more would exceed its limit"
@@ -262,15 +289,22 @@ class QueueTree:
         return None
 
     def share(self, node: QueueNode) -> float:
-        """Dominant allocated share of quota: above 1 the queue holds more than it is guaranteed.
+        """Dominant part of its due that a queue holds: above 1 it holds more than is fair, or than it is guaranteed.
 
-        Only resources with a quota count. A queue without any quota is guaranteed nothing: its
-        share is 1 plus its dominant share of the whole cluster.
+        Its due of a resource that is scarce among its siblings is its fair share, or its quota if that is more. Where
+        nothing is scarce, resources with a quota count; a queue without any quota is guaranteed nothing: its share is 1
+        plus its dominant share of the whole cluster.
         """
         used = node.used
+        scarce = self.fair.share.get(node.name)
         top = 0.0
-        if node.quotas:
-            for resource, quota in node.quotas:
+        if scarce:
+            for resource in scarce:
+                held, may = used.get(resource, 0), self.fair.allocatable(node, resource)
+                top = max(top, held / may if may else 1 + self._of_cluster(resource, held))
+            return top
+        if node.quota:
+            for resource, quota in node.quota.items():
                 held = used.get(resource, 0)
                 if held:
                     top = max(top, held / quota if quota else 1 + self._of_cluster(resource, held))
@@ -282,14 +316,14 @@ class QueueTree:
         return 1 + top
 
     def _of_cluster(self, resource: str, held: int) -> float:
-        total = self._total(resource)
+        total = self.total(resource)
         return held / total if total else 1.0
 
-    def _total(self, resource: str) -> int:
+    def total(self, resource: str) -> int:
         """What all nodes offer, in the units that queues are charged in."""
-        return self.nodes.total(resource) * self._scale(resource)
+        return self.nodes.total(resource) * self.scale(resource)
 
-    def _scale(self, resource: str) -> int:
+    def scale(self, resource: str) -> int:
         """Charged units per unit of a resource: devices are charged in milli."""
         return WHOLE if resource in self.nodes.gpu_resources else 1
 
@@ -301,8 +335,10 @@ class QueueTree:
         composition = unit.composition
         room = node.rooms.get(composition)
         if room is None:
-            room = node.rooms[composition] = Room(node, composition)
+            room = node.rooms[composition] = Room(node, composition, unit.demand)
         unit.room = room
+        room.waiting += 1
+        self.fair.stale = True
         heappush(room.units, (unit.rank, unit))
         if node.blocked is not None and unit.rank < node.blocked:
             node.blocked = None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.allocate import allocate
+from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
 from fairlead.core.gangs import Gang
 from fairlead.core.queues import Room
@@ -25,9 +26,10 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     now: seconds since the epoch; the only clock there is. budget: work, not time, so that the
     result does not depend on the machine; a pass cut short goes on where it stopped.
     """
+    state.now = now
     # 1. Gangs whose members changed become units again; backoffs that ended let tasks wait again.
     state.settle(now)
-    state.queues.settle()
+    state.queues.settle(now)
     state.queues.wake_rested(now)
     # 2. Places held for preemptors are theirs once their victims are gone, if they are still any good.
     yield from _redeem_holds(state)
@@ -90,7 +92,7 @@ def _search(state: ClusterState, unit: Unit, now: float) -> Plan | None:
 
 
 def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
-    unit.alive = False
+    unit.retire()
     if unit.room is not None:
         unit.room.searched, unit.room.rests_until = 0, 0.0
     for task in unit.tasks:
@@ -189,9 +191,10 @@ def _still_fits(state: ClusterState, task: Task) -> bool:
 
 
 def _wake(state: ClusterState) -> None:
-    """Unpark the rooms that rows with new capacity, or queues with new headroom, could help."""
+    """Unpark the rooms that rows with new capacity, queues with new headroom, or others' new victims could help."""
     nodes, queues = state.nodes, state.queues
-    stamp = (state.pairs.stamp, state.storage.version)
+    state.look_at_runtimes()
+    stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.starts)
     if not nodes.gained and not queues.eased and state.woken == stamp:
         return
     state.woken = stamp
@@ -209,11 +212,12 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     if unit is None or room.parked is None:
         return True
     preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
+    contest = Contest(state, unit)
     limited = room.parked.code is ReasonCode.LIMIT_EXCEEDED
     if limited:
         if any(node.name in eased for node in room.queue.path):
             return True
-        if not preempts or not any(count and priority < unit.priority for priority, count in room.queue.priorities.items()):
+        if not preempts or not contest.anybody():
             return False  # else victims of its own would ease the limit, and what it lacked besides may have come
     shapes = {task.shape.number: task.shape for task in unit.tasks}.values()
     around = tuple(shape.surroundings() for shape in shapes if shape.relations)
@@ -222,11 +226,17 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         room.around = around
         if preempts or any(shape.relations and shape.best() >= 0 for shape in shapes):
             return True
+    if preempts and contest.entitled:
+        # Below its fair share: others that start, or shares that move, may make somebody owe it something.
+        shares = (state.queues.fair.version, state.starts)
+        if shares != room.shares:
+            room.shares = shares
+            return True
     if not rows:
         return False
     if preempts:
         # Against a limit it helps who falls anywhere; the place that is wanted may be free elsewhere.
-        return any(could_make_room(state, unit, row) or (limited and holds_victims(state, unit, row)) for row in rows)
+        return any(could_make_room(contest, row) or (limited and holds_victims(contest, row)) for row in rows)
     return any(shape.fits_row(row) for shape in shapes for row in rows)
 
 

@@ -6,7 +6,7 @@ There is no snapshot per pass: this state is the snapshot. Every event is one me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -16,11 +16,12 @@ from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import scores
 from fairlead.core.actions.candidates import CandidateTable
+from fairlead.core.actions.victims import VictimTable
 from fairlead.core.filters.base import Surroundings
 from fairlead.core.filters.volumes import VolumeBinding
 from fairlead.core.gangs import Gang
 from fairlead.core.holdings import Holdings
-from fairlead.core.model import WHOLE, DisruptionBudget, Group, Namespace, Node, Pod, PodSpec, Policy, Queue
+from fairlead.core.model import WHOLE, DisruptionBudget, Group, Namespace, Node, Pod, PodSpec, Policy, Queue, ServiceClass
 from fairlead.core.nodes import NodeTable
 from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
@@ -32,6 +33,9 @@ from fairlead.core.transactions import VolumeChoice
 from fairlead.core.undo import UndoLog
 
 _NOTHING = PodSpec()
+_PLAIN = ServiceClass("")
+_RESTART = 60.0  # seconds of its devices that a suspended pod is thought to need until it works again
+_MOMENT = 1.0  # seconds; sooner than this nothing is looked at again
 
 
 class ClusterState:
@@ -48,9 +52,15 @@ class ClusterState:
         self.storage = Storage()
         self.budgets: dict[str, DisruptionBudget] = {}
         self.budgets_version = 0
-        self.woken = (0, 0)  # how pairs and storage stood when waiting rooms were last looked at
+        self.woken = (0, 0, 0, 0)  # how pairs, storage, shares and starts stood when waiting rooms were last looked at
+        self.now = 0.0  # of the latest pass
+        self.starts = 0  # how many pods have come to run: each may fall for somebody
+        self.classes: dict[str, ServiceClass] = {}
+        self._runtimes: list[
+            tuple[float, str]
+        ] = []  # when a pod that runs may fall for somebody for whom it did not, and its uid
         self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
-        self.queues = QueueTree(self.log, self.nodes)
+        self.queues = QueueTree(self.log, self.nodes, self.policy)
         self.tasks: dict[str, Task] = {}
         self.gangs: dict[str, Gang] = {}
         self.unsettled: dict[str, Gang] = {}
@@ -61,6 +71,7 @@ class ClusterState:
         self.freed_holds: dict[str, Task] = {}
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
         self.candidates = CandidateTable(self)
+        self.victims = VictimTable(self)
         self.nominated: dict[str, dict[str, Task]] = {}  # node -> uid -> waiting tasks for whom it was cleared
         self.lingering: dict[str, int] = {}  # victim uid -> row: its room is given away, but it is still there
         self.plans: dict[str, frozenset[str]] = {}  # victim uid -> all victims of its plan: they go together or not at all
@@ -154,7 +165,7 @@ class ClusterState:
             room = task.unit.room
             if room is not None and room.parked is not None and room.queue.blocked == task.unit.rank:
                 self.queues.unpark(room)  # the head of the line is gone: the next may be tried
-            task.unit.alive = False
+            task.unit.retire()
             self._requeue_rest(task.unit, task)
         if task.row >= 0 and task.state is TaskState.HELD:
             self._vacate(task)
@@ -249,7 +260,7 @@ class ClusterState:
         else:
             task.shape = shape
             if task.unit is not None:
-                task.unit.alive = False
+                task.unit.retire()
                 self._requeue_rest(task.unit, task)
                 self._wait(task)
         self.shapes.release(old)
@@ -268,6 +279,8 @@ class ClusterState:
         else:
             self.assign(task, row, self._devices_of(task, row))
         task.state = TaskState.BOUND
+        if pod.ours:
+            self._runs(task)
 
     def _bound_elsewhere(self, task: Task, pod: Pod) -> None:
         """The cluster says where a pod is: confirm what was assumed, or take its word."""
@@ -286,6 +299,7 @@ class ClusterState:
                 task.faults = 0
                 task.told = None
                 self._may_fall_now(task)
+                self._runs(task)
                 self._abandon(task)
                 if task.gang is not None:
                     self.unsettle(task.gang)
@@ -345,6 +359,7 @@ class ClusterState:
         """Let a task without a node wait, or say why it cannot even wait."""
         pod = task.pod
         task.state = TaskState.WAITING
+        task.level = self.service_of(pod).level(pod.attained)
         if pod.error is not None:
             self._set_aside(task, pod.error)
         elif pod.gated:
@@ -420,6 +435,72 @@ class ClusterState:
 
     # -- queues and groups ---------------------------------------------------------------------
 
+    def upsert_class(self, service: ServiceClass) -> None:
+        """A class of service came or changed. Whoever waits keeps the level it came with."""
+        self.classes[service.name] = service
+        self.starts += 1
+
+    def remove_class(self, name: str) -> None:
+        """A class of service is gone: its pods are served as those without a class."""
+        self.classes.pop(name, None)
+        self.starts += 1
+
+    def service_of(self, pod: Pod) -> ServiceClass:
+        """The class of service of a pod."""
+        return self.classes.get(pod.service_class, _PLAIN)
+
+    @staticmethod
+    def begun(task: Task) -> float:
+        """Since when a task runs, as far as known."""
+        if task.pod.started is not None:
+            return task.pod.started
+        return task.started or task.pod.created
+
+    def level_of(self, task: Task) -> int:
+        """On which level of attained service a task that runs, with its gang, stands now."""
+        return self.service_of(task.pod).level(self._attained(task))
+
+    def lost_with(self, task: Task) -> float:
+        """Device-seconds of work that would be lost with a task: since its last checkpoint, and until it works again."""
+        interval = self.service_of(task.pod).checkpoint_interval
+        if not interval:
+            return 0.0
+        return ((self.now - self.begun(task)) % interval + _RESTART) * task.shape.gpus
+
+    def _attained(self, task: Task) -> float:
+        return task.pod.attained + sum((self.now - self.begun(each)) * each.shape.gpus for each in self._mates(task))
+
+    @staticmethod
+    def _mates(task: Task) -> Iterable[Task]:
+        if task.gang is None or task.gang.group is None:
+            return (task,)
+        return [each for each in task.gang.tasks.values() if each.row >= 0]
+
+    def _runs(self, task: Task) -> None:
+        """A task has come to run: others may take it now, or from some time on."""
+        self.starts += 1
+        self._watch_runtime(task)
+
+    def _watch_runtime(self, task: Task) -> None:
+        service = self.service_of(task.pod)
+        begun = self.begun(task)
+        times = [begun + service.min_runtime] if service.min_runtime and begun + service.min_runtime > self.now else []
+        rate = sum(each.shape.gpus for each in self._mates(task))
+        if service.levels and rate:
+            attained = self._attained(task)
+            times += [self.now + (level - attained) / rate for level in service.levels if level > attained][:1]
+        if times:
+            heappush(self._runtimes, (max(min(times), self.now + _MOMENT), task.pod.uid))
+
+    def look_at_runtimes(self) -> None:
+        """Pods that have run long enough, or attained enough, to fall for somebody: whoever waits may look at their rows."""
+        while self._runtimes and self._runtimes[0][0] <= self.now:
+            _, uid = heappop(self._runtimes)
+            task = self.tasks.get(uid)
+            if task is not None and task.state is TaskState.BOUND and task.row >= 0:
+                self.nodes.gained.add(task.row)
+                self._watch_runtime(task)
+
     def upsert_queue(self, queue: Queue) -> Reason | None:
         """A queue came or changed; returns why the change was refused, if it was."""
         refused = self.queues.upsert(queue)
@@ -436,7 +517,7 @@ class ClusterState:
         for task in self.tasks.values():
             if task.queue == name and task.state is TaskState.WAITING:
                 if task.unit is not None:
-                    task.unit.alive = False
+                    task.unit.retire()
                     task.unit = None
                 self._wait(task)
 
@@ -514,6 +595,7 @@ class ClusterState:
             task.faults = 0
             task.told = None
             self._may_fall_now(task)
+            self._runs(task)
             if task.gang is not None and task.gang.fault_at is not None:
                 self.unsettle(task.gang)
 
@@ -667,6 +749,8 @@ class ClusterState:
         """When a pass is due although nothing happened: a backoff or a rest ends, or a gang's grace."""
         times = [self._delayed[0][0]] if self._delayed else []
         times += [room.rests_until for room in self.queues.resting]
+        if self._runtimes and self.queues.parked:
+            times.append(self._runtimes[0][0])
         for key in self.faulty:
             gang = self.gangs.get(key)
             if gang is not None:

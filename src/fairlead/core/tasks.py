@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fairlead.core.gangs import Gang
     from fairlead.core.queues import Room
 
-Rank = tuple[int, float, str]
-"""Order inside a queue: (-priority, created, name); smaller goes first."""
+Rank = tuple[int, int, float, str]
+"""Order inside a queue: (-priority, level of attained service, created, name); smaller goes first."""
 
 
 class TaskState(Enum):
@@ -47,6 +47,7 @@ class Task:
         "devices",
         "faults",
         "gang",
+        "level",
         "not_before",
         "pod",
         "queue",
@@ -67,6 +68,7 @@ class Task:
         self.devices: tuple[int, ...] = ()
         self.state = TaskState.WAITING
         self.gang: Gang | None = None
+        self.level = 0  # of attained service, when it came to wait
         self.unit: Unit | None = None
         self.told: ReasonCode | None = None
         self.faults = 0
@@ -81,13 +83,13 @@ class Task:
     def rank(self) -> Rank:
         """Its order inside its queue."""
         pod = self.pod
-        return (-pod.priority, pod.created, pod.key)
+        return (-pod.priority, self.level, pod.created, pod.key)
 
 
 class Unit:
     """What is placed together: of `tasks` at least `need` get a node, or none does.
 
-    alive: False once placed, changed or gone; heaps drop dead units when they meet them.
+    alive: until it is retired.
     """
 
     __slots__ = ("alive", "gang", "need", "rank", "room", "tasks")
@@ -105,6 +107,7 @@ class Unit:
             pods = [task.pod for task in tasks]
             self.rank = (
                 -max(pod.priority for pod in pods),
+                max(task.level for task in tasks),
                 min(pod.created for pod in pods),
                 gang.key if gang else pods[0].key,
             )
@@ -114,23 +117,53 @@ class Unit:
     def __lt__(self, other: Unit) -> bool:
         return self.rank < other.rank
 
+    def retire(self) -> None:
+        """It waits no longer: placed, changed or gone. Heaps drop it when they meet it."""
+        if self.alive:
+            self.alive = False
+            if self.room is not None:
+                self.room.waiting -= 1
+
+    @property
+    def level(self) -> int:
+        """Level of attained service; lower goes first."""
+        return self.rank[1]
+
     @property
     def priority(self) -> int:
         """Class priority; higher goes first."""
         return -self.rank[0]
 
     @property
+    def demand(self) -> tuple[tuple[str, int], ...]:
+        """What all its members ask for: (resource, base units)."""
+        if len(self.tasks) == 1:
+            return self.tasks[0].shape.charge
+        together: dict[str, int] = {}
+        for task in self.tasks:
+            for resource, amount in task.shape.charge:
+                together[resource] = together.get(resource, 0) + amount
+        return tuple(sorted(together.items()))
+
+    @property
     def composition(self) -> tuple[object, ...]:
         """Equal for units about which every verdict is the same."""
+        first = self.tasks[0].pod
         if len(self.tasks) == 1:
-            return (self.tasks[0].shape.number, self.rank[0], self.tasks[0].pod.never_preempts)
+            return (self.tasks[0].shape.number, *self.rank[:2], first.service_class, first.never_preempts)
         shapes: dict[int, int] = {}
         for task in self.tasks:
             shapes[task.shape.number] = shapes.get(task.shape.number, 0) + 1
         core: dict[int, int] = {}
         for task in self.tasks[: self.need]:
             core[task.shape.number] = core.get(task.shape.number, 0) + 1
-        return (tuple(sorted(shapes.items())), tuple(sorted(core.items())), self.rank[0], self.tasks[0].pod.never_preempts)
+        return (
+            tuple(sorted(shapes.items())),
+            tuple(sorted(core.items())),
+            *self.rank[:2],
+            first.service_class,
+            first.never_preempts,
+        )
 
 
 def refusal_told(task: Task, reason: Reason) -> bool:

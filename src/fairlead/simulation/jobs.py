@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from fairlead.core.model import WHOLE, Queue, QueueResource
 from fairlead.simulation import baselines, production
 from fairlead.simulation.charges import Charges, Run
 from fairlead.simulation.durations import Durations, Estimates
@@ -20,6 +21,14 @@ def quotas_of(queues: Mapping[str, int], gpus: int) -> dict[str, float]:
     return {name: gpus * count / nodes for name, count in queues.items()}
 
 
+def tree_of(queues: Mapping[str, int], gpus: int) -> list[Queue]:
+    """The queues of a table, side by side; what is over is divided evenly."""
+    return [
+        Queue(name, resources=(QueueResource("nvidia.com/gpu", quota=int(quota * WHOLE)),))
+        for name, quota in quotas_of(queues, gpus).items()
+    ]
+
+
 def simulate(
     jobs: Sequence[TraceJob],
     *,
@@ -27,6 +36,7 @@ def simulate(
     gpus_per_node: int,
     policy: str = DEFAULT,
     queues: Mapping[str, int] | None = None,
+    tree: Sequence[Queue] = (),
     durations: Durations = "exact",
     window_days: float = 0.0,
     charges: Charges | None = None,
@@ -35,7 +45,8 @@ def simulate(
 ) -> JobsResult:
     """Replay `jobs` on `nodes` x `gpus_per_node` GPUs by one of `POLICIES`.
 
-    queues: queue -> nodes; quotas are given in that proportion, and jobs of other queues dropped. durations: what policies that
+    queues: queue -> nodes; quotas are given in that proportion, and jobs of other queues dropped. tree: the queues as they
+    are, for the production pass. durations: what policies that
     plan by run times are told. window_days: over which utilization is counted, 0 for all of the run.
     progress: called with (jobs finished, jobs in all).
     """
@@ -49,7 +60,13 @@ def simulate(
     runs: list[Run]
     if policy == DEFAULT:
         runs = production.simulate(
-            jobs, nodes=nodes, gpus_per_node=gpus_per_node, quotas=quotas, charges=charges, estimates=estimates, progress=progress
+            jobs,
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            queues=tree_of(queues, nodes * gpus_per_node) if queues is not None else tree or (),
+            charges=charges,
+            estimates=estimates,
+            progress=progress,
         )
     else:
         chosen = next(name for name in baselines.BASELINES if name == policy)

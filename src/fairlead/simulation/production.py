@@ -1,24 +1,35 @@
-"""Replay of a job trace through the production pass: arrivals and completions on a virtual clock.
+"""Replay of a job trace through the production pass: arrivals, completions and suspensions on a virtual clock.
 
 A job of up to one node's GPUs is one pod; a larger one is a gang of whole-node pods and one for the remainder. Run times are
-those of the trace and nothing fails.
+those of the trace and nothing fails. Whoever falls is charged as `charges` says, and waits again with what it attained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from fairlead.core import invariants
-from fairlead.core.model import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model import Group, Node, Pod, PodSpec, Policy, Queue, ServiceClass
 from fairlead.core.schedule import schedule
 from fairlead.core.state import ClusterState
-from fairlead.core.transactions import Place
+from fairlead.core.transactions import Place, Preempt, Transaction
 from fairlead.simulation.charges import Charges, Run
 from fairlead.simulation.durations import Estimates
 from fairlead.simulation.events import EventQueue
 from fairlead.simulation.traces import TraceJob
 
 _GPU = "nvidia.com/gpu"
+_HOUR = 3600.0
+
+BATCH = ServiceClass(
+    "batch",
+    mode="Suspend",
+    checkpoint_interval=1800.0,
+    levels=tuple(hours * _HOUR for hours in (0.25, 1, 4, 16, 64, 256)),
+    express=3,
+)
+"""The class of all jobs: by attained GPU-hours, those with less than four from any queue's."""
 
 
 def simulate(
@@ -26,13 +37,15 @@ def simulate(
     *,
     nodes: int,
     gpus_per_node: int,
-    quotas: Mapping[str, float] | None,
+    queues: Sequence[Queue],
     charges: Charges,
     estimates: Estimates,
+    service: ServiceClass = BATCH,
+    policy: Policy | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Run]:
-    """What becomes of each job, in the order of `jobs`. quotas: queue -> GPUs; None: all jobs in queue `default`."""
-    replay = _Replay(jobs, nodes, gpus_per_node, quotas, charges, estimates)
+    """What becomes of each job, in the order of `jobs`. queues: the tree; none: all jobs in queue `default`."""
+    replay = _Replay(jobs, nodes, gpus_per_node, queues, charges, estimates, service, policy or Policy(strategy="binpack"))
     replay.run(progress)
     return replay.runs
 
@@ -43,68 +56,119 @@ class _Replay:
         jobs: Sequence[TraceJob],
         nodes: int,
         gpus_per_node: int,
-        quotas: Mapping[str, float] | None,
+        queues: Sequence[Queue],
         charges: Charges,
         estimates: Estimates,
+        service: ServiceClass,
+        policy: Policy,
     ) -> None:
         self.jobs = jobs
         self.gpus_per_node = gpus_per_node
         self.estimates = estimates
         self.runs = [Run(job.duration, job.gpus, charges) for job in jobs]
-        self.queued = quotas is not None
-        self.state = ClusterState(Policy(strategy="binpack", preempt=False))
+        self.queued = bool(queues)
+        self.service = service.name
+        self.state = ClusterState(policy)
+        self.state.upsert_class(service)
         for number in range(nodes):
             self.state.upsert_node(Node(f"node-{number:05d}", {_GPU: gpus_per_node, "pods": 1 << 30}))
-        for name, gpus in (quotas or {}).items():
-            self.state.upsert_queue(Queue(name, resources=(QueueResource(_GPU, quota=int(gpus * WHOLE)),)))
-        self.events: EventQueue[tuple[bool, int]] = EventQueue()
+        for queue in queues:
+            self.state.upsert_queue(queue)
+        self.events: EventQueue[tuple[str, int]] = EventQueue()
+        self.due = math.inf  # when a pass is due although nothing happens
         self.finished = 0
 
     def run(self, progress: Callable[[int, int], None] | None) -> None:
-        events, state = self.events, self.state
+        events = self.events
         for index, job in enumerate(self.jobs):
-            events.push(job.submitted, (True, index))
+            events.push(job.submitted, ("arrives", index))
         while len(events):
             now = events.next_time
             while len(events) and events.next_time == now:
-                arrives, index = events.pop()
-                if arrives:
-                    self._submit(index)
-                else:
-                    self._finish(index)
-            for transaction in schedule(state, events.now):
-                if isinstance(transaction, Place):
-                    self._start(transaction)
+                self._happens(*events.pop())
+            self._decide()
             if progress is not None:
                 progress(self.finished, len(self.jobs))
-        invariants.check(state)
+        invariants.check(self.state)
+
+    def _happens(self, what: str, index: int) -> None:
+        if what == "arrives":
+            self._submit(index)
+        elif what == "look":
+            self.due = math.inf
+        elif self.runs[index].ends == self.events.now:
+            self._finish(index)
+
+    def _decide(self) -> None:
+        """Passes until nothing moves: who falls makes room at once."""
+        state, now = self.state, self.events.now
+        moved = True
+        while moved:
+            moved = False
+            for transaction in schedule(state, now):
+                moved |= self._apply(transaction)
+        due = state.next_due
+        if due is not None and due < self.due:
+            self.due = max(due, now)
+            self.events.push(self.due, ("look", 0))
+
+    def _apply(self, transaction: Transaction) -> bool:
+        if isinstance(transaction, Place):
+            index = self._index(transaction.bindings[0].pod.uid)
+            for binding in transaction.bindings:
+                self.state.bound(binding.pod.uid)
+            self.events.push(self.runs[index].start(self.events.now), ("ends", index))
+            return False
+        if isinstance(transaction, Preempt):
+            for index in sorted({self._index(victim.pod.uid) for victim in transaction.victims}):
+                self._suspend(index)
+            return True
+        return False
+
+    @staticmethod
+    def _index(uid: str) -> int:
+        return int(uid.partition("/")[0])
+
+    def _sizes(self, index: int) -> list[int]:
+        gpus = self.jobs[index].gpus
+        rest = gpus % self.gpus_per_node
+        return [self.gpus_per_node] * (gpus // self.gpus_per_node) + ([rest] if rest else [])
 
     def _submit(self, index: int) -> None:
-        job = self.jobs[index]
-        sizes = [self.gpus_per_node] * (job.gpus // self.gpus_per_node)
-        if job.gpus % self.gpus_per_node:
-            sizes.append(job.gpus % self.gpus_per_node)
+        job, run = self.jobs[index], self.runs[index]
+        sizes = self._sizes(index)
         queue = job.queue if self.queued else "default"
         group = job.name if len(sizes) > 1 else ""
         if group:
             self.state.upsert_group(Group("trace", group, min_member=len(sizes), queue=queue, created=job.submitted))
         for member, size in enumerate(sizes):
-            spec = PodSpec(((_GPU, size), ("pods", 1)), gpus=size)
-            uid, name = f"{index}/{member}", f"{job.name}-{member}"
-            self.state.upsert_pod(Pod(uid, "trace", name, spec, queue=queue, group=group, created=job.submitted))
+            self.state.upsert_pod(
+                Pod(
+                    f"{index}/{member}/{run.suspensions}",
+                    "trace",
+                    f"{job.name}-{member}",
+                    PodSpec(((_GPU, size), ("pods", 1)), gpus=size),
+                    queue=queue,
+                    group=group,
+                    created=job.submitted,
+                    service_class=self.service,
+                    attained=run.held * job.gpus,
+                )
+            )
 
-    def _start(self, placed: Place) -> None:
-        index = int(placed.bindings[0].pod.uid.partition("/")[0])
-        for binding in placed.bindings:
-            self.state.bound(binding.pod.uid)
-        self.events.push(self.runs[index].start(self.events.now), (False, index))
+    def _suspend(self, index: int) -> None:
+        self._remove(index)
+        self.runs[index].suspend(self.events.now)
+        self._submit(index)
 
     def _finish(self, index: int) -> None:
-        job = self.jobs[index]
-        for member in range(-(-job.gpus // self.gpus_per_node)):
-            self.state.remove_pod(f"{index}/{member}")
-        if job.gpus > self.gpus_per_node:
-            self.state.remove_group(f"trace/{job.name}")
+        self._remove(index)
+        if self.jobs[index].gpus > self.gpus_per_node:
+            self.state.remove_group(f"trace/{self.jobs[index].name}")
         self.runs[index].finish(self.events.now)
         self.estimates.ended(index)
         self.finished += 1
+
+    def _remove(self, index: int) -> None:
+        for member in range(len(self._sizes(index))):
+            self.state.remove_pod(f"{index}/{member}/{self.runs[index].suspensions}")

@@ -1,4 +1,4 @@
-"""Preempt: make room for a unit by evicting lower-priority work of the same queue.
+"""Preempt and reclaim: make room for a unit by evicting work that stands behind it (`contest` says whose).
 
 Everything is tried on the state itself under the undo log: victims are taken off, the unit is
 placed, and victims are put back for as long as the unit still fits, most valuable first. Only
@@ -8,11 +8,17 @@ below its minimum; its surplus members fall one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.actions import allocate
+from fairlead.core.actions.contest import Contest, Ground
+from fairlead.core.actions.victims import Victim
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit
 
@@ -21,8 +27,7 @@ _CANDIDATES = 100
 
 _SKEW = 1 << 31  # makes every priority positive, as kube-scheduler does when it sums them
 
-Victim = tuple[Task, ...]
-"""Tasks that only fall together."""
+Falling = tuple[Ground, Victim]
 
 
 class Plan(NamedTuple):
@@ -42,12 +47,8 @@ def preempt(state: ClusterState, unit: Unit) -> Plan | None:
         return None
     if by_upstream(unit):
         return _as_upstream(state, unit)
-    victims = _eligible(state, unit)
-    if not victims:
-        return None
-    if len(unit.tasks) == 1:
-        return _for_one(state, unit, victims)
-    return _for_gang(state, unit, victims)
+    contest = Contest(state, unit)
+    return _for_one(contest) if len(unit.tasks) == 1 else _for_gang(contest)
 
 
 def by_upstream(unit: Unit) -> bool:
@@ -79,53 +80,25 @@ def _waits_for_victims(state: ClusterState, task: Task) -> bool:
     )
 
 
-def _eligible(state: ClusterState, unit: Unit) -> list[Victim]:
-    """What may fall: running, of this queue, strictly lower in priority; least valuable first."""
-    queue, priority = state.queues.queues[unit.tasks[0].queue], unit.priority
-    if not any(count and each < priority for each, count in queue.priorities.items()):
-        return []
-    seen: set[str] = set()
-    victims: list[Victim] = []
-    for task in queue.placed.values():
-        if not may_fall(task, priority):
-            continue
-        gang = task.gang
-        if gang is None or gang.group is None:
-            victims.append((task,))
-        elif gang.key not in seen:
-            seen.add(gang.key)
-            victims += _of_gang(gang.placed(), gang.min_member, priority, unit)
-    victims.sort(key=_value)
-    return victims
-
-
-def may_fall(task: Task, priority: int) -> bool:
-    """Whether a placed task may be evicted for work of a class priority in its queue."""
-    return task.state is TaskState.BOUND and task.row >= 0 and task.pod.priority < priority and not task.pod.terminating
-
-
-def holds_victims(state: ClusterState, unit: Unit, row: int) -> bool:
+def holds_victims(contest: Contest, row: int) -> bool:
     """Whether somebody on a row may be evicted for a unit."""
-    return bool(_falling(state, unit, row))
+    return any(contest.ground(task) is not None for task in contest.state.nodes.pods[row].values())
 
 
-def _falling(state: ClusterState, unit: Unit, row: int) -> list[Task]:
-    queue = unit.tasks[0].queue
-    return [task for task in state.nodes.pods[row].values() if task.queue == queue and may_fall(task, unit.priority)]
-
-
-def could_make_room(state: ClusterState, unit: Unit, row: int) -> bool:
+def could_make_room(contest: Contest, row: int) -> bool:
     """Whether one member of a unit could fit a row, were everybody gone from it who may be evicted.
 
     Exact by resource, blind to devices and gangs: a cheap test of whether a full search is worth while.
     """
+    state, unit = contest.state, contest.unit
     if by_upstream(unit):
         shape = unit.tasks[0].shape
         return shape.fits_row(row) or state.candidates.of(shape, unit.priority).least(row) is not None
     freed: dict[int, int] = {}
-    for task in _falling(state, unit, row):
-        for column, amount in task.shape.demand:
-            freed[column] = freed.get(column, 0) + amount
+    for task in state.nodes.pods[row].values():
+        if contest.ground(task) is not None:
+            for column, amount in task.shape.demand:
+                freed[column] = freed.get(column, 0) + amount
     return any(
         all(state.nodes.free[column].item(row) + freed.get(column, 0) >= amount for column, amount in shape.demand)
         and bool(shape.admitted(slice(row, row + 1))[0])
@@ -133,109 +106,88 @@ def could_make_room(state: ClusterState, unit: Unit, row: int) -> bool:
     )
 
 
-def _of_gang(members: list[Task], min_member: int, priority: int, unit: Unit) -> list[Victim]:
-    if members and members[0].gang is unit.gang:
-        return []
-    if any(task.state is not TaskState.BOUND or task.row < 0 for task in members):
-        return []  # still being placed: its fate is open
-    members = sorted(members, key=lambda task: (task.pod.priority, -task.pod.created, task.pod.key))
-    surplus = members[: max(0, len(members) - min_member)]
-    core = tuple(members[len(surplus) :])
-    result: list[Victim] = [(task,) for task in surplus if task.pod.priority < priority]
-    # The core counts as dearer than the surplus: `_value` sees its size.
-    if core and all(task.pod.priority < priority for task in core):
-        result.append(core)
-    return result
-
-
-def _value(victim: Victim) -> tuple[int, int, float, str]:
-    """Order of falling: lowest priority, then fewest pods, then latest started, then name."""
-    return (
-        max(task.pod.priority for task in victim),
-        len(victim),
-        -max(task.pod.created for task in victim),
-        min(task.pod.key for task in victim),
-    )
-
-
 class _Fallen:
-    """Victims taken off their rows, with where they were, so that they can be put back."""
+    """Tasks taken off their rows, with where they were, so that they can be put back."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self.places: dict[str, tuple[int, tuple[int, ...]]] = {}
 
-    def take(self, victim: Victim) -> None:
-        for task in victim:
+    def take(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
             self.places[task.pod.uid] = (task.row, task.devices)
             self.state.unassign(task)
 
-    def put_back(self, victim: Victim) -> None:
-        for task in victim:
+    def put_back(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
             self.state.assign(task, *self.places.pop(task.pod.uid))
 
 
-def _for_one(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> Plan | None:
+def _for_one(contest: Contest) -> Plan | None:
     """The cheapest node for a single pod: each candidate is solved exactly, then compared."""
+    state, unit = contest.state, contest.unit
     task = unit.tasks[0]
-    by_row: dict[int, list[Victim]] = {}
-    for victim in victims:
-        for row in {each.row for each in victim}:
-            by_row.setdefault(row, []).append(victim)
-    admitted = task.shape.admitted(slice(0, state.nodes.count))
-    rows = [row for row in by_row if admitted[row] and state.nodes.open[row]]
-    rows.sort(key=lambda row: (_value(by_row[row][0]), state.nodes.names[row]))
-    best: tuple[tuple[object, ...], int, list[Victim]] | None = None
+    admitted: npt.NDArray[np.bool_] | None = None
+    best: tuple[tuple[object, ...], int, list[Falling]] | None = None
     examined = 0
-    for row in rows:
-        if examined >= max(_CANDIDATES, len(rows) // 10):
+    tried: dict[int, list[Falling]] = {}
+    for _, cheapest in state.victims.in_order(contest):
+        for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
+            if admitted is None:
+                admitted = task.shape.admitted(slice(0, state.nodes.count)) & state.nodes.open[: state.nodes.count]
+            if row in tried or not admitted[row]:
+                continue
+            victims = tried[row] = state.victims.on_row(contest, row)
+            mark = state.log.mark()
+            chosen = _least_on(state, unit, row, victims)
+            state.log.rollback(mark)
+            if chosen is None:
+                continue
+            examined += 1
+            cost = (*_cost(chosen), state.nodes.names[row])
+            if best is None or cost < best[0]:
+                best = (cost, row, chosen)
+            if len(chosen) == 1 and chosen[0][1] is cheapest and len(cheapest.tasks) == 1:
+                examined = _CANDIDATES  # whoever comes later costs more
+        if examined >= max(_CANDIDATES, len(state.nodes) // 10):
             break
-        mark = state.log.mark()
-        chosen = _least_on(state, unit, row, by_row[row])
-        state.log.rollback(mark)
-        if chosen is None:
-            continue
-        examined += 1
-        cost = (*_cost(chosen), state.nodes.names[row])
-        if best is None or cost < best[0]:
-            best = (cost, row, chosen)
     if best is None:
         # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
         limited = state.queues.over_limit(task.queue, task.shape.charge) is not None
-        somewhere = limited and (task.shape.best() >= 0 or any(_could_fit(state, unit, row, by_row[row]) for row in rows))
-        return _for_gang(state, unit, victims) if somewhere else None
+        somewhere = limited and (task.shape.best() >= 0 or any(_could_fit(state, unit, *each) for each in tried.items()))
+        return _for_gang(contest) if somewhere else None
     _, row, chosen = best
     fallen = _Fallen(state)
-    for victim in chosen:
-        fallen.take(victim)
+    for _, victim in chosen:
+        fallen.take(victim.tasks)
     state.shapes.refresh()
     state.assign(task, row, task.shape.strategy.pick(task.shape, row))
-    return Plan([each for victim in chosen for each in victim], [task], fallen.places)
+    return Plan([each for _, victim in chosen for each in victim.tasks], [task], fallen.places)
 
 
-def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Victim]) -> bool:
+def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> bool:
     """Whether a single pod fits a row without all of these victims, whatever limits say."""
     mark = state.log.mark()
     fallen = _Fallen(state)
-    for victim in victims:
-        fallen.take(victim)
+    for _, victim in victims:
+        fallen.take(victim.tasks)
     fits = unit.tasks[0].shape.fits_row(row)
     state.log.rollback(mark)
     return fits
 
 
-def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Victim]) -> list[Victim] | None:
+def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> list[Falling] | None:
     """The victims that must fall on one row, or None if even all of them are not enough."""
     task = unit.tasks[0]
     fallen = _Fallen(state)
-    taken: list[Victim] = []
+    taken: list[Falling] = []
 
     def fits() -> bool:
         return task.shape.fits_row(row) and state.queues.over_limit(task.queue, task.shape.charge) is None
 
-    for victim in victims:
-        fallen.take(victim)
-        taken.append(victim)
+    for each in victims:
+        fallen.take(each[1].tasks)
+        taken.append(each)
         if fits():
             break
     else:
@@ -243,13 +195,90 @@ def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Victi
     return _reprieve(fallen, taken, fits)
 
 
-def _for_gang(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> Plan | None:
+def _for_gang(contest: Contest) -> Plan | None:
     """Least threshold of victims that makes room for the gang, then put back whoever need not fall."""
+    state, unit = contest.state, contest.unit
     core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
     for task in unit.tasks:
         task.unit = unit
+    fits = _fit_of(state, core)
+    source = state.victims.in_order(contest)
+    victims = _enough(state, core, source)
+    if victims is None:
+        return None
+    mark = state.log.mark()
 
-    def fits() -> bool:
+    def suffice(count: int) -> bool:
+        trial = state.log.mark()
+        fallen = _Fallen(state)
+        for _, victim in victims[:count]:
+            fallen.take(victim.tasks)
+        enough = fits()
+        state.log.rollback(trial)
+        return enough
+
+    # The bound is often enough; else it is left behind in growing steps, and what lies between is halved.
+    low, count = len(victims), len(victims)
+    while not suffice(count):
+        more = list(islice(source, count - low + 1))
+        if not more:
+            state.log.rollback(mark)
+            return None
+        low = count + 1
+        victims += more
+        count = len(victims)
+    while low < count:
+        middle = (low + count) // 2
+        if suffice(middle):
+            count = middle
+        else:
+            low = middle + 1
+    fallen = _Fallen(state)
+    for _, victim in victims[:count]:
+        fallen.take(victim.tasks)
+    chosen = _reprieve(fallen, victims[:count], fits)
+    placed = allocate.allocate(state, core)
+    if not isinstance(placed, list):  # cannot be: fits() held a moment ago
+        state.log.rollback(mark)
+        return None
+    state.log.commit()
+    for _, victim in chosen:
+        for task in victim.tasks:
+            state.nodes.gained.add(fallen.places[task.pod.uid][0])
+    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places)
+
+
+def _enough(state: ClusterState, core: Unit, source: Iterator[Falling]) -> list[Falling] | None:
+    """The first victims that could be enough, by amounts alone: what all nodes have free, and what these hold."""
+    missing: dict[int, int] = {}
+    for task in core.tasks:
+        for column, amount in task.shape.demand:
+            missing[column] = missing.get(column, 0) + amount
+    for column in missing:
+        free = state.nodes.free[column][: state.nodes.count]
+        missing[column] -= int(free[free > 0].sum())
+    victims: list[Falling] = []
+    for each in source:
+        victims.append(each)
+        for task in each[1].tasks:
+            for column, amount in task.shape.demand:
+                if column in missing:
+                    missing[column] -= amount
+        if all(amount <= 0 for amount in missing.values()):
+            return victims
+    return None
+
+
+def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
+    """Whether the needed members fit as things stand; by counting where they are alike and free of rules."""
+    first = core.tasks[0]
+
+    def by_counting() -> bool:
+        if state.queues.over_limit(first.queue, first.shape.charge, core.need) is not None:
+            return False
+        return int(first.shape.counts().sum()) >= core.need
+
+    def by_placing() -> bool:
         mark = state.log.mark()
         placed = isinstance(allocate.allocate(state, core), list)
         for task in core.tasks:
@@ -257,58 +286,33 @@ def _for_gang(state: ClusterState, unit: Unit, victims: Sequence[Victim]) -> Pla
         state.log.rollback(mark)
         return placed
 
-    mark = state.log.mark()
-    low, high = 1, len(victims)
-    while low <= high:
-        middle = (low + high) // 2
-        trial = state.log.mark()
-        fallen = _Fallen(state)
-        for victim in victims[:middle]:
-            fallen.take(victim)
-        enough = fits()
-        state.log.rollback(trial)
-        if enough:
-            high = middle - 1
-        else:
-            low = middle + 1
-    if low > len(victims):
-        state.log.rollback(mark)
-        return None
-    fallen = _Fallen(state)
-    for victim in victims[:low]:
-        fallen.take(victim)
-    chosen = _reprieve(fallen, list(victims[:low]), fits)
-    placed = allocate.allocate(state, core)
-    if not isinstance(placed, list):  # cannot be: fits() held a moment ago
-        state.log.rollback(mark)
-        return None
-    state.log.commit()
-    for each in chosen:
-        for task in each:
-            state.nodes.gained.add(fallen.places[task.pod.uid][0])
-    return Plan([task for victim in chosen for task in victim], placed, fallen.places)
+    alike = all(task.shape is first.shape and task.queue == first.queue for task in core.tasks)
+    return by_counting if alike and not first.shape.relations and not state.nominated else by_placing
 
 
-def _reprieve(fallen: _Fallen, taken: list[Victim], fits: Callable[[], bool]) -> list[Victim]:
+def _reprieve(fallen: _Fallen, taken: list[Falling], fits: Callable[[], bool]) -> list[Falling]:
     """Put victims back, most valuable first, for as long as the beneficiary still fits."""
-    kept: list[Victim] = []
-    for victim in reversed(taken):
-        places = {task.pod.uid: fallen.places[task.pod.uid] for task in victim}
-        fallen.put_back(victim)
+    kept: list[Falling] = []
+    for each in reversed(taken):
+        tasks = each[1].tasks
+        places = {task.pod.uid: fallen.places[task.pod.uid] for task in tasks}
+        fallen.put_back(tasks)
         if not fits():
-            fallen.take(victim)
+            fallen.take(tasks)
             fallen.places.update(places)
-            kept.append(victim)
+            kept.append(each)
     kept.reverse()
     return kept
 
 
-def _cost(victims: Sequence[Victim]) -> tuple[object, ...]:
-    """Lowest top priority, least sum of priorities, fewest pods, latest start."""
-    tasks = [task for victim in victims for task in victim]
+def _cost(victims: Sequence[Falling]) -> tuple[object, ...]:
+    """The worst ground, lowest top priority, least lost work, least sum of priorities, fewest pods, latest start."""
+    tasks = [task for _, victim in victims for task in victim.tasks]
     top = max(task.pod.priority for task in tasks)
     return (
+        max(ground for ground, _ in victims),
         top,
+        sum(victim.lost for _, victim in victims),
         sum(task.pod.priority + _SKEW for task in tasks),
         len(tasks),
         -min(task.pod.created for task in tasks if task.pod.priority == top),

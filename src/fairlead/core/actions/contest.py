@@ -1,0 +1,174 @@
+"""Who may fall for whom: by priority inside a queue, by attained service, across queues for fair shares.
+
+The rules keep each other from going round in circles. A queue takes from another only while it stays within its own fair
+share, and only from one that holds more than is its due, so what was taken is not taken back. Whoever attained little goes
+before whoever attained more, and is not taken for the sake of shares by the latter.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from fairlead.core.queues import Charge, QueueNode
+from fairlead.core.tasks import Task, TaskState, Unit
+
+if TYPE_CHECKING:
+    from fairlead.core.state import ClusterState
+
+
+class Ground(IntEnum):
+    """Why somebody may fall; what is cheaper for all goes first."""
+
+    SERVICE = 0  # attained more service than the unit
+    SHARE = 1  # its queue holds more than is fair, the unit's less
+    PRIORITY = 2  # of lower class priority
+
+
+class Contest:
+    """One unit against everybody that runs, as things stand now."""
+
+    def __init__(self, state: ClusterState, unit: Unit) -> None:
+        self.state = state
+        self.unit = unit
+        self.queue = state.queues.queues[unit.tasks[0].queue]
+        self.service = state.service_of(unit.tasks[0].pod)
+        self.express = unit.level < self.service.express
+        self._demand: Charge = Unit(unit.tasks[: unit.need], unit.need, unit.gang).demand if len(unit.tasks) > 1 else unit.demand
+        for task in unit.tasks:
+            task.unit = unit
+        self._entitled: bool | None = None
+        self._owing: dict[str, bool] = {}
+        self._within: dict[str, bool] = {}
+
+    # -- which queues --------------------------------------------------------------------------
+
+    @property
+    def entitled(self) -> bool:
+        """Whether the unit's queue stays within its fair share with it, where something is scarce."""
+        if self._entitled is None:
+            fair = self.state.queues.fair
+            self._entitled = (
+                self.state.policy.reclaim
+                and bool(fair.share)
+                and self.queue.name in fair.share
+                and fair.within(self.queue, self._demand)
+            )
+        return self._entitled
+
+    def _rivals(self, other: QueueNode) -> tuple[QueueNode, QueueNode] | None:
+        """The two siblings under which this unit's queue and another one stand; None if one is above the other."""
+        mine, theirs = self.queue.path[::-1], other.path[::-1]
+        for one, two in zip(mine, theirs, strict=False):
+            if one is not two:
+                return one, two
+        return None
+
+    def owed_by(self, other: QueueNode, taken: dict[str, dict[str, int]] | None = None) -> bool:
+        """Whether a queue holds something that is this unit's queue's due. taken: what is taken from queues already."""
+        if not self.entitled:
+            return False
+        rivals = self._rivals(other)
+        if rivals is None:
+            return False
+        mine, theirs = rivals
+        less = (taken or {}).get(theirs.name)
+        fair = self.state.queues.fair
+        if not self._stays_within(mine):
+            return False  # what is above it has its share already: it can only take from its siblings
+        if fair.over(theirs, less):
+            return True
+        quota_kept = all(mine.used.get(name, 0) + amount <= mine.quota.get(name, 0) for name, amount in self._scarce(mine))
+        return quota_kept and any(
+            theirs.used.get(name, 0) - (less or {}).get(name, 0) > quota for name, quota in theirs.quota.items()
+        )
+
+    def _stays_within(self, top: QueueNode) -> bool:
+        """Whether the queues from this unit's up to another stay within their fair shares with it."""
+        known = self._within.get(top.name)
+        if known is None:
+            fair, known = self.state.queues.fair, True
+            for node in self.queue.path:
+                known = known and fair.within(node, self._demand)
+                if node is top:
+                    break
+            self._within[top.name] = known
+        return known
+
+    def _scarce(self, node: QueueNode) -> list[tuple[str, int]]:
+        scarce = self.state.queues.fair.share.get(node.name, {})
+        return [(name, amount) for name, amount in self._demand if name in scarce]
+
+    def take(self, victim: Task, taken: dict[str, dict[str, int]]) -> None:
+        """Note what a victim's queue, and those above it, would hold less."""
+        for node in self.state.queues.queues[victim.queue].path:
+            less = taken.setdefault(node.name, {})
+            for resource, amount in victim.shape.charge:
+                less[resource] = less.get(resource, 0) + amount
+
+    def in_scope(self, other: QueueNode) -> bool:
+        """Whether the unit's class lets it take work of lower standing of a queue."""
+        if other is self.queue or self.service.scope == "Cluster":
+            return True
+        return self.service.scope == "Parent" and (self.queue.parent is None or self.queue.parent in other.path)
+
+    def reaches(self, other: QueueNode) -> bool:
+        """Whether anybody of a queue may fall at all."""
+        return self.in_scope(other) or self.express or self._owes(other)
+
+    def _owes(self, other: QueueNode) -> bool:
+        owed = self._owing.get(other.name)
+        if owed is None:
+            owed = self._owing[other.name] = self.owed_by(other)
+        return owed
+
+    # -- which pods ----------------------------------------------------------------------------
+
+    def ground(self, task: Task) -> Ground | None:
+        """Why a task may fall, or None if it may not."""
+        if task.state is not TaskState.BOUND or task.row < 0 or task.pod.terminating or not task.pod.ours:
+            return None
+        state, unit = self.state, self.unit
+        service = state.service_of(task.pod)
+        if service.mode == "Never" or (service.min_runtime and state.now < state.begun(task) + service.min_runtime):
+            return None
+        other = state.queues.queues[task.queue]
+        level = state.level_of(task) if service.levels else 0
+        near = self.in_scope(other)
+        if (
+            self.service.levels
+            and level > unit.level
+            and ((near and task.pod.priority <= unit.priority) or (self.express and level >= self.service.express))
+        ):
+            return Ground.SERVICE
+        if near and task.pod.priority < unit.priority:
+            return Ground.PRIORITY
+        if other is self.queue or (level < service.express and not self.express):
+            return None
+        return Ground.SHARE if self._owes(other) else None
+
+    def ground_of(self, tasks: tuple[Task, ...]) -> Ground | None:
+        """Why tasks that only fall together may fall; None if one of them may not, or if they are the unit's own gang."""
+        if tasks[0].gang is not None and tasks[0].gang is self.unit.gang:
+            return None
+        if len(tasks) == 1:
+            return self.ground(tasks[0])
+        grounds = [self.ground(task) for task in tasks]
+        found = [ground for ground in grounds if ground is not None]
+        return max(found) if len(found) == len(grounds) else None
+
+    def grounds(self) -> list[Ground]:
+        """On which somebody may fall at all, in order."""
+        possible = []
+        if self.service.levels:
+            possible.append(Ground.SERVICE)
+        if self.entitled:
+            possible.append(Ground.SHARE)
+        return [*possible, Ground.PRIORITY]
+
+    def anybody(self) -> bool:
+        """Whether there may be somebody to fall at all: a cheap test."""
+        priority = self.unit.priority
+        if any(count and each < priority for each, count in self.queue.priorities.items()):
+            return True
+        return bool(self.service.levels) or self.service.scope != "Queue" or self.entitled

@@ -1,0 +1,149 @@
+"""Everybody that runs and may fall, queue by queue, in order of value: made once per pass, read from the cheapest on.
+
+A queue's list is sorted when it is first asked for and serves all units of the pass; who has fallen since is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.core.actions.contest import Contest, Ground
+from fairlead.core.tasks import Task, TaskState
+
+if TYPE_CHECKING:
+    from fairlead.core.state import ClusterState
+
+
+class Victim(NamedTuple):
+    """Tasks that only fall together.
+
+    order: lowest priority first, then least lost work, fewest pods, latest created, name. lost: device-seconds of work.
+    """
+
+    order: tuple[int, float, int, float, str]
+    tasks: tuple[Task, ...]
+
+    @property
+    def lost(self) -> float:
+        return self.order[1]
+
+    @property
+    def alive(self) -> bool:
+        """Whether all of them still run where they did."""
+        return all(task.state is TaskState.BOUND and task.row >= 0 for task in self.tasks)
+
+
+class VictimTable:
+    """The victims of each queue, as things stand in one pass."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._stamp: tuple[float, int] = (-1.0, -1)
+        self._lists: dict[str, list[Victim]] = {}
+        self._of: dict[str, Victim] = {}  # uid -> the victim it is part of
+
+    def in_order(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
+        """Who may fall for a unit, cheapest first; of a queue that owes something, no more than makes it even."""
+        if not contest.anybody():
+            return
+        queues = self.state.queues.queues
+        near = [node for _, node in sorted(queues.items()) if node.placed and contest.reaches(node)]
+        seen: set[str] = set()
+        taken: dict[str, dict[str, int]] = {}
+        for ground in contest.grounds():
+            streams = [self._stream(contest, node.name, ground) for node in near]
+            for victim in merge(*streams, key=lambda each: each.order):
+                first = victim.tasks[0]
+                if first.pod.uid in seen:
+                    continue
+                if ground is Ground.SHARE and not contest.owed_by(queues[first.queue], taken):
+                    continue
+                seen.add(first.pod.uid)
+                if contest.entitled:
+                    for task in victim.tasks:
+                        contest.take(task, taken)
+                yield ground, victim
+
+    def on_row(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
+        """Who on one row may fall for a unit, cheapest first; gangs with all their members elsewhere."""
+        found: dict[int, tuple[Ground, Victim]] = {}
+        for task in self.state.nodes.pods[row].values():
+            if task.queue not in self.state.queues.queues or not task.pod.ours:
+                continue
+            self._list(task.queue)
+            victim = self._of.get(task.pod.uid)
+            if victim is None or id(victim) in found or not victim.alive:
+                continue
+            ground = contest.ground_of(victim.tasks)
+            if ground is not None:
+                found[id(victim)] = (ground, victim)
+        ordered = sorted(found.values(), key=lambda each: (each[0], each[1].order))
+        taken: dict[str, dict[str, int]] = {}
+        kept = []
+        for ground, victim in ordered:
+            if ground is Ground.SHARE and not contest.owed_by(self.state.queues.queues[victim.tasks[0].queue], taken):
+                continue
+            kept.append((ground, victim))
+            if contest.entitled:
+                for task in victim.tasks:
+                    contest.take(task, taken)
+        return kept
+
+    def _stream(self, contest: Contest, queue: str, ground: Ground) -> Iterator[Victim]:
+        victims = self._list(queue)
+        while victims and not victims[0].alive:
+            victims.pop(0)
+        for victim in victims:
+            if ground is Ground.PRIORITY and victim.order[0] >= contest.unit.priority:
+                return
+            if victim.alive and contest.ground_of(victim.tasks) is ground:
+                yield victim
+
+    def _list(self, queue: str) -> list[Victim]:
+        state = self.state
+        stamp = (state.now, state.starts)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._lists.clear()
+            self._of.clear()
+        known = self._lists.get(queue)
+        if known is None:
+            known = self._lists[queue] = sorted(self._make(queue), key=lambda each: each.order)
+            for victim in known:
+                for task in victim.tasks:
+                    self._of[task.pod.uid] = victim
+        return known
+
+    def _make(self, queue: str) -> Iterator[Victim]:
+        seen: set[str] = set()
+        for task in self.state.queues.queues[queue].placed.values():
+            gang = task.gang
+            if gang is None or gang.group is None:
+                if self._runs(task):
+                    yield self._victim((task,))
+            elif gang.key not in seen:
+                seen.add(gang.key)
+                members = gang.placed()
+                if not all(self._runs(each) for each in members):
+                    continue  # still being placed: its fate is open
+                members = sorted(members, key=lambda each: (each.pod.priority, -each.pod.created, each.pod.key))
+                surplus = max(0, len(members) - gang.min_member)
+                yield from (self._victim((each,)) for each in members[:surplus])
+                if members[surplus:]:
+                    yield self._victim(tuple(members[surplus:]))
+
+    @staticmethod
+    def _runs(task: Task) -> bool:
+        return task.state is TaskState.BOUND and task.row >= 0 and not task.pod.terminating
+
+    def _victim(self, tasks: tuple[Task, ...]) -> Victim:
+        order = (
+            max(task.pod.priority for task in tasks),
+            sum(self.state.lost_with(task) for task in tasks),
+            len(tasks),
+            -max(task.pod.created for task in tasks),
+            min(task.pod.key for task in tasks),
+        )
+        return Victim(order, tasks)

@@ -1,0 +1,190 @@
+"""What is fair now: the shares of all queues, from what they hold, what they wait for and what they used of late.
+
+Every resource is divided by itself, level by level: the cluster among the queues at the root, each queue's share among its
+children. A queue's request is what it holds plus what it waits for, so placing alone changes no share: shares are made anew once
+per pass at most, and only if something came, went or was edited since.
+
+Usage is kept per queue as (value, when, rate): device-seconds, decayed with a half-life, brought up to date when it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fairlead.api.names import CPU, MEMORY
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.fairshare import Claim, divide
+from fairlead.core.model import WHOLE, Policy, QueueResource
+
+if TYPE_CHECKING:
+    from fairlead.core.queues import QueueNode, QueueTree
+
+_HOPELESS = frozenset(
+    {
+        ReasonCode.NODE_AFFINITY,
+        ReasonCode.TAINTS,
+        ReasonCode.TOPOLOGY,
+        ReasonCode.VOLUMES,
+        ReasonCode.TOO_LARGE,
+        ReasonCode.INVALID_SPEC,
+    }
+)
+"""Whoever waits for one of these could not use a larger share."""
+
+_USAGE_STEP = 60.0  # seconds after which shares follow usage although nothing else happened
+
+
+class Usage:
+    """Decayed use of one queue in device-seconds."""
+
+    __slots__ = ("at", "rate", "value")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.value = 0.0
+        self.rate = 0.0
+
+    def read(self, now: float, half_life: float) -> float:
+        """The value now. The rate has been the same since it was set."""
+        decay = math.log(2) / half_life
+        kept = math.exp(-decay * max(0.0, now - self.at))
+        return self.value * kept + self.rate / decay * (1 - kept)
+
+    def set_rate(self, rate: float, now: float, half_life: float) -> None:
+        """From now on the queue uses so many devices."""
+        self.value = self.read(now, half_life)
+        self.at = max(now, self.at)
+        self.rate = rate
+
+
+class FairShares:
+    """The fair shares of a tree. share: queue -> resource -> base units, only where there is not enough for all siblings."""
+
+    def __init__(self, tree: QueueTree, policy: Policy) -> None:
+        self.tree = tree
+        self.policy = policy
+        self.stale = True
+        self.version = 0
+        self.share: dict[str, dict[str, int]] = {}
+        self.usage: dict[str, Usage] = {}
+        self._at = -math.inf
+
+    def refresh(self, now: float) -> bool:
+        """Bring shares up to date; whether any changed."""
+        half_life = self.policy.usage_half_life
+        if half_life:
+            self._follow(now, half_life)
+            self.stale |= now - self._at >= _USAGE_STEP
+        if not self.stale:
+            return False
+        self.stale = False
+        self._at = now
+        old, self.share = self.share, {}
+        requests = self._requests()
+        if sum(bool(request) for request in requests.values()) > 1:
+            self._divide(requests, now)
+        if self.share == old:
+            return False
+        self.version += 1
+        return True
+
+    def allocatable(self, node: QueueNode, resource: str) -> int | None:
+        """What a queue may hold of a resource before it stands in others' way; None while there is enough."""
+        fair = self.share.get(node.name, {}).get(resource)
+        if fair is None:
+            return None
+        return max(fair, min(node.quota.get(resource, 0), node.limits.get(resource, fair)))
+
+    def within(self, node: QueueNode, charge: tuple[tuple[str, int], ...], count: int = 1) -> bool:
+        """Whether a queue stays within its fair share with so much more."""
+        fair = self.share.get(node.name, {})
+        return all(node.used.get(name, 0) + amount * count <= fair[name] for name, amount in charge if name in fair)
+
+    def over(self, node: QueueNode, less: dict[str, int] | None = None) -> bool:
+        """Whether a queue holds more of a resource than it may, without so much less."""
+        for name in self.share.get(node.name, ()):
+            may = self.allocatable(node, name)
+            if may is not None and node.used.get(name, 0) - (less or {}).get(name, 0) > may:
+                return True
+        return False
+
+    def usage_of(self, name: str, now: float) -> float:
+        """A queue's decayed use as a part of all devices, 0 to 1."""
+        usage, half_life = self.usage.get(name), self.policy.usage_half_life
+        capacity = self._devices()
+        if usage is None or not half_life or not capacity:
+            return 0.0
+        return usage.read(now, half_life) * math.log(2) / half_life / capacity
+
+    def _devices(self) -> int:
+        return sum(self.tree.nodes.total(name) for name in self.tree.nodes.gpu_resources)
+
+    def _follow(self, now: float, half_life: float) -> None:
+        resources = self.tree.nodes.gpu_resources
+        for name, node in self.tree.queues.items():
+            held = sum(node.used.get(resource, 0) for resource in resources) / WHOLE
+            usage = self.usage.get(name)
+            if usage is None:
+                usage = self.usage[name] = Usage(now)
+            if usage.rate != held:
+                usage.set_rate(held, now, half_life)
+
+    def _requests(self) -> dict[str, dict[str, int]]:
+        """Queue -> resource -> what it holds and waits for, descendants' included."""
+        requests = {
+            name: {resource: held for resource, held in node.used.items() if held} for name, node in self.tree.queues.items()
+        }
+        for node in self.tree.queues.values():
+            for room in node.rooms.values():
+                if not room.waiting or (room.parked is not None and room.parked.code in _HOPELESS):
+                    continue
+                for resource, amount in room.demand:
+                    for each in node.path:
+                        known = requests[each.name]
+                        known[resource] = known.get(resource, 0) + amount * room.waiting
+        return requests
+
+    def _divide(self, requests: dict[str, dict[str, int]], now: float) -> None:
+        tree = self.tree
+        children: dict[str, list[QueueNode]] = {}
+        for _, node in sorted(tree.queues.items()):
+            if requests[node.name]:
+                children.setdefault(node.parent.name if node.parent else "", []).append(node)
+        resources = {CPU, MEMORY, *tree.nodes.gpu_resources}
+        resources |= {name for node in tree.queues.values() for name in node.quota}
+        for resource in sorted(resources):
+            unit = WHOLE if resource in tree.nodes.gpu_resources else 1
+            pending = [("", tree.total(resource) - self._foreign(resource, children.get("", ())))]
+            while pending:
+                parent, amount = pending.pop()
+                siblings = children.get(parent, ())
+                weighted = any(node.named[resource].weight is not None for node in siblings if resource in node.named)
+                claims = [self._claim(node, resource, requests, now, weighted=weighted) for node in siblings]
+                if sum(claim.demand for claim in claims) <= amount:
+                    continue  # enough for all, there and below
+                shares = divide(amount, claims, unit, self.policy.usage_weight if self.policy.usage_half_life else 0.0)
+                for node, claim in zip(siblings, claims, strict=True):
+                    if claim.request:
+                        self.share.setdefault(node.name, {})[resource] = shares[node.name]
+                    if node.name in children:
+                        pending.append((node.name, shares[node.name]))
+
+    def _claim(self, node: QueueNode, resource: str, requests: dict[str, dict[str, int]], now: float, *, weighted: bool) -> Claim:
+        request, quota, limit = requests[node.name].get(resource, 0), node.quota.get(resource), node.limits.get(resource)
+        if weighted:
+            named: QueueResource | None = node.named.get(resource)
+            weight = 1 if named is None or named.weight is None else named.weight
+        else:
+            weight = max(0, (request if limit is None else min(request, limit)) - (quota or 0))
+        usage = self.usage_of(node.name, now) if self.policy.usage_half_life else 0.0
+        return Claim(node.name, request, quota, limit, weight, node.policy.priority, usage)
+
+    def _foreign(self, resource: str, top: list[QueueNode] | tuple[()]) -> int:
+        """What pods of other schedulers hold."""
+        nodes = self.tree.nodes
+        column = nodes.resources.get(resource)
+        if column is None:
+            return 0
+        held = int(nodes.alloc[column].sum() - nodes.free[column].sum()) * self.tree.scale(resource)
+        return max(0, held - sum(node.used.get(resource, 0) for node in top))

@@ -1,0 +1,167 @@
+"""How long one decision takes on a full cluster of 8-GPU nodes: whole passes, verdicts, reclaim.
+
+The state is fed as by a first list; each scenario then lets one thing happen and times the pass that answers it.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import msgspec
+
+from fairlead.core import invariants
+from fairlead.core.model import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.schedule import schedule
+from fairlead.core.state import ClusterState
+from fairlead.core.transactions import Place, Preempt, Refuse, Transaction
+
+Scenario = Literal["mixed", "verdict", "reclaim", "hero"]
+SCENARIOS: tuple[Scenario, ...] = get_args(Scenario)
+
+_GPU = "nvidia.com/gpu"
+_GIB = 1 << 30
+_GPUS_PER_NODE = 8
+_QUEUES = 10
+_GANG = 10
+
+
+class CycleBench(msgspec.Struct):
+    """One scenario. decision_seconds: the pass that answers what happened; victims: pods that are to fall."""
+
+    scenario: str
+    nodes: int
+    running: int
+    pending: int
+    decision_seconds: float
+    placed: int
+    victims: int
+    refused: int
+    verdict: str
+
+
+def run(scenario: Scenario, nodes: int) -> CycleBench:
+    """Time one scenario.
+
+    `mixed`: twenty queues with quota, half of them over it and the others with as much waiting as runs, in singles and gangs;
+    the first pass after a start. `verdict`: a gang of 10 x 8 GPUs that cannot fit. `reclaim`: a queue below its share asks
+    for one GPU. `hero`: it asks for half of the cluster in one gang of 8-GPU pods.
+    """
+    return _SCENARIOS[scenario](nodes)
+
+
+def _cluster(nodes: int) -> ClusterState:
+    state = ClusterState(Policy())
+    for number in range(nodes):
+        allocatable = {"cpu": 128_000, "memory": 2048 * _GIB, "pods": 110, _GPU: _GPUS_PER_NODE}
+        state.upsert_node(Node(f"node-{number:06d}", allocatable))
+    return state
+
+
+def _queue(name: str, quota: int) -> Queue:
+    return Queue(name, resources=(QueueResource(_GPU, quota=quota * WHOLE),))
+
+
+def _pod(name: str, queue: str, gpus: int = 1, *, group: str = "", node: str = "", created: float = 0.0) -> Pod:
+    requests = (("cpu", 4000 * gpus), ("memory", 16 * _GIB * gpus), (_GPU, gpus), ("pods", 1))
+    spec = PodSpec(requests, gpus=gpus)
+    started = created if node else None
+    return Pod(name, "bench", name, spec, queue=queue, group=group, node=node, created=created, started=started)
+
+
+def _fill(state: ClusterState, nodes: int, queues: list[str]) -> int:
+    """One-GPU pods on every GPU, their queues in turn."""
+    count = nodes * _GPUS_PER_NODE
+    for number in range(count):
+        node = f"node-{number // _GPUS_PER_NODE:06d}"
+        state.upsert_pod(_pod(f"run-{number:06d}", queues[number % len(queues)], node=node, created=float(number)))
+    return count
+
+
+def _timed(scenario: str, state: ClusterState, nodes: int, running: int, pending: int) -> CycleBench:
+    gc.collect()
+    gc.freeze()  # as the scheduler does once it has heard of everything
+    start = time.perf_counter()
+    decided = list(schedule(state, 1e6))
+    seconds = time.perf_counter() - start
+    gc.unfreeze()
+    invariants.check(state)
+
+    def count(kind: type, of: Callable[[Transaction], int]) -> int:
+        return sum(of(each) for each in decided if isinstance(each, kind))
+
+    return CycleBench(
+        scenario=scenario,
+        nodes=nodes,
+        running=running,
+        pending=pending,
+        decision_seconds=seconds,
+        placed=count(Place, lambda each: len(each.bindings) if isinstance(each, Place) else 0),
+        victims=count(Preempt, lambda each: len(each.victims) if isinstance(each, Preempt) else 0),
+        refused=count(Refuse, lambda each: len(each.pods) if isinstance(each, Refuse) else 0),
+        verdict=next((each.reason.message for each in decided if isinstance(each, Refuse)), ""),
+    )
+
+
+def _mixed(nodes: int) -> CycleBench:
+    state = _cluster(nodes)
+    queues = [f"queue-{number:02d}" for number in range(2 * _QUEUES)]
+    for name in queues:
+        state.upsert_queue(_queue(name, nodes * _GPUS_PER_NODE // len(queues)))
+    running = _fill(state, nodes, queues[:_QUEUES])
+    number = 0
+    while number < running:
+        queue = queues[_QUEUES + (number // _GANG) % _QUEUES] if (number // _GANG) % 4 else queues[(number // _GANG) % _QUEUES]
+        gang = f"gang-{number:06d}" if (number // _GANG) % 2 else ""
+        if gang:
+            state.upsert_group(Group("bench", gang, min_member=_GANG, created=1e5 + number))
+        for member in range(_GANG):
+            state.upsert_pod(_pod(f"wait-{number + member:06d}", queue, group=gang, created=1e5 + number))
+        number += _GANG
+    return _timed("mixed", state, nodes, running, number)
+
+
+def _full(nodes: int) -> tuple[ClusterState, int]:
+    """A queue that holds everything beside one that is owed half."""
+    state = _cluster(nodes)
+    half = nodes * _GPUS_PER_NODE // 2
+    state.upsert_queue(_queue("guest", half))
+    state.upsert_queue(_queue("owner", half))
+    running = _fill(state, nodes, ["guest"])
+    for _ in schedule(state, 1e6):
+        pass
+    return state, running
+
+
+def _gang(state: ClusterState, queue: str, members: int) -> int:
+    state.upsert_group(Group("bench", "hero", min_member=members, created=1e6))
+    for member in range(members):
+        state.upsert_pod(_pod(f"hero-{member:04d}", queue, _GPUS_PER_NODE, group="hero", created=1e6))
+    return members
+
+
+def _verdict(nodes: int) -> CycleBench:
+    state, running = _full(nodes)
+    # Of the queue that holds everything, at equal priority: there is nobody to fall for it.
+    return _timed("verdict", state, nodes, running, _gang(state, "guest", _GANG))
+
+
+def _reclaim(nodes: int) -> CycleBench:
+    state, running = _full(nodes)
+    state.upsert_pod(_pod("owner", "owner", created=1e6))
+    return _timed("reclaim", state, nodes, running, 1)
+
+
+def _hero(nodes: int) -> CycleBench:
+    state, running = _full(nodes)
+    return _timed("hero", state, nodes, running, _gang(state, "owner", max(1, nodes // 2)))
+
+
+_SCENARIOS: dict[str, Callable[[int], CycleBench]] = {
+    "mixed": _mixed,
+    "verdict": _verdict,
+    "reclaim": _reclaim,
+    "hero": _hero,
+}

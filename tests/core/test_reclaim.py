@@ -1,0 +1,214 @@
+"""Taking back across queues, attained service, minimum run times: who falls for whom, and who never does."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.core import invariants
+from fairlead.core.model import Queue, QueueResource, ServiceClass
+from fairlead.core.schedule import has_work
+from fairlead.core.transactions import Place, Preempt
+from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, queue, run, settle
+
+HOUR = 3600.0
+
+
+def weighted(name, weight, parent="", quota=None):
+    return Queue(name, parent, 0, (QueueResource(GPU, None if quota is None else quota * 1000, weight=weight),))
+
+
+def held(state, name):
+    return state.queues.queues[name].used.get(GPU, 0) // 1000
+
+
+def play(state, now=0.0, rounds=50):
+    """Victims leave at once and wait again, until nothing moves. Returns how many passes did something."""
+    for passes in range(rounds):
+        decided = [each for each in run(state, now) if isinstance(each, Place | Preempt)]
+        if not decided:
+            return passes
+        confirm(state, decided)
+        for each in decided:
+            for victim in each.victims if isinstance(each, Preempt) else ():
+                task = state.tasks[victim.pod.uid]
+                name = f"{task.pod.name}+"
+                old = task.pod
+                state.remove_pod(old.uid)
+                state.upsert_pod(
+                    pod(
+                        name,
+                        queue=old.queue,
+                        priority=old.priority,
+                        created=old.created,
+                        spec_=old.spec,
+                        service_class=old.service_class,
+                    )
+                )
+    raise AssertionError("it never comes to rest")
+
+
+def test_what_is_lent_is_taken_back_and_no_more():
+    state = cluster([node("n", gpus=8)], [queue("owner", quota=6), queue("guest", quota=2)])
+    for i in range(8):
+        state.upsert_pod(pod(f"guest-{i}", queue="guest", created=float(i)))
+    play(state)
+    assert held(state, "guest") == 8, "nobody else wants it"
+    for i in range(9):
+        state.upsert_pod(pod(f"owner-{i}", queue="owner", created=100.0 + i))
+    play(state)
+    assert (held(state, "owner"), held(state, "guest")) == (6, 2)
+    invariants.check(state)
+    for _ in range(5):
+        assert not [each for each in run(state) if isinstance(each, Place | Preempt)], "nothing moves any more"
+
+
+def test_siblings_settle_this_among_themselves():
+    queues = [weighted("a", 1), weighted("b", 1), weighted("a1", 1, "a"), weighted("a2", 3, "a")]
+    state = cluster([node("n", gpus=8), node("m", gpus=8)], queues)
+    for name in ("a1", "b"):
+        for i in range(16):
+            state.upsert_pod(pod(f"{name}-{i}", queue=name, created=float(i)))
+    play(state)
+    assert (held(state, "a1"), held(state, "b")) == (8, 8)
+    for i in range(16):
+        state.upsert_pod(pod(f"a2-{i}", queue="a2", created=50.0))
+    play(state)
+    assert {name: held(state, name) for name in ("a1", "a2", "b")} == {"a1": 2, "a2": 6, "b": 8}
+    invariants.check(state)
+
+
+def test_nobody_falls_in_vain():
+    state = cluster([node("n", gpus=4), node("m", gpus=4)], [queue("owner", quota=8), queue("guest")])
+    for i in range(8):
+        state.upsert_pod(pod(f"guest-{i}", queue="guest"))
+    play(state)
+    state.upsert_pod(pod("wide", queue="owner", gpus=8))
+    assert not preempted(run(state)), "no node has eight"
+    assert held(state, "guest") == 8
+
+
+def test_a_gang_falls_as_a_whole_and_is_not_taken_for_half():
+    state = cluster([node("n", gpus=4)], [queue("owner", quota=2), queue("guest", quota=2)], groups=[group("g", 4)])
+    for i in range(4):
+        state.upsert_pod(pod(f"g-{i}", queue="guest", group="g"))
+    play(state)
+    state.upsert_pod(pod("mine", queue="owner"))
+    (names,) = preempted(run(state))
+    assert sorted(names) == ["g-0", "g-1", "g-2", "g-3"]
+
+
+def test_whoever_is_above_its_own_share_takes_nothing():
+    state = cluster([node("n", gpus=8)], [queue("a", quota=4), queue("b", quota=4)])
+    for name in ("a", "b"):
+        for i in range(4):
+            state.upsert_pod(pod(f"{name}-{i}", queue=name))
+    play(state)
+    state.upsert_pod(pod("more", queue="a", priority=1000))
+    (names,) = preempted(run(state))
+    assert [name[0] for name in names] == ["a"], "of its own queue, by priority"
+
+
+@pytest.mark.parametrize(("mode", "minimum", "falls"), [("Requeue", 0, True), ("Never", 0, False), ("Requeue", 600, False)])
+def test_classes_say_who_may_be_taken_and_when(mode, minimum, falls):
+    state = cluster([node("n", gpus=1)], [queue("owner", quota=1), queue("guest")])
+    state.upsert_class(ServiceClass("held", mode=mode, min_runtime=minimum))
+    state.upsert_pod(pod("guest", queue="guest", service_class="held"))
+    confirm(state, run(state, 1000.0))
+    state.upsert_pod(pod("mine", queue="owner", created=1001.0))
+    assert bool(preempted(run(state, 1001.0))) == falls
+    if minimum:
+        assert state.next_due == 1600.0, "then it may"
+        assert preempted(run(state, 1600.0)) == [["guest"]]
+
+
+def test_a_class_may_reach_beyond_its_queue():
+    queues = [queue("top"), queue("mine", parent="top"), queue("near", parent="top"), queue("far")]
+    for scope, victim in (("Queue", None), ("Parent", "near"), ("Cluster", "far")):
+        state = cluster([node("n", gpus=2)], queues, reclaim=False)
+        state.upsert_class(ServiceClass("boss", scope=scope))
+        state.upsert_pod(pod("near", queue="near", priority=1))
+        state.upsert_pod(pod("far", queue="far"))
+        settle(state)
+        state.upsert_pod(pod("mine", queue="mine", priority=9, service_class="boss"))
+        assert preempted(run(state)) == ([[victim]] if victim else [])
+
+
+LEVELS = ServiceClass("sliced", mode="Suspend", checkpoint_interval=1800, levels=(HOUR, 10 * HOUR))
+
+
+def sliced(name, **more):
+    return pod(name, service_class="sliced", **more)
+
+
+def test_whoever_attained_less_goes_first_and_takes_from_whoever_attained_more():
+    state = cluster([node("n", gpus=1)])
+    state.upsert_class(LEVELS)
+    state.upsert_pod(sliced("old"))
+    confirm(state, run(state, 0.0))
+    state.upsert_pod(sliced("new", created=10.0))
+    assert not preempted(run(state, 10.0))
+    assert state.next_due == HOUR
+    assert preempted(run(state, HOUR)) == [["old"]]
+    state.remove_pod("uid-old")
+    state.upsert_pod(sliced("old+", attained=HOUR))
+    confirm(state, run(state, HOUR))
+    assert placed([*run(state, HOUR)]) == {}
+    assert held(state, "default") == 1
+    # Equals do not take from each other: the one that comes back waits until the other has had as much.
+    assert not preempted(run(state, HOUR + 60))
+    assert preempted(run(state, 2 * HOUR)) == []
+
+
+def test_the_cheapest_loss_since_a_checkpoint_falls():
+    state = cluster([node("a", gpus=1), node("b", gpus=1)])
+    state.upsert_class(LEVELS)
+    state.upsert_pod(sliced("first"))
+    confirm(state, run(state, 0.0))
+    state.upsert_pod(sliced("second", created=1000.0))
+    confirm(state, run(state, 1000.0))
+    state.upsert_pod(sliced("third", created=2000.0))
+    # At 5400 the first has just saved its work, the second 800 s ago.
+    assert not preempted(run(state, 2000.0))
+    assert preempted(run(state, 5400.0)) == [["first"]]
+
+
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from([1, 1, 2, 4, 8]), st.integers(0, 2), st.booleans()),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ACTIONS, st.sampled_from([None, 1, 3]))
+def test_it_always_comes_to_rest_within_limits_and_shares(actions, weight):
+    queues = [
+        Queue("left"),
+        Queue("a", "left", 0, (QueueResource(GPU, 4000, weight=weight),)),
+        Queue("b", "left", 0, (QueueResource(GPU, 2000, 8000, weight=weight),)),
+        Queue("c", "", 0, (QueueResource(GPU, 6000, weight=1 if weight else None),)),
+        Queue("d", "", 1, (QueueResource(GPU, None, 3000),)),
+    ]
+    state = cluster([node("n", gpus=8), node("m", gpus=8), node("o", gpus=4)], queues)
+    running = []
+    for number, (name, gpus, priority, ends) in enumerate(actions):
+        state.upsert_pod(pod(f"{name}-{number}", queue=name, gpus=gpus, priority=priority, created=float(number)))
+        if ends:
+            running = sorted(uid for uid, task in state.tasks.items() if task.row >= 0)
+            if running:
+                state.remove_pod(running[number % len(running)])
+        play(state, float(number))
+        invariants.check(state)
+        for queue_node in state.queues.queues.values():
+            for resource, limit in queue_node.limits.items():
+                assert queue_node.used.get(resource, 0) <= limit
+        # Nothing that fits waits: work conservation.
+        for queue_node in state.queues.queues.values():
+            for room in queue_node.rooms.values():
+                unit = room.first()
+                if unit is None:
+                    continue
+                task = unit.tasks[0]
+                fits = task.shape.best() >= 0 and state.queues.over_limit(task.queue, task.shape.charge) is None
+                assert not fits, f"{task} fits and waits"
+    assert not has_work(state)
