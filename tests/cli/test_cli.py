@@ -84,6 +84,17 @@ def test_bench_placement():
     assert result["peak_rss_mb"] > 0
 
 
+@pytest.mark.parametrize(
+    ("scenario", "placed", "victims", "refused"),
+    [("mixed", 0, 32, 128), ("verdict", 0, 0, 10), ("reclaim", 0, 1, 0), ("hero", 0, 80, 0)],
+)
+def test_bench_cycle(scenario, placed, victims, refused):
+    result = json.loads(invoke("bench", "cycle", "--scenario", scenario, "--nodes", 20, "-o", "json").stdout)
+    assert (result["placed"], result["victims"], result["refused"]) == (placed, victims, refused)
+    assert result["running"] == 160
+    assert result["decision_seconds"] > 0
+
+
 def test_demo_once():
     result = json.loads(invoke("demo", "--once", "--nodes", 20, "--jobs", 100, "--output", "json").stdout)
     assert result["started"] > 0
@@ -120,6 +131,7 @@ def test_crds_and_policies():
         (("simulate", "jobs", "--jobs", "jobs.csv", "--queues", "nodes.csv"), 1),
         (("bench", "cluster", "--schedulers", "slurm"), 2),
         (("bench", "placement", "--strategy", "none"), 2),
+        (("bench", "cycle", "--scenario", "all"), 2),
         (("scheduler", "--kubeconfig", "absent"), 5),
         (("scheduler", "--strategy", "none"), 2),
         (("scheduler", "--log-level", "loud"), 2),

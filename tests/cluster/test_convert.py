@@ -145,4 +145,40 @@ def test_queue_amounts_percentages_and_what_is_not_acted_on():
     seen = msgspec.convert({"metadata": {"name": "q"}, "spec": spec}, views.Queue)
     (resource,) = convert.queue(seen).resources
     assert (resource.quota, resource.limit_percent) == (4000, 50_000)
-    assert convert.unsupported(seen) == "not acted on by this version: resources with a pool, weight"
+    assert resource.weight == 2
+    assert convert.unsupported(seen) == "not acted on by this version: resources with a pool"
+
+
+def test_a_class_of_service():
+    spec = {
+        "preemption": {"mode": "Suspend", "scope": "Parent", "minRuntime": "1h30m"},
+        "checkpointInterval": "30m",
+        "timeSlicing": {"levels": [0.5, 4], "express": 1},
+        "namespaceSelector": {"matchLabels": {"team": "vision"}},
+    }
+    seen = msgspec.convert({"metadata": {"name": "batch"}, "spec": spec}, views.ServiceClass)
+    made = convert.service_class(seen)
+    assert (made.mode, made.scope, made.min_runtime, made.checkpoint_interval) == ("Suspend", "Parent", 5400, 1800)
+    assert (made.levels, made.express) == ((1800, 14_400), 1)
+    assert made.level(1799) == 0
+    assert made.level(1800) == 1
+    assert "Suspend" in convert.class_unsupported(seen)
+    assert convert.class_unsupported(views.ServiceClass()) == ""
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"preemption": {"mode": "Kill"}},
+        {"preemption": {"scope": "World"}},
+        {"preemption": {"minRuntime": "soon"}},
+        {"checkpointInterval": "1000000d"},
+        {"timeSlicing": {"levels": [4, 1]}},
+        {"timeSlicing": {"levels": [0]}},
+        {"timeSlicing": {"levels": [-1]}},
+        {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}},
+    ],
+)
+def test_classes_that_cannot_be_read(spec):
+    with pytest.raises(QuantityError):
+        convert.service_class(msgspec.convert({"metadata": {"name": "c"}, "spec": spec}, views.ServiceClass))

@@ -477,6 +477,7 @@ def selectors_by_comparison(api):
 @case
 def a_bad_selector_is_400(api):
     api.get(f"{CMS}?labelSelector=a%20b%20c").no(400, "BadRequest", "unable to parse requirement")
+    api.get(f"{CMS}?labelSelector=a%3Ex").no(400, "BadRequest", "unable to parse requirement")
 
 
 @case

@@ -1,13 +1,15 @@
 """Taking back across queues, attained service, minimum run times: who falls for whom, and who never does."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model import Queue, QueueResource, ServiceClass
+from fairlead.core.model import Group, Namespace, Queue, QueueResource, ServiceClass
 from fairlead.core.schedule import has_work
-from fairlead.core.transactions import Place, Preempt
+from fairlead.core.selectors import Requirement
+from fairlead.core.transactions import Place, Preempt, Refuse
 from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, queue, run, settle
 
 HOUR = 3600.0
@@ -212,3 +214,38 @@ def test_it_always_comes_to_rest_within_limits_and_shares(actions, weight):
                 fits = task.shape.best() >= 0 and state.queues.over_limit(task.queue, task.shape.charge) is None
                 assert not fits, f"{task} fits and waits"
     assert not has_work(state)
+
+
+def test_who_may_use_a_queue_and_a_class():
+    closed = Queue("closed", namespaces=(Requirement("team", "In", ("vision",)),), classes=("batch",))
+    state = cluster([node("n", gpus=8)], [closed])
+    state.upsert_class(ServiceClass("batch"))
+    state.upsert_pod(pod("a", queue="closed", service_class="batch"))
+    state.upsert_pod(pod("b", queue="closed"))
+    state.upsert_pod(pod("c"))
+    assert set(placed(decided := run(state))) == {"c"}
+    assert {each.reason.code for each in decided if isinstance(each, Refuse)} == {"NotAllowed"}
+    state.upsert_namespace(Namespace("ns", (("team", "vision"),)))
+    assert set(placed(run(state))) == {"a"}
+    state.upsert_queue(msgspec.structs.replace(closed, classes=None))
+    assert set(placed(run(state))) == {"b"}
+    # What runs goes on; what comes is judged by what holds now.
+    state.upsert_queue(closed)
+    state.upsert_namespace(Namespace("ns", (("team", "speech"),)))
+    state.upsert_pod(pod("d", queue="closed", service_class="batch"))
+    assert placed(run(state)) == {}
+    assert held(state, "closed") == 2
+    invariants.check(state)
+
+
+def test_a_gangs_class_is_its_groups():
+    state = cluster([node("n", gpus=2)], [queue("owner", quota=2), queue("guest")])
+    state.upsert_class(ServiceClass("held", mode="Never"))
+    state.upsert_group(Group("ns", "g", 2, service_class="held"))
+    for i in range(2):
+        state.upsert_pod(pod(f"g-{i}", queue="guest", group="g"))
+    play(state)
+    state.upsert_pod(pod("mine", queue="owner"))
+    assert not preempted(run(state))
+    state.upsert_group(Group("ns", "g", 2))
+    assert len(preempted(run(state))[0]) == 2

@@ -15,10 +15,8 @@ Quantity = Annotated[
     str | int,
     Meta(description="A Kubernetes quantity: a number, optionally with a suffix such as m, Gi or k."),
 ]
-Duration = Annotated[
-    str,
-    Meta(description="A span of time such as 90s, 30m, 24h or 7d.", pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"),
-]
+_SPAN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
+Duration = Annotated[str, Meta(description="A span of time such as 90s, 30m, 24h or 7d.", pattern=_SPAN)]
 
 
 class QueueResource(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -31,12 +29,83 @@ class QueueResource(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     weight: Annotated[int, Meta(ge=0, description="Share of what is over, relative to siblings.")] | None = None
 
 
+class LabelRequirement(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """One rule of a label selector, as in Kubernetes."""
+
+    key: str
+    operator: Annotated[str, Meta(pattern="^(In|NotIn|Exists|DoesNotExist)$")]
+    values: list[str] = []
+
+
+class LabelSelector(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Which objects, by their labels; an empty one selects all."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: Annotated[list[LabelRequirement], Meta(max_length=64)] = []
+
+
 class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A node of the queue tree."""
 
     parent: Annotated[str, Meta(description="Parent queue. Absent: directly under the root.")] | None = None
     priority: Annotated[int, Meta(description="Band among its siblings; a higher band is served first.")] = 0
     resources: Annotated[list[QueueResource], Meta(max_length=64)] = []
+    namespace_selector: (
+        Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the queue. Absent: all.")] | None
+    ) = None
+    service_classes: (
+        Annotated[list[str], Meta(max_length=64, description="Classes of service that may use the queue. Absent: all.")] | None
+    ) = None
+
+
+class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """How work of a class falls, and whose it may take."""
+
+    mode: Annotated[
+        str, Meta(pattern="^(Requeue|Suspend|Never)$", description="What becomes of it when it falls; Never: it does not.")
+    ] = "Requeue"
+    scope: Annotated[
+        str,
+        Meta(
+            pattern="^(Queue|Parent|Cluster)$", description="Whose work of lower standing it may take: its queue's, its parent's."
+        ),
+    ] = "Queue"
+    min_runtime: Annotated[str, Meta(description="It does not fall before it has run so long.", pattern=_SPAN)] | None = None
+    grace_period: Annotated[str, Meta(description="Time for a last checkpoint.", pattern=_SPAN)] | None = None
+
+
+class TimeLimit(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """How long work of a class may run."""
+
+    default: Annotated[str, Meta(description="Where it gives none itself.", pattern=_SPAN)] | None = None
+    max: Annotated[str, Meta(description="At most.", pattern=_SPAN)] | None = None
+
+
+class TimeSlicing(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Turns by attained service: whoever used less goes first, and may take the devices of who used more."""
+
+    levels: Annotated[
+        list[float], Meta(min_length=1, max_length=16, description="Device-hours, rising, at which the next level begins.")
+    ]
+    express: Annotated[
+        int, Meta(ge=0, le=16, description="So many of the lowest levels take from any queue, whatever the shares.")
+    ] = 0
+
+
+class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A class of service."""
+
+    priority_class_name: (
+        Annotated[str, Meta(max_length=253, description="The PriorityClass whose value is the priority of its work.")] | None
+    ) = None
+    preemption: Preemption = msgspec.field(default_factory=Preemption)
+    checkpoint_interval: Annotated[str, Meta(description="Time between two checkpoints.", pattern=_SPAN)] | None = None
+    time_limit: TimeLimit | None = None
+    max_wait: Annotated[str, Meta(description="How long it should wait at most.", pattern=_SPAN)] | None = None
+    time_slicing: TimeSlicing | None = None
+    namespace_selector: (
+        Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the class. Absent: all.")] | None
+    ) = None
 
 
 class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -54,6 +123,12 @@ class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
 
     allocated: Annotated[dict[str, Quantity], Meta(description="Amounts held by placed pods.")] = {}
     pending: Annotated[int, Meta(ge=0, description="Pods waiting.")] = 0
+    conditions: list[Condition] = []
+
+
+class ServiceClassStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What the scheduler says about a class."""
+
     conditions: list[Condition] = []
 
 
@@ -102,6 +177,14 @@ class Queue(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
     status: QueueStatus | None = None
+
+
+class ServiceClass(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A class of service: who may take whose devices, and at what price."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: ServiceClassSpec = msgspec.field(default_factory=ServiceClassSpec)
+    status: ServiceClassStatus | None = None
 
 
 class PodGroup(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -157,4 +240,24 @@ POD_GROUP = Kind(
     ),
     rules=(("!has(self.maxMember) || self.maxMember >= self.minMember", "maxMember must not be below minMember"),),
 )
-KINDS = (QUEUE, POD_GROUP)
+SERVICE_CLASS = Kind(
+    kind="ServiceClass",
+    plural="serviceclasses",
+    singular="serviceclass",
+    short_names=("fsc",),
+    namespaced=False,
+    spec=ServiceClassSpec,
+    status=ServiceClassStatus,
+    columns=(
+        ("Priority-Class", "string", ".spec.priorityClassName"),
+        ("Preemption", "string", ".spec.preemption.mode"),
+        ("Scope", "string", ".spec.preemption.scope"),
+    ),
+    rules=(
+        (
+            "!has(self.timeSlicing) || self.timeSlicing.levels.all(i, i > 0.0)",
+            "timeSlicing.levels must be above 0",
+        ),
+    ),
+)
+KINDS = (QUEUE, POD_GROUP, SERVICE_CLASS)

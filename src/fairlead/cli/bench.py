@@ -39,6 +39,22 @@ def placement(
 
 
 @app.command()
+def cycle(
+    scenario: Annotated[str, typer.Option(help="mixed, verdict, reclaim or hero.")] = "mixed",
+    nodes: Annotated[int, typer.Option(min=20, max=100_000, help="Full nodes of 8 GPUs.")] = 500,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How long the core takes to decide on a full cluster: whole passes, verdicts, reclaim."""
+    from fairlead.simulation import cycle as scenarios
+
+    chosen = next((each for each in scenarios.SCENARIOS if each == scenario), None)
+    if chosen is None:
+        fail(f"--scenario {scenario!r} is unknown: choose one of {', '.join(scenarios.SCENARIOS)}", Exit.USAGE)
+    result = scenarios.run(chosen, nodes)
+    emit(result, output, lambda: print_table("bench cycle", msgspec.to_builtins(result)))
+
+
+@app.command()
 def cluster(
     nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of at least 8 GPUs.")] = 500,
     pods: Annotated[int, typer.Option(min=2, max=1_000_000, help="One-GPU pods.")] = 4000,

@@ -48,6 +48,7 @@ class Picture:
         self.nodes: list[views.Node] = []
         self.pods: list[views.Pod] = []
         self.groups: list[views.PodGroup] = []
+        self.classes: list[views.ServiceClass] = []
         self.queues: list[views.Queue] = []
         self.namespaces: list[views.Namespace] = []
         self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has claims
@@ -80,6 +81,7 @@ class Picture:
         pods = [each for each in self.pods if each.status is None or each.status.phase not in _ENDED]
         return [
             *translator.namespaces([Change(each.metadata.name, each) for each in self.namespaces]),
+            *translator.classes([Change(each.metadata.name, each) for each in self.classes])[0],
             *translator.queues([Change(each.metadata.name, each) for each in self.queues])[0],
             *translator.nodes([Change(each.metadata.name, each) for each in self.nodes]),
             *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in self.groups]),
@@ -120,15 +122,17 @@ async def read(client: Client) -> Picture:
             raise
 
     base = f"/apis/{names.API_VERSION}"
-    nodes, pods, namespaces, queues, groups = await asyncio.gather(
+    nodes, pods, namespaces, queues, groups, classes = await asyncio.gather(
         listed("/api/v1/nodes", views.Node),
         listed("/api/v1/pods", views.Pod),
         listed("/api/v1/namespaces", views.Namespace),
         listed(f"{base}/queues", views.Queue, custom=True),
         listed(f"{base}/podgroups", views.PodGroup, custom=True),
+        listed(f"{base}/serviceclasses", views.ServiceClass, custom=True),
     )
     picture = Picture(client.server_time or time.time(), missing=tuple(sorted(missing)))
     picture.nodes, picture.pods, picture.namespaces, picture.queues, picture.groups = nodes, pods, namespaces, queues, groups
+    picture.classes = classes
     if any(volume.persistent_volume_claim or volume.ephemeral for pod in pods for volume in pod.spec.volumes or ()):
         for kind, (path, view, key) in STORAGE_KINDS.items():
             found: list[Any] = await listed(path, view)

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
-from fairlead.api import names, quantity
+from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import selection, views
@@ -36,9 +37,11 @@ from fairlead.core.model import (
     PodSpec,
     Queue,
     QueueResource,
+    ServiceClass,
     Taint,
     Toleration,
 )
+from fairlead.core.selectors import Selector
 
 _MOST_DEVICES = 1024
 _NO_STATUS = views.PodStatus()
@@ -80,6 +83,7 @@ def pod(
         node=spec.node_name,
         ours=profile is not None,
         profile=profile or names.AI_PROFILE,
+        service_class=labels.get(names.SERVICE_CLASS_LABEL, ""),
         gated=bool(spec.scheduling_gates),
         terminating=metadata.deletion_timestamp is not None,
         finished=status.phase in ("Succeeded", "Failed"),
@@ -264,8 +268,58 @@ def queue(view: views.Queue) -> Queue:
         if each.pool is None:
             quota, quota_percent = _share(each.name, each.quota)
             limit, limit_percent = _share(each.name, each.limit)
-            resources.append(QueueResource(each.name, quota, limit, quota_percent, limit_percent))
-    return Queue(view.metadata.name, view.spec.parent or "", view.spec.priority, tuple(resources))
+            resources.append(QueueResource(each.name, quota, limit, quota_percent, limit_percent, each.weight))
+    classes = None if view.spec.service_classes is None else tuple(view.spec.service_classes)
+    namespaces = _whose(view.spec.namespace_selector)
+    return Queue(view.metadata.name, view.spec.parent or "", view.spec.priority, tuple(resources), namespaces, classes)
+
+
+def _whose(view: views.LabelSelector | None) -> Selector:
+    """Which namespaces may use something: absent, all. Raises `QuantityError`."""
+    if view is None:
+        return ()
+    selector, wrong = selection.label_selector(view)
+    if wrong:
+        raise QuantityError(f"namespaceSelector: {wrong}")
+    return selector
+
+
+_MODES, _SCOPES = ("Requeue", "Suspend", "Never"), ("Queue", "Parent", "Cluster")
+
+
+def service_class(view: views.ServiceClass) -> ServiceClass:
+    """A class of service as the core sees it. Raises `QuantityError`."""
+    spec, preemption = view.spec, view.spec.preemption
+    if preemption.mode not in _MODES or preemption.scope not in _SCOPES:
+        raise QuantityError(f"preemption: mode is one of {', '.join(_MODES)}, scope one of {', '.join(_SCOPES)}")
+    slicing = spec.time_slicing or views.TimeSlicing()
+    levels = tuple(each * 3600.0 for each in slicing.levels)
+    if any(later <= earlier for earlier, later in pairwise((0.0, *levels))):
+        raise QuantityError(f"timeSlicing.levels must be above 0 and rise: {slicing.levels}")
+    return ServiceClass(
+        view.metadata.name,
+        mode=preemption.mode,
+        scope=preemption.scope,
+        min_runtime=spans.seconds(preemption.min_runtime) if preemption.min_runtime else 0.0,
+        checkpoint_interval=spans.seconds(spec.checkpoint_interval) if spec.checkpoint_interval else 0.0,
+        levels=levels,
+        express=slicing.express,
+        namespaces=_whose(spec.namespace_selector),
+    )
+
+
+def class_unsupported(view: views.ServiceClass) -> str:
+    """What a class asks for that this version accepts but does not act on; empty if nothing."""
+    spec = view.spec
+    asked = {
+        "priorityClassName (name it in the pods, too)": spec.priority_class_name,
+        "preemption.mode Suspend (it is requeued)": spec.preemption.mode == "Suspend",
+        "preemption.gracePeriod (the pod's own holds)": spec.preemption.grace_period,
+        "timeLimit": spec.time_limit,
+        "maxWait": spec.max_wait,
+    }
+    fields = [name for name, given in asked.items() if given]
+    return f"not acted on by this version: {', '.join(fields)}" if fields else ""
 
 
 def _share(resource: str, text: str | float | None) -> tuple[int | None, int | None]:
@@ -282,8 +336,6 @@ def unsupported(view: views.Queue) -> str:
     fields = []
     if any(each.pool is not None for each in view.spec.resources or ()):
         fields.append("resources with a pool")
-    if any(each.weight is not None for each in view.spec.resources or ()):
-        fields.append("weight")
     return f"not acted on by this version: {', '.join(fields)}" if fields else ""
 
 
@@ -307,6 +359,7 @@ def group(view: views.PodGroup) -> Group:
         max(1, view.spec.min_member),
         view.spec.queue or "",
         seconds(metadata.creation_timestamp),
+        view.spec.service_class or "",
     )
 
 

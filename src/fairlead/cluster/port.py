@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Queue
+from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Queue, ServiceClass
 from fairlead.core.storage import StorageObject
 from fairlead.core.transactions import Binding, PodRef
 
@@ -21,7 +21,7 @@ from fairlead.core.transactions import Binding, PodRef
 class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object came or changed."""
 
-    object: Node | Pod | Queue | Group | Namespace | DisruptionBudget | StorageObject
+    object: Node | Pod | Queue | ServiceClass | Group | Namespace | DisruptionBudget | StorageObject
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):

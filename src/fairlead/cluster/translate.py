@@ -41,10 +41,11 @@ class Change(msgspec.Struct, Generic[View], gc=False):
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """What a queue asks for that is not acted on, to be told in its conditions."""
+    """What a queue or a class asks for that is not acted on, to be told in its conditions. kind: its plural."""
 
-    queue: str
+    name: str
     message: str
+    kind: str = "queues"
 
 
 class Translator:
@@ -97,6 +98,25 @@ class Translator:
                 unsupported = f"{error}; the policy before this change stays in force"
             if unsupported:
                 complaints.append(Complaint(change.view.metadata.name, unsupported))
+        return events, complaints
+
+    def classes(self, changes: list[Change[views.ServiceClass]]) -> tuple[list[ClusterEvent], list[Complaint]]:
+        """Classes of service, by name."""
+        events: list[ClusterEvent] = []
+        complaints: list[Complaint] = []
+        for change in changes:
+            if change.view is None:
+                events.append(Gone("class", change.key))
+                continue
+            try:
+                if change.error:
+                    raise QuantityError(change.error)
+                events.append(Upsert(convert.service_class(change.view)))
+                wrong = convert.class_unsupported(change.view)
+            except QuantityError as error:
+                wrong = f"{error}; the class before this change stays in force"
+            if wrong:
+                complaints.append(Complaint(change.view.metadata.name, wrong, "serviceclasses"))
         return events, complaints
 
     @staticmethod

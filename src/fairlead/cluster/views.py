@@ -272,6 +272,8 @@ class QueueSpec(View):
     parent: str | None = None
     priority: int = 0
     resources: list[QueueResource] | None = None
+    namespace_selector: LabelSelector | None = None
+    service_classes: list[str] | None = None
 
 
 class Queue(View):
@@ -279,8 +281,36 @@ class Queue(View):
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
 
 
+class Preemption(View):
+    mode: str = "Requeue"
+    scope: str = "Queue"
+    min_runtime: str | None = None
+    grace_period: str | None = None
+
+
+class TimeSlicing(View):
+    levels: list[float] = []
+    express: int = 0
+
+
+class ServiceClassSpec(View):
+    priority_class_name: str | None = None
+    preemption: Preemption = msgspec.field(default_factory=Preemption)
+    checkpoint_interval: str | None = None
+    time_limit: dict[str, str] | None = None
+    max_wait: str | None = None
+    time_slicing: TimeSlicing | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class ServiceClass(View):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: ServiceClassSpec = msgspec.field(default_factory=ServiceClassSpec)
+
+
 class PodGroupSpec(View):
     queue: str | None = None
+    service_class: str | None = None
     min_member: int = 1
 
 

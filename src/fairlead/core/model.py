@@ -247,12 +247,17 @@ class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A queue as the core sees it; parent empty: directly under the root."""
+    """A queue as the core sees it; parent empty: directly under the root.
+
+    namespaces: by their labels, those whose pods may use it; classes: the classes of service that may, None for all.
+    """
 
     name: str
     parent: str = ""
     priority: int = 0
     resources: tuple[QueueResource, ...] = ()
+    namespaces: Selector = ()
+    classes: tuple[str, ...] | None = None
 
 
 class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -263,6 +268,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     checkpoint_interval: seconds of work between two checkpoints, 0 if there are none.
     levels: device-seconds of attained service, rising: whoever attained less goes first and may take the devices of who
     attained more. express: so many of the lowest levels take from any queue, whatever the shares.
+    namespaces: by their labels, those whose pods may use it.
     """
 
     name: str
@@ -272,6 +278,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     checkpoint_interval: float = 0.0
     levels: tuple[float, ...] = ()
     express: int = 0
+    namespaces: Selector = ()
 
     def level(self, attained: float) -> int:
         """On which level so much attained service is."""
@@ -286,6 +293,7 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     min_member: int = 1
     queue: str = ""
     created: float = 0.0
+    service_class: str = ""
 
     @property
     def key(self) -> str:

@@ -27,6 +27,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     result does not depend on the machine; a pass cut short goes on where it stopped.
     """
     state.now = now
+    state.victims.forget()
     # 1. Gangs whose members changed become units again; backoffs that ended let tasks wait again.
     state.settle(now)
     state.queues.settle(now)

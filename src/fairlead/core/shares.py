@@ -10,6 +10,7 @@ Usage is kept per queue as (value, when, rate): device-seconds, decayed with a h
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fairlead.api.names import CPU, MEMORY
@@ -19,6 +20,7 @@ from fairlead.core.model import WHOLE, Policy, QueueResource
 
 if TYPE_CHECKING:
     from fairlead.core.queues import QueueNode, QueueTree
+    from fairlead.core.tasks import Task
 
 _HOPELESS = frozenset(
     {
@@ -108,6 +110,14 @@ class FairShares:
             if may is not None and node.used.get(name, 0) - (less or {}).get(name, 0) > may:
                 return True
         return False
+
+    def keeps(self, node: QueueNode, less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
+        """Whether a queue still holds its fair share of what a victim holds, without it and without so much less."""
+        for name, fair in self.share.get(node.name, {}).items():
+            lost = sum(amount for task in victim for resource, amount in task.shape.charge if resource == name)
+            if lost and node.used.get(name, 0) - (less or {}).get(name, 0) - lost < fair:
+                return False
+        return True
 
     def usage_of(self, name: str, now: float) -> float:
         """A queue's decayed use as a part of all devices, 0 to 1."""

@@ -6,7 +6,7 @@ There is no snapshot per pass: this state is the snapshot. Every event is one me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -26,6 +26,7 @@ from fairlead.core.nodes import NodeTable
 from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
 from fairlead.core.scores.upstream import Kubernetes
+from fairlead.core.selectors import matches
 from fairlead.core.shapes import Shape, ShapeTable
 from fairlead.core.storage import Storage, StorageObject
 from fairlead.core.tasks import Task, TaskState, Unit
@@ -359,7 +360,7 @@ class ClusterState:
         """Let a task without a node wait, or say why it cannot even wait."""
         pod = task.pod
         task.state = TaskState.WAITING
-        task.level = self.service_of(pod).level(pod.attained)
+        task.level = self.service_of(task).level(pod.attained)
         if pod.error is not None:
             self._set_aside(task, pod.error)
         elif pod.gated:
@@ -370,6 +371,8 @@ class ClusterState:
             self.queueless.setdefault(task.queue, {})[pod.uid] = task
             message = f"queue {task.queue!r} does not exist; create it or name another in label fairlead.dev/queue"
             self._set_aside(task, Reason(ReasonCode.UNKNOWN_QUEUE, message))
+        elif (refused := self._not_allowed(task)) is not None:
+            self._set_aside(task, refused)
         elif task.gang is not None:
             self.unsettle(task.gang)
         else:
@@ -393,13 +396,20 @@ class ClusterState:
 
     def upsert_namespace(self, namespace: Namespace) -> None:
         """A namespace came, or its labels changed."""
-        if self.pairs.set_namespace(namespace.name, dict(namespace.labels)):
-            self._recount()
+        self._set_namespace(namespace.name, dict(namespace.labels))
 
     def remove_namespace(self, name: str) -> None:
         """A namespace is gone."""
-        if self.pairs.set_namespace(name, None):
+        self._set_namespace(name, None)
+
+    def _set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
+        changed = self.pairs.namespaces.get(name) != labels
+        if self.pairs.set_namespace(name, labels):
             self._recount()
+        if changed and any(each.policy.namespaces for each in self.queues.queues.values()) | any(
+            each.namespaces for each in self.classes.values()
+        ):
+            self._admit_again(lambda task: task.pod.namespace == name)
 
     def _recount(self) -> None:
         def seen() -> Iterator[tuple[Task, int]]:
@@ -436,18 +446,53 @@ class ClusterState:
     # -- queues and groups ---------------------------------------------------------------------
 
     def upsert_class(self, service: ServiceClass) -> None:
-        """A class of service came or changed. Whoever waits keeps the level it came with."""
-        self.classes[service.name] = service
-        self.starts += 1
+        """A class of service came or changed."""
+        if self.classes.get(service.name) != service:
+            self.classes[service.name] = service
+            self.starts += 1
+            self._admit_again(lambda task: task.service_class == service.name)
 
     def remove_class(self, name: str) -> None:
         """A class of service is gone: its pods are served as those without a class."""
-        self.classes.pop(name, None)
-        self.starts += 1
+        if self.classes.pop(name, None) is not None:
+            self.starts += 1
+            self._admit_again(lambda task: task.service_class == name)
 
-    def service_of(self, pod: Pod) -> ServiceClass:
-        """The class of service of a pod."""
-        return self.classes.get(pod.service_class, _PLAIN)
+    def service_of(self, task: Task) -> ServiceClass:
+        """The class of service of a task."""
+        return self.classes.get(task.service_class, _PLAIN)
+
+    def _not_allowed(self, task: Task) -> Reason | None:
+        """Why a task may not use its queue or its class, or None."""
+        policy = self.queues.queues[task.queue].policy
+        namespace = self.pairs.namespaces.get(task.pod.namespace, {})
+        name = task.service_class
+        if not matches(policy.namespaces, namespace):
+            message = (
+                f"namespace {task.pod.namespace!r} may not use queue {task.queue!r}: its labels do not match the queue's selector"
+            )
+            return Reason(ReasonCode.NOT_ALLOWED, message)
+        if policy.classes is not None and name not in policy.classes:
+            allowed = ", ".join(policy.classes) or "none"
+            what = f"class of service {name!r}" if name else "a pod without a class of service"
+            return Reason(ReasonCode.NOT_ALLOWED, f"queue {task.queue!r} does not take {what}; it takes: {allowed}")
+        if not matches(self.service_of(task).namespaces, namespace):
+            message = f"namespace {task.pod.namespace!r} may not use class of service {name!r}: its labels do not match"
+            return Reason(ReasonCode.NOT_ALLOWED, message)
+        return None
+
+    def _admit_again(self, concerned: Callable[[Task], bool]) -> None:
+        """Who may use what has changed: those that wait are judged anew. Whoever runs goes on."""
+        for task in list(self.tasks.values()):
+            if task.row >= 0 or not task.pod.ours or task.pod.terminating or not concerned(task):
+                continue
+            if task.state is TaskState.WAITING or (task.state is TaskState.UNUSABLE and task.pod.error is None):
+                if task.unit is not None:
+                    unit = task.unit
+                    unit.retire()
+                    self._requeue_rest(unit, task)
+                self.queueless.get(task.queue, {}).pop(task.pod.uid, None)
+                self._wait(task)
 
     @staticmethod
     def begun(task: Task) -> float:
@@ -458,11 +503,11 @@ class ClusterState:
 
     def level_of(self, task: Task) -> int:
         """On which level of attained service a task that runs, with its gang, stands now."""
-        return self.service_of(task.pod).level(self._attained(task))
+        return self.service_of(task).level(self._attained(task))
 
     def lost_with(self, task: Task) -> float:
         """Device-seconds of work that would be lost with a task: since its last checkpoint, and until it works again."""
-        interval = self.service_of(task.pod).checkpoint_interval
+        interval = self.service_of(task).checkpoint_interval
         if not interval:
             return 0.0
         return ((self.now - self.begun(task)) % interval + _RESTART) * task.shape.gpus
@@ -482,7 +527,7 @@ class ClusterState:
         self._watch_runtime(task)
 
     def _watch_runtime(self, task: Task) -> None:
-        service = self.service_of(task.pod)
+        service = self.service_of(task)
         begun = self.begun(task)
         times = [begun + service.min_runtime] if service.min_runtime and begun + service.min_runtime > self.now else []
         rate = sum(each.shape.gpus for each in self._mates(task))
@@ -503,7 +548,11 @@ class ClusterState:
 
     def upsert_queue(self, queue: Queue) -> Reason | None:
         """A queue came or changed; returns why the change was refused, if it was."""
+        known = self.queues.queues.get(queue.name)
+        before = (known.policy.namespaces, known.policy.classes) if known is not None else ((), None)
         refused = self.queues.upsert(queue)
+        if refused is None and (queue.namespaces, queue.classes) != before:
+            self._admit_again(lambda task: task.queue == queue.name and self.queues.knows(queue.name))
         for task in list(self.queueless.pop(queue.name, {}).values()):
             task.told = None
             self._wait(task)
@@ -524,7 +573,10 @@ class ClusterState:
     def upsert_group(self, group: Group) -> None:
         """A PodGroup came or changed."""
         gang = self.gangs.setdefault(group.key, Gang(group.key))
-        gang.group = group
+        before, gang.group = gang.group, group
+        if group.service_class != (before.service_class if before is not None else ""):
+            self.starts += 1
+            self._admit_again(lambda task: task.gang is gang)
         for task in list(gang.tasks.values()):
             queue = group.queue or task.pod.queue
             if queue != task.queue:

@@ -80,6 +80,12 @@ class Task:
         return f"<Task {self.pod.key} {self.state.value} row={self.row}>"
 
     @property
+    def service_class(self) -> str:
+        """The name of its class of service: its gang's, where that gives one."""
+        group = self.gang.group if self.gang is not None else None
+        return (group.service_class if group is not None else "") or self.pod.service_class
+
+    @property
     def rank(self) -> Rank:
         """Its order inside its queue."""
         pod = self.pod
@@ -148,9 +154,9 @@ class Unit:
     @property
     def composition(self) -> tuple[object, ...]:
         """Equal for units about which every verdict is the same."""
-        first = self.tasks[0].pod
+        first = self.tasks[0]
         if len(self.tasks) == 1:
-            return (self.tasks[0].shape.number, *self.rank[:2], first.service_class, first.never_preempts)
+            return (self.tasks[0].shape.number, *self.rank[:2], first.service_class, first.pod.never_preempts)
         shapes: dict[int, int] = {}
         for task in self.tasks:
             shapes[task.shape.number] = shapes.get(task.shape.number, 0) + 1
@@ -162,7 +168,7 @@ class Unit:
             tuple(sorted(core.items())),
             *self.rank[:2],
             first.service_class,
-            first.never_preempts,
+            first.pod.never_preempts,
         )
 
 

@@ -57,6 +57,14 @@ class Retries(_Section, frozen=True):
     gang_grace_seconds: _NotNegative = 60.0
 
 
+class FairShare(_Section, frozen=True):
+    """Shares among queues. reclaim: queues below theirs take back from others. usageHalfLifeSeconds: 0, past use does not count."""
+
+    reclaim: bool = True
+    usage_half_life_seconds: _NotNegative = 0.0
+    usage_weight: _NotNegative = 1.0
+
+
 class LeaderElection(_Section, frozen=True):
     """The Lease. A request must end before renewSeconds have passed."""
 
@@ -79,6 +87,7 @@ class Configuration(_Section, frozen=True):
     )
     placement: Placement = Placement()
     preemption: bool = True
+    fair_share: FairShare = FairShare()
     retries: Retries = Retries()
     leader_election: LeaderElection = LeaderElection()
     events: bool = True
@@ -92,6 +101,9 @@ class Configuration(_Section, frozen=True):
             strategy_options=self.placement.strategy_options,
             head_blocks=self.placement.head_blocks,
             preempt=self.preemption,
+            reclaim=self.fair_share.reclaim,
+            usage_half_life=self.fair_share.usage_half_life_seconds,
+            usage_weight=self.fair_share.usage_weight,
             gang_grace=self.retries.gang_grace_seconds,
             backoff=self.retries.backoff_seconds,
             backoff_limit=self.retries.backoff_limit_seconds,

@@ -15,7 +15,7 @@ import structlog
 
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, StorageKnown, Synced, Upsert
-from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Policy, Queue
+from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Policy, Queue, ServiceClass
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state import ClusterState
 from fairlead.core.storage import STORAGE_KINDS, StorageObject
@@ -118,6 +118,8 @@ class CoreLoop:
                 refused = state.upsert_queue(about)
                 if refused is not None:
                     log.warning("queue change refused", queue=about.name, reason=refused.message)
+            elif isinstance(about, ServiceClass):
+                state.upsert_class(about)
             elif isinstance(about, DisruptionBudget):
                 state.upsert_budget(about)
             elif isinstance(about, StorageObject):
@@ -144,6 +146,7 @@ class CoreLoop:
                 "pod": state.remove_pod,
                 "node": state.remove_node,
                 "queue": state.remove_queue,
+                "class": state.remove_class,
                 "group": state.remove_group,
                 "namespace": state.remove_namespace,
                 "budget": state.remove_budget,

@@ -37,6 +37,7 @@ _MERGE = "application/merge-patch+json"
 _BIND_LIMIT = 600.0  # seconds that volumes may take, as kube-scheduler's bindTimeoutSeconds
 _FIRST_LOOK = 0.05
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
+_CLASSES = f"/apis/{names.API_VERSION}/serviceclasses"
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 _STORAGE = "/apis/storage.k8s.io/v1"
 
@@ -92,6 +93,7 @@ class KubernetesCluster:
         self._sink = sink
         kinds: list[_Kind] = [
             (_NAMESPACES, views.Namespace, self._namespaces, _name),
+            (_CLASSES, views.ServiceClass, self._classes, _name),
             (_QUEUES, views.Queue, self._queues, _name),
             (_NODES, views.Node, self._nodes, _name),
             (_GROUPS, views.PodGroup, self._groups, _key),
@@ -138,10 +140,15 @@ class KubernetesCluster:
         self._tell(self.translator.namespaces(changes))
 
     def _queues(self, changes: list[Change[views.Queue]]) -> None:
-        events, complaints = self.translator.queues(changes)
+        self._tell_and_complain(*self.translator.queues(changes))
+
+    def _classes(self, changes: list[Change[views.ServiceClass]]) -> None:
+        self._tell_and_complain(*self.translator.classes(changes))
+
+    def _tell_and_complain(self, events: list[ClusterEvent], complaints: list[Complaint]) -> None:
         for complaint in complaints:
             if not self.client.read_only:
-                self._later(self._queue_condition(complaint))
+                self._later(self._condition_of(complaint))
         self._tell(events)
 
     def _nodes(self, changes: list[Change[views.Node]]) -> None:
@@ -370,7 +377,7 @@ class KubernetesCluster:
         except (ApiError, Unreachable) as error:
             log.warning("event not written", regarding=f"{namespace}/{name}", reason=reason, error=str(error)[:300])
 
-    async def _queue_condition(self, complaint: Complaint) -> None:
+    async def _condition_of(self, complaint: Complaint) -> None:
         condition = {
             "type": "Accepted",
             "status": "False",
@@ -378,7 +385,7 @@ class KubernetesCluster:
             "message": complaint.message[:_NOTE_LIMIT],
             "lastTransitionTime": self._now(),
         }
-        path = f"{_QUEUES}/{complaint.queue}/status"
+        path = f"/apis/{names.API_VERSION}/{complaint.kind}/{complaint.name}/status"
         await self._status(path, {"status": {"conditions": [condition]}}, "application/merge-patch+json")
 
     async def _status(self, path: str, body: object, kind: str = "application/strategic-merge-patch+json") -> None:

@@ -26,7 +26,7 @@ from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef
 
 _ENDED = ("Succeeded", "Failed")
-_QUEUES, _GROUPS = "fairlead.dev/queues", "fairlead.dev/podgroups"
+_QUEUES, _GROUPS, _CLASSES = "fairlead.dev/queues", "fairlead.dev/podgroups", "fairlead.dev/serviceclasses"
 _WORKLOAD_KINDS: dict[str, type[msgspec.Struct]] = {
     "services": workloads.PlainWorkload,
     "replicationcontrollers": workloads.PlainWorkload,
@@ -57,6 +57,7 @@ class SimulatedCluster:
         self._pods: dict[str, Pod] = {}  # what the core knows
         self._kinds: dict[str, tuple[type[msgspec.Struct], _Translate]] = {
             NAMESPACES: (views.Namespace, self.translator.namespaces),
+            _CLASSES: (views.ServiceClass, lambda changes: self.translator.classes(changes)[0]),
             _QUEUES: (views.Queue, lambda changes: self.translator.queues(changes)[0]),
             NODES: (views.Node, self.translator.nodes),
             _GROUPS: (views.PodGroup, self.translator.groups),

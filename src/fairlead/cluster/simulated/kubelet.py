@@ -7,14 +7,13 @@ it is deleted. Times are those of the cluster's clock.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from fairlead.api import names, quantity
+from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import views
 from fairlead.cluster.requests import pod_requests
@@ -24,8 +23,6 @@ from fairlead.cluster.simulated.store import Change, Key, Object
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _ENDED = ("Succeeded", "Failed")
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -263,10 +260,10 @@ def span(text: str) -> float | None:
         return max(0.0, float(text))
     except ValueError:
         pass
-    parts = _SPAN.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    try:
+        return spans.seconds(text)
+    except QuantityError:
         return None
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 @lru_cache(maxsize=65_536)

@@ -80,14 +80,15 @@ def _requirement(text: str) -> Test:
         if operator == "!=":
             return lambda found: found.get(key) != value
         if operator in "><":
-            return lambda found: (
-                _number(found.get(key)) is not None
-                and (
-                    (_number(found.get(key)) or 0) > int(value)
-                    if operator == ">"
-                    else (_number(found.get(key)) or 0) < int(value)
-                )
-            )
+            bound = _number(value)
+            if bound is None:
+                raise _unparsable(text)
+
+            def compared(found: Mapping[str, str]) -> bool:
+                number = _number(found.get(key))
+                return number is not None and (number > bound if operator == ">" else number < bound)
+
+            return compared
         return lambda found: found.get(key) == value
     if match := _PRESENT.match(text):
         absent, key = bool(match[1]), match[2]

@@ -32,7 +32,7 @@ class Contest:
         self.state = state
         self.unit = unit
         self.queue = state.queues.queues[unit.tasks[0].queue]
-        self.service = state.service_of(unit.tasks[0].pod)
+        self.service = state.service_of(unit.tasks[0])
         self.express = unit.level < self.service.express
         self._demand: Charge = Unit(unit.tasks[: unit.need], unit.need, unit.gang).demand if len(unit.tasks) > 1 else unit.demand
         for task in unit.tasks:
@@ -64,8 +64,12 @@ class Contest:
                 return one, two
         return None
 
-    def owed_by(self, other: QueueNode, taken: dict[str, dict[str, int]] | None = None) -> bool:
-        """Whether a queue holds something that is this unit's queue's due. taken: what is taken from queues already."""
+    def owed_by(self, other: QueueNode, taken: dict[str, dict[str, int]] | None = None, victim: tuple[Task, ...] = ()) -> bool:
+        """Whether a queue holds something that is this unit's queue's due.
+
+        taken: what is taken from queues already. victim: whether these are part of that: without them the queue still has
+        its share, or it lives above its quota while this unit's stays within its own.
+        """
         if not self.entitled:
             return False
         rivals = self._rivals(other)
@@ -76,12 +80,12 @@ class Contest:
         fair = self.state.queues.fair
         if not self._stays_within(mine):
             return False  # what is above it has its share already: it can only take from its siblings
-        if fair.over(theirs, less):
+        if fair.over(theirs, less) and (not victim or fair.keeps(theirs, less, victim)):
             return True
-        quota_kept = all(mine.used.get(name, 0) + amount <= mine.quota.get(name, 0) for name, amount in self._scarce(mine))
-        return quota_kept and any(
-            theirs.used.get(name, 0) - (less or {}).get(name, 0) > quota for name, quota in theirs.quota.items()
-        )
+        wanted = self._scarce(mine)
+        if any(mine.used.get(name, 0) + amount > mine.quota.get(name, 0) for name, amount in wanted):
+            return False
+        return any(theirs.used.get(name, 0) - (less or {}).get(name, 0) > theirs.quota.get(name, 0) for name, _ in wanted)
 
     def _stays_within(self, top: QueueNode) -> bool:
         """Whether the queues from this unit's up to another stay within their fair shares with it."""
@@ -129,7 +133,7 @@ class Contest:
         if task.state is not TaskState.BOUND or task.row < 0 or task.pod.terminating or not task.pod.ours:
             return None
         state, unit = self.state, self.unit
-        service = state.service_of(task.pod)
+        service = state.service_of(task)
         if service.mode == "Never" or (service.min_runtime and state.now < state.begun(task) + service.min_runtime):
             return None
         other = state.queues.queues[task.queue]

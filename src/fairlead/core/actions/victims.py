@@ -40,9 +40,13 @@ class VictimTable:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self._stamp: tuple[float, int] = (-1.0, -1)
         self._lists: dict[str, list[Victim]] = {}
         self._of: dict[str, Victim] = {}  # uid -> the victim it is part of
+
+    def forget(self) -> None:
+        """A new pass begins: what runs, and what it has lost by falling, is looked at afresh."""
+        self._lists.clear()
+        self._of.clear()
 
     def in_order(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
         """Who may fall for a unit, cheapest first; of a queue that owes something, no more than makes it even."""
@@ -58,7 +62,7 @@ class VictimTable:
                 first = victim.tasks[0]
                 if first.pod.uid in seen:
                     continue
-                if ground is Ground.SHARE and not contest.owed_by(queues[first.queue], taken):
+                if ground is Ground.SHARE and not contest.owed_by(queues[first.queue], taken, victim.tasks):
                     continue
                 seen.add(first.pod.uid)
                 if contest.entitled:
@@ -83,7 +87,8 @@ class VictimTable:
         taken: dict[str, dict[str, int]] = {}
         kept = []
         for ground, victim in ordered:
-            if ground is Ground.SHARE and not contest.owed_by(self.state.queues.queues[victim.tasks[0].queue], taken):
+            owing = self.state.queues.queues[victim.tasks[0].queue]
+            if ground is Ground.SHARE and not contest.owed_by(owing, taken, victim.tasks):
                 continue
             kept.append((ground, victim))
             if contest.entitled:
@@ -102,12 +107,6 @@ class VictimTable:
                 yield victim
 
     def _list(self, queue: str) -> list[Victim]:
-        state = self.state
-        stamp = (state.now, state.starts)
-        if stamp != self._stamp:
-            self._stamp = stamp
-            self._lists.clear()
-            self._of.clear()
         known = self._lists.get(queue)
         if known is None:
             known = self._lists[queue] = sorted(self._make(queue), key=lambda each: each.order)
