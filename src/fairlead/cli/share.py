@@ -18,16 +18,21 @@ if TYPE_CHECKING:
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """One resource of a queue, in its own unit: devices, millicores, bytes. None: not given."""
+    """One resource of a queue, in its own unit: devices, millicores, bytes. None: not given.
+
+    fair_share: what is its due now, None while there is enough for all its siblings. weight: as given.
+    """
 
     resource: str
     allocated: float
     quota: float | None
     limit: float | None
+    weight: int | None = None
+    fair_share: float | None = None
 
 
 class Share(msgspec.Struct, frozen=True):
-    """One queue. share: its dominant share of quota (1 is all of it); pending: pods that wait."""
+    """One queue. share: how much of its due it holds (1 is all of it); pending: pods that wait."""
 
     name: str
     parent: str
@@ -77,14 +82,17 @@ def shares(picture: Picture) -> list[Share]:
     found = []
     for name, node in sorted(state.queues.queues.items()):
         quotas, limits = dict(node.quota), dict(node.limits)
+        fair = state.queues.fair.share.get(name, {})
         resources = [
             Amount(
                 each,
                 node.used.get(each, 0) / _unit(each),
                 quotas[each] / _unit(each) if each in quotas else None,
                 limits[each] / _unit(each) if each in limits else None,
+                node.named[each].weight if each in node.named else None,
+                fair[each] / _unit(each) if each in fair else None,
             )
-            for each in sorted({*quotas, *limits, *(key for key, value in node.used.items() if value)})
+            for each in sorted({*quotas, *limits, *fair, *(key for key, value in node.used.items() if value)})
         ]
         found.append(
             Share(
@@ -108,26 +116,47 @@ def _table(found: list[Share], resource: str) -> Table:
     from rich.text import Text
 
     columns = [Column("QUEUE", flexible=True)]
-    columns += [Column(name, right=True) for name in ("PRIO", "QUOTA", "LIMIT", "HOLDS", "SHARE")]
+    columns += [Column(name, right=True) for name in ("PRIO", "QUOTA", "LIMIT", "FAIR", "HOLDS", "SHARE")]
     columns.append(Column(resource, flexible=True))
     columns += [Column(name, right=True) for name in ("RUNNING", "PENDING")]
     rows = []
-    for each in found:
+    for depth, each in _by_tree(found):
         amount = next((one for one in each.resources if one.resource == resource), Amount(resource, 0, None, None))
-        part = amount.allocated / amount.quota if amount.quota else 0.0
+        due = amount.quota if amount.fair_share is None else max(amount.fair_share, amount.quota or 0)
+        part = amount.allocated / due if due else 0.0
         bar = "█" * min(20, round(part * 10)) + "·" * max(0, 10 - round(part * 10))
         rows.append(
             [
-                Text(each.name),
+                Text("  " * depth + each.name),
                 str(each.priority),
-                "-" if amount.quota is None else f"{amount.quota:g}",
-                "-" if amount.limit is None else f"{amount.limit:g}",
+                _number(amount.quota),
+                _number(amount.limit),
+                _number(amount.fair_share),
                 f"{amount.allocated:g}",
                 f"{each.share:.2f}",
-                bar if amount.quota else "no quota",
+                bar if due else "no quota",
                 str(each.running),
                 str(each.pending),
             ]
         )
     table: Table = listing(columns, rows)
     return table
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+def _by_tree(found: list[Share]) -> list[tuple[int, Share]]:
+    """Each queue with its depth, children below their parents."""
+    names = {each.name for each in found}
+    children: dict[str, list[Share]] = {}
+    for each in found:
+        children.setdefault(each.parent if each.parent in names else "", []).append(each)
+    rows: list[tuple[int, Share]] = []
+    pending = [(0, each) for each in reversed(children.get("", []))]
+    while pending:
+        depth, each = pending.pop()
+        rows.append((depth, each))
+        pending += [(depth + 1, child) for child in reversed(children.get(each.name, []))]
+    return rows

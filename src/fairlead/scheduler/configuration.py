@@ -58,7 +58,7 @@ class Retries(_Section, frozen=True):
 
 
 class FairShare(_Section, frozen=True):
-    """Shares among queues. reclaim: queues below theirs take back from others. usageHalfLifeSeconds: 0, past use does not count."""
+    """Shares among queues. reclaim: queues below theirs take back. usageHalfLifeSeconds: 0, past use does not count."""
 
     reclaim: bool = True
     usage_half_life_seconds: _NotNegative = 0.0
