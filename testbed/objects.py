@@ -85,6 +85,11 @@ def queue(name: str, *, quota: str | int | None = None, limit: str | int | None 
     }
 
 
+def service_class(name: str, **spec: Any) -> dict[str, Any]:
+    """A ServiceClass."""
+    return {"apiVersion": names.API_VERSION, "kind": "ServiceClass", "metadata": {"name": name}, "spec": spec}
+
+
 def priority_class(name: str, value: int) -> dict[str, Any]:
     """A PriorityClass."""
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
@@ -116,7 +121,7 @@ def path(manifest: dict[str, Any], namespace: str = "default") -> str:
     """Where such an object is created."""
     version, kind = manifest["apiVersion"], manifest["kind"]
     prefix = "/api/v1" if version == "v1" else f"/apis/{version}"
-    plural = "priorityclasses" if kind == "PriorityClass" else f"{kind.lower()}s"
+    plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
     if kind in _CLUSTER_SCOPED:
         return f"{prefix}/{plural}"
     namespace = manifest["metadata"].get("namespace", namespace)
@@ -127,6 +132,7 @@ _CLUSTER_SCOPED = {
     "Node",
     "Namespace",
     "Queue",
+    "ServiceClass",
     "PriorityClass",
     "ClusterRole",
     "ClusterRoleBinding",

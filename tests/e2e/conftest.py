@@ -116,6 +116,7 @@ class Cluster:
             "/api/v1/namespaces/default/pods",
             "/api/v1/nodes",
             "/apis/fairlead.dev/v1alpha1/queues",
+            "/apis/fairlead.dev/v1alpha1/serviceclasses",
             "/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups",
             "/apis/events.k8s.io/v1/namespaces/default/events",
             "/apis/policy/v1/namespaces/default/poddisruptionbudgets",

@@ -1,0 +1,59 @@
+"""Queues on the real API server: what is lent comes back, who may use what, and what the CRDs refuse."""
+
+import urllib.error
+
+import pytest
+
+from testbed.objects import node, pod, queue, service_class
+
+pytestmark = pytest.mark.e2e
+
+
+def of(cluster, prefix):
+    return sorted(name for name in cluster.placed() if name.startswith(prefix))
+
+
+def test_what_is_lent_is_taken_back_and_then_nothing_moves(cluster):
+    cluster.create(
+        node("n", gpus=8),
+        service_class("held", preemption={"mode": "Never"}),
+        queue("owner", quota=6),
+        queue("guest", quota=2),
+        *(pod(f"guest-{i}", queue="guest") for i in range(7)),
+        pod("kept", queue="guest", labels={"fairlead.dev/service-class": "held"}),
+    )
+    cluster.scheduler("--no-leader-elect")
+    cluster.all_placed(8)
+    cluster.create(*(pod(f"owner-{i}", queue="owner") for i in range(8)))
+    cluster.until(lambda: len(of(cluster, "owner")) == 6)
+    assert len(of(cluster, "guest")) == 1
+    assert of(cluster, "kept") == ["kept"], "it never falls"
+    cluster.until(lambda: cluster.condition("owner-7") or cluster.condition("owner-6"))
+    assert not cluster.over_allocated()
+
+
+def test_queues_and_classes_say_who_may_use_them(cluster):
+    closed = queue("closed", quota=4)
+    closed["spec"]["namespaceSelector"] = {"matchLabels": {"team": "vision"}}
+    cluster.create(node("n", gpus=8), closed, pod("stranger", queue="closed"), pod("plain"))
+    cluster.scheduler("--no-leader-elect")
+    cluster.until(lambda: "plain" in cluster.placed())
+    cluster.until(lambda: cluster.condition("stranger"))
+    assert cluster.condition("stranger")[0] == "NotAllowed"
+    assert "may not use queue 'closed'" in cluster.condition("stranger")[1]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"preemption": {"mode": "Kill"}},
+        {"preemption": {"minRuntime": "soon"}},
+        {"timeSlicing": {"levels": []}},
+        {"timeSlicing": {"levels": [0]}},
+        {"timeSlicing": {}},
+    ],
+)
+def test_the_crd_refuses_what_cannot_be_meant(cluster, spec):
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        cluster.create(service_class("bad", **spec))
+    assert refused.value.code == 422
