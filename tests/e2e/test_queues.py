@@ -56,4 +56,5 @@ def test_queues_and_classes_say_who_may_use_them(cluster):
 def test_the_crd_refuses_what_cannot_be_meant(cluster, spec):
     with pytest.raises(urllib.error.HTTPError) as refused:
         cluster.create(service_class("bad", **spec))
+    refused.value.close()
     assert refused.value.code == 422
