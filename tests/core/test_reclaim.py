@@ -249,3 +249,19 @@ def test_a_gangs_class_is_its_groups():
     assert not preempted(run(state))
     state.upsert_group(Group("ns", "g", 2))
     assert len(preempted(run(state))[0]) == 2
+
+
+def test_what_is_express_goes_before_all_shares():
+    state = cluster([node("n", gpus=1)], [queue("poor", quota=1), queue("rich")])
+    state.upsert_class(msgspec.structs.replace(LEVELS, express=1))
+    state.upsert_pod(sliced("long", queue="poor", attained=5 * HOUR))
+    state.upsert_pod(sliced("short", queue="rich", created=5.0))
+    assert set(placed(run(state))) == {"short"}
+    # It falls for no share as long as it is express, and for one as soon as it is not.
+    state = cluster([node("n", gpus=1)], [queue("poor", quota=1), queue("rich")])
+    state.upsert_class(msgspec.structs.replace(LEVELS, express=1))
+    state.upsert_pod(sliced("short", queue="rich"))
+    confirm(state, run(state, 0.0))
+    state.upsert_pod(sliced("long", queue="poor", attained=5 * HOUR))
+    assert not preempted(run(state, HOUR - 1))
+    assert preempted(run(state, HOUR)) == [["short"]]

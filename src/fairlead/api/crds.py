@@ -15,7 +15,19 @@ import yaml
 from fairlead.api import names
 from fairlead.api.objects import KINDS, Kind
 
-_KEPT = ("type", "description", "pattern", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "format")
+_KEPT = (
+    "type",
+    "description",
+    "pattern",
+    "enum",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "format",
+)
 
 
 def definitions() -> list[dict[str, Any]]:

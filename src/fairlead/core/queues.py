@@ -24,7 +24,8 @@ from fairlead.core.undo import UndoLog
 Charge = tuple[tuple[str, int], ...]
 """(resource, base units); devices in milli."""
 
-Standing = tuple[tuple[int, float, str], ...]
+Standing = tuple[int, bool, tuple[tuple[int, float, str], ...]]
+"""Band at the root, whether its first unit is no express, and for each queue from the root down (-band, share, name)."""
 
 
 class Room:
@@ -404,7 +405,9 @@ class QueueTree:
         heappush(self._order, (self._standing(node), self._sequence, node))
 
     def _standing(self, node: QueueNode) -> Standing:
-        return tuple((-each.policy.priority, self.share(each), each.name) for each in reversed(node.path))
+        unit = self._first(node)
+        path = tuple((-each.policy.priority, self.share(each), each.name) for each in reversed(node.path))
+        return path[0][0], unit is None or not unit.express, path
 
     def restart(self) -> None:
         """Shares may have fallen: order the queues anew before serving the next."""

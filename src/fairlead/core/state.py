@@ -383,6 +383,7 @@ class ClusterState:
         self.notices.append(((task,), reason))
 
     def _push(self, unit: Unit) -> None:
+        unit.express = unit.level < self.service_of(unit.tasks[0]).express
         self.queues.push(unit.tasks[0].queue, unit)
 
     def _requeue_rest(self, unit: Unit, gone: Task) -> None:

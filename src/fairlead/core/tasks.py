@@ -95,16 +95,17 @@ class Task:
 class Unit:
     """What is placed together: of `tasks` at least `need` get a node, or none does.
 
-    alive: until it is retired.
+    alive: until it is retired. express: so small, or so new, that it goes before all shares.
     """
 
-    __slots__ = ("alive", "gang", "need", "rank", "room", "tasks")
+    __slots__ = ("alive", "express", "gang", "need", "rank", "room", "tasks")
 
     def __init__(self, tasks: tuple[Task, ...], need: int, gang: Gang | None = None) -> None:
         self.tasks = tasks
         self.need = need
         self.gang = gang
         self.alive = True
+        self.express = False
         self.room: Room | None = None
         self.rank: Rank
         if len(tasks) == 1:
