@@ -178,3 +178,31 @@ def test_bad_queue_tables_say_what_is_wrong(tmp_path, text):
     path.write_text(text)
     with pytest.raises(TraceError):
         read_queues(path)
+
+
+def test_backlogged_queues_get_their_weights():
+    table = synthetic.tenants(1, 64)
+    result = jobs.simulate(
+        table, nodes=8, gpus_per_node=8, tree=synthetic.tree(), dues=synthetic.shares(), window_days=synthetic.HOURS / 24
+    )
+    largest = max(each.gpus * each.duration for each in table) / (64 * synthetic.HOURS * 3600) * 100
+    assert result.share_error_points <= 3 + largest
+    assert result.never_started == 0
+    fifo = jobs.simulate(
+        table, nodes=8, gpus_per_node=8, policy="fifo", dues=synthetic.shares(), window_days=synthetic.HOURS / 24
+    )
+    assert fifo.share_error_points is not None
+
+
+def test_the_default_policy_lends_takes_back_and_charges_for_it():
+    table = [
+        job("guest-0", 0, 8 * 3600, 8, "guest"),
+        job("guest-1", 0, 8 * 3600, 8, "guest"),
+        job("owner", 6 * 3600 + 600, 3600, 8, "owner"),
+    ]
+    result = jobs.simulate(table, nodes=2, gpus_per_node=8, queues={"owner": 1, "guest": 1})
+    assert result.suspensions == 1
+    by_name = {each.name: each for each in result.queues}
+    assert by_name["owner"].wait_seconds.mean == 0, "its quota comes back at once"
+    # The guest waits an hour, works ten minutes again and needs a minute to come back.
+    assert by_name["guest"].wait_seconds.max == 3600 + 600 + 60

@@ -103,7 +103,11 @@ def jobs(
     durations: Annotated[str, typer.Option(help="What is known of run times: exact, limit or learned.")] = "exact",
     window: Annotated[
         float | None,
-        typer.Option(min=0, max=100_000, help="Days over which utilization is counted; 0: all. Default: 61 for philly."),
+        typer.Option(
+            min=0,
+            max=100_000,
+            help="Days over which utilization and shares are counted; 0: all. Default: 61 for philly, 2 for synthetic.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of synthetic jobs and of limits.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw waits and queues to this file (.png, .svg, .pdf).")] = None,
@@ -111,8 +115,8 @@ def jobs(
 ) -> None:
     """How long jobs wait: a job trace, event by event, by a textbook policy or through the production pass."""
     from fairlead.simulation import jobs as replay
+    from fairlead.simulation import synthetic
     from fairlead.simulation.durations import DURATIONS
-    from fairlead.simulation.synthetic import tenants
     from fairlead.simulation.traces import TraceError, read_jobs, read_queues
 
     if trace not in ("philly", "synthetic"):
@@ -126,13 +130,14 @@ def jobs(
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         fail(f"--plot {plot}: the name must end in .png, .svg or .pdf", Exit.USAGE)
     try:
-        table_jobs = read_jobs(jobs) if jobs is not None else tenants(seed, nodes * gpus_per_node)
+        table_jobs = read_jobs(jobs) if jobs is not None else synthetic.tenants(seed, nodes * gpus_per_node)
         listed = read_queues(queues) if queues is not None else None
     except TraceError as error:
         fail(str(error))
     if listed is not None and not any(job.queue in listed for job in table_jobs):
         fail(f"{queues}: none of its queues occurs among the jobs")
-    days = window if window is not None else _PHILLY_DAYS if trace == "philly" else 0.0
+    made = trace == "synthetic" and listed is None
+    days = window if window is not None else _PHILLY_DAYS if trace == "philly" else synthetic.HOURS / 24
     with progress(f"{jobs.name if jobs is not None else trace}, {policy}") as report:
         result = replay.simulate(
             table_jobs,
@@ -140,6 +145,8 @@ def jobs(
             gpus_per_node=gpus_per_node,
             policy=policy,
             queues=listed,
+            tree=synthetic.tree() if made else (),
+            dues=synthetic.shares() if made else None,
             durations=next(each for each in DURATIONS if each == durations),
             window_days=days,
             seed=seed,
@@ -165,6 +172,8 @@ def jobs(
         rows: list[dict[str, object]] = [
             {
                 "queue": each.name,
+                "due": "-" if each.due is None else f"{each.due:.1%}",
+                "held": f"{each.held:.1%}",
                 "quota": "-" if each.quota_gpus is None else f"{each.quota_gpus:.1f}",
                 "jobs": each.jobs,
                 "GPU hours": f"{each.gpu_hours:,.0f}",

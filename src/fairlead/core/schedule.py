@@ -26,8 +26,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     now: seconds since the epoch; the only clock there is. budget: work, not time, so that the
     result does not depend on the machine; a pass cut short goes on where it stopped.
     """
-    state.now = now
-    state.victims.forget()
+    state.begin(now)
     # 1. Gangs whose members changed become units again; backoffs that ended let tasks wait again.
     state.settle(now)
     state.queues.settle(now)

@@ -57,6 +57,7 @@ class ClusterState:
         self.now = 0.0  # of the latest pass
         self.starts = 0  # how many pods have come to run: each may fall for somebody
         self.classes: dict[str, ServiceClass] = {}
+        self._levels: dict[str, int] = {}  # of what runs, in this pass
         self._runtimes: list[
             tuple[float, str]
         ] = []  # when a pod that runs may fall for somebody for whom it did not, and its uid
@@ -504,7 +505,17 @@ class ClusterState:
 
     def level_of(self, task: Task) -> int:
         """On which level of attained service a task that runs, with its gang, stands now."""
-        return self.service_of(task).level(self._attained(task))
+        key = task.pod.uid if task.gang is None else task.gang.key
+        level = self._levels.get(key)
+        if level is None:
+            level = self._levels[key] = self.service_of(task).level(self._attained(task))
+        return level
+
+    def begin(self, now: float) -> None:
+        """A pass begins: what depends on the time is looked at afresh."""
+        self.now = now
+        self._levels.clear()
+        self.victims.forget()
 
     def lost_with(self, task: Task) -> float:
         """Device-seconds of work that would be lost with a task: since its last checkpoint, and until it works again."""

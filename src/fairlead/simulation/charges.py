@@ -20,7 +20,20 @@ class Charges(msgspec.Struct, frozen=True):
 class Run:
     """One job of so many seconds of work on so many GPUs. started: first of all, ends: expected now, finished: -1 before."""
 
-    __slots__ = ("charges", "done", "duration", "ends", "finished", "gpus", "held", "since", "spans", "started", "suspensions")
+    __slots__ = (
+        "charges",
+        "done",
+        "duration",
+        "ends",
+        "finished",
+        "gpus",
+        "held",
+        "since",
+        "spans",
+        "started",
+        "stays",
+        "suspensions",
+    )
 
     def __init__(self, duration: float, gpus: int, charges: Charges) -> None:
         self.duration = duration
@@ -34,6 +47,7 @@ class Run:
         self.finished = -1.0
         self.suspensions = 0
         self.spans: list[tuple[float, float]] = []  # when it did useful work
+        self.stays: list[tuple[float, float]] = []  # when it held its GPUs
 
     @property
     def running(self) -> bool:
@@ -68,6 +82,7 @@ class Run:
             self.spans.append((begun, begun + kept))
         self.done += kept
         self.held = self.held_until(now)
+        self.stays.append((self.since, now))
         self.since = self.ends = -1.0
         self.suspensions += 1
 
@@ -75,6 +90,7 @@ class Run:
         """It is done."""
         self.spans.append((self.since + self._pause(), now))
         self.held = self.held_until(now)
+        self.stays.append((self.since, now))
         self.done = self.duration
         self.since = -1.0
         self.finished = now
@@ -82,3 +98,7 @@ class Run:
     def useful(self, until: float) -> float:
         """GPU-seconds of work not lost, before a time."""
         return self.gpus * sum(min(end, until) - start for start, end in self.spans if start < until)
+
+    def held_before(self, until: float) -> float:
+        """Seconds for which it held its GPUs before a time."""
+        return sum(min(end, until) - start for start, end in self.stays if start < until)

@@ -37,6 +37,7 @@ def simulate(
     policy: str = DEFAULT,
     queues: Mapping[str, int] | None = None,
     tree: Sequence[Queue] = (),
+    dues: Mapping[str, float] | None = None,
     durations: Durations = "exact",
     window_days: float = 0.0,
     charges: Charges | None = None,
@@ -46,7 +47,7 @@ def simulate(
     """Replay `jobs` on `nodes` x `gpus_per_node` GPUs by one of `POLICIES`.
 
     queues: queue -> nodes; quotas are given in that proportion, and jobs of other queues dropped. tree: the queues as they
-    are, for the production pass. durations: what policies that
+    are, for the production pass; dues: what part of all GPU time each should hold. durations: what policies that
     plan by run times are told. window_days: over which utilization is counted, 0 for all of the run.
     progress: called with (jobs finished, jobs in all).
     """
@@ -87,4 +88,5 @@ def simulate(
         gpus=nodes * gpus_per_node,
         window_days=window_days,
         quotas=quotas,
+        dues=dues,
     )

@@ -33,10 +33,15 @@ class Rho(msgspec.Struct):
 
 
 class QueueResult(msgspec.Struct):
-    """One queue. quota_gpus: its part of the pool, None without `--queues`; gpu_hours: of work, done by the end."""
+    """One queue. quota_gpus: its part of the pool, None without `--queues`; gpu_hours: of work, done by the end.
+
+    held: the part of all GPU time that it held in the window; due: what it should have held, where that is known.
+    """
 
     name: str
     quota_gpus: float | None
+    held: float
+    due: float | None
     jobs: int
     gpu_hours: float
     suspensions: int
@@ -49,7 +54,8 @@ class JobsResult(msgspec.Struct):
 
     wait: completion - submission - run time, so that waits after a suspension count, too. utilization: useful GPU time / GPU
     time, over `window_days` from the first submission; without a window to the last completion.
-    lost_gpu_hours: work done twice and pauses, the price of suspensions.
+    lost_gpu_hours: work done twice and pauses, the price of suspensions. share_error_points: the largest difference between what
+    a queue held and its due, in hundredths of all GPU time of the window; None where no due is known.
     """
 
     policy: str
@@ -64,6 +70,7 @@ class JobsResult(msgspec.Struct):
     never_started: int
     suspensions: int
     lost_gpu_hours: float
+    share_error_points: float | None
     rho: Rho
     queues: list[QueueResult]
 
@@ -77,8 +84,9 @@ def summarize(
     gpus: int,
     window_days: float = 0.0,
     quotas: Mapping[str, float] | None = None,
+    dues: Mapping[str, float] | None = None,
 ) -> JobsResult:
-    """The figures of a replay. runs: in the order of jobs; quotas: queue -> GPUs."""
+    """The figures of a replay. runs: in the order of jobs; quotas: queue -> GPUs; dues: queue -> its part of all GPU time."""
     done = [index for index, run in enumerate(runs) if run.finished >= 0]
     makespan = max((runs[index].finished for index in done), default=0.0)
     until = window_days * _DAY or makespan
@@ -86,6 +94,10 @@ def summarize(
     by_queue: dict[str, list[int]] = {name: [] for name in quotas or ()}
     for index in done:
         by_queue.setdefault(jobs[index].queue, []).append(index)
+
+    held = dict.fromkeys(by_queue, 0.0)
+    for job, run in zip(jobs, runs, strict=True):
+        held[job.queue] = held.get(job.queue, 0.0) + run.held_before(until) * job.gpus / (gpus * until or 1.0)
 
     def waits(indices: Sequence[int]) -> Spread:
         return spread([runs[index].finished - jobs[index].submitted - jobs[index].duration for index in indices])
@@ -103,11 +115,14 @@ def summarize(
         never_started=sum(run.started < 0 for run in runs),
         suspensions=sum(run.suspensions for run in runs),
         lost_gpu_hours=sum((runs[index].held - jobs[index].duration) * jobs[index].gpus for index in done) / 3600,
+        share_error_points=max(abs(held.get(name, 0.0) - due) * 100 for name, due in dues.items()) if dues else None,
         rho=_rho([fairness[index] for index in done if index in fairness]),
         queues=[
             QueueResult(
                 name,
                 (quotas or {}).get(name),
+                held[name],
+                (dues or {}).get(name),
                 len(indices),
                 sum(jobs[index].duration * jobs[index].gpus for index in indices) / 3600,
                 sum(runs[index].suspensions for index in indices),

@@ -44,7 +44,7 @@ class VictimTable:
         self._of: dict[str, Victim] = {}  # uid -> the victim it is part of
 
     def forget(self) -> None:
-        """A new pass begins: what runs, and what it has lost by falling, is looked at afresh."""
+        """What runs, and what would be lost with it, is looked at afresh."""
         self._lists.clear()
         self._of.clear()
 
