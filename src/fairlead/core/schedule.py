@@ -194,7 +194,7 @@ def _wake(state: ClusterState) -> None:
     """Unpark the rooms that rows with new capacity, queues with new headroom, or others' new victims could help."""
     nodes, queues = state.nodes, state.queues
     state.look_at_runtimes()
-    stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.starts)
+    stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts)
     if not nodes.gained and not queues.eased and state.woken == stamp:
         return
     state.woken = stamp
@@ -228,7 +228,7 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
             return True
     if preempts and contest.entitled:
         # Below its fair share: others that start, or shares that move, may make somebody owe it something.
-        shares = (state.queues.fair.version, state.starts)
+        shares = (state.queues.fair.version, state.services.starts)
         if shares != room.shares:
             room.shares = shares
             return True

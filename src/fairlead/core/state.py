@@ -6,7 +6,7 @@ There is no snapshot per pass: this state is the snapshot. Every event is one me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -27,6 +27,7 @@ from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
 from fairlead.core.scores.upstream import Kubernetes
 from fairlead.core.selectors import matches
+from fairlead.core.services import Services
 from fairlead.core.shapes import Shape, ShapeTable
 from fairlead.core.storage import Storage, StorageObject
 from fairlead.core.tasks import Task, TaskState, Unit
@@ -34,9 +35,6 @@ from fairlead.core.transactions import VolumeChoice
 from fairlead.core.undo import UndoLog
 
 _NOTHING = PodSpec()
-_PLAIN = ServiceClass("")
-_RESTART = 60.0  # seconds of its devices that a suspended pod is thought to need until it works again
-_MOMENT = 1.0  # seconds; sooner than this nothing is looked at again
 
 
 class ClusterState:
@@ -54,13 +52,7 @@ class ClusterState:
         self.budgets: dict[str, DisruptionBudget] = {}
         self.budgets_version = 0
         self.woken = (0, 0, 0, 0)  # how pairs, storage, shares and starts stood when waiting rooms were last looked at
-        self.now = 0.0  # of the latest pass
-        self.starts = 0  # how many pods have come to run: each may fall for somebody
-        self.classes: dict[str, ServiceClass] = {}
-        self._levels: dict[str, int] = {}  # of what runs, in this pass
-        self._runtimes: list[
-            tuple[float, str]
-        ] = []  # when a pod that runs may fall for somebody for whom it did not, and its uid
+        self.services = Services()
         self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
         self.queues = QueueTree(self.log, self.nodes, self.policy)
         self.tasks: dict[str, Task] = {}
@@ -282,7 +274,7 @@ class ClusterState:
             self.assign(task, row, self._devices_of(task, row))
         task.state = TaskState.BOUND
         if pod.ours:
-            self._runs(task)
+            self.services.runs(task)
 
     def _bound_elsewhere(self, task: Task, pod: Pod) -> None:
         """The cluster says where a pod is: confirm what was assumed, or take its word."""
@@ -301,7 +293,7 @@ class ClusterState:
                 task.faults = 0
                 task.told = None
                 self._may_fall_now(task)
-                self._runs(task)
+                self.services.runs(task)
                 self._abandon(task)
                 if task.gang is not None:
                     self.unsettle(task.gang)
@@ -361,7 +353,7 @@ class ClusterState:
         """Let a task without a node wait, or say why it cannot even wait."""
         pod = task.pod
         task.state = TaskState.WAITING
-        task.level = self.service_of(task).level(pod.attained)
+        task.level = self.services.of(task).level(pod.attained)
         if pod.error is not None:
             self._set_aside(task, pod.error)
         elif pod.gated:
@@ -384,7 +376,7 @@ class ClusterState:
         self.notices.append(((task,), reason))
 
     def _push(self, unit: Unit) -> None:
-        unit.express = unit.level < self.service_of(unit.tasks[0]).express
+        unit.express = unit.level < self.services.of(unit.tasks[0]).express
         self.queues.push(unit.tasks[0].queue, unit)
 
     def _requeue_rest(self, unit: Unit, gone: Task) -> None:
@@ -409,7 +401,7 @@ class ClusterState:
         if self.pairs.set_namespace(name, labels):
             self._recount()
         if changed and any(each.policy.namespaces for each in self.queues.queues.values()) | any(
-            each.namespaces for each in self.classes.values()
+            each.namespaces for each in self.services.classes.values()
         ):
             self._admit_again(lambda task: task.pod.namespace == name)
 
@@ -449,20 +441,13 @@ class ClusterState:
 
     def upsert_class(self, service: ServiceClass) -> None:
         """A class of service came or changed."""
-        if self.classes.get(service.name) != service:
-            self.classes[service.name] = service
-            self.starts += 1
+        if self.services.upsert(service):
             self._admit_again(lambda task: task.service_class == service.name)
 
     def remove_class(self, name: str) -> None:
         """A class of service is gone: its pods are served as those without a class."""
-        if self.classes.pop(name, None) is not None:
-            self.starts += 1
+        if self.services.remove(name):
             self._admit_again(lambda task: task.service_class == name)
-
-    def service_of(self, task: Task) -> ServiceClass:
-        """The class of service of a task."""
-        return self.classes.get(task.service_class, _PLAIN)
 
     def _not_allowed(self, task: Task) -> Reason | None:
         """Why a task may not use its queue or its class, or None."""
@@ -478,7 +463,7 @@ class ClusterState:
             allowed = ", ".join(policy.classes) or "none"
             what = f"class of service {name!r}" if name else "a pod without a class of service"
             return Reason(ReasonCode.NOT_ALLOWED, f"queue {task.queue!r} does not take {what}; it takes: {allowed}")
-        if not matches(self.service_of(task).namespaces, namespace):
+        if not matches(self.services.of(task).namespaces, namespace):
             message = f"namespace {task.pod.namespace!r} may not use class of service {name!r}: its labels do not match"
             return Reason(ReasonCode.NOT_ALLOWED, message)
         return None
@@ -496,67 +481,16 @@ class ClusterState:
                 self.queueless.get(task.queue, {}).pop(task.pod.uid, None)
                 self._wait(task)
 
-    @staticmethod
-    def begun(task: Task) -> float:
-        """Since when a task runs, as far as known."""
-        if task.pod.started is not None:
-            return task.pod.started
-        return task.started or task.pod.created
-
-    def level_of(self, task: Task) -> int:
-        """On which level of attained service a task that runs, with its gang, stands now."""
-        key = task.pod.uid if task.gang is None else task.gang.key
-        level = self._levels.get(key)
-        if level is None:
-            level = self._levels[key] = self.service_of(task).level(self._attained(task))
-        return level
-
     def begin(self, now: float) -> None:
         """A pass begins: what depends on the time is looked at afresh."""
-        self.now = now
-        self._levels.clear()
+        self.services.begin(now)
         self.victims.forget()
 
-    def lost_with(self, task: Task) -> float:
-        """Device-seconds of work that would be lost with a task: since its last checkpoint, and until it works again."""
-        interval = self.service_of(task).checkpoint_interval
-        if not interval:
-            return 0.0
-        return ((self.now - self.begun(task)) % interval + _RESTART) * task.shape.gpus
-
-    def _attained(self, task: Task) -> float:
-        return task.pod.attained + sum((self.now - self.begun(each)) * each.shape.gpus for each in self._mates(task))
-
-    @staticmethod
-    def _mates(task: Task) -> Iterable[Task]:
-        if task.gang is None or task.gang.group is None:
-            return (task,)
-        return [each for each in task.gang.tasks.values() if each.row >= 0]
-
-    def _runs(self, task: Task) -> None:
-        """A task has come to run: others may take it now, or from some time on."""
-        self.starts += 1
-        self._watch_runtime(task)
-
-    def _watch_runtime(self, task: Task) -> None:
-        service = self.service_of(task)
-        begun = self.begun(task)
-        times = [begun + service.min_runtime] if service.min_runtime and begun + service.min_runtime > self.now else []
-        rate = sum(each.shape.gpus for each in self._mates(task))
-        if service.levels and rate:
-            attained = self._attained(task)
-            times += [self.now + (level - attained) / rate for level in service.levels if level > attained][:1]
-        if times:
-            heappush(self._runtimes, (max(min(times), self.now + _MOMENT), task.pod.uid))
-
     def look_at_runtimes(self) -> None:
-        """Pods that have run long enough, or attained enough, to fall for somebody: whoever waits may look at their rows."""
-        while self._runtimes and self._runtimes[0][0] <= self.now:
-            _, uid = heappop(self._runtimes)
-            task = self.tasks.get(uid)
-            if task is not None and task.state is TaskState.BOUND and task.row >= 0:
+        """Some pods have run long enough, or attained enough, to fall for somebody: whoever waits may look at their rows."""
+        for task in self.services.due(self.tasks):
+            if task.state is TaskState.BOUND:
                 self.nodes.gained.add(task.row)
-                self._watch_runtime(task)
 
     def upsert_queue(self, queue: Queue) -> Reason | None:
         """A queue came or changed; returns why the change was refused, if it was."""
@@ -587,7 +521,7 @@ class ClusterState:
         gang = self.gangs.setdefault(group.key, Gang(group.key))
         before, gang.group = gang.group, group
         if group.service_class != (before.service_class if before is not None else ""):
-            self.starts += 1
+            self.services.starts += 1
             self._admit_again(lambda task: task.gang is gang)
         for task in list(gang.tasks.values()):
             queue = group.queue or task.pod.queue
@@ -659,7 +593,7 @@ class ClusterState:
             task.faults = 0
             task.told = None
             self._may_fall_now(task)
-            self._runs(task)
+            self.services.runs(task)
             if task.gang is not None and task.gang.fault_at is not None:
                 self.unsettle(task.gang)
 
@@ -813,8 +747,8 @@ class ClusterState:
         """When a pass is due although nothing happened: a backoff or a rest ends, or a gang's grace."""
         times = [self._delayed[0][0]] if self._delayed else []
         times += [room.rests_until for room in self.queues.resting]
-        if self._runtimes and self.queues.parked:
-            times.append(self._runtimes[0][0])
+        if self.queues.parked and (due := self.services.next_due) is not None:
+            times.append(due)
         for key in self.faulty:
             gang = self.gangs.get(key)
             if gang is not None:

@@ -32,7 +32,7 @@ class Contest:
         self.state = state
         self.unit = unit
         self.queue = state.queues.queues[unit.tasks[0].queue]
-        self.service = state.service_of(unit.tasks[0])
+        self.service = state.services.of(unit.tasks[0])
         self.express = unit.level < self.service.express
         self._demand: Charge = Unit(unit.tasks[: unit.need], unit.need, unit.gang).demand if len(unit.tasks) > 1 else unit.demand
         for task in unit.tasks:
@@ -133,11 +133,12 @@ class Contest:
         if task.state is not TaskState.BOUND or task.row < 0 or task.pod.terminating or not task.pod.ours:
             return None
         state, unit = self.state, self.unit
-        service = state.service_of(task)
-        if service.mode == "Never" or (service.min_runtime and state.now < state.begun(task) + service.min_runtime):
+        services = state.services
+        if not services.may_fall(task):
             return None
+        service = services.of(task)
         other = state.queues.queues[task.queue]
-        level = state.level_of(task) if service.levels else 0
+        level = services.level(task) if service.levels else 0
         near = self.in_scope(other)
         if (
             self.service.levels

@@ -140,7 +140,7 @@ class VictimTable:
     def _victim(self, tasks: tuple[Task, ...]) -> Victim:
         order = (
             max(task.pod.priority for task in tasks),
-            sum(self.state.lost_with(task) for task in tasks),
+            sum(self.state.services.lost_with(task) for task in tasks),
             len(tasks),
             -max(task.pod.created for task in tasks),
             min(task.pod.key for task in tasks),

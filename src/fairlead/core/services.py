@@ -1,0 +1,117 @@
+"""Classes of service as they apply to what runs: how much it attained, what would be lost with it, from when it may fall.
+
+All of it depends on the time, which is that of the latest pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+
+from fairlead.core.model import ServiceClass
+from fairlead.core.tasks import Task
+
+_PLAIN = ServiceClass("")
+_RESTART = 60.0  # seconds of its devices that a suspended pod is thought to need until it works again
+_MOMENT = 1.0  # seconds; sooner than this nothing is looked at again
+
+
+class Services:
+    """The classes, and what they say of tasks now. starts: how many pods have come to run; each may fall for somebody."""
+
+    def __init__(self) -> None:
+        self.classes: dict[str, ServiceClass] = {}
+        self.now = 0.0
+        self.starts = 0
+        self._levels: dict[str, int] = {}  # of what runs, in this pass
+        self._due: list[tuple[float, str]] = []  # when a pod may fall for somebody for whom it did not, and its uid
+
+    def upsert(self, service: ServiceClass) -> bool:
+        """A class came or changed; whether it did."""
+        if self.classes.get(service.name) == service:
+            return False
+        self.classes[service.name] = service
+        self.starts += 1
+        return True
+
+    def remove(self, name: str) -> bool:
+        """A class is gone: its pods are served as those without one. Whether there was one."""
+        if self.classes.pop(name, None) is None:
+            return False
+        self.starts += 1
+        return True
+
+    def begin(self, now: float) -> None:
+        """A pass begins."""
+        self.now = now
+        self._levels.clear()
+
+    def of(self, task: Task) -> ServiceClass:
+        """The class of a task."""
+        return self.classes.get(task.service_class, _PLAIN)
+
+    def may_fall(self, task: Task) -> bool:
+        """Whether a task that runs may fall at all by now."""
+        service = self.of(task)
+        return service.mode != "Never" and not (service.min_runtime and self.now < begun(task) + service.min_runtime)
+
+    def level(self, task: Task) -> int:
+        """On which level of attained service a task that runs, with its gang, stands now."""
+        key = task.pod.uid if task.gang is None else task.gang.key
+        level = self._levels.get(key)
+        if level is None:
+            level = self._levels[key] = self.of(task).level(self._attained(task))
+        return level
+
+    def lost_with(self, task: Task) -> float:
+        """Device-seconds of work that would be lost with a task: since its last checkpoint, and until it works again."""
+        interval = self.of(task).checkpoint_interval
+        if not interval:
+            return 0.0
+        return ((self.now - begun(task)) % interval + _RESTART) * task.shape.gpus
+
+    def runs(self, task: Task) -> None:
+        """A task has come to run: others may take it now, or from some time on."""
+        self.starts += 1
+        self._watch(task)
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next of those that run may fall for somebody for whom it did not."""
+        return self._due[0][0] if self._due else None
+
+    def due(self, tasks: dict[str, Task]) -> Iterator[Task]:
+        """Those that have run long enough, or attained enough, to fall for somebody."""
+        while self._due and self._due[0][0] <= self.now:
+            _, uid = heappop(self._due)
+            task = tasks.get(uid)
+            if task is not None and task.row >= 0:
+                yield task
+                self._watch(task)
+
+    def _watch(self, task: Task) -> None:
+        service, start = self.of(task), begun(task)
+        times = [start + service.min_runtime] if service.min_runtime and start + service.min_runtime > self.now else []
+        rate = sum(each.shape.gpus for each in _mates(task)) if service.levels else 0
+        if rate:
+            attained = self._attained(task)
+            times += [self.now + (level - attained) / rate for level in service.levels if level > attained][:1]
+        if times:
+            heappush(self._due, (max(min(times), self.now + _MOMENT), task.pod.uid))
+
+    def _attained(self, task: Task) -> float:
+        return task.pod.attained + sum((self.now - begun(each)) * each.shape.gpus for each in _mates(task))
+
+
+def begun(task: Task) -> float:
+    """Since when a task runs, as far as known."""
+    if task.pod.started is not None:
+        return task.pod.started
+    return task.started or task.pod.created
+
+
+def _mates(task: Task) -> Iterable[Task]:
+    """A task and those of its gang that run."""
+    if task.gang is None or task.gang.group is None:
+        return (task,)
+    return [each for each in task.gang.tasks.values() if each.row >= 0]
