@@ -29,6 +29,11 @@ COMMANDS = {
     "core, 500 shapes": "bench placement --nodes 5000 --shapes 500",
     "core, 1,000 nodes": "bench placement --nodes 1000 --pods 8000 --shapes 20",
     "core, 100,000 nodes": "bench placement --nodes 100000 --pods 8000 --shapes 20",
+    **{
+        f"cycle {name}": f"bench cycle --scenario {name} --nodes {nodes}"
+        for name, nodes in (("mixed", 500), ("verdict", 500), ("reclaim", 500), ("hero", 1000))
+    },
+    "fair shares": "simulate jobs --trace synthetic --nodes 16",
     "contract": "bench contract",
     "seeds": "simulate faults --seeds 1-100",
     "many seeds": "simulate faults --seeds 1000-2999",
@@ -39,7 +44,7 @@ COMMANDS = {
     "lifecycles": "bench lifecycles",
     **{
         f"philly {policy}": f"simulate jobs --jobs {PHILLY}/philly_oct_nov.csv.xz --queues {PHILLY}/vc_nodes.csv --policy {policy}"
-        for policy in ("fifo", "easy-total", "easy", "sjf", "las")
+        for policy in ("fifo", "easy-total", "easy", "sjf", "las", "default")
     },
     **{
         f"openb {name}": f"simulate placement --nodes {OPENB}/openb_node_list_gpu_node.csv --pods {OPENB}/openb_pod_list_{name}{suffix}"

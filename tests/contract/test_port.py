@@ -227,6 +227,22 @@ async def test_a_groups_status_is_written(port):
     assert (await port.admin("GET", path, None))["status"] == {"phase": "Scheduled", "scheduled": 2}
 
 
+async def test_a_queues_status_is_written_and_forgets_what_is_gone(port):
+    name = f"port-{next(counter)}"
+    await port.create(objects.queue(name, quota=4))
+    path = f"/apis/fairlead.dev/v1alpha1/queues/{name}"
+    await port.cluster.queue_status(name, {"nvidia.com/gpu": 1500, "cpu": 2500, "memory": 1 << 31}, 7, {"nvidia.com/gpu": 2000})
+    status = (await port.admin("GET", path, None))["status"]
+    assert status == {
+        "allocated": {"nvidia.com/gpu": "1.5", "cpu": "2.5", "memory": "2Gi"},
+        "pending": 7,
+        "fairShare": {"nvidia.com/gpu": "2"},
+    }
+    await port.cluster.queue_status(name, {"cpu": 1000}, 0, {})
+    assert (await port.admin("GET", path, None))["status"] == {"allocated": {"cpu": "1"}, "pending": 0, "fairShare": {}}
+    await port.cluster.queue_status(f"{name}-gone", {}, 0, {})
+
+
 async def test_events_are_written_about_pods_and_groups(port):
     pod = await port.pod()
     await port.cluster.event(pod, "Scheduled", "on some node")

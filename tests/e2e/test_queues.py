@@ -58,3 +58,24 @@ def test_the_crd_refuses_what_cannot_be_meant(cluster, spec):
         cluster.create(service_class("bad", **spec))
     refused.value.close()
     assert refused.value.code == 422
+
+
+def test_a_queues_status_tells_what_it_holds_and_what_is_its_due(cluster):
+    cluster.create(node("n", gpus=4), queue("a", quota=1), queue("b"), *(pod(f"a-{i}", queue="a") for i in range(6)))
+    cluster.create(*(pod(f"b-{i}", queue="b", gpus=2) for i in range(3)))
+    cluster.scheduler("--no-leader-elect")
+
+    def status(name):
+        return (cluster.get(f"/apis/fairlead.dev/v1alpha1/queues/{name}") or {}).get("status") or {}
+
+    def told():
+        a, b = status("a"), status("b")
+        return (a, b) if a.get("pending") and b.get("pending") else None
+
+    cluster.all_placed(3)
+    a, b = cluster.until(told)
+    held = {name: int(each["allocated"]["nvidia.com/gpu"]) for name, each in (("a", a), ("b", b))}
+    assert sum(held.values()) == 4
+    assert (a["pending"], b["pending"]) == (6 - held["a"], 3 - held["b"] // 2)
+    assert sum(int(each["fairShare"]["nvidia.com/gpu"]) for each in (a, b)) == 4
+    assert "cpu" not in a["fairShare"], "there is enough of it"

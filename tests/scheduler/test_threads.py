@@ -133,6 +133,9 @@ class Script:
     async def group_status(self, key, phase, scheduled, reason):
         self.answer(("group", key, scheduled))
 
+    async def queue_status(self, queue, allocated, pending, fair_share):
+        self.answer(("queue", queue, pending))
+
     async def event(self, regarding, reason, note, *, warning=False, action=""):
         self.answer(("event", getattr(regarding, "name", regarding), reason))
 

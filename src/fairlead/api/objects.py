@@ -122,7 +122,10 @@ class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     """What a queue holds now."""
 
     allocated: Annotated[dict[str, Quantity], Meta(description="Amounts held by placed pods.")] = {}
-    pending: Annotated[int, Meta(ge=0, description="Pods waiting.")] = 0
+    pending: Annotated[int, Meta(ge=0, description="Pods waiting in this queue.")] = 0
+    fair_share: Annotated[
+        dict[str, Quantity], Meta(description="What is its due now, of resources that are scarce among its siblings.")
+    ] = {}
     conditions: list[Condition] = []
 
 

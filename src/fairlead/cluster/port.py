@@ -103,5 +103,8 @@ class Cluster(Protocol):
     async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
         """Write where a pod group stands."""
 
+    async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
+        """Write what a queue holds, how many pods wait in it, and what is its due; in base units, devices in milli."""
+
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """One event on a pod, or on the pod group `namespace/name`."""

@@ -12,13 +12,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from fairlead.api import names
+from fairlead.api import names, quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import convert, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, Upsert
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model import Pod
+from fairlead.core.model import WHOLE, Pod
 
 View = TypeVar("View", bound=msgspec.Struct)
 
@@ -266,3 +266,11 @@ class Translator:
 def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:
     """(reason, message) of the condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
     return "Unschedulable" if reason.is_capacity else str(reason.code), reason.message[:limit]
+
+
+def shown(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Amounts in base units, devices in milli, as a person would write them."""
+    return {
+        name: f"{amount / WHOLE:g}" if name in names.GPU_RESOURCES else quantity.show(name, amount)
+        for name, amount in sorted(amounts.items())
+    }

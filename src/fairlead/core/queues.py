@@ -37,6 +37,7 @@ class Room:
         "demand",
         "offered",
         "parked",
+        "pods",
         "queue",
         "rests_until",
         "searched",
@@ -47,11 +48,12 @@ class Room:
         "waiting",
     )
 
-    def __init__(self, queue: QueueNode, composition: tuple[object, ...], demand: Charge) -> None:
+    def __init__(self, queue: QueueNode, composition: tuple[object, ...], demand: Charge, pods: int) -> None:
         self.queue = queue
         self.composition = composition
         self.demand = demand  # what one unit of it asks for
         self.waiting = 0  # units that wait here and are alive
+        self.pods = pods  # of one unit
         self.shares = (-1, -1)  # which fair shares it was looked at with last
         self.units: list[tuple[Rank, Unit]] = []
         self.parked: Reason | None = None
@@ -61,6 +63,11 @@ class Room:
         self.offered: Rank | None = None  # rank of the entry that stands for it among the heads
         self.untold: list[Unit] = []  # came since the others were told why they wait
         self.told: ReasonCode | None = None
+
+    def leave(self) -> None:
+        """One of its units waits no longer."""
+        self.waiting -= 1
+        self.queue.pods_waiting -= self.pods
 
     def order(self) -> tuple[str, str]:
         """The same in every process: by queue, then by composition."""
@@ -92,6 +99,8 @@ class QueueNode:
         self.limits: dict[str, int] = {}
         self.named: dict[str, QueueResource] = {}
         self.exists = False
+        self.pods_waiting = 0
+        self.seen = False  # as an object
         self.placed: dict[str, Task] = {}  # uid -> task of this very queue that has a node
         self.priorities: dict[int, int] = {}  # class priority -> how many of them
         self.blocked: Rank | None = None  # rank of the unit that everything behind it waits for
@@ -123,6 +132,8 @@ class QueueTree:
     def upsert(self, queue: Queue) -> Reason | None:
         """Add a queue or change its policy. A change that would close a cycle is refused."""
         node = self._node(queue.name)
+        if node.exists and node.policy == queue and queue.name != DEFAULT_QUEUE:
+            return None  # only its status changed
         parent = self._node(queue.parent) if queue.parent else None
         ancestor = parent
         while ancestor is not None:
@@ -141,7 +152,7 @@ class QueueTree:
     def _resolve(self, node: QueueNode) -> None:
         """Amounts from the policy; percentages are of what the nodes offer now."""
         quotas, limits = {}, {}
-        self.fair.stale = True
+        self.fair.touch()
         node.named = {each.name: each for each in node.policy.resources}
         for each in node.policy.resources:
             total = self.total(each.name)
@@ -175,12 +186,17 @@ class QueueTree:
         node = self.queues.get(name)
         if node is not None:
             self.upsert(Queue(name))
+            node.seen = False
             node.exists = name == DEFAULT_QUEUE
 
     def knows(self, name: str) -> bool:
         """Whether there is such a queue."""
         node = self.queues.get(name)
         return node is not None and node.exists
+
+    def has_object(self, name: str) -> bool:
+        """Whether a Queue object of that name was seen; queue `default` is there without one."""
+        return self.knows(name) and self.queues[name].seen
 
     def _node(self, name: str) -> QueueNode:
         node = self.queues.get(name)
@@ -215,8 +231,8 @@ class QueueTree:
         """Add (`sign` 1) or take back (-1) what a placed task holds, up to the root."""
         log, pod, charge = self.log, task.pod, task.shape.charge
         own = self._node(task.queue)
-        self.fair.stale = True
         if not log.depth:
+            self.fair.touch()
             # The hot path: nothing to remember.
             if sign > 0:
                 own.placed[pod.uid] = task
@@ -336,10 +352,11 @@ class QueueTree:
         composition = unit.composition
         room = node.rooms.get(composition)
         if room is None:
-            room = node.rooms[composition] = Room(node, composition, unit.demand)
+            room = node.rooms[composition] = Room(node, composition, unit.demand, len(unit.tasks))
         unit.room = room
         room.waiting += 1
-        self.fair.stale = True
+        node.pods_waiting += room.pods
+        self.fair.touch()
         heappush(room.units, (unit.rank, unit))
         if node.blocked is not None and unit.rank < node.blocked:
             node.blocked = None

@@ -93,6 +93,7 @@ def _search(state: ClusterState, unit: Unit, now: float) -> Plan | None:
 
 def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
     unit.retire()
+    state.queues.fair.touch()
     if unit.room is not None:
         unit.room.searched, unit.room.rests_until = 0, 0.0
     for task in unit.tasks:

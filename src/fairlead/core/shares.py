@@ -67,10 +67,15 @@ class FairShares:
         self.tree = tree
         self.policy = policy
         self.stale = True
+        self.touched = True  # something came, went or was edited since somebody set this to False
         self.version = 0
         self.share: dict[str, dict[str, int]] = {}
         self.usage: dict[str, Usage] = {}
         self._at = -math.inf
+
+    def touch(self) -> None:
+        """Something came, went, moved or was edited."""
+        self.stale = self.touched = True
 
     def refresh(self, now: float) -> bool:
         """Bring shares up to date; whether any changed."""

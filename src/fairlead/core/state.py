@@ -497,6 +497,7 @@ class ClusterState:
         known = self.queues.queues.get(queue.name)
         before = (known.policy.namespaces, known.policy.classes) if known is not None else ((), None)
         refused = self.queues.upsert(queue)
+        self.queues.queues[queue.name].seen = True
         if refused is None and (queue.namespaces, queue.classes) != before:
             self._admit_again(lambda task: task.queue == queue.name and self.queues.knows(queue.name))
         for task in list(self.queueless.pop(queue.name, {}).values()):

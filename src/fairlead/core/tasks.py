@@ -129,7 +129,7 @@ class Unit:
         if self.alive:
             self.alive = False
             if self.room is not None:
-                self.room.waiting -= 1
+                self.room.leave()
 
     @property
     def level(self) -> int:

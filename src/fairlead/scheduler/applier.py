@@ -20,7 +20,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.transactions import Binding, Evict, Place, PodRef, Preempt, Refuse
-from fairlead.scheduler.core_loop import GroupStatus, Output, Trouble
+from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, Trouble
 
 log = structlog.get_logger("applier")
 
@@ -71,6 +71,7 @@ class Applier:
         self._width = _WIDTH
         self._urgent = 0  # bindings and evictions being written now
         self._groups: dict[str, GroupStatus] = {}
+        self._queues: dict[str, QueueStatus] = {}
         self._resting: deque[asyncio.Future[None]] = deque()
         self._looking = False
         self._volumes: set[asyncio.Task[None]] = set()  # volumes being bound or made: slow, and no writer's business
@@ -96,6 +97,10 @@ class Applier:
                 if output.group not in self._groups:
                     self._enter(1, _WriteGroup(self, output.group))
                 self._groups[output.group] = output
+            elif isinstance(output, QueueStatus):
+                if output.queue not in self._queues:
+                    self._enter(1, _WriteQueue(self, output.queue))
+                self._queues[output.queue] = output
             elif isinstance(output, Trouble) and output.pod is not None:
                 self.event(output.pod, "FailedScheduling", output.message, warning=True)
 
@@ -368,3 +373,17 @@ class _WriteGroup:
         status = self.applier._groups.pop(self.group)
         reason: Reason | None = status.reason
         await self.applier.cluster.group_status(status.group, status.phase, status.scheduled, reason)
+
+
+class _WriteQueue:
+    """Write the latest status of a queue; several changes in one moment are one write."""
+
+    __slots__ = ("applier", "queue")
+
+    def __init__(self, applier: Applier, queue: str) -> None:
+        self.applier = applier
+        self.queue = queue
+
+    async def __call__(self) -> None:
+        status = self.applier._queues.pop(self.queue)
+        await self.applier.cluster.queue_status(status.queue, dict(status.allocated), status.pending, dict(status.fair_share))

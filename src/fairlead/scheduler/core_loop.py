@@ -25,6 +25,7 @@ from fairlead.core.transactions import Place, PodRef, Preempt, Refuse, Transacti
 log = structlog.get_logger("core")
 
 _CHUNK = 16
+_STATUS_REST = 10.0  # seconds between two statuses of a queue
 BUDGET = 512
 
 
@@ -44,7 +45,16 @@ class Trouble(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-Output = Transaction | GroupStatus | Trouble
+class QueueStatus(msgspec.Struct, frozen=True, tag=True):
+    """What to say of a queue: what it and its descendants hold, pods that wait in it, its due; as (resource, base units)."""
+
+    queue: str
+    allocated: tuple[tuple[str, int], ...]
+    pending: int
+    fair_share: tuple[tuple[str, int], ...]
+
+
+Output = Transaction | GroupStatus | QueueStatus | Trouble
 
 
 class Counters(msgspec.Struct):
@@ -80,6 +90,8 @@ class CoreLoop:
         self._recorder = recorder
         self._groups: set[str] = set()
         self._told: dict[str, GroupStatus] = {}
+        self._queues: dict[str, QueueStatus] = {}
+        self._queues_due = 0.0  # when statuses of queues may be written again
 
     def apply(self, events: list[ClusterEvent], now: float) -> None:
         """Take events in, in order."""
@@ -177,6 +189,7 @@ class CoreLoop:
                     self.deliver(outputs[told:])
                     told = len(outputs)
             outputs += self._group_statuses()
+            outputs += self._queue_statuses(now)
         finally:
             # What was decided is assumed in the state already: it must be carried out, whatever happened after.
             if told < len(outputs):
@@ -196,6 +209,34 @@ class CoreLoop:
         group = transaction.group
         if group:
             self._groups.add(group)
+
+    @property
+    def next_due(self) -> float | None:
+        """When a pass is due although nothing happens."""
+        due = self.state.next_due
+        if not self.state.queues.fair.touched:
+            return due
+        return self._queues_due if due is None else min(due, self._queues_due)
+
+    def _queue_statuses(self, now: float) -> list[Output]:
+        """Statuses of queues that changed, all at once and not too often."""
+        queues = self.state.queues
+        if not queues.fair.touched or now < self._queues_due:
+            return []
+        queues.fair.touched = False
+        self._queues_due = now + _STATUS_REST
+        told: list[Output] = []
+        for name, node in sorted(queues.queues.items()):
+            status = QueueStatus(
+                name,
+                tuple(sorted((resource, held) for resource, held in node.used.items() if held)),
+                node.pods_waiting,
+                tuple(sorted(queues.fair.share.get(name, {}).items())),
+            )
+            if queues.has_object(name) and self._queues.get(name) != status:
+                self._queues[name] = status
+                told.append(status)
+        return told
 
     def _group_statuses(self) -> list[Output]:
         """Statuses of groups that changed since they were last told."""

@@ -88,7 +88,7 @@ class CoreThread(threading.Thread):
         self.busy = self._loop.has_work
         if self.busy:
             return 0.0
-        due = self.state.next_due
+        due = self._loop.next_due
         return _IDLE if due is None else min(_IDLE, max(0.01, due - self._clock()))
 
     def _receive(self, patience: float) -> None:

@@ -106,6 +106,6 @@ class InlineCore:
         self.busy = self._core.has_work
         if self.busy:
             self._plan(0.0)
-        elif (due := self.state.next_due) is not None:
+        elif (due := self._core.next_due) is not None:
             self._plan(max(0.01, due - now))
         self.after_pass()

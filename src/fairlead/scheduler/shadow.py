@@ -195,5 +195,8 @@ class ShadowCluster:
     async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
         """Nothing."""
 
+    async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
+        """Nothing."""
+
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """Nothing."""

@@ -21,7 +21,7 @@ from fairlead.cluster import storage_views, views, workloads
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import ClusterEvent, Outcome, Sink, StorageKnown, Synced
-from fairlead.cluster.translate import STORAGE, Change, Complaint, Translator, why_waiting
+from fairlead.cluster.translate import STORAGE, Change, Complaint, Translator, shown, why_waiting
 from fairlead.core.storage import Claim
 from fairlead.core.transactions import Binding, PodRef, VolumeChoice
 
@@ -84,6 +84,7 @@ class KubernetesCluster:
         self._sink: Sink = lambda _: None
         self._tasks: asyncio.TaskGroup | None = None
         self._demanded: set[str] = set()
+        self._written: dict[str, dict[str, dict[str, str]]] = {}  # queue -> amounts in its status
         self._running: set[asyncio.Future[Any]] = set()
 
     # -- watches -------------------------------------------------------------------------------
@@ -349,6 +350,19 @@ class KubernetesCluster:
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
         body = {"status": {"phase": phase, "scheduled": scheduled, "reason": why}}
         await self._status(path, body, "application/merge-patch+json")
+
+    async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
+        """`Queue.status`: what it holds, what waits, what is its due."""
+        path, merge = f"{_QUEUES}/{queue}/status", "application/merge-patch+json"
+        amounts = {"allocated": shown(allocated), "fairShare": shown(fair_share)}
+        written = self._written.get(queue)
+        if written is None:
+            # Whatever a scheduler before this one wrote: a merge keeps what it does not name.
+            await self._status(path, {"status": dict.fromkeys(amounts)}, merge)
+            written = {field: {} for field in amounts}
+        body = {field: {**dict.fromkeys(written[field]), **values} for field, values in amounts.items()}
+        self._written[queue] = amounts
+        await self._status(path, {"status": {**body, "pending": pending}}, merge)
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """One event, in events.k8s.io/v1 as kube-scheduler writes them."""

@@ -21,7 +21,7 @@ from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Object
-from fairlead.cluster.translate import Change, Translator, why_waiting
+from fairlead.cluster.translate import Change, Translator, shown, why_waiting
 from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef
 
@@ -247,6 +247,15 @@ class SimulatedCluster:
         if reason is not None:
             status["reason"] = {"code": str(reason.code), "message": reason.message}
         self.api.store.put(_GROUPS, (namespace, name), {**obj, "metadata": dict(obj["metadata"]), "status": status})
+
+    async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
+        """Write what a queue holds, what waits in it, and what is its due."""
+        record = self.api.store.get(_QUEUES, ("", queue))
+        if record is None:
+            return
+        status: Object = {**(record.object.get("status") or {}), "pending": pending}
+        status |= {"allocated": shown(allocated), "fairShare": shown(fair_share)}
+        self.api.store.put(_QUEUES, ("", queue), {**record.object, "metadata": dict(record.object["metadata"]), "status": status})
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """One event on a pod, or on the pod group `namespace/name`."""
