@@ -196,6 +196,7 @@ def on_a_terminal(command, marks, size=(30, 80), wait=LIMIT):
     """The output of a command on a terminal, ended by Ctrl-C once all marks have been seen."""
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored, and inherited so, where the tests run in the background
         os.environ |= {"TERM": "xterm-256color", "LINES": str(size[0]), "COLUMNS": str(size[1])}
         os.execv(sys.executable, [sys.executable, "-m", "fairlead", *command])
     seen = b""
@@ -247,6 +248,7 @@ def test_the_demo_opens_to_kubectl_and_to_our_commands(tmp_path):
     out = tmp_path / "kubeconfig"
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored, and inherited so, where the tests run in the background
         os.environ |= {"TERM": "xterm-256color", "LINES": "40", "COLUMNS": "120"}
         command = [sys.executable, "-m", "fairlead", "demo", "--nodes", "12", "--jobs", "400", "--kubeconfig-out", str(out)]
         os.execv(sys.executable, command)
