@@ -195,11 +195,12 @@ def test_crds_hold_their_rules_and_read_well(cluster):
     cluster.create(queue("vision", quota="25%"), pod_group("ring", 4, "vision"))
     assert "vision" in cluster.kubectl("get", "podgroups,queues")
     cluster.scheduler("--no-leader-elect").synced()
-    weighted = queue("weighted", quota=1)
-    weighted["spec"]["resources"][0]["weight"] = 3
-    cluster.create(weighted)
-    status = cluster.until(lambda: cluster.get("/apis/fairlead.dev/v1alpha1/queues/weighted").get("status"))
-    assert "not acted on by this version: weight" in status["conditions"][0]["message"]
+    pooled = queue("pooled", quota=1)
+    pooled["spec"]["resources"][0]["pool"] = "h100"
+    cluster.create(pooled)
+    path = "/apis/fairlead.dev/v1alpha1/queues/pooled"
+    (condition,) = cluster.until(lambda: (cluster.get(path).get("status") or {}).get("conditions"))
+    assert "not acted on by this version: resources with a pool" in condition["message"]
 
 
 def test_a_forced_relist_loses_nothing(cluster):

@@ -20,7 +20,7 @@ READER = [
         "rules": [
             {
                 "apiGroups": ["", "fairlead.dev"],
-                "resources": ["nodes", "pods", "namespaces", "queues", "podgroups"],
+                "resources": ["nodes", "pods", "namespaces", "queues", "podgroups", "serviceclasses"],
                 "verbs": ["get", "list", "watch"],
             }
         ],
