@@ -6,7 +6,7 @@ default one, so a change of the namespace's label is a change of its pods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -18,9 +18,10 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import convert, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, Upsert
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model import WHOLE, Pod
+from fairlead.core.model import WHOLE, Pod, Queue, ServiceClass
 
 View = TypeVar("View", bound=msgspec.Struct)
+Policy = TypeVar("Policy", views.Queue, views.ServiceClass)
 
 log = structlog.get_logger("translate")
 
@@ -83,41 +84,11 @@ class Translator:
 
     def queues(self, changes: list[Change[views.Queue]]) -> tuple[list[ClusterEvent], list[Complaint]]:
         """Queues, by name."""
-        events: list[ClusterEvent] = []
-        complaints: list[Complaint] = []
-        for change in changes:
-            if change.view is None:
-                events.append(Gone("queue", change.key))
-                continue
-            try:
-                if change.error:
-                    raise QuantityError(change.error)
-                events.append(Upsert(convert.queue(change.view)))
-                unsupported = convert.unsupported(change.view)
-            except QuantityError as error:
-                unsupported = f"{error}; the policy before this change stays in force"
-            if unsupported:
-                complaints.append(Complaint(change.view.metadata.name, unsupported))
-        return events, complaints
+        return _policies(changes, "queue", convert.queue, convert.unsupported, "queues", "policy")
 
     def classes(self, changes: list[Change[views.ServiceClass]]) -> tuple[list[ClusterEvent], list[Complaint]]:
         """Classes of service, by name."""
-        events: list[ClusterEvent] = []
-        complaints: list[Complaint] = []
-        for change in changes:
-            if change.view is None:
-                events.append(Gone("class", change.key))
-                continue
-            try:
-                if change.error:
-                    raise QuantityError(change.error)
-                events.append(Upsert(convert.service_class(change.view)))
-                wrong = convert.class_unsupported(change.view)
-            except QuantityError as error:
-                wrong = f"{error}; the class before this change stays in force"
-            if wrong:
-                complaints.append(Complaint(change.view.metadata.name, wrong, "serviceclasses"))
-        return events, complaints
+        return _policies(changes, "class", convert.service_class, convert.class_unsupported, "serviceclasses", "class")
 
     @staticmethod
     def nodes(changes: list[Change[views.Node]]) -> list[ClusterEvent]:
@@ -261,6 +232,33 @@ class Translator:
         bare = views.Pod(metadata=view.metadata, spec=views.PodSpec(scheduler_name=next(iter(self.schedulers))))
         reason = Reason(ReasonCode.INVALID_SPEC, f"pod {view.metadata.namespace}/{view.metadata.name} cannot be read: {error}")
         return msgspec.structs.replace(self._pod(bare), error=reason)
+
+
+def _policies(
+    changes: list[Change[Policy]],
+    kind: str,
+    read: Callable[[Policy], Queue | ServiceClass],
+    unsupported: Callable[[Policy], str],
+    plural: str,
+    called: str,
+) -> tuple[list[ClusterEvent], list[Complaint]]:
+    """What an administrator edits: whatever cannot be used leaves what was there in force, and is complained of."""
+    events: list[ClusterEvent] = []
+    complaints: list[Complaint] = []
+    for change in changes:
+        if change.view is None:
+            events.append(Gone(kind, change.key))
+            continue
+        try:
+            if change.error:
+                raise QuantityError(change.error)
+            events.append(Upsert(read(change.view)))
+            wrong = unsupported(change.view)
+        except QuantityError as error:
+            wrong = f"{error}; the {called} before this change stays in force"
+        if wrong:
+            complaints.append(Complaint(change.view.metadata.name, wrong, plural))
+    return events, complaints
 
 
 def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:

@@ -144,13 +144,7 @@ class Unit:
     @property
     def demand(self) -> tuple[tuple[str, int], ...]:
         """What all its members ask for: (resource, base units)."""
-        if len(self.tasks) == 1:
-            return self.tasks[0].shape.charge
-        together: dict[str, int] = {}
-        for task in self.tasks:
-            for resource, amount in task.shape.charge:
-                together[resource] = together.get(resource, 0) + amount
-        return tuple(sorted(together.items()))
+        return demand_of(self.tasks)
 
     @property
     def composition(self) -> tuple[object, ...]:
@@ -171,6 +165,17 @@ class Unit:
             first.service_class,
             first.pod.never_preempts,
         )
+
+
+def demand_of(tasks: tuple[Task, ...]) -> tuple[tuple[str, int], ...]:
+    """What tasks ask for together: (resource, base units)."""
+    if len(tasks) == 1:
+        return tasks[0].shape.charge
+    together: dict[str, int] = {}
+    for task in tasks:
+        for resource, amount in task.shape.charge:
+            together[resource] = together.get(resource, 0) + amount
+    return tuple(sorted(together.items()))
 
 
 def refusal_told(task: Task, reason: Reason) -> bool:

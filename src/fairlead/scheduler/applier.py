@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 import structlog
@@ -31,6 +32,7 @@ _LOOK_AGAIN = 0.01
 _WIDTH, _DEPTH = 64, 40
 
 Work = Callable[[], Awaitable[None]]
+Status = TypeVar("Status")
 
 
 class WriteCounters(msgspec.Struct):
@@ -94,15 +96,24 @@ class Applier:
             elif isinstance(output, Refuse):
                 self._refuse(output)
             elif isinstance(output, GroupStatus):
-                if output.group not in self._groups:
-                    self._enter(1, _WriteGroup(self, output.group))
-                self._groups[output.group] = output
+                self._enter_latest(self._groups, output.group, output, self._write_group)
             elif isinstance(output, QueueStatus):
-                if output.queue not in self._queues:
-                    self._enter(1, _WriteQueue(self, output.queue))
-                self._queues[output.queue] = output
+                self._enter_latest(self._queues, output.queue, output, self._write_queue)
             elif isinstance(output, Trouble) and output.pod is not None:
                 self.event(output.pod, "FailedScheduling", output.message, warning=True)
+
+    def _enter_latest(
+        self, latest: dict[str, Status], key: str, status: Status, write: Callable[[Status], Awaitable[None]]
+    ) -> None:
+        if key not in latest:
+            self._enter(1, _WriteLatest(latest, key, write))
+        latest[key] = status
+
+    async def _write_group(self, status: GroupStatus) -> None:
+        await self.cluster.group_status(status.group, status.phase, status.scheduled, status.reason)
+
+    async def _write_queue(self, status: QueueStatus) -> None:
+        await self.cluster.queue_status(status.queue, dict(status.allocated), status.pending, dict(status.fair_share))
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -360,30 +371,15 @@ class _EvictAll:
         return f"Preempted by {self.plan.group or first.pod.key} on node {first.node}"
 
 
-class _WriteGroup:
-    """Write the latest status of a pod group; several changes in one moment are one write."""
+class _WriteLatest(Generic[Status]):
+    """Write the latest status of something; several changes in one moment are one write."""
 
-    __slots__ = ("applier", "group")
+    __slots__ = ("key", "latest", "write")
 
-    def __init__(self, applier: Applier, group: str) -> None:
-        self.applier = applier
-        self.group = group
-
-    async def __call__(self) -> None:
-        status = self.applier._groups.pop(self.group)
-        reason: Reason | None = status.reason
-        await self.applier.cluster.group_status(status.group, status.phase, status.scheduled, reason)
-
-
-class _WriteQueue:
-    """Write the latest status of a queue; several changes in one moment are one write."""
-
-    __slots__ = ("applier", "queue")
-
-    def __init__(self, applier: Applier, queue: str) -> None:
-        self.applier = applier
-        self.queue = queue
+    def __init__(self, latest: dict[str, Status], key: str, write: Callable[[Status], Awaitable[None]]) -> None:
+        self.latest = latest
+        self.key = key
+        self.write = write
 
     async def __call__(self) -> None:
-        status = self.applier._queues.pop(self.queue)
-        await self.applier.cluster.queue_status(status.queue, dict(status.allocated), status.pending, dict(status.fair_share))
+        await self.write(self.latest.pop(self.key))

@@ -142,84 +142,89 @@ class _Shortest(_Engine):
         self.waiting = left
 
 
-class _EasyTotal(_Engine):
-    """EASY backfill, run times known, the head's start reckoned from the total of free GPUs, fragments and all."""
+class _Backfill(_Engine):
+    """EASY backfill: the head gets a reservation, and others start that do not delay it."""
 
     def serve(self) -> None:
         self.serve_in_order()
         if len(self.waiting) < 2 or not self.pool.total:
             return
-        shadow, extra = self._shadow(self.jobs[self.waiting[0][1]].gpus)
+        self.reserve(self.jobs[self.waiting[0][1]].gpus)
         behind = []
         for entry in self.waiting[1 : 1 + _CANDIDATES]:
-            job = self.jobs[entry[1]]
-            in_time = self.now + job.duration <= shadow
-            if (in_time or job.gpus <= extra) and self.pool.fits(job.gpus):
-                self.start(entry[1], self.pool.find(job.gpus))
-                extra -= 0 if in_time else job.gpus
-            else:
-                behind.append(entry)
-        self.waiting[1 : 1 + _CANDIDATES] = behind
-
-    def _shadow(self, gpus: int) -> tuple[float, int]:
-        """When so many GPUs are free, and how many more."""
-        free, when = self.pool.total, self.now
-        if free < gpus:
-            for end, index in sorted(self.ends):
-                when = end
-                free += self.jobs[index].gpus
-                if free >= gpus:
-                    break
-        return when, free - gpus
-
-
-class _Easy(_Engine):
-    """EASY backfill, the head's start and place reckoned node by node. A job that overruns its estimate ends any moment."""
-
-    def serve(self) -> None:
-        self.serve_in_order()
-        if len(self.waiting) < 2 or not self.pool.total:
-            return
-        shadow, later = self._reserve(self.jobs[self.waiting[0][1]].gpus)
-        behind = []
-        for entry in self.waiting[1 : 1 + _CANDIDATES]:
-            job = self.jobs[entry[1]]
-            in_time = self.now + self.expected[entry[1]] <= shadow
-            place = None
-            if self.pool.fits(job.gpus):
-                place = self.pool.find(job.gpus) if in_time else self._beside(job.gpus, later)
+            place = self.beside(entry[1])
             if place is None:
                 behind.append(entry)
             else:
                 self.start(entry[1], place)
         self.waiting[1 : 1 + _CANDIDATES] = behind
 
-    def _reserve(self, gpus: int) -> tuple[float, Pool]:
-        """When the head finds a place, and what is free then beside it."""
-        later, when = self.pool.copy(), self.now
-        for end, index in sorted((self._due(index), index) for index in self.places):
-            when = end
-            later.give(self.places[index])
-            if later.fits(gpus):
+    def reserve(self, gpus: int) -> None:
+        """Note when the head, of so many GPUs, can start, and what is left beside it then."""
+        raise NotImplementedError
+
+    def beside(self, index: int) -> Place | None:
+        """Take a place for a job that does not delay the head."""
+        raise NotImplementedError
+
+
+class _EasyTotal(_Backfill):
+    """Run times known, the head's start reckoned from the total of free GPUs, fragments and all."""
+
+    shadow, extra = 0.0, 0
+
+    def reserve(self, gpus: int) -> None:
+        free, self.shadow = self.pool.total, self.now
+        if free < gpus:
+            for end, index in sorted(self.ends):
+                self.shadow = end
+                free += self.jobs[index].gpus
+                if free >= gpus:
+                    break
+        self.extra = free - gpus
+
+    def beside(self, index: int) -> Place | None:
+        job = self.jobs[index]
+        in_time = self.now + job.duration <= self.shadow
+        if not (in_time or job.gpus <= self.extra) or not self.pool.fits(job.gpus):
+            return None
+        self.extra -= 0 if in_time else job.gpus
+        return self.pool.find(job.gpus)
+
+
+class _Easy(_Backfill):
+    """The head's start and place reckoned node by node. A job that overruns its estimate ends any moment."""
+
+    shadow = 0.0
+    later: Pool
+
+    def reserve(self, gpus: int) -> None:
+        self.later, self.shadow = self.pool.copy(), self.now
+        for due, index in sorted((self._due(index), index) for index in self.places):
+            self.shadow = due
+            self.later.give(self.places[index])
+            if self.later.fits(gpus):
                 break
-        later.find(gpus)
-        return when, later
+        self.later.find(gpus)
 
     def _due(self, index: int) -> float:
         return max(self.now, self.runs[index].since + self.expected[index])
 
-    def _beside(self, gpus: int, later: Pool) -> Place | None:
-        """A place that is free now and that the reservation does not need."""
-        pool = self.pool
+    def beside(self, index: int) -> Place | None:
+        pool, gpus = self.pool, self.jobs[index].gpus
+        if not pool.fits(gpus):
+            return None
+        if self.now + self.expected[index] <= self.shadow:
+            return pool.find(gpus)
+        both = list(zip(pool.free, self.later.free, range(len(pool.free)), strict=True))
         if gpus <= pool.size:
-            both = [(free, node) for node, free in enumerate(pool.free) if free >= gpus and later.free[node] >= gpus]
-            nodes = [min(both)[1]] if both else []
+            fitting = [(free, node) for free, then, node in both if free >= gpus and then >= gpus]
+            nodes = [min(fitting)[1]] if fitting else []
         else:
-            both = [(free, node) for node, free in enumerate(pool.free) if free == pool.size and later.free[node] == pool.size]
-            nodes = [node for _, node in both[: pool.nodes_of(gpus)]]
+            nodes = [node for free, then, node in both if free == then == pool.size][: pool.nodes_of(gpus)]
         if len(nodes) < pool.nodes_of(gpus):
             return None
-        later.on(nodes, gpus)
+        self.later.on(nodes, gpus)
         return pool.on(nodes, gpus)
 
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from fairlead.core.queues import Charge, QueueNode
-from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.core.tasks import Task, TaskState, Unit, demand_of
 
 if TYPE_CHECKING:
     from fairlead.core.state import ClusterState
@@ -34,9 +34,7 @@ class Contest:
         self.queue = state.queues.queues[unit.tasks[0].queue]
         self.service = state.services.of(unit.tasks[0])
         self.express = unit.level < self.service.express
-        self._demand: Charge = Unit(unit.tasks[: unit.need], unit.need, unit.gang).demand if len(unit.tasks) > 1 else unit.demand
-        for task in unit.tasks:
-            task.unit = unit
+        self._demand: Charge = demand_of(unit.tasks[: unit.need])
         self._entitled: bool | None = None
         self._owing: dict[str, bool] = {}
         self._within: dict[str, bool] = {}

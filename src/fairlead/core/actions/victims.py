@@ -5,7 +5,7 @@ A queue's list is sorted when it is first asked for and serves all units of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,23 +52,15 @@ class VictimTable:
         """Who may fall for a unit, cheapest first; of a queue that owes something, no more than makes it even."""
         if not contest.anybody():
             return
-        queues = self.state.queues.queues
-        near = [node for _, node in sorted(queues.items()) if node.placed and contest.reaches(node)]
-        seen: set[str] = set()
-        taken: dict[str, dict[str, int]] = {}
-        for ground in contest.grounds():
-            streams = [self._stream(contest, node.name, ground) for node in near]
-            for victim in merge(*streams, key=lambda each: each.order):
-                first = victim.tasks[0]
-                if first.pod.uid in seen:
-                    continue
-                if ground is Ground.SHARE and not contest.owed_by(queues[first.queue], taken, victim.tasks):
-                    continue
-                seen.add(first.pod.uid)
-                if contest.entitled:
-                    for task in victim.tasks:
-                        contest.take(task, taken)
-                yield ground, victim
+        near = [node for _, node in sorted(self.state.queues.queues.items()) if node.placed and contest.reaches(node)]
+        yield from self._until_even(
+            contest,
+            (
+                (ground, victim)
+                for ground in contest.grounds()
+                for victim in merge(*(self._stream(contest, node.name, ground) for node in near), key=lambda each: each.order)
+            ),
+        )
 
     def on_row(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
         """Who on one row may fall for a unit, cheapest first; gangs with all their members elsewhere."""
@@ -84,17 +76,19 @@ class VictimTable:
             if ground is not None:
                 found[id(victim)] = (ground, victim)
         ordered = sorted(found.values(), key=lambda each: (each[0], each[1].order))
+        return list(self._until_even(contest, ordered))
+
+    def _until_even(self, contest: Contest, falling: Iterable[tuple[Ground, Victim]]) -> Iterator[tuple[Ground, Victim]]:
+        """Leave out who would fall for shares once those before it have made its queue even."""
         taken: dict[str, dict[str, int]] = {}
-        kept = []
-        for ground, victim in ordered:
+        for ground, victim in falling:
             owing = self.state.queues.queues[victim.tasks[0].queue]
             if ground is Ground.SHARE and not contest.owed_by(owing, taken, victim.tasks):
                 continue
-            kept.append((ground, victim))
             if contest.entitled:
                 for task in victim.tasks:
                     contest.take(task, taken)
-        return kept
+            yield ground, victim
 
     def _stream(self, contest: Contest, queue: str, ground: Ground) -> Iterator[Victim]:
         victims = self._list(queue)
