@@ -62,6 +62,17 @@ def pod(
     }
 
 
+def job(name: str, *, pods: int = 1) -> dict[str, Any]:
+    """A Job whose pods ask for one device each."""
+    template = {"metadata": {}, "spec": {**pod("template")["spec"], "restartPolicy": "Never"}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"parallelism": pods, "completions": pods, "template": template},
+    }
+
+
 def pod_group(name: str, min_member: int, queue: str = "") -> dict[str, Any]:
     """A PodGroup."""
     spec: dict[str, Any] = {"minMember": min_member}

@@ -45,6 +45,7 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "profile",
         "service_class",
         "attained",
+        "user",
     }
     passed = {key: more.pop(key) for key in list(more) if key in known}
     return Pod(

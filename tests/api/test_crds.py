@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairlead.api import crds
+from fairlead.api import crds, policies
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("file", "objects"), [("fairlead.yaml", crds.definitions), ("policies.yaml", crds.policies)])
+@pytest.mark.parametrize(("file", "objects"), [("fairlead.yaml", crds.definitions), ("policies.yaml", policies.policies)])
 def test_the_yaml_in_the_repository_is_what_is_generated(file, objects):
     assert (ROOT / "crds" / file).read_text() == crds.render(objects()), "run `make crds`"
 

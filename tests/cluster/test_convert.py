@@ -3,7 +3,7 @@ import pytest
 
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
-from fairlead.cluster import convert, views
+from fairlead.cluster import convert, policies, views
 from fairlead.cluster.requests import pod_requests
 
 
@@ -143,10 +143,10 @@ def test_queue_amounts_percentages_and_what_is_not_acted_on():
         ]
     }
     seen = msgspec.convert({"metadata": {"name": "q"}, "spec": spec}, views.Queue)
-    (resource,) = convert.queue(seen).resources
+    (resource,) = policies.queue(seen).resources
     assert (resource.quota, resource.limit_percent) == (4000, 50_000)
     assert resource.weight == 2
-    assert convert.unsupported(seen) == "not acted on by this version: resources with a pool"
+    assert policies.unsupported(seen) == "not acted on by this version: resources with a pool"
 
 
 def test_a_class_of_service():
@@ -157,13 +157,13 @@ def test_a_class_of_service():
         "namespaceSelector": {"matchLabels": {"team": "vision"}},
     }
     seen = msgspec.convert({"metadata": {"name": "batch"}, "spec": spec}, views.ServiceClass)
-    made = convert.service_class(seen)
+    made = policies.service_class(seen)
     assert (made.mode, made.scope, made.min_runtime, made.checkpoint_interval) == ("Suspend", "Parent", 5400, 1800)
     assert (made.levels, made.express) == ((1800, 14_400), 1)
     assert made.level(1799) == 0
     assert made.level(1800) == 1
-    assert "Suspend" in convert.class_unsupported(seen)
-    assert convert.class_unsupported(views.ServiceClass()) == ""
+    assert "Suspend" in policies.class_unsupported(seen)
+    assert policies.class_unsupported(views.ServiceClass()) == ""
 
 
 @pytest.mark.parametrize(
@@ -181,4 +181,4 @@ def test_a_class_of_service():
 )
 def test_classes_that_cannot_be_read(spec):
     with pytest.raises(QuantityError):
-        convert.service_class(msgspec.convert({"metadata": {"name": "c"}, "spec": spec}, views.ServiceClass))
+        policies.service_class(msgspec.convert({"metadata": {"name": "c"}, "spec": spec}, views.ServiceClass))

@@ -14,6 +14,7 @@ import time
 import pytest
 
 from fairlead.api import crds
+from fairlead.api.policies import fencing
 from fairlead.cluster.simulated.api import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.controllers import Controllers
@@ -148,12 +149,12 @@ class Simulated(threading.Thread):
 def prepared(host, port, context, headers):
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-    def policies():
-        for each in crds.policies():
+    def install_policies():
+        for each in fencing():
             plural = "validatingadmissionpolicies" if each["kind"].endswith("Policy") else "validatingadmissionpolicybindings"
             api.post(f"/apis/admissionregistration.k8s.io/v1/{plural}", each)
 
-    api = Api(host, port, context, headers, policies)
+    api = Api(host, port, context, headers, install_policies)
     for each in crds.definitions():
         api.post(definitions, each).ok(201)
     api.post("/api/v1/namespaces", {"metadata": {"name": NS}}).ok(201)

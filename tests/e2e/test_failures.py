@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from fairlead.api import crds
+from fairlead.api import policies
 from testbed import objects
 from testbed.objects import node, pod, pod_group
 
@@ -32,7 +32,7 @@ def test_a_standby_takes_over_and_the_old_epoch_is_refused(cluster):
         "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
         "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
     }
-    for manifest in crds.policies():
+    for manifest in policies.fencing():
         cluster.plane.request("POST", f"/apis/admissionregistration.k8s.io/v1/{plural[manifest['kind']]}", manifest)
     try:
         cluster.create(node("n"), pod("first"))

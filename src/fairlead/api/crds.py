@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions and admission policies, generated from the types in `api.objects`.
+"""CustomResourceDefinitions, generated from the types in `api.objects`.
 
 msgspec emits JSON Schema with `$ref` and `anyOf: null`, which structural schemas forbid; this
 module inlines references, turns optional fields into absent ones, and unions of string and
@@ -33,55 +33,6 @@ _KEPT = (
 def definitions() -> list[dict[str, Any]]:
     """All CustomResourceDefinitions, as plain objects."""
     return [_definition(kind) for kind in KINDS]
-
-
-def policies() -> list[dict[str, Any]]:
-    """The admission policies that the scheduler's fencing needs (see docs/architecture.md).
-
-    A binding that carries our epoch annotation is refused when its epoch is older than the
-    Lease's `leaseTransitions`; bindings of other schedulers carry none and are not touched.
-    """
-    epoch = f"object.metadata.annotations['{names.EPOCH_ANNOTATION}']"
-    return [
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": "fairlead-fencing"},
-            "spec": {
-                "failurePolicy": "Fail",
-                "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
-                "matchConstraints": {
-                    "resourceRules": [
-                        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
-                    ]
-                },
-                "matchConditions": [
-                    {
-                        "name": "ours",
-                        "expression": "has(object.metadata.annotations) && "
-                        f"'{names.EPOCH_ANNOTATION}' in object.metadata.annotations",
-                    }
-                ],
-                "validations": [
-                    {
-                        "expression": f"int({epoch}) >= params.spec.leaseTransitions",
-                        "messageExpression": f"'stale scheduler: binding of epoch ' + {epoch} + ' after the lease moved on'",
-                        "reason": "Forbidden",
-                    }
-                ],
-            },
-        },
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": "fairlead-fencing"},
-            "spec": {
-                "policyName": "fairlead-fencing",
-                "paramRef": {"name": "fairlead-scheduler", "namespace": "kube-system", "parameterNotFoundAction": "Allow"},
-                "validationActions": ["Deny"],
-            },
-        },
-    ]
 
 
 def render(objects: list[dict[str, Any]]) -> str:

@@ -32,6 +32,8 @@ GPU_SHARING_LABEL: Final = "fairlead.dev/gpu-sharing"
 """On a Node: `enabled` where a sharing plugin really gives out fractions of its GPUs."""
 
 GPU_FRACTION_ANNOTATION: Final = "fairlead.dev/gpu-fraction"
+USER_ANNOTATION: Final = "fairlead.dev/user"
+"""Who submitted a workload; written by an admission policy from what the API server knows, see `fairlead crds --policies`."""
 EPOCH_ANNOTATION: Final = "fairlead.dev/epoch"
 
 CPU: Final = "cpu"

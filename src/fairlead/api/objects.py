@@ -44,6 +44,19 @@ class LabelSelector(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     match_expressions: Annotated[list[LabelRequirement], Meta(max_length=64)] = []
 
 
+class JobLimits(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """How many jobs there may be; a job is a pod group, or a pod of its own."""
+
+    running: Annotated[int, Meta(ge=0, description="Jobs that run at the same time.")] | None = None
+    submitted: Annotated[int, Meta(ge=0, description="Jobs that wait or run; later ones do not even wait.")] | None = None
+
+
+class UserLimits(JobLimits, rename="camel", kw_only=True, omit_defaults=True):
+    """What one user may have."""
+
+    resources: Annotated[dict[str, Quantity], Meta(description="Amounts that his pods may hold.")] = {}
+
+
 class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A node of the queue tree."""
 
@@ -53,6 +66,9 @@ class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     namespace_selector: (
         Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the queue. Absent: all.")] | None
     ) = None
+    users: Annotated[list[str], Meta(max_length=1024, description="Users who may use the queue. Absent: all.")] | None = None
+    per_user: Annotated[UserLimits, Meta(description="Limits for each user, descendants' jobs included.")] | None = None
+    jobs: Annotated[JobLimits, Meta(description="Limits for all users together, descendants' jobs included.")] | None = None
     service_classes: (
         Annotated[list[str], Meta(max_length=64, description="Classes of service that may use the queue. Absent: all.")] | None
     ) = None
@@ -106,6 +122,7 @@ class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaul
     namespace_selector: (
         Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the class. Absent: all.")] | None
     ) = None
+    users: Annotated[list[str], Meta(max_length=1024, description="Users who may use the class. Absent: all.")] | None = None
 
 
 class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

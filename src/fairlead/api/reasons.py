@@ -29,6 +29,7 @@ class ReasonCode(StrEnum):
     SUSPENDED = "Suspended"
     GATED = "Gated"
     UNKNOWN_QUEUE = "UnknownQueue"
+    UNKNOWN_CLASS = "UnknownServiceClass"
     NOT_ALLOWED = "NotAllowed"
     INVALID_SPEC = "InvalidSpec"
     TOO_LARGE = "TooLarge"

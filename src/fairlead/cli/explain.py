@@ -25,6 +25,9 @@ _ADVICE = {
     "NodeAffinity": "No node has the labels it asks for: check nodeSelector and affinity.",
     "Taints": "The nodes it could use are tainted: add a toleration, or wait until they are ready.",
     "LimitExceeded": "It starts when its queue holds less, or when the queue's limit is raised (see `fairlead share`).",
+    "UserLimit": "It starts when its user's other jobs in the queue end, or when the queue's perUser limits are raised.",
+    "NotAllowed": "Ask an administrator: the queue or the class of service does not admit its namespace, user or class.",
+    "UnknownServiceClass": "Create the ServiceClass, or name another in the label fairlead.dev/service-class.",
     "GangIncomplete": "Create the missing pods, or lower minMember.",
     "UnknownQueue": "Create the queue, or name another in the label fairlead.dev/queue.",
     "InvalidSpec": "Correct the object: nothing can be done with it as it is.",
@@ -165,7 +168,7 @@ def _line(picture: Picture, queue: str) -> list[Unit]:
     node = picture.state.queues.queues.get(queue)
     if node is None:
         return []
-    return sorted(unit for room in node.rooms.values() for _, unit in room.units if unit.alive)
+    return sorted((unit for room in node.rooms.values() for unit in room.units), key=node.place)
 
 
 def _reason(waiting: list[Task], gang: Gang | None, reasons: dict[str, Reason]) -> Reason | None:

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 
-from fairlead.api import names, quantity, spans
+from fairlead.api import names, quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import selection, views
@@ -35,13 +34,9 @@ from fairlead.core.model import (
     Node,
     Pod,
     PodSpec,
-    Queue,
-    QueueResource,
-    ServiceClass,
     Taint,
     Toleration,
 )
-from fairlead.core.selectors import Selector
 
 _MOST_DEVICES = 1024
 _NO_STATUS = views.PodStatus()
@@ -84,6 +79,7 @@ def pod(
         ours=profile is not None,
         profile=profile or names.AI_PROFILE,
         service_class=labels.get(names.SERVICE_CLASS_LABEL, ""),
+        user=(metadata.annotations or {}).get(names.USER_ANNOTATION) or metadata.namespace,
         gated=bool(spec.scheduling_gates),
         terminating=metadata.deletion_timestamp is not None,
         finished=status.phase in ("Succeeded", "Failed"),
@@ -256,87 +252,6 @@ def node(view: views.Node) -> Node:
 def namespace(view: views.Namespace) -> Namespace:
     """A namespace as the core sees it."""
     return Namespace(view.metadata.name, tuple(sorted((view.metadata.labels or {}).items())))
-
-
-def queue(view: views.Queue) -> Queue:
-    """A queue as the core sees it. Raises `QuantityError` for a quota or limit that is none.
-
-    Entries for one pool only are left out: this version does not act on them (see `unsupported`).
-    """
-    resources = []
-    for each in view.spec.resources or ():
-        if each.pool is None:
-            quota, quota_percent = _share(each.name, each.quota)
-            limit, limit_percent = _share(each.name, each.limit)
-            resources.append(QueueResource(each.name, quota, limit, quota_percent, limit_percent, each.weight))
-    classes = None if view.spec.service_classes is None else tuple(view.spec.service_classes)
-    namespaces = _whose(view.spec.namespace_selector)
-    return Queue(view.metadata.name, view.spec.parent or "", view.spec.priority, tuple(resources), namespaces, classes)
-
-
-def _whose(view: views.LabelSelector | None) -> Selector:
-    """Which namespaces may use something: absent, all. Raises `QuantityError`."""
-    if view is None:
-        return ()
-    selector, wrong = selection.label_selector(view)
-    if wrong:
-        raise QuantityError(f"namespaceSelector: {wrong}")
-    return selector
-
-
-_MODES, _SCOPES = ("Requeue", "Suspend", "Never"), ("Queue", "Parent", "Cluster")
-
-
-def service_class(view: views.ServiceClass) -> ServiceClass:
-    """A class of service as the core sees it. Raises `QuantityError`."""
-    spec, preemption = view.spec, view.spec.preemption
-    if preemption.mode not in _MODES or preemption.scope not in _SCOPES:
-        raise QuantityError(f"preemption: mode is one of {', '.join(_MODES)}, scope one of {', '.join(_SCOPES)}")
-    slicing = spec.time_slicing or views.TimeSlicing()
-    levels = tuple(each * 3600.0 for each in slicing.levels)
-    if any(later <= earlier for earlier, later in pairwise((0.0, *levels))):
-        raise QuantityError(f"timeSlicing.levels must be above 0 and rise: {slicing.levels}")
-    return ServiceClass(
-        view.metadata.name,
-        mode=preemption.mode,
-        scope=preemption.scope,
-        min_runtime=spans.seconds(preemption.min_runtime) if preemption.min_runtime else 0.0,
-        checkpoint_interval=spans.seconds(spec.checkpoint_interval) if spec.checkpoint_interval else 0.0,
-        levels=levels,
-        express=slicing.express,
-        namespaces=_whose(spec.namespace_selector),
-    )
-
-
-def class_unsupported(view: views.ServiceClass) -> str:
-    """What a class asks for that this version accepts but does not act on; empty if nothing."""
-    spec = view.spec
-    asked = {
-        "priorityClassName (name it in the pods, too)": spec.priority_class_name,
-        "preemption.mode Suspend (it is requeued)": spec.preemption.mode == "Suspend",
-        "preemption.gracePeriod (the pod's own holds)": spec.preemption.grace_period,
-        "timeLimit": spec.time_limit,
-        "maxWait": spec.max_wait,
-    }
-    fields = [name for name, given in asked.items() if given]
-    return f"not acted on by this version: {', '.join(fields)}" if fields else ""
-
-
-def _share(resource: str, text: str | float | None) -> tuple[int | None, int | None]:
-    """(amount, None), or (None, thousandths of a percent) for a percentage; devices in milli."""
-    if text is None:
-        return None, None
-    if isinstance(text, str) and text.endswith("%"):
-        return None, int(quantity.parse(text[:-1]) * 1000)
-    return quantity.amount(resource, text) * (WHOLE if resource in names.GPU_RESOURCES else 1), None
-
-
-def unsupported(view: views.Queue) -> str:
-    """What a queue asks for that this version accepts but does not act on; empty if nothing."""
-    fields = []
-    if any(each.pool is not None for each in view.spec.resources or ()):
-        fields.append("resources with a pool")
-    return f"not acted on by this version: {', '.join(fields)}" if fields else ""
 
 
 def budget(view: views.Budget) -> DisruptionBudget:

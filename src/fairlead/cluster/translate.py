@@ -15,7 +15,7 @@ import structlog
 from fairlead.api import names, quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import convert, storage_views, views
+from fairlead.cluster import convert, policies, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, Upsert
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.model import WHOLE, Pod, Queue, ServiceClass
@@ -84,11 +84,11 @@ class Translator:
 
     def queues(self, changes: list[Change[views.Queue]]) -> tuple[list[ClusterEvent], list[Complaint]]:
         """Queues, by name."""
-        return _policies(changes, "queue", convert.queue, convert.unsupported, "queues", "policy")
+        return _policies(changes, "queue", policies.queue, policies.unsupported, "queues", "policy")
 
     def classes(self, changes: list[Change[views.ServiceClass]]) -> tuple[list[ClusterEvent], list[Complaint]]:
         """Classes of service, by name."""
-        return _policies(changes, "class", convert.service_class, convert.class_unsupported, "serviceclasses", "class")
+        return _policies(changes, "class", policies.service_class, policies.class_unsupported, "serviceclasses", "class")
 
     @staticmethod
     def nodes(changes: list[Change[views.Node]]) -> list[ClusterEvent]:

@@ -268,11 +268,20 @@ class QueueResource(View):
     weight: int | None = None
 
 
+class UserLimits(View):
+    running: int | None = None
+    submitted: int | None = None
+    resources: dict[str, str | int] | None = None
+
+
 class QueueSpec(View):
     parent: str | None = None
     priority: int = 0
     resources: list[QueueResource] | None = None
     namespace_selector: LabelSelector | None = None
+    users: list[str] | None = None
+    per_user: UserLimits | None = None
+    jobs: UserLimits | None = None
     service_classes: list[str] | None = None
 
 
@@ -301,6 +310,7 @@ class ServiceClassSpec(View):
     max_wait: str | None = None
     time_slicing: TimeSlicing | None = None
     namespace_selector: LabelSelector | None = None
+    users: list[str] | None = None
 
 
 class ServiceClass(View):

@@ -6,9 +6,11 @@ from collections import Counter
 
 import numpy as np
 
+from fairlead.core.meters import Meter
 from fairlead.core.model import WHOLE
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import PLACED, TaskState
+from fairlead.core.undo import UndoLog
 
 
 def violations(state: ClusterState) -> list[str]:
@@ -117,24 +119,45 @@ def _queues(state: ClusterState) -> list[str]:
             for node in state.queues.queues[task.queue].path:
                 for resource, amount in task.shape.charge:
                     held[node.name][resource] += amount
-    for uid, (queue, beneficiary, charge) in state.queues.owed.items():
+    for uid, debt in state.queues.owed.items():
         if state.tasks[uid].state is not TaskState.EVICTING:
-            wrong.append(f"queue {queue} is charged for {uid} as for a victim, but it is none")
-        above = state.queues.queues[beneficiary].path
-        for node in state.queues.queues[queue].path:
+            wrong.append(f"queue {debt.queue} is charged for {uid} as for a victim, but it is none")
+        above = state.queues.queues[debt.beneficiary].path
+        for node in state.queues.queues[debt.queue].path:
             if node not in above:
-                held[node.name].update(dict(charge))
+                held[node.name].update(dict(debt.charge))
     for name, node in state.queues.queues.items():
         wrong += [
             f"queue {name} counts {room.waiting} units of {room.composition}, {alive} wait"
             for room in node.rooms.values()
-            if room.waiting != (alive := sum(unit.alive for _, unit in room.units))
+            if room.waiting != (alive := sum(1 for _ in room.units))
         ]
         wrong += [
             f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods hold {held[name][resource]}"
             for resource in {*held[name], *node.used}
             if node.used.get(resource, 0) != held[name][resource]
         ]
+    return wrong + _meters(state)
+
+
+def _meters(state: ClusterState) -> list[str]:
+    """What users hold, and which jobs run, is counted as it is."""
+    wrong = []
+    for name, node in state.queues.queues.items():
+        if node.meter is None:
+            continue
+        fresh = Meter(UndoLog(), node.policy)
+        for each in state.queues.queues.values():
+            for task in each.placed.values() if node in each.path else ():
+                fresh.charge(task, task.shape.charge, 1)
+        for debt in state.queues.owed.values():
+            if node in state.queues.queues[debt.queue].path:
+                fresh.charge(debt.victim, debt.charge, 1)
+        for what in ("held", "pods", "running"):
+            kept = {key: count for key, count in getattr(node.meter, what).items() if count}
+            found = {key: count for key, count in getattr(fresh, what).items() if count}
+            if kept != found:
+                wrong.append(f"queue {name} counts {what} as {kept}, not {found}")
     return wrong
 
 

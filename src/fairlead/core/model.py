@@ -155,7 +155,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     error: why its object cannot be used at all (bad quantity and the like), or None.
     started: when it began to run, seconds since the epoch. nominated: the node kept for it while its victims leave.
     preempted: terminating because a scheduler chose it as a victim. profile: by which rules it is placed.
-    service_class: name of its ServiceClass, or empty. attained: device-seconds that its job had already before this pod.
+    user: who submitted it; empty: its namespace. service_class: name of its ServiceClass, or empty.
+    attained: device-seconds that its job had already before this pod.
     ours: whether Fairlead places it; others only occupy their node.
     controlled: whether a controller would recreate it after an eviction.
     """
@@ -183,6 +184,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     profile: str = AI_PROFILE
     service_class: str = ""
     attained: float = 0.0
+    user: str = ""
 
     @property
     def key(self) -> str:
@@ -246,10 +248,22 @@ class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):
     weight: int | None = None
 
 
+class UserLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one user may have in a queue and its descendants, or all of them together; None or absent: no limit.
+
+    running, submitted: jobs that run; jobs that wait or run. resources: (resource, base units), devices in milli.
+    """
+
+    running: int | None = None
+    submitted: int | None = None
+    resources: tuple[tuple[str, int], ...] = ()
+
+
 class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A queue as the core sees it; parent empty: directly under the root.
 
-    namespaces: by their labels, those whose pods may use it; classes: the classes of service that may, None for all.
+    namespaces: by their labels, those whose pods may use it; users: who may, None for all; classes: the classes of service
+    that may, None for all. per_user: limits for each user; jobs: for all together.
     """
 
     name: str
@@ -257,7 +271,10 @@ class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     priority: int = 0
     resources: tuple[QueueResource, ...] = ()
     namespaces: Selector = ()
+    users: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
+    per_user: UserLimits | None = None
+    jobs: UserLimits | None = None
 
 
 class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -268,7 +285,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     checkpoint_interval: seconds of work between two checkpoints, 0 if there are none.
     levels: device-seconds of attained service, rising: whoever attained less goes first and may take the devices of who
     attained more. express: so many of the lowest levels take from any queue, whatever the shares.
-    namespaces: by their labels, those whose pods may use it.
+    namespaces: by their labels, those whose pods may use it; users: who may, None for all.
     """
 
     name: str
@@ -279,6 +296,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     levels: tuple[float, ...] = ()
     express: int = 0
     namespaces: Selector = ()
+    users: tuple[str, ...] | None = None
 
     def level(self, attained: float) -> int:
         """On which level so much attained service is."""
@@ -310,6 +328,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     backoff, backoff_limit: first and longest wait in seconds after a refused write.
     searches, search_backoff, search_backoff_limit: so many searches for victims in a row may be in vain before there is
     a rest before the next; the first and the longest in seconds, doubling between.
+    fair_users: whether among equals in a queue the user who holds least of it goes first.
     usage_half_life: seconds in which past use of devices counts half, 0: not at all; usage_weight: how much it counts.
     head_blocks: whether the first job of a queue that cannot start keeps all behind it waiting.
     strategy_options: passed to the strategy, e.g. the target workload of `fgd`.
@@ -319,6 +338,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     gpu_resources: tuple[str, ...] = GPU_RESOURCES
     preempt: bool = True
     reclaim: bool = True
+    fair_users: bool = True
     usage_half_life: float = 0.0
     usage_weight: float = 1.0
     head_blocks: bool = False

@@ -6,15 +6,19 @@ part of what is the queue's due (`core.shares`), then the name.
 
 Inside a queue, waiting units are kept in rooms: one per composition (shape, priority, size), since
 every verdict about one unit of a room holds for all of them. A room whose first unit cannot be
-placed is parked as a whole until something happens that could help.
+placed is parked as a whole until something happens that could help. In a room each user has a line of
+his own: among equals whoever holds least of the queue goes first, and a limit for one user stops his line alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from fairlead.api.names import CPU, DEFAULT_QUEUE, MEMORY
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.meters import Meter, wanted
 from fairlead.core.model import WHOLE, Policy, Queue, QueueResource
 from fairlead.core.nodes import NodeTable
 from fairlead.core.shares import FairShares
@@ -28,13 +32,22 @@ Standing = tuple[int, bool, tuple[tuple[int, float, str], ...]]
 """Band at the root, whether its first unit is no express, and for each queue from the root down (-band, share, name)."""
 
 
+Place = tuple[int, int, tuple[int, int], float, str]
+"""A unit's rank with what its user holds of the queue in the middle: (devices, CPU), in milli."""
+
+
 class Room:
-    """Waiting units of one composition in one queue. parked: why none can be placed now."""
+    """Waiting units of one composition in one queue, a line for each user. parked: why none can be placed now.
+
+    limited: users for whom a limit stands in the way, and the reason.
+    """
 
     __slots__ = (
         "around",
         "composition",
         "demand",
+        "limited",
+        "lines",
         "offered",
         "parked",
         "pods",
@@ -43,7 +56,6 @@ class Room:
         "searched",
         "shares",
         "told",
-        "units",
         "untold",
         "waiting",
     )
@@ -55,12 +67,13 @@ class Room:
         self.waiting = 0  # units that wait here and are alive
         self.pods = pods  # of one unit
         self.shares = (-1, -1)  # which fair shares it was looked at with last
-        self.units: list[tuple[Rank, Unit]] = []
+        self.lines: dict[str, list[tuple[Rank, Unit]]] = {}
+        self.limited: dict[str, Reason] = {}
         self.parked: Reason | None = None
         self.searched = 0  # how often in a row victims were looked for in vain
         self.rests_until = 0.0  # no search for victims before
         self.around: tuple[int, ...] = ()  # how its shapes' surroundings stood when it was looked at last
-        self.offered: Rank | None = None  # rank of the entry that stands for it among the heads
+        self.offered: Place | None = None  # place of the entry that stands for it among the heads
         self.untold: list[Unit] = []  # came since the others were told why they wait
         self.told: ReasonCode | None = None
 
@@ -73,15 +86,25 @@ class Room:
         """The same in every process: by queue, then by composition."""
         return self.queue.name, repr(self.composition)
 
+    @property
+    def units(self) -> Iterator[Unit]:
+        """All that wait here."""
+        return (unit for line in self.lines.values() for _, unit in line if unit.alive)
+
     def first(self) -> Unit | None:
-        """The unit to serve next; drops dead ones on the way."""
-        units = self.units
-        while units:
-            unit = units[0][1]
-            if unit.alive:
-                return unit
-            heappop(units)
-        return None
+        """The unit to serve next, of a user whom no limit stops; drops dead ones on the way."""
+        found, where = None, None
+        for user in list(self.lines):
+            line = self.lines[user]
+            while line and not line[0][1].alive:
+                heappop(line)
+            if not line:
+                del self.lines[user]
+            elif user not in self.limited:
+                place = self.queue.place(line[0][1])
+                if where is None or place < where:
+                    found, where = line[0][1], place
+        return found
 
 
 class QueueNode:
@@ -93,7 +116,6 @@ class QueueNode:
         self.policy = Queue(name)
         self.used: dict[str, int] = {}
         self.rooms: dict[tuple[object, ...], Room] = {}
-        self.heads: list[tuple[Rank, int, Room]] = []
         self.path: tuple[QueueNode, ...] = (self,)
         self.quota: dict[str, int] = {}
         self.limits: dict[str, int] = {}
@@ -104,9 +126,29 @@ class QueueNode:
         self.placed: dict[str, Task] = {}  # uid -> task of this very queue that has a node
         self.priorities: dict[int, int] = {}  # class priority -> how many of them
         self.blocked: Rank | None = None  # rank of the unit that everything behind it waits for
+        self.holds: dict[str, tuple[int, int]] = {}  # user -> (devices, CPU) of this very queue, in milli
+        self.past: dict[str, int] = {}  # user -> decayed use of late, as devices in milli
+        self.fell = False  # some user holds less than when the heads were put in order
+        self.meter: Meter | None = None  # only where there are limits by user or by job
+        self.heads: list[tuple[Place, int, Room]] = []
 
     def __repr__(self) -> str:
         return f"<QueueNode {self.name}>"
+
+    def place(self, unit: Unit) -> Place:
+        """Where a unit stands in this queue: by priority and level, by what its user holds, by age."""
+        priority, level, created, name = unit.rank
+        devices, cpu = self.holds.get(unit.user, (0, 0))
+        return priority, level, (devices + self.past.get(unit.user, 0), cpu), created, name
+
+
+class Debt(NamedTuple):
+    """What a victim that still runs is charged for, though its room is given away: to its queue, not those above both."""
+
+    victim: Task
+    queue: str
+    beneficiary: str
+    charge: Charge
 
 
 class QueueTree:
@@ -123,8 +165,10 @@ class QueueTree:
         self._totals = -1
         self.eased: set[str] = set()
         self.parked: set[Room] = set()
-        self.owed: dict[str, tuple[str, str, Charge]] = {}  # victim uid -> its queue, its beneficiary's, what it holds
+        self.limited: set[Room] = set()  # where limits stop some users
+        self.owed: dict[str, Debt] = {}  # by the victim's uid
         self.resting: set[Room] = set()  # were to search for victims, but did so in vain too often of late
+        self._scales = dict.fromkeys(nodes.gpu_resources, WHOLE)
         self.upsert(Queue(DEFAULT_QUEUE))
 
     # -- events --------------------------------------------------------------------------------
@@ -144,10 +188,24 @@ class QueueTree:
         self._move(node, parent)
         node.policy = queue
         node.exists = True
+        self._measure(node)
         self._resolve(node)
         self.restart()
         self.eased.add(queue.name)
         return None
+
+    def _measure(self, node: QueueNode) -> None:
+        """Begin, or end, to keep account of users and jobs."""
+        if not wanted(node.policy):
+            node.meter = None
+            return
+        node.meter = Meter(self.log, node.policy)
+        for each in self.queues.values():
+            for task in each.placed.values() if node in each.path else ():
+                node.meter.charge(task, task.shape.charge, 1)
+        for debt in self.owed.values():
+            if node in self._node(debt.queue).path:
+                node.meter.charge(debt.victim, debt.charge, 1)
 
     def _resolve(self, node: QueueNode) -> None:
         """Amounts from the policy; percentages are of what the nodes offer now."""
@@ -189,6 +247,10 @@ class QueueTree:
             node.seen = False
             node.exists = name == DEFAULT_QUEUE
 
+    def above(self, name: str, queue: str) -> bool:
+        """Whether one queue is another, or stands above it."""
+        return any(node.name == name for node in self._node(queue).path)
+
     def knows(self, name: str) -> bool:
         """Whether there is such a queue."""
         node = self.queues.get(name)
@@ -211,6 +273,7 @@ class QueueTree:
         for uid in owed:
             self.repay(uid)
         for ancestor in node.path[1:]:
+            self.eased.add(ancestor.name)
             for resource, amount in node.used.items():
                 ancestor.used[resource] = ancestor.used.get(resource, 0) - amount
         node.parent = parent
@@ -222,8 +285,11 @@ class QueueTree:
         for ancestor in node.path[1:]:
             for resource, amount in node.used.items():
                 ancestor.used[resource] = ancestor.used.get(resource, 0) + amount
-        for uid, debt in owed.items():
-            self.owe(uid, *debt)
+        for debt in owed.values():
+            self.owe(debt)
+        for each in self.queues.values():
+            if each.meter is not None:
+                self._measure(each)
 
     # -- accounts ------------------------------------------------------------------------------
 
@@ -239,7 +305,10 @@ class QueueTree:
             else:
                 del own.placed[pod.uid]
             own.priorities[pod.priority] = own.priorities.get(pod.priority, 0) + sign
+            self._hold(own, task, sign)
             for node in own.path:
+                if node.meter is not None:
+                    node.meter.charge(task, charge, sign)
                 used = node.used
                 for resource, amount in charge:
                     used[resource] = used.get(resource, 0) + sign * amount
@@ -253,43 +322,70 @@ class QueueTree:
         else:
             log.remove(own.placed, pod.uid)
         log.insert(own.priorities, pod.priority, own.priorities.get(pod.priority, 0) + sign)
+        self._hold(own, task, sign)
         for node in own.path:
+            if node.meter is not None:
+                node.meter.charge(task, charge, sign)
             used = node.used
             for resource, amount in charge:
                 log.insert(used, resource, used.get(resource, 0) + sign * amount)
 
-    def owe(self, uid: str, queue: str, beneficiary: str, charge: Charge) -> None:
+    def _hold(self, node: QueueNode, task: Task, sign: int) -> None:
+        """What users hold of a queue; kept only where it decides who goes first."""
+        if not self.fair.policy.fair_users:
+            return
+        shape, user = task.shape, task.user
+        devices, cpu = node.holds.get(user, (0, 0))
+        self.log.insert(node.holds, user, (devices + sign * shape.device_milli, cpu + sign * shape.cpu))
+        node.fell = node.fell or sign < 0
+
+    def owe(self, debt: Debt) -> None:
         """A victim's room is given to another queue, but the victim still runs: until it is gone, its own is charged for it.
 
-        Queues above both are not: they are charged for the beneficiary.
+        Queues above both are not: they are charged for the beneficiary. Its user is everywhere.
         """
-        self.owed[uid] = (queue, beneficiary, charge)
-        for node in self._apart(queue, beneficiary):
-            for resource, amount in charge:
+        self.owed[debt.victim.pod.uid] = debt
+        for node in self._apart(debt.queue, debt.beneficiary):
+            for resource, amount in debt.charge:
                 node.used[resource] = node.used.get(resource, 0) + amount
+        self._measure_debt(debt, 1)
 
     def repay(self, uid: str) -> None:
         """The victim is gone, or stays and is charged as what runs."""
-        queue, beneficiary, charge = self.owed.pop(uid, ("", "", ()))
-        for node in self._apart(queue, beneficiary) if charge else ():
-            for resource, amount in charge:
+        debt = self.owed.pop(uid, None)
+        if debt is None:
+            return
+        for node in self._apart(debt.queue, debt.beneficiary):
+            for resource, amount in debt.charge:
                 node.used[resource] = node.used.get(resource, 0) - amount
             self.eased.add(node.name)
+        self._measure_debt(debt, -1)
+
+    def _measure_debt(self, debt: Debt, sign: int) -> None:
+        for node in self._node(debt.queue).path:
+            if node.meter is not None:
+                node.meter.charge(debt.victim, debt.charge, sign)
+                self.eased.add(node.name)
 
     def shared_with_beneficiary(self, uid: str) -> str:
         """The lowest queue above both a victim and its beneficiary, or the queue of both; empty if there is none."""
-        queue, beneficiary, _ = self.owed[uid]
-        others = self._node(beneficiary).path
-        return next((node.name for node in self._node(queue).path if node in others), "")
+        debt = self.owed[uid]
+        others = self._node(debt.beneficiary).path
+        return next((node.name for node in self._node(debt.queue).path if node in others), "")
 
     def _apart(self, queue: str, other: str) -> list[QueueNode]:
         """The queues on the path of one that are not on that of the other."""
         others = self._node(other).path
         return [node for node in self._node(queue).path if node not in others]
 
-    def over_limit(self, name: str, charge: Charge, count: int = 1) -> Reason | None:
-        """Why `count` more pods of this charge would break a limit on the path, or None. 0: why what is charged breaks it."""
-        for node in self._node(name).path:
+    def over_limit(self, task: Task, count: int = 1) -> Reason | None:
+        """Why `count` more pods like this one would break a limit on the path, or None. 0: why what is charged breaks it."""
+        charge = task.shape.charge
+        for node in self._node(task.queue).path:
+            if node.meter is not None:
+                refused = node.meter.refused(task, charge, count, self._scales)
+                if refused is not None:
+                    return refused
             if not node.limits:
                 continue
             for resource, amount in charge:
@@ -357,12 +453,12 @@ class QueueTree:
         room.waiting += 1
         node.pods_waiting += room.pods
         self.fair.touch()
-        heappush(room.units, (unit.rank, unit))
+        heappush(room.lines.setdefault(unit.user, []), (unit.rank, unit))
         if node.blocked is not None and unit.rank < node.blocked:
             node.blocked = None
             self._reopen(node)
         room.untold.append(unit)
-        if room.parked is None and room.units[0][1] is unit:
+        if room.parked is None and unit.user not in room.limited and room.lines[unit.user][0][1] is unit:
             self._offer(node, room)
 
     def unpark(self, room: Room) -> None:
@@ -372,8 +468,8 @@ class QueueTree:
         if room.queue.blocked is not None:
             room.queue.blocked = None
             self._reopen(room.queue)
-        if room.first() is None:
-            room.queue.rooms.pop(room.composition, None)
+        if not room.waiting:
+            self._dissolve(room)
         else:
             self._offer(room.queue, room)
 
@@ -383,8 +479,32 @@ class QueueTree:
         self.parked.add(room)
         if room.told != reason.code:
             room.told = reason.code
-            room.untold = [unit for _, unit in room.units]
+            room.untold = sorted(room.units)
         return self.to_tell(room)
+
+    def limit(self, room: Room, user: str, reason: Reason) -> list[Unit]:
+        """A limit stops one user here: his line waits until the limit eases, others are served. Returns his units."""
+        room.limited[user] = reason
+        self.limited.add(room)
+        self._offer(room.queue, room)
+        theirs = sorted(unit for _, unit in room.lines.get(user, ()) if unit.alive)
+        room.untold = [unit for unit in room.untold if unit.user != user]
+        return theirs
+
+    def ease(self, eased: set[str]) -> None:
+        """These queues hold less, or may hold more: users whom limits stopped are looked at again."""
+        for room in sorted(
+            (each for each in self.limited if any(node.name in eased for node in each.queue.path)), key=Room.order
+        ):
+            self.limited.discard(room)
+            room.limited.clear()
+            if room.parked is None:
+                self._offer(room.queue, room)
+
+    def _dissolve(self, room: Room) -> None:
+        """Nobody waits in a room any more."""
+        room.queue.rooms.pop(room.composition, None)
+        self.limited.discard(room)
 
     def wake_rested(self, now: float) -> None:
         """Rooms whose rest is over may search again."""
@@ -457,24 +577,31 @@ class QueueTree:
         return None
 
     def _first(self, node: QueueNode) -> Unit | None:
+        if node.fell:
+            # Somebody holds less than when the heads were put in order: he may go before others now.
+            node.fell = False
+            node.heads.clear()
+            for room in node.rooms.values():
+                if room.parked is None and (unit := room.first()) is not None:
+                    self._head(node, room, unit)
         heads = node.heads
         while heads and node.blocked is None:
-            rank, _, room = heads[0]
+            place, _, room = heads[0]
             if room.parked is None:
                 unit = room.first()
-                if unit is not None and unit.rank == rank:
+                if unit is not None and node.place(unit) == place:
                     return unit
                 heappop(heads)
-                if unit is None:
-                    if room.offered == rank:
-                        node.rooms.pop(room.composition, None)
-                elif room.offered == rank:
-                    self._head(node, room, unit)
+                if room.offered == place:
+                    if unit is not None:
+                        self._head(node, room, unit)
+                    elif not room.waiting:
+                        self._dissolve(room)
             else:
                 heappop(heads)
         return None
 
     def _head(self, node: QueueNode, room: Room, unit: Unit) -> None:
         self._sequence += 1
-        room.offered = unit.rank
-        heappush(node.heads, (unit.rank, self._sequence, room))
+        room.offered = node.place(unit)
+        heappush(node.heads, (room.offered, self._sequence, room))

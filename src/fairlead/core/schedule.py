@@ -14,10 +14,12 @@ from fairlead.core.actions.allocate import allocate
 from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
 from fairlead.core.gangs import Gang
-from fairlead.core.queues import Room
+from fairlead.core.queues import Debt, Room
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
 from fairlead.core.transactions import Binding, Evict, Place, PodRef, Preempt, Refuse, Transaction
+
+_LIMITS = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT)
 
 
 def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iterator[Transaction]:
@@ -33,6 +35,8 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     state.queues.wake_rested(now)
     # 2. Places held for preemptors are theirs once their victims are gone, if they are still any good.
     yield from _redeem_holds(state)
+    if state.must_settle:
+        state.settle(now)
     # 3. Whatever was given up is tried again only if something happened that could help it.
     _wake(state)
     # 4. Serve queue after queue: place the next unit, else make room for it, else say why not.
@@ -40,7 +44,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     while (unit := state.queues.next()) is not None and (budget is None or tried < budget):
         tried += 1
         yield from _serve(state, unit, now)
-        if state.unsettled:
+        if state.must_settle:
             state.settle(now)
     # 5. A gang that half runs and cannot be completed in time is taken down as a whole.
     yield from _dismantle(state, now)
@@ -66,7 +70,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
             return
         yield Place(tuple(_binding(state, task) for task in outcome), unit.gang.key if unit.gang else "")
         return
-    plan = _search(state, unit, now) if outcome.is_capacity or outcome.code is ReasonCode.LIMIT_EXCEEDED else None
+    plan = _search(state, unit, now) if outcome.is_capacity or outcome.code in _LIMITS else None
     if plan is not None:
         yield _preempted(state, unit, plan, now)
         return
@@ -129,7 +133,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         state.plans[task.pod.uid] = frozenset(uids)
         state.linger(task, plan.places[task.pod.uid][0])
         if task.pod.ours:
-            state.queues.owe(task.pod.uid, task.queue, placed[0].queue, task.shape.charge)
+            state.queues.owe(Debt(task, task.queue, placed[0].queue, task.shape.charge))
         evictions.append(Binding(_ref(task), task.pod.node))
     for task in placed:
         task.state = TaskState.HELD
@@ -144,6 +148,9 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
 def _park(state: ClusterState, unit: Unit, reason: Reason) -> Iterator[Transaction]:
     room = unit.room
     if room is None:
+        return
+    if reason.code is ReasonCode.USER_LIMIT:
+        yield from _refuse(state.queues.limit(room, unit.user, reason), reason)
         return
     untold = state.queues.park(room, reason)
     if state.policy.head_blocks:
@@ -171,7 +178,7 @@ def _redeem_holds(state: ClusterState) -> Iterator[Transaction]:
             ready.setdefault(task.gang.key if task.gang else uid, []).append(task)
     state.freed_holds.clear()
     for tasks in ready.values():
-        limited = any(state.queues.over_limit(task.queue, task.shape.charge, 0) is not None for task in tasks)
+        limited = any(state.queues.over_limit(task, 0) is not None for task in tasks)
         if limited or not all(_still_fits(state, task) for task in tasks):
             state.release_holds(tasks)
             continue
@@ -203,6 +210,7 @@ def _wake(state: ClusterState) -> None:
     rows, eased = sorted(nodes.gained), set(queues.eased)
     nodes.gained.clear()
     queues.eased.clear()
+    queues.ease(eased)
     for room in sorted(queues.parked, key=Room.order):
         if _could_help(room, rows, eased, state):
             queues.unpark(room)
@@ -287,6 +295,11 @@ def _notify(state: ClusterState) -> Iterator[Transaction]:
     for room in sorted(state.queues.parked, key=Room.order):
         if room.untold and room.parked is not None:
             yield from _refuse(state.queues.to_tell(room), room.parked)
+    for room in sorted(state.queues.limited, key=Room.order):
+        late = [unit for unit in room.untold if unit.alive and unit.user in room.limited]
+        room.untold = [unit for unit in room.untold if unit.user not in room.limited]
+        for unit in late:
+            yield from _refuse([unit], room.limited[unit.user])
 
 
 def _ref(task: Task) -> PodRef:

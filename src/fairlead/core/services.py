@@ -41,6 +41,10 @@ class Services:
         self.starts += 1
         return True
 
+    def knows(self, name: str) -> bool:
+        """Whether there is such a class."""
+        return name in self.classes
+
     def begin(self, now: float) -> None:
         """A pass begins."""
         self.now = now

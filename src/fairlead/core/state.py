@@ -17,16 +17,17 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import scores
 from fairlead.core.actions.candidates import CandidateTable
 from fairlead.core.actions.victims import VictimTable
+from fairlead.core.admission import Admission
 from fairlead.core.filters.base import Surroundings
 from fairlead.core.filters.volumes import VolumeBinding
 from fairlead.core.gangs import Gang
 from fairlead.core.holdings import Holdings
+from fairlead.core.meters import submitted_limits
 from fairlead.core.model import WHOLE, DisruptionBudget, Group, Namespace, Node, Pod, PodSpec, Policy, Queue, ServiceClass
 from fairlead.core.nodes import NodeTable
 from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
 from fairlead.core.scores.upstream import Kubernetes
-from fairlead.core.selectors import matches
 from fairlead.core.services import Services
 from fairlead.core.shapes import Shape, ShapeTable
 from fairlead.core.storage import Storage, StorageObject
@@ -55,12 +56,15 @@ class ClusterState:
         self.services = Services()
         self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
         self.queues = QueueTree(self.log, self.nodes, self.policy)
+        self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
         self.tasks: dict[str, Task] = {}
         self.gangs: dict[str, Gang] = {}
         self.unsettled: dict[str, Gang] = {}
         self.faulty: set[str] = set()
         self.strays: dict[str, dict[str, Task]] = {}  # node name -> tasks bound to a node not known
         self.queueless: dict[str, dict[str, Task]] = {}  # queue name -> tasks that name a queue not known
+        self.applicants: dict[str, Task] = {}  # where jobs are counted: tasks that wait to be, and those of jobs beyond a limit
+        self._crowd = False  # whether jobs must be counted anew
         self.notices: list[tuple[tuple[Task, ...], Reason]] = []
         self.freed_holds: dict[str, Task] = {}
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
@@ -173,6 +177,8 @@ class ClusterState:
             if pod.error is not None:
                 self.nodes.poison(pod.node, uid, bad=False)
         self.queueless.get(task.queue, {}).pop(uid, None)
+        self.applicants.pop(uid, None)
+        self._crowd = self._crowd or bool(self.applicants)
         if task.gang is not None:
             task.gang.tasks.pop(uid, None)
             if task.gang.group is None and not task.gang.tasks:
@@ -303,6 +309,8 @@ class ClusterState:
 
     def _recount_one(self, task: Task, pod: Pod) -> None:
         """Take over a newer view of a pod that stays where it is, and by which labels it is counted there."""
+        if (pod.user, pod.priority) != (task.pod.user, task.pod.priority):
+            pod = self._changed_hands(task, pod)
         row = self._counted_on(task)
         changed = pod.terminating != task.pod.terminating or pod.labels != task.pod.labels
         if row >= 0 and changed:
@@ -315,6 +323,18 @@ class ClusterState:
             self.shapes.release(old)
         if row >= 0 and changed:
             self.pairs.add(task, row, 1)
+
+    def _changed_hands(self, task: Task, pod: Pod) -> Pod:
+        """A pod that has a node is another user's, or of another priority: accounts follow; a victim's stay as they are."""
+        if task.state is TaskState.EVICTING:
+            return msgspec.structs.replace(pod, user=task.pod.user, priority=task.pod.priority)
+        charged = pod.ours and (task.row >= 0 or pod.uid in self.strays.get(task.pod.node, {}))
+        if charged:
+            self.queues.charge(task, -1)
+        task.pod = msgspec.structs.replace(task.pod, user=pod.user, priority=pod.priority)
+        if charged:
+            self.queues.charge(task, 1)
+        return pod
 
     def _counted_on(self, task: Task) -> int:
         """The row where others see a task: its own, or where it lingers; -1 for none."""
@@ -344,14 +364,17 @@ class ClusterState:
             and old.group == new.group
             and old.priority == new.priority
             and old.profile == new.profile
+            and old.user == new.user
+            and old.service_class == new.service_class
             and old.gated == new.gated
             and old.error == new.error
             and old.terminating == new.terminating
         )
 
-    def _wait(self, task: Task) -> None:
-        """Let a task without a node wait, or say why it cannot even wait."""
+    def _wait(self, task: Task, *, counted: bool = False) -> None:
+        """Let a task without a node wait, or say why it cannot even wait. counted: its job was counted among others already."""
         pod = task.pod
+        self.applicants.pop(pod.uid, None)
         task.state = TaskState.WAITING
         task.level = self.services.of(task).level(pod.attained)
         if pod.error is not None:
@@ -364,8 +387,11 @@ class ClusterState:
             self.queueless.setdefault(task.queue, {})[pod.uid] = task
             message = f"queue {task.queue!r} does not exist; create it or name another in label fairlead.dev/queue"
             self._set_aside(task, Reason(ReasonCode.UNKNOWN_QUEUE, message))
-        elif (refused := self._not_allowed(task)) is not None:
+        elif (refused := self.admission.not_allowed(task)) is not None:
             self._set_aside(task, refused)
+        elif not counted and self.admission.counts(task.queue):
+            self.applicants[pod.uid] = task
+            self._crowd = True
         elif task.gang is not None:
             self.unsettle(task.gang)
         else:
@@ -449,37 +475,46 @@ class ClusterState:
         if self.services.remove(name):
             self._admit_again(lambda task: task.service_class == name)
 
-    def _not_allowed(self, task: Task) -> Reason | None:
-        """Why a task may not use its queue or its class, or None."""
-        policy = self.queues.queues[task.queue].policy
-        namespace = self.pairs.namespaces.get(task.pod.namespace, {})
-        name = task.service_class
-        if not matches(policy.namespaces, namespace):
-            message = (
-                f"namespace {task.pod.namespace!r} may not use queue {task.queue!r}: its labels do not match the queue's selector"
-            )
-            return Reason(ReasonCode.NOT_ALLOWED, message)
-        if policy.classes is not None and name not in policy.classes:
-            allowed = ", ".join(policy.classes) or "none"
-            what = f"class of service {name!r}" if name else "a pod without a class of service"
-            return Reason(ReasonCode.NOT_ALLOWED, f"queue {task.queue!r} does not take {what}; it takes: {allowed}")
-        if not matches(self.services.of(task).namespaces, namespace):
-            message = f"namespace {task.pod.namespace!r} may not use class of service {name!r}: its labels do not match"
-            return Reason(ReasonCode.NOT_ALLOWED, message)
-        return None
-
     def _admit_again(self, concerned: Callable[[Task], bool]) -> None:
         """Who may use what has changed: those that wait are judged anew. Whoever runs goes on."""
         for task in list(self.tasks.values()):
             if task.row >= 0 or not task.pod.ours or task.pod.terminating or not concerned(task):
                 continue
             if task.state is TaskState.WAITING or (task.state is TaskState.UNUSABLE and task.pod.error is None):
-                if task.unit is not None:
-                    unit = task.unit
-                    unit.retire()
-                    self._requeue_rest(unit, task)
+                self._withdraw(task)
                 self.queueless.get(task.queue, {}).pop(task.pod.uid, None)
                 self._wait(task)
+
+    def _withdraw(self, task: Task) -> None:
+        """A task that waits leaves its line."""
+        if task.unit is not None:
+            unit = task.unit
+            unit.retire()
+            self._requeue_rest(unit, task)
+
+    def _count_jobs(self) -> None:
+        """Where jobs are counted: whoever is within the limits waits in line, the others until one of those is done."""
+        self._crowd = False
+        tasks = [task for task in self.tasks.values() if self._counts(task)]
+        beyond = self.admission.beyond(tasks)
+        for task in tasks:
+            uid = task.pod.uid
+            if task.row >= 0 or task.pod.node:
+                continue
+            if uid in beyond and task.state is TaskState.WAITING:
+                self._withdraw(task)
+                self.applicants[uid] = task
+                self._set_aside(task, beyond[uid])
+            elif uid not in beyond and uid in self.applicants:
+                task.told = None
+                self._wait(task, counted=True)
+
+    def _counts(self, task: Task) -> bool:
+        """Whether a task's job is one of those that are counted."""
+        pod = task.pod
+        if not pod.ours or pod.terminating or not self.queues.knows(task.queue) or not self.admission.counts(task.queue):
+            return False
+        return task.state is not TaskState.UNUSABLE or pod.uid in self.applicants
 
     def begin(self, now: float) -> None:
         """A pass begins: what depends on the time is looked at afresh."""
@@ -495,11 +530,11 @@ class ClusterState:
     def upsert_queue(self, queue: Queue) -> Reason | None:
         """A queue came or changed; returns why the change was refused, if it was."""
         known = self.queues.queues.get(queue.name)
-        before = (known.policy.namespaces, known.policy.classes) if known is not None else ((), None)
+        before = _who_may(known.policy) if known is not None else _who_may(Queue(queue.name))
         refused = self.queues.upsert(queue)
         self.queues.queues[queue.name].seen = True
-        if refused is None and (queue.namespaces, queue.classes) != before:
-            self._admit_again(lambda task: task.queue == queue.name and self.queues.knows(queue.name))
+        if refused is None and _who_may(queue) != before:
+            self._admit_again(lambda task: self.queues.knows(task.queue) and self.queues.above(queue.name, task.queue))
         for task in list(self.queueless.pop(queue.name, {}).values()):
             task.told = None
             self._wait(task)
@@ -552,6 +587,11 @@ class ClusterState:
         if task.state in (TaskState.WAITING, TaskState.UNUSABLE) and not task.pod.terminating:
             self._wait(task)
 
+    @property
+    def must_settle(self) -> bool:
+        """Whether somebody must be made a unit, or counted, before the next decision."""
+        return bool(self.unsettled) or self._crowd
+
     def unsettle(self, gang: Gang) -> None:
         """The gang's units must be made anew before the next decision."""
         self.unsettled[gang.key] = gang
@@ -559,6 +599,8 @@ class ClusterState:
     def settle(self, now: float) -> None:
         """Make the units of gangs that changed, and let delayed tasks wait again."""
         self.nodes.settle_labels()
+        if self._crowd:
+            self._count_jobs()
         while self._delayed and self._delayed[0][0] <= now:
             _, uid = heappop(self._delayed)
             task = self.tasks.get(uid)
@@ -879,3 +921,8 @@ class ClusterState:
                 for uid, task in sorted(self.tasks.items())
             },
         }
+
+
+def _who_may(policy: Queue) -> tuple[object, ...]:
+    """The part of a queue's policy that says who may wait in it."""
+    return policy.namespaces, policy.users, policy.classes, submitted_limits(policy)

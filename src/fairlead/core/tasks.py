@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model import Pod
 from fairlead.core.shapes import Shape
@@ -80,6 +81,16 @@ class Task:
         return f"<Task {self.pod.key} {self.state.value} row={self.row}>"
 
     @property
+    def user(self) -> str:
+        """Who submitted it; the namespace where that is not known."""
+        return self.pod.user or self.pod.namespace
+
+    @property
+    def job(self) -> str:
+        """What it is counted as part of where jobs are counted: its gang, or itself."""
+        return self.gang.key if self.gang is not None else self.pod.uid
+
+    @property
     def service_class(self) -> str:
         """The name of its class of service: its gang's, where that gives one."""
         group = self.gang.group if self.gang is not None else None
@@ -130,6 +141,12 @@ class Unit:
             self.alive = False
             if self.room is not None:
                 self.room.leave()
+
+    @property
+    def user(self) -> str:
+        """Whose it is: that of its first pod; nobody's under upstream's rules, which know no users."""
+        first = self.tasks[0]
+        return "" if first.pod.profile == KUBERNETES_PROFILE else first.user
 
     @property
     def level(self) -> int:

@@ -58,9 +58,13 @@ class Retries(_Section, frozen=True):
 
 
 class FairShare(_Section, frozen=True):
-    """Shares among queues. reclaim: queues below theirs take back. usageHalfLifeSeconds: 0, past use does not count."""
+    """Shares among queues. reclaim: queues below theirs take back. usageHalfLifeSeconds: 0, past use does not count.
+
+    users: among equals in a queue whoever holds least of it goes first.
+    """
 
     reclaim: bool = True
+    users: bool = True
     usage_half_life_seconds: _NotNegative = 0.0
     usage_weight: _NotNegative = 1.0
 
@@ -102,6 +106,7 @@ class Configuration(_Section, frozen=True):
             head_blocks=self.placement.head_blocks,
             preempt=self.preemption,
             reclaim=self.fair_share.reclaim,
+            fair_users=self.fair_share.users,
             usage_half_life=self.fair_share.usage_half_life_seconds,
             usage_weight=self.fair_share.usage_weight,
             gang_grace=self.retries.gang_grace_seconds,

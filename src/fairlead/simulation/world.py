@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api import crds, names
+from fairlead.api import crds, names, policies
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.simulated.api import NODES, ApiServer
@@ -100,7 +100,7 @@ class World:
     def _install(self) -> None:
         for definition in crds.definitions():
             self.create(definition)
-        for policy in crds.policies():
+        for policy in policies.fencing():
             self.create(policy)
         for name, value in PRIORITIES.items():
             self.create(

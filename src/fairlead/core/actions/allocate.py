@@ -20,7 +20,7 @@ def allocate(state: ClusterState, unit: Unit) -> list[Task] | Reason:
 
 def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
     shape = task.shape
-    refused = state.queues.over_limit(task.queue, shape.charge)
+    refused = state.queues.over_limit(task)
     if refused is not None:
         return refused
     row = _beside_nominated(state, task) if state.nominated else shape.best()
@@ -90,7 +90,7 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason 
     if tasks[0].shape.relations:
         return _one_by_one(state, tasks, placed)
     for task, row in zip(tasks, lay_out(tasks[0].shape, len(tasks), tasks[0].shape.strategy.fill), strict=False):
-        refused = state.queues.over_limit(task.queue, task.shape.charge)
+        refused = state.queues.over_limit(task)
         if refused is not None:
             return refused
         state.assign(task, row, task.shape.strategy.pick(task.shape, row))
@@ -104,7 +104,7 @@ def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task]) -> R
     """Where each pod's place depends on those of the others, each is placed before the next is looked at."""
     shape = tasks[0].shape
     for task in tasks:
-        refused = state.queues.over_limit(task.queue, shape.charge)
+        refused = state.queues.over_limit(task)
         if refused is not None:
             return refused
         row = shape.best()

@@ -58,7 +58,7 @@ def by_upstream(unit: Unit) -> bool:
 
 def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
     task = unit.tasks[0]
-    if _waits_for_victims(state, task) or state.queues.over_limit(task.queue, task.shape.charge) is not None:
+    if _waits_for_victims(state, task) or state.queues.over_limit(task) is not None:
         return None
     choice = state.candidates.of(task.shape, unit.priority).best()
     if choice is None:
@@ -153,7 +153,7 @@ def _for_one(contest: Contest) -> Plan | None:
             break
     if best is None:
         # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
-        limited = state.queues.over_limit(task.queue, task.shape.charge) is not None
+        limited = state.queues.over_limit(task) is not None
         somewhere = limited and (task.shape.best() >= 0 or any(_could_fit(state, unit, *each) for each in tried.items()))
         return _for_gang(contest) if somewhere else None
     _, row, chosen = best
@@ -183,7 +183,7 @@ def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falli
     taken: list[Falling] = []
 
     def fits() -> bool:
-        return task.shape.fits_row(row) and state.queues.over_limit(task.queue, task.shape.charge) is None
+        return task.shape.fits_row(row) and state.queues.over_limit(task) is None
 
     for each in victims:
         fallen.take(each[1].tasks)
@@ -274,7 +274,7 @@ def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
     first = core.tasks[0]
 
     def by_counting() -> bool:
-        if state.queues.over_limit(first.queue, first.shape.charge, core.need) is not None:
+        if state.queues.over_limit(first, core.need) is not None:
             return False
         return int(first.shape.counts().sum()) >= core.need
 

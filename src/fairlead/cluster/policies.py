@@ -1,0 +1,125 @@
+"""From views of policies to the core's: queues and classes of service.
+
+What cannot be used raises, and the policy before it stays in force; what is accepted but not acted on yet is said.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from fairlead.api import names, quantity, spans
+from fairlead.api.quantity import QuantityError
+from fairlead.cluster import selection, views
+from fairlead.core.model import WHOLE, Queue, QueueResource, ServiceClass, UserLimits
+from fairlead.core.selectors import Selector
+
+
+def queue(view: views.Queue) -> Queue:
+    """A queue as the core sees it. Raises `QuantityError` for a quota or limit that is none.
+
+    Entries for one pool only are left out: this version does not act on them (see `unsupported`).
+    """
+    resources = []
+    for each in view.spec.resources or ():
+        if each.pool is None:
+            quota, quota_percent = _share(each.name, each.quota)
+            limit, limit_percent = _share(each.name, each.limit)
+            resources.append(QueueResource(each.name, quota, limit, quota_percent, limit_percent, each.weight))
+    spec = view.spec
+    return Queue(
+        view.metadata.name,
+        spec.parent or "",
+        spec.priority,
+        tuple(resources),
+        namespaces=_whose(spec.namespace_selector),
+        users=_named(spec.users),
+        classes=_named(spec.service_classes),
+        per_user=_limits(spec.per_user),
+        jobs=_limits(spec.jobs),
+    )
+
+
+def _named(names_: list[str] | None) -> tuple[str, ...] | None:
+    return None if names_ is None else tuple(names_)
+
+
+def _limits(view: views.UserLimits | None) -> UserLimits | None:
+    """Limits by user or by job. Raises `QuantityError`."""
+    if view is None:
+        return None
+    for count in (view.running, view.submitted):
+        if count is not None and count < 0:
+            raise QuantityError(f"{count} is no number of jobs: it is below 0")
+    amounts = sorted((name, _amount(name, text)) for name, text in (view.resources or {}).items())
+    return UserLimits(view.running, view.submitted, tuple(amounts))
+
+
+def _whose(view: views.LabelSelector | None) -> Selector:
+    """Which namespaces may use something: absent, all. Raises `QuantityError`."""
+    if view is None:
+        return ()
+    selector, wrong = selection.label_selector(view)
+    if wrong:
+        raise QuantityError(f"namespaceSelector: {wrong}")
+    return selector
+
+
+_MODES, _SCOPES = ("Requeue", "Suspend", "Never"), ("Queue", "Parent", "Cluster")
+
+
+def service_class(view: views.ServiceClass) -> ServiceClass:
+    """A class of service as the core sees it. Raises `QuantityError`."""
+    spec, preemption = view.spec, view.spec.preemption
+    if preemption.mode not in _MODES or preemption.scope not in _SCOPES:
+        raise QuantityError(f"preemption: mode is one of {', '.join(_MODES)}, scope one of {', '.join(_SCOPES)}")
+    slicing = spec.time_slicing or views.TimeSlicing()
+    levels = tuple(each * 3600.0 for each in slicing.levels)
+    if any(later <= earlier for earlier, later in pairwise((0.0, *levels))):
+        raise QuantityError(f"timeSlicing.levels must be above 0 and rise: {slicing.levels}")
+    return ServiceClass(
+        view.metadata.name,
+        mode=preemption.mode,
+        scope=preemption.scope,
+        min_runtime=spans.seconds(preemption.min_runtime) if preemption.min_runtime else 0.0,
+        checkpoint_interval=spans.seconds(spec.checkpoint_interval) if spec.checkpoint_interval else 0.0,
+        levels=levels,
+        express=slicing.express,
+        namespaces=_whose(spec.namespace_selector),
+        users=_named(spec.users),
+    )
+
+
+def class_unsupported(view: views.ServiceClass) -> str:
+    """What a class asks for that this version accepts but does not act on; empty if nothing."""
+    spec = view.spec
+    asked = {
+        "priorityClassName (name it in the pods, too)": spec.priority_class_name,
+        "preemption.mode Suspend (it is requeued)": spec.preemption.mode == "Suspend",
+        "preemption.gracePeriod (the pod's own holds)": spec.preemption.grace_period,
+        "timeLimit": spec.time_limit,
+        "maxWait": spec.max_wait,
+    }
+    fields = [name for name, given in asked.items() if given]
+    return f"not acted on by this version: {', '.join(fields)}" if fields else ""
+
+
+def _share(resource: str, text: str | float | None) -> tuple[int | None, int | None]:
+    """(amount, None), or (None, thousandths of a percent) for a percentage; devices in milli."""
+    if text is None:
+        return None, None
+    if isinstance(text, str) and text.endswith("%"):
+        return None, int(quantity.parse(text[:-1]) * 1000)
+    return _amount(resource, text), None
+
+
+def _amount(resource: str, text: str | float) -> int:
+    """In the units that queues are charged in: devices in milli. Raises `QuantityError`."""
+    return quantity.amount(resource, text) * (WHOLE if resource in names.GPU_RESOURCES else 1)
+
+
+def unsupported(view: views.Queue) -> str:
+    """What a queue asks for that this version accepts but does not act on; empty if nothing."""
+    fields = []
+    if any(each.pool is not None for each in view.spec.resources or ()):
+        fields.append("resources with a pool")
+    return f"not acted on by this version: {', '.join(fields)}" if fields else ""

@@ -1,0 +1,265 @@
+"""Users: whose turn it is inside a queue, and how much each may have and run."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.core import invariants
+from fairlead.core.model import Group, Queue, QueueResource, ServiceClass, UserLimits
+from fairlead.core.transactions import Place, Preempt
+from tests.builders import GPU, cluster, confirm, node, placed, pod, preempted, refused, run
+
+ONE_GPU = UserLimits(resources=((GPU, 1000),))
+
+
+def limited(name="q", per_user=None, jobs=None, parent="", **more):
+    return Queue(name, parent, per_user=per_user, jobs=jobs, **more)
+
+
+def submit(state, user, count, start=0.0, **more):
+    for i in range(count):
+        name = f"{user}-{len(state.tasks)}"
+        state.upsert_pod(pod(name, queue=more.pop("queue", "q"), user=user, created=start + i, **more))
+
+
+def holders(state):
+    """User -> GPUs of what has a node."""
+    held = {}
+    for task in state.tasks.values():
+        if task.row >= 0:
+            held[task.user] = held.get(task.user, 0) + task.shape.gpus
+    return held
+
+
+def codes(decided):
+    return {name: reason.code for name, reason in refused(decided).items()}
+
+
+def test_who_holds_least_goes_first_among_equals():
+    state = cluster([node("n", gpus=6)], [Queue("q")])
+    submit(state, "heavy", 20)
+    submit(state, "late", 20, start=1000.0)
+    confirm(state, run(state))
+    assert holders(state) == {"heavy": 3, "late": 3}
+    # A place becomes free: it goes to whoever holds less, however long the other waits.
+    state.remove_pod(next(uid for uid, task in state.tasks.items() if task.row >= 0 and task.user == "late"))
+    confirm(state, run(state))
+    assert holders(state) == {"heavy": 3, "late": 3}
+    invariants.check(state)
+
+
+def test_class_priority_goes_before_users_and_age_decides_where_users_are_not_told_apart():
+    state = cluster([node("n", gpus=2)], [Queue("q")])
+    submit(state, "low", 2)
+    submit(state, "high", 2, start=9.0, priority=5)
+    assert {name[:4] for name in placed(run(state))} == {"high"}
+    state = cluster([node("n", gpus=2)], [Queue("q")], fair_users=False)
+    submit(state, "a", 5)
+    submit(state, "b", 5, start=9.0)
+    confirm(state, run(state))
+    assert holders(state) == {"a": 2}
+
+
+def test_a_limit_of_one_user_stops_him_alone():
+    state = cluster([node("n", gpus=8)], [limited(per_user=ONE_GPU)])
+    submit(state, "a", 3)
+    submit(state, "b", 1, start=50.0)
+    decided = run(state)
+    confirm(state, decided)
+    assert holders(state) == {"a": 1, "b": 1}
+    assert set(codes(decided).values()) == {"UserLimit"}
+    assert "user 'a' holds 1 of at most 1 nvidia.com/gpu in queue 'q'" in next(iter(refused(decided).values())).message
+    # Whoever comes later is told, too, and the next starts when the first is done.
+    submit(state, "a", 1, start=60.0)
+    assert set(codes(run(state)).values()) == {"UserLimit"}
+    state.remove_pod(next(uid for uid, task in state.tasks.items() if task.row >= 0 and task.user == "a"))
+    confirm(state, run(state))
+    assert holders(state) == {"a": 1, "b": 1}
+    state.upsert_queue(limited(per_user=UserLimits(resources=((GPU, 2000),))))
+    confirm(state, run(state))
+    assert holders(state) == {"a": 2, "b": 1}
+    invariants.check(state)
+
+
+def test_limits_hold_for_all_queues_below():
+    top = limited("top", per_user=UserLimits(resources=((GPU, 3000),)))
+    state = cluster([node("n", gpus=8)], [top, Queue("left", "top"), Queue("right", "top")])
+    for name in ("left", "right"):
+        for i in range(3):
+            state.upsert_pod(pod(f"{name}-{i}", queue=name, user="a"))
+    confirm(state, run(state))
+    assert holders(state) == {"a": 3}
+    # The tree changes: accounts move along.
+    state.upsert_queue(Queue("right"))
+    confirm(state, run(state))
+    assert holders(state) == {"a": 6}
+    invariants.check(state)
+
+
+def test_so_many_jobs_run_of_a_user_and_of_a_queue():
+    state = cluster(
+        [node("n", gpus=16)],
+        [limited(per_user=UserLimits(running=1), jobs=UserLimits(running=2))],
+        groups=[Group("ns", "g", 2, "q")],
+    )
+    for i in range(2):
+        state.upsert_pod(pod(f"g-{i}", group="g", queue="q", user="a"))
+    submit(state, "a", 1, start=1.0)
+    submit(state, "b", 1, start=2.0)
+    submit(state, "c", 1, start=3.0)
+    decided = run(state)
+    confirm(state, decided)
+    assert holders(state) == {"a": 2, "b": 1}, "a gang is one job"
+    assert set(codes(decided).values()) == {"LimitExceeded"}, "no more jobs for anybody"
+    state.remove_pod("uid-g-0")
+    state.remove_pod("uid-g-1")
+    confirm(state, run(state))
+    assert len(holders(state)) == 2
+    invariants.check(state)
+
+
+def test_so_many_jobs_may_be_submitted_the_oldest_first_whoever_was_heard_of_first():
+    policy = limited(per_user=UserLimits(submitted=2), jobs=UserLimits(submitted=3))
+    pods = [pod(f"{user}-{i}", queue="q", user=user, created=10.0 * i) for user in "ab" for i in range(3)]
+    outcomes = []
+    for order in (pods, pods[::-1]):
+        state = cluster([node("n", gpus=1)], [policy])
+        for each in order:
+            state.upsert_pod(each)
+        decided = run(state)
+        outcomes.append((placed(decided), {name: code for name, code in codes(decided).items() if "Limit" in code}))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][1] == {"b-1": "LimitExceeded", "a-2": "UserLimit", "b-2": "LimitExceeded"}
+    # One is done: the oldest of those beyond comes to wait.
+    confirm(state, decided)
+    state.remove_pod("uid-a-0")
+    decided = run(state)
+    assert codes(decided)["b-1"] == "Resources" if "b-1" in codes(decided) else "b-1" in placed(decided)
+    state.upsert_queue(Queue("q"))
+    run(state)
+    assert not state.applicants
+    assert all(task.state.value != "unusable" for task in state.tasks.values())
+    invariants.check(state)
+
+
+def test_who_may_use_a_queue_and_a_class_by_name():
+    state = cluster([node("n", gpus=8)], [Queue("q", users=("ann",))])
+    state.upsert_class(ServiceClass("best", users=("bob",)))
+    state.upsert_pod(pod("mine", queue="q", user="ann"))
+    state.upsert_pod(pod("his", queue="q", user="bob"))
+    state.upsert_pod(pod("best", user="ann", service_class="best"))
+    state.upsert_pod(pod("nobodys", service_class="typo"))
+    decided = run(state)
+    assert set(placed(decided)) == {"mine"}
+    assert codes(decided) == {"his": "NotAllowed", "best": "NotAllowed", "nobodys": "UnknownServiceClass"}
+    state.upsert_queue(Queue("q", users=("ann", "bob")))
+    state.upsert_class(ServiceClass("typo"))
+    assert set(placed(run(state))) == {"his", "nobodys"}
+
+
+def test_a_users_own_lesser_work_falls_for_his_better_and_nobody_elses():
+    state = cluster([node("n", gpus=8)], [limited(per_user=UserLimits(resources=((GPU, 2000),)))])
+    submit(state, "a", 2)
+    submit(state, "b", 2)
+    confirm(state, run(state))
+    state.upsert_pod(pod("urgent", queue="q", user="a", priority=5, created=99.0))
+    (victims,) = preempted(run(state))
+    assert len(victims) == 1
+    assert victims[0].startswith("a-")
+
+
+def test_a_pod_that_runs_changes_hands():
+    state = cluster([node("n", gpus=8)], [limited(per_user=ONE_GPU)])
+    submit(state, "a", 1)
+    confirm(state, run(state))
+    (task,) = state.tasks.values()
+    state.upsert_pod(msgspec.structs.replace(task.pod, user="b", priority=3))
+    invariants.check(state)
+    submit(state, "a", 1)
+    confirm(state, run(state))
+    assert holders(state) == {"a": 1, "b": 1}
+    for uid in list(state.tasks):
+        state.remove_pod(uid)
+    invariants.check(state)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["top", "left", "right"]),
+        st.sampled_from("abc"),
+        st.integers(1, 3),
+        st.integers(0, 2),
+        st.sampled_from(["come", "come", "end", "limit", "move"]),
+        st.integers(0, 3),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_no_limit_is_ever_exceeded_and_nobody_waits_in_vain(steps):
+    limits = {
+        "top": limited("top", UserLimits(running=4, resources=((GPU, 6000),)), UserLimits(running=6, submitted=12)),
+        "left": limited("left", UserLimits(submitted=3, resources=((GPU, 4000),)), parent="top"),
+        "right": limited("right", UserLimits(running=2), parent="top"),
+    }
+    state = cluster([node("n", gpus=8), node("m", gpus=4)], limits.values())
+    for number, (queue, user, gpus, priority, what, amount) in enumerate(steps):
+        if what == "come":
+            state.upsert_pod(pod(f"p{number}", queue=queue, user=user, gpus=gpus, priority=priority, created=float(number)))
+        elif what == "end":
+            running = sorted(uid for uid, task in state.tasks.items() if task.row >= 0)
+            if running:
+                state.remove_pod(running[amount % len(running)])
+        elif what == "limit":
+            changed = msgspec.structs.replace(limits[queue], per_user=UserLimits(running=amount) if amount else None)
+            limits[queue] = changed
+            state.upsert_queue(changed)
+        elif queue == "right":
+            limits["right"] = msgspec.structs.replace(limits["right"], parent="" if limits["right"].parent else "top")
+            state.upsert_queue(limits["right"])
+        before = {name: _broken(state, name) for name in limits}
+        for _ in range(20):
+            decided = [each for each in run(state, float(number)) if isinstance(each, Place | Preempt)]
+            if not decided:
+                break
+            confirm(state, decided)
+            for each in decided:
+                for victim in each.victims if isinstance(each, Preempt) else ():
+                    state.remove_pod(victim.pod.uid)
+            invariants.check(state)
+            for name in limits:
+                assert _broken(state, name) <= before[name], "what was within a limit stays within it"
+        else:
+            raise AssertionError("it never comes to rest")
+        invariants.check(state)
+        for node_ in state.queues.queues.values():
+            for room in node_.rooms.values():
+                for unit in room.units:
+                    task = unit.tasks[0]
+                    fits = task.shape.best() >= 0 and state.queues.over_limit(task) is None
+                    assert not fits, f"{task} fits and waits"
+
+
+def _broken(state, name):
+    """Which limits of a queue are exceeded now."""
+    queue_node = state.queues.queues[name]
+    meter = queue_node.meter
+    if meter is None:
+        return set()
+    per_user, jobs = queue_node.policy.per_user or UserLimits(), queue_node.policy.jobs or UserLimits()
+    broken = set()
+    for (user, resource), held in meter.held.items():
+        if held > dict(per_user.resources).get(resource, held):
+            broken.add((user, resource))
+    for user, running in meter.running.items():
+        limit = per_user.running if user else jobs.running
+        if limit is not None and running > limit:
+            broken.add((user, "running"))
+    return broken
+
+
+def test_percentages_and_plain_queues_need_no_meter():
+    state = cluster([node("n")], [Queue("q", resources=(QueueResource(GPU, 1000, 2000),))])
+    assert state.queues.queues["q"].meter is None
