@@ -46,6 +46,8 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "service_class",
         "attained",
         "user",
+        "time_limit",
+        "expected",
     }
     passed = {key: more.pop(key) for key in list(more) if key in known}
     return Pod(

@@ -19,8 +19,8 @@ READER = [
         "metadata": {"name": "reader"},
         "rules": [
             {
-                "apiGroups": ["", "fairlead.dev"],
-                "resources": ["nodes", "pods", "namespaces", "queues", "podgroups", "serviceclasses"],
+                "apiGroups": ["", "fairlead.dev", "scheduling.k8s.io"],
+                "resources": ["nodes", "pods", "namespaces", "queues", "podgroups", "serviceclasses", "priorityclasses"],
                 "verbs": ["get", "list", "watch"],
             }
         ],

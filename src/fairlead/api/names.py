@@ -31,6 +31,11 @@ DEFAULT_QUEUE_LABEL: Final = "fairlead.dev/default-queue"
 GPU_SHARING_LABEL: Final = "fairlead.dev/gpu-sharing"
 """On a Node: `enabled` where a sharing plugin really gives out fractions of its GPUs."""
 
+TIME_LIMIT_ANNOTATION: Final = "fairlead.dev/time-limit"
+EXPECTED_DURATION_ANNOTATION: Final = "fairlead.dev/expected-duration"
+"""On a pod of its own: how long it may run, and how long it is thought to, such as `90m` or `24h`."""
+MAX_WAIT_CONDITION: Final = "MaxWaitExceeded"
+
 GPU_FRACTION_ANNOTATION: Final = "fairlead.dev/gpu-fraction"
 USER_ANNOTATION: Final = "fairlead.dev/user"
 """Who submitted a workload; written by an admission policy from what the API server knows, see `fairlead crds --policies`."""

@@ -49,6 +49,7 @@ class Picture:
         self.pods: list[views.Pod] = []
         self.groups: list[views.PodGroup] = []
         self.classes: list[views.ServiceClass] = []
+        self.priorities: list[views.PriorityClass] = []
         self.queues: list[views.Queue] = []
         self.namespaces: list[views.Namespace] = []
         self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has claims
@@ -66,6 +67,7 @@ class Picture:
         if self._core is None:
             self._core = CoreLoop(Policy(), self.decisions.extend)
             self._core.apply([*self._events(), Synced()], self.now)
+            self._core.state.begin(self.now)
             self._core.state.settle(self.now)
         return self._core
 
@@ -81,6 +83,7 @@ class Picture:
         pods = [each for each in self.pods if each.status is None or each.status.phase not in _ENDED]
         return [
             *translator.namespaces([Change(each.metadata.name, each) for each in self.namespaces]),
+            *translator.priorities([Change(each.metadata.name, each) for each in self.priorities]),
             *translator.classes([Change(each.metadata.name, each) for each in self.classes])[0],
             *translator.queues([Change(each.metadata.name, each) for each in self.queues])[0],
             *translator.nodes([Change(each.metadata.name, each) for each in self.nodes]),
@@ -122,17 +125,18 @@ async def read(client: Client) -> Picture:
             raise
 
     base = f"/apis/{names.API_VERSION}"
-    nodes, pods, namespaces, queues, groups, classes = await asyncio.gather(
+    nodes, pods, namespaces, queues, groups, classes, priorities = await asyncio.gather(
         listed("/api/v1/nodes", views.Node),
         listed("/api/v1/pods", views.Pod),
         listed("/api/v1/namespaces", views.Namespace),
         listed(f"{base}/queues", views.Queue, custom=True),
         listed(f"{base}/podgroups", views.PodGroup, custom=True),
         listed(f"{base}/serviceclasses", views.ServiceClass, custom=True),
+        listed("/apis/scheduling.k8s.io/v1/priorityclasses", views.PriorityClass),
     )
     picture = Picture(client.server_time or time.time(), missing=tuple(sorted(missing)))
     picture.nodes, picture.pods, picture.namespaces, picture.queues, picture.groups = nodes, pods, namespaces, queues, groups
-    picture.classes = classes
+    picture.classes, picture.priorities = classes, priorities
     if any(volume.persistent_volume_claim or volume.ephemeral for pod in pods for volume in pod.spec.volumes or ()):
         for kind, (path, view, key) in STORAGE_KINDS.items():
             found: list[Any] = await listed(path, view)

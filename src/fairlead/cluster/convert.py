@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api import names, quantity
+from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import selection, views
@@ -56,7 +56,7 @@ def pod(
     workloads: what it may belong to.
     """
     metadata, spec = view.metadata, view.spec
-    labels = metadata.labels or {}
+    labels, annotations = metadata.labels or {}, metadata.annotations or {}
     profile = schedulers.get(spec.scheduler_name, schedulers.get(names.ANY_SCHEDULER))
     error: Reason | None = None
     try:
@@ -79,7 +79,9 @@ def pod(
         ours=profile is not None,
         profile=profile or names.AI_PROFILE,
         service_class=labels.get(names.SERVICE_CLASS_LABEL, ""),
-        user=(metadata.annotations or {}).get(names.USER_ANNOTATION) or metadata.namespace,
+        user=annotations.get(names.USER_ANNOTATION) or metadata.namespace,
+        time_limit=_span(annotations.get(names.TIME_LIMIT_ANNOTATION)) or float(spec.active_deadline_seconds or 0),
+        expected=_span(annotations.get(names.EXPECTED_DURATION_ANNOTATION)),
         gated=bool(spec.scheduling_gates),
         terminating=metadata.deletion_timestamp is not None,
         finished=status.phase in ("Succeeded", "Failed"),
@@ -275,7 +277,19 @@ def group(view: views.PodGroup) -> Group:
         view.spec.queue or "",
         seconds(metadata.creation_timestamp),
         view.spec.service_class or "",
+        _span(view.spec.time_limit),
+        _span(view.spec.expected_duration),
     )
+
+
+def _span(text: str | None) -> float:
+    """Seconds of a span of time; 0 where there is none, or none that can be read (CRDs refuse those)."""
+    if not text:
+        return 0.0
+    try:
+        return spans.seconds(text)
+    except QuantityError:
+        return 0.0
 
 
 @lru_cache(maxsize=4096)

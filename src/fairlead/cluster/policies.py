@@ -73,6 +73,7 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
     if preemption.mode not in _MODES or preemption.scope not in _SCOPES:
         raise QuantityError(f"preemption: mode is one of {', '.join(_MODES)}, scope one of {', '.join(_SCOPES)}")
     slicing = spec.time_slicing or views.TimeSlicing()
+    limits = spec.time_limit or {}
     levels = tuple(each * 3600.0 for each in slicing.levels)
     if any(later <= earlier for earlier, later in pairwise((0.0, *levels))):
         raise QuantityError(f"timeSlicing.levels must be above 0 and rise: {slicing.levels}")
@@ -82,6 +83,9 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         scope=preemption.scope,
         min_runtime=spans.seconds(preemption.min_runtime) if preemption.min_runtime else 0.0,
         checkpoint_interval=spans.seconds(spec.checkpoint_interval) if spec.checkpoint_interval else 0.0,
+        max_wait=spans.seconds(spec.max_wait) if spec.max_wait else 0.0,
+        time_limit=spans.seconds(limits["default"]) if limits.get("default") else 0.0,
+        longest=spans.seconds(limits["max"]) if limits.get("max") else 0.0,
         levels=levels,
         express=slicing.express,
         namespaces=_whose(spec.namespace_selector),
@@ -93,11 +97,9 @@ def class_unsupported(view: views.ServiceClass) -> str:
     """What a class asks for that this version accepts but does not act on; empty if nothing."""
     spec = view.spec
     asked = {
-        "priorityClassName (name it in the pods, too)": spec.priority_class_name,
         "preemption.mode Suspend (it is requeued)": spec.preemption.mode == "Suspend",
         "preemption.gracePeriod (the pod's own holds)": spec.preemption.grace_period,
-        "timeLimit": spec.time_limit,
-        "maxWait": spec.max_wait,
+        "timeLimit (nothing is killed by it yet, it only plans)": spec.time_limit,
     }
     fields = [name for name, given in asked.items() if given]
     return f"not acted on by this version: {', '.join(fields)}" if fields else ""

@@ -103,6 +103,9 @@ class Cluster(Protocol):
     async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
         """Write where a pod group stands."""
 
+    async def overdue(self, regarding: PodRef | str, message: str) -> None:
+        """Write that a pod, or the pod group `namespace/name`, waits longer than its class allows."""
+
     async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
         """Write what a queue holds, how many pods wait in it, and what is its due; in base units, devices in milli."""
 

@@ -17,6 +17,7 @@ from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import convert, policies, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, Upsert
+from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.model import WHOLE, Pod, Queue, ServiceClass
 
@@ -65,6 +66,7 @@ class Translator:
         self.demands: set[str] = set()
         self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> our pods in its default queue
         self._workloads = Workloads()
+        self._priorities = Priorities()
         self._spread: dict[str, dict[str, tuple[views.Metadata, Pod]]] = {}  # namespace -> waiting pods that are spread
 
     def namespaces(self, changes: list[Change[views.Namespace]]) -> list[ClusterEvent]:
@@ -78,7 +80,7 @@ class Translator:
                 pods = self._unlabelled.get(change.key, {})
                 for uid, pod in pods.items():
                     pods[uid] = msgspec.structs.replace(pod, queue=queue or names.DEFAULT_QUEUE)
-                events += [Upsert(pod) for pod in pods.values()]
+                events += [Upsert(self._priorities.of(pod)) for pod in pods.values()]
             events.append(Gone("namespace", change.key) if change.view is None else Upsert(convert.namespace(change.view)))
         return events
 
@@ -88,7 +90,23 @@ class Translator:
 
     def classes(self, changes: list[Change[views.ServiceClass]]) -> tuple[list[ClusterEvent], list[Complaint]]:
         """Classes of service, by name."""
-        return _policies(changes, "class", policies.service_class, policies.class_unsupported, "serviceclasses", "class")
+        ranked: list[ClusterEvent] = []
+        for change in changes:
+            if not change.error:
+                named = change.view.spec.priority_class_name if change.view is not None else None
+                ranked += [Upsert(pod) for pod in self._priorities.set_class(change.key, named)]
+        events, complaints = _policies(
+            changes, "class", policies.service_class, policies.class_unsupported, "serviceclasses", "class"
+        )
+        return events + ranked, complaints
+
+    def priorities(self, changes: list[Change[views.PriorityClass]]) -> list[ClusterEvent]:
+        """PriorityClasses, by name."""
+        return [
+            Upsert(pod)
+            for change in changes
+            for pod in self._priorities.set_value(None if change.error else change.view, change.key)
+        ]
 
     @staticmethod
     def nodes(changes: list[Change[views.Node]]) -> list[ClusterEvent]:
@@ -105,17 +123,19 @@ class Translator:
                 events.append(Upsert(convert.node(change.view)))
         return events
 
-    @staticmethod
-    def groups(changes: list[Change[views.PodGroup]]) -> list[ClusterEvent]:
+    def groups(self, changes: list[Change[views.PodGroup]]) -> list[ClusterEvent]:
         """PodGroups, by `namespace/name`."""
         events: list[ClusterEvent] = []
         for change in changes:
             if change.view is None:
                 events.append(Gone("group", change.key))
+                events += [Upsert(pod) for pod in self._priorities.set_group(change.key, "")]
             elif change.error:
                 log.error("PodGroup cannot be read", group=change.key, error=change.error)
             else:
-                events.append(Upsert(convert.group(change.view)))
+                group = convert.group(change.view)
+                events.append(Upsert(group))
+                events += [Upsert(pod) for pod in self._priorities.set_group(change.key, group.service_class)]
         return events
 
     def pods(self, changes: list[Change[views.Pod]]) -> list[ClusterEvent]:
@@ -139,7 +159,7 @@ class Translator:
                 self._note_spread(view, pod)
                 if not (metadata.labels or {}).get(names.QUEUE_LABEL):
                     self._unlabelled.setdefault(metadata.namespace, {})[change.key] = pod
-            events.append(Upsert(pod))
+            events.append(Upsert(self._priorities.of(pod)))
         return events
 
     def _note_demands(self, pod: Pod) -> None:
@@ -176,7 +196,7 @@ class Translator:
                     spec = msgspec.structs.replace(pod.spec, default_spread=selector)
                     changed = msgspec.structs.replace(pod, spec=spec)
                     self._spread[namespace][uid] = metadata, changed
-                    events.append(Upsert(changed))
+                    events.append(Upsert(self._priorities.of(changed)))
         return events
 
     @staticmethod
@@ -216,6 +236,7 @@ class Translator:
                 pods.pop(uid, None)
             for spread in self._spread.values():
                 spread.pop(uid, None)
+            self._priorities.forget(uid)
 
     def _pod(self, view: views.Pod) -> Pod:
         default = self._default_queues.get(view.metadata.namespace) or names.DEFAULT_QUEUE

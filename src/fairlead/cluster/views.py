@@ -193,6 +193,7 @@ class PodSpec(View):
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[PodVolume] | None = None
     host_network: bool = False
+    active_deadline_seconds: int | None = None
     host_users: bool | None = None
 
 
@@ -322,11 +323,19 @@ class PodGroupSpec(View):
     queue: str | None = None
     service_class: str | None = None
     min_member: int = 1
+    time_limit: str | None = None
+    expected_duration: str | None = None
 
 
 class PodGroup(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+
+
+class PriorityClass(View):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    value: int = 0
+    preemption_policy: str = ""
 
 
 class BudgetSpec(View):

@@ -49,6 +49,9 @@ class Admission:
             return f"queue {queue!r} does not take {what}; it takes: {allowed}"
         if not matches(service.namespaces, namespace):
             return f"namespace {task.pod.namespace!r} may not use class of service {name!r}: its labels do not match"
+        limit = self.services.time_limit(task)
+        if service.longest and limit > service.longest:
+            return f"it asks for {limit:g} s; class of service {name!r} allows at most {service.longest:g} s"
         if service.users is not None and user not in service.users:
             return f"user {user!r} may not use class of service {name!r}: it names other users"
         return ""

@@ -157,6 +157,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     preempted: terminating because a scheduler chose it as a victim. profile: by which rules it is placed.
     user: who submitted it; empty: its namespace. service_class: name of its ServiceClass, or empty.
     attained: device-seconds that its job had already before this pod.
+    time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where it does not say.
     ours: whether Fairlead places it; others only occupy their node.
     controlled: whether a controller would recreate it after an eviction.
     """
@@ -185,6 +186,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     service_class: str = ""
     attained: float = 0.0
     user: str = ""
+    time_limit: float = 0.0
+    expected: float = 0.0
 
     @property
     def key(self) -> str:
@@ -283,6 +286,8 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     mode: `Requeue` or `Suspend` when it falls, or `Never`. scope: whose work of lower standing it may take: its `Queue`'s,
     that of its `Parent` queue, the `Cluster`'s. min_runtime: seconds that a pod runs before it may fall.
     checkpoint_interval: seconds of work between two checkpoints, 0 if there are none.
+    max_wait: seconds that its work should wait at most, 0: no such aim. time_limit, longest: seconds that its work may run
+    where it gives no limit itself, and at most; 0: not limited.
     levels: device-seconds of attained service, rising: whoever attained less goes first and may take the devices of who
     attained more. express: so many of the lowest levels take from any queue, whatever the shares.
     namespaces: by their labels, those whose pods may use it; users: who may, None for all.
@@ -293,6 +298,9 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     scope: str = "Queue"
     min_runtime: float = 0.0
     checkpoint_interval: float = 0.0
+    max_wait: float = 0.0
+    time_limit: float = 0.0
+    longest: float = 0.0
     levels: tuple[float, ...] = ()
     express: int = 0
     namespaces: Selector = ()
@@ -304,7 +312,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A PodGroup: `min_member` of its pods run, or none."""
+    """A PodGroup: `min_member` of its pods run, or none. time_limit, expected: as for pods."""
 
     namespace: str
     name: str
@@ -312,6 +320,8 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     queue: str = ""
     created: float = 0.0
     service_class: str = ""
+    time_limit: float = 0.0
+    expected: float = 0.0
 
     @property
     def key(self) -> str:

@@ -32,7 +32,7 @@ Standing = tuple[int, bool, tuple[tuple[int, float, str], ...]]
 """Band at the root, whether its first unit is no express, and for each queue from the root down (-band, share, name)."""
 
 
-Place = tuple[int, int, tuple[int, int], float, str]
+Place = tuple[int, int, int, tuple[int, int], float, str]
 """A unit's rank with what its user holds of the queue in the middle: (devices, CPU), in milli."""
 
 
@@ -136,10 +136,10 @@ class QueueNode:
         return f"<QueueNode {self.name}>"
 
     def place(self, unit: Unit) -> Place:
-        """Where a unit stands in this queue: by priority and level, by what its user holds, by age."""
-        priority, level, created, name = unit.rank
+        """Where a unit stands in this queue: by priority, urgency and level, by what its user holds, by age."""
+        priority, urgency, level, created, name = unit.rank
         devices, cpu = self.holds.get(unit.user, (0, 0))
-        return priority, level, (devices + self.past.get(unit.user, 0), cpu), created, name
+        return priority, urgency, level, (devices + self.past.get(unit.user, 0), cpu), created, name
 
 
 class Debt(NamedTuple):

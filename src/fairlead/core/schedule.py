@@ -17,7 +17,7 @@ from fairlead.core.gangs import Gang
 from fairlead.core.queues import Debt, Room
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
-from fairlead.core.transactions import Binding, Evict, Place, PodRef, Preempt, Refuse, Transaction
+from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
 
 _LIMITS = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT)
 
@@ -50,6 +50,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     yield from _dismantle(state, now)
     # 6. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
     yield from _notify(state)
+    yield from _tell_overdue(state)
 
 
 def has_work(state: ClusterState) -> bool:
@@ -275,6 +276,21 @@ def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
     reason = Reason(ReasonCode.GANG_INCOMPLETE, message, {"bound": len(bound), "min_member": gang.min_member, "kept": kept})
     if victims or kept:
         yield Evict(tuple(Binding(_ref(task), task.pod.node) for task in victims), gang.key, reason)
+
+
+def _tell_overdue(state: ClusterState) -> Iterator[Transaction]:
+    """Whoever waits longer than his class allows: once for each job."""
+    overdue, state.overdue = state.overdue, []
+    jobs: dict[str, list[Task]] = {}
+    for task in overdue:
+        if task.pod.uid in state.tasks and task.row < 0:
+            jobs.setdefault(task.job, []).append(task)
+    for _, tasks in sorted(jobs.items()):
+        first = tasks[0]
+        service = state.services.of(first)
+        message = f"it has waited longer than the {service.max_wait:g} s that class of service {service.name!r} allows"
+        group = first.gang.key if first.gang is not None else ""
+        yield Overdue(tuple(_ref(task) for task in tasks), service.name, message, group)
 
 
 def _notify(state: ClusterState) -> Iterator[Transaction]:

@@ -5,6 +5,7 @@ All of it depends on the time, which is that of the latest pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
@@ -13,6 +14,8 @@ from fairlead.core.tasks import Task
 
 _PLAIN = ServiceClass("")
 _RESTART = 60.0  # seconds of its devices that a suspended pod is thought to need until it works again
+LATE = 4
+"""Urgency of what has waited longer than its class allows."""
 _MOMENT = 1.0  # seconds; sooner than this nothing is looked at again
 
 
@@ -53,6 +56,22 @@ class Services:
     def of(self, task: Task) -> ServiceClass:
         """The class of a task."""
         return self.classes.get(task.service_class, _PLAIN)
+
+    def time_limit(self, task: Task) -> float:
+        """Seconds that a task may run: its gang's limit, its own, or its class's; infinite if there is none."""
+        group = task.gang.group if task.gang is not None else None
+        given = (group.time_limit if group is not None else 0.0) or task.pod.time_limit
+        return given or self.of(task).time_limit or self.of(task).longest or math.inf
+
+    def urgency(self, task: Task) -> int:
+        """How many quarters of the longest wait that its class allows are over for a task, at most 4."""
+        longest = self.of(task).max_wait
+        return max(0, min(LATE, int((self.now - task.pod.created) * LATE / longest))) if longest else 0
+
+    def next_urgency(self, task: Task) -> float | None:
+        """When the next quarter is over; None after the last."""
+        longest = self.of(task).max_wait
+        return task.pod.created + (task.urgency + 1) * longest / LATE if longest and task.urgency < LATE else None
 
     def may_fall(self, task: Task) -> bool:
         """Whether a task that runs may fall at all by now."""

@@ -28,7 +28,7 @@ from fairlead.core.nodes import NodeTable
 from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
 from fairlead.core.scores.upstream import Kubernetes
-from fairlead.core.services import Services
+from fairlead.core.services import LATE, Services
 from fairlead.core.shapes import Shape, ShapeTable
 from fairlead.core.storage import Storage, StorageObject
 from fairlead.core.tasks import Task, TaskState, Unit
@@ -75,6 +75,8 @@ class ClusterState:
         self.plans: dict[str, frozenset[str]] = {}  # victim uid -> all victims of its plan: they go together or not at all
         self._leftovers: dict[str, list[Task]] = {}  # victim uid -> stand-ins for room it still fills, though given away
         self._delayed: list[tuple[float, str]] = []
+        self._nearing: list[tuple[float, str]] = []  # when a task that waits becomes more urgent
+        self.overdue: list[Task] = []  # have waited longer than their class allows, and nobody was told yet
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -377,6 +379,9 @@ class ClusterState:
         self.applicants.pop(pod.uid, None)
         task.state = TaskState.WAITING
         task.level = self.services.of(task).level(pod.attained)
+        task.urgency = self.services.urgency(task)
+        if (due := self.services.next_urgency(task)) is not None:
+            heappush(self._nearing, (due, pod.uid))
         if pod.error is not None:
             self._set_aside(task, pod.error)
         elif pod.gated:
@@ -587,6 +592,19 @@ class ClusterState:
         if task.state in (TaskState.WAITING, TaskState.UNUSABLE) and not task.pod.terminating:
             self._wait(task)
 
+    def _become_urgent(self, now: float) -> None:
+        """Those whose longest wait draws near go up in their line."""
+        while self._nearing and self._nearing[0][0] <= now:
+            _, uid = heappop(self._nearing)
+            task = self.tasks.get(uid)
+            if task is None or task.state is not TaskState.WAITING or self.services.urgency(task) == task.urgency:
+                continue
+            before = task.urgency
+            self._withdraw(task)
+            self._wait(task, counted=True)
+            if before < task.urgency == LATE:
+                self.overdue.append(task)
+
     @property
     def must_settle(self) -> bool:
         """Whether somebody must be made a unit, or counted, before the next decision."""
@@ -599,6 +617,7 @@ class ClusterState:
     def settle(self, now: float) -> None:
         """Make the units of gangs that changed, and let delayed tasks wait again."""
         self.nodes.settle_labels()
+        self._become_urgent(now)
         if self._crowd:
             self._count_jobs()
         while self._delayed and self._delayed[0][0] <= now:
@@ -790,6 +809,7 @@ class ClusterState:
         """When a pass is due although nothing happened: a backoff or a rest ends, or a gang's grace."""
         times = [self._delayed[0][0]] if self._delayed else []
         times += [room.rests_until for room in self.queues.resting]
+        times += [self._nearing[0][0]] if self._nearing else []
         if self.queues.parked and (due := self.services.next_due) is not None:
             times.append(due)
         for key in self.faulty:

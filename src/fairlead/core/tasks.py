@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fairlead.core.gangs import Gang
     from fairlead.core.queues import Room
 
-Rank = tuple[int, int, float, str]
-"""Order inside a queue: (-priority, level of attained service, created, name); smaller goes first."""
+Rank = tuple[int, int, int, float, str]
+"""Order inside a queue: (-priority, -urgency, level of attained service, created, name); smaller goes first."""
 
 
 class TaskState(Enum):
@@ -58,6 +58,7 @@ class Task:
         "state",
         "told",
         "unit",
+        "urgency",
         "waits_for",
     )
 
@@ -70,6 +71,7 @@ class Task:
         self.state = TaskState.WAITING
         self.gang: Gang | None = None
         self.level = 0  # of attained service, when it came to wait
+        self.urgency = 0  # quarters of its longest wait that are over
         self.unit: Unit | None = None
         self.told: ReasonCode | None = None
         self.faults = 0
@@ -100,7 +102,7 @@ class Task:
     def rank(self) -> Rank:
         """Its order inside its queue."""
         pod = self.pod
-        return (-pod.priority, self.level, pod.created, pod.key)
+        return (-pod.priority, -self.urgency, self.level, pod.created, pod.key)
 
 
 class Unit:
@@ -125,6 +127,7 @@ class Unit:
             pods = [task.pod for task in tasks]
             self.rank = (
                 -max(pod.priority for pod in pods),
+                -max(task.urgency for task in tasks),
                 max(task.level for task in tasks),
                 min(pod.created for pod in pods),
                 gang.key if gang else pods[0].key,
@@ -151,7 +154,7 @@ class Unit:
     @property
     def level(self) -> int:
         """Level of attained service; lower goes first."""
-        return self.rank[1]
+        return self.rank[2]
 
     @property
     def priority(self) -> int:
@@ -168,7 +171,7 @@ class Unit:
         """Equal for units about which every verdict is the same."""
         first = self.tasks[0]
         if len(self.tasks) == 1:
-            return (self.tasks[0].shape.number, *self.rank[:2], first.service_class, first.pod.never_preempts)
+            return (self.tasks[0].shape.number, *self.rank[:3], first.service_class, first.pod.never_preempts)
         shapes: dict[int, int] = {}
         for task in self.tasks:
             shapes[task.shape.number] = shapes.get(task.shape.number, 0) + 1
@@ -178,7 +181,7 @@ class Unit:
         return (
             tuple(sorted(shapes.items())),
             tuple(sorted(core.items())),
-            *self.rank[:2],
+            *self.rank[:3],
             first.service_class,
             first.pod.never_preempts,
         )

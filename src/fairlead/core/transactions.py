@@ -74,4 +74,13 @@ class Refuse(msgspec.Struct, frozen=True, tag=True):
     group: str = ""
 
 
-Transaction = Place | Preempt | Evict | Refuse
+class Overdue(msgspec.Struct, frozen=True, tag=True):
+    """These wait longer than their class of service allows."""
+
+    pods: tuple[PodRef, ...]
+    service_class: str
+    message: str
+    group: str = ""
+
+
+Transaction = Place | Preempt | Evict | Refuse | Overdue

@@ -16,6 +16,7 @@ class _Decisions(Protocol):
     placed: int
     refused: int
     preempted: int
+    overdue: int
     errors: int
     pass_seconds: float
 
@@ -59,6 +60,7 @@ class _Counters(Collector):
             ("fairlead_pods_placed", "Pods that were given a node.", decisions.placed),
             ("fairlead_pods_refused", "Pods that were told why they wait.", decisions.refused),
             ("fairlead_pods_preempted", "Pods chosen as victims.", decisions.preempted),
+            ("fairlead_max_waits_exceeded", "Jobs that waited longer than their class of service allows.", decisions.overdue),
             ("fairlead_bindings", "Bindings written.", writes.bound),
             ("fairlead_binding_failures", "Bindings refused or lost.", writes.bind_failed),
             ("fairlead_evictions", "Evictions written.", writes.evicted),

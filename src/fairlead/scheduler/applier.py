@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 import msgspec
 import structlog
 
+from fairlead.api import names
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome
 from fairlead.cluster.transport import Unreachable
-from fairlead.core.transactions import Binding, Evict, Place, PodRef, Preempt, Refuse
+from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse
 from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, Trouble
 
 log = structlog.get_logger("applier")
@@ -95,6 +97,8 @@ class Applier:
                 self._take_down(output)
             elif isinstance(output, Refuse):
                 self._refuse(output)
+            elif isinstance(output, Overdue):
+                self._tell_overdue(output)
             elif isinstance(output, GroupStatus):
                 self._enter_latest(self._groups, output.group, output, self._write_group)
             elif isinstance(output, QueueStatus):
@@ -261,6 +265,12 @@ class Applier:
             self.event(pod, "FailedScheduling", refusal.reason.message, warning=True)
         if refusal.group:
             self.event(refusal.group, "FailedScheduling", refusal.reason.message, warning=True)
+
+    def _tell_overdue(self, late: Overdue) -> None:
+        about: list[PodRef | str] = [*late.pods, *([late.group] if late.group else [])]
+        for each in about:
+            self._enter(1, partial(self.cluster.overdue, each, late.message))
+            self.event(each, names.MAX_WAIT_CONDITION, late.message, warning=True)
 
     def _take_down(self, decision: Evict) -> None:
         self.event(decision.group, "GangBroken", decision.reason.message, warning=True, action="Evicting")

@@ -20,7 +20,7 @@ from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state import ClusterState
 from fairlead.core.storage import STORAGE_KINDS, StorageObject
 from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Place, PodRef, Preempt, Refuse, Transaction
+from fairlead.core.transactions import Overdue, Place, PodRef, Preempt, Refuse, Transaction
 
 log = structlog.get_logger("core")
 
@@ -65,6 +65,7 @@ class Counters(msgspec.Struct):
     placed: int = 0
     refused: int = 0
     preempted: int = 0
+    overdue: int = 0
     errors: int = 0
     pass_seconds: float = 0.0
 
@@ -206,6 +207,8 @@ class CoreLoop:
             self.counters.refused += len(transaction.pods)
         elif isinstance(transaction, Preempt):
             self.counters.preempted += len(transaction.victims)
+        elif isinstance(transaction, Overdue):
+            self.counters.overdue += 1
         group = transaction.group
         if group:
             self._groups.add(group)

@@ -195,6 +195,9 @@ class ShadowCluster:
     async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
         """Nothing."""
 
+    async def overdue(self, regarding: PodRef | str, message: str) -> None:
+        """Nothing."""
+
     async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
         """Nothing."""
 

@@ -293,6 +293,7 @@ def everything(world: World) -> list[ClusterEvent]:
 
     return [
         *translator.namespaces(changes(NAMESPACES, views.Namespace, lambda metadata: metadata.name)),
+        *translator.priorities(changes("scheduling.k8s.io/priorityclasses", views.PriorityClass, lambda metadata: metadata.name)),
         *translator.classes(changes("fairlead.dev/serviceclasses", views.ServiceClass, lambda metadata: metadata.name))[0],
         *translator.queues(changes(_QUEUES, views.Queue, lambda metadata: metadata.name))[0],
         *translator.nodes(changes(NODES, views.Node, lambda metadata: metadata.name)),

@@ -37,6 +37,7 @@ _MERGE = "application/merge-patch+json"
 _BIND_LIMIT = 600.0  # seconds that volumes may take, as kube-scheduler's bindTimeoutSeconds
 _FIRST_LOOK = 0.05
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
+_PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _CLASSES = f"/apis/{names.API_VERSION}/serviceclasses"
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 _STORAGE = "/apis/storage.k8s.io/v1"
@@ -94,6 +95,7 @@ class KubernetesCluster:
         self._sink = sink
         kinds: list[_Kind] = [
             (_NAMESPACES, views.Namespace, self._namespaces, _name),
+            (_PRIORITIES, views.PriorityClass, self._priorities, _name),
             (_CLASSES, views.ServiceClass, self._classes, _name),
             (_QUEUES, views.Queue, self._queues, _name),
             (_NODES, views.Node, self._nodes, _name),
@@ -145,6 +147,9 @@ class KubernetesCluster:
 
     def _classes(self, changes: list[Change[views.ServiceClass]]) -> None:
         self._tell_and_complain(*self.translator.classes(changes))
+
+    def _priorities(self, changes: list[Change[views.PriorityClass]]) -> None:
+        self._tell(self.translator.priorities(changes))
 
     def _tell_and_complain(self, events: list[ClusterEvent], complaints: list[Complaint]) -> None:
         for complaint in complaints:
@@ -350,6 +355,26 @@ class KubernetesCluster:
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
         body = {"status": {"phase": phase, "scheduled": scheduled, "reason": why}}
         await self._status(path, body, "application/merge-patch+json")
+
+    async def overdue(self, regarding: PodRef | str, message: str) -> None:
+        """Condition MaxWaitExceeded of a pod, or of the pod group `namespace/name`."""
+        condition = {
+            "type": names.MAX_WAIT_CONDITION,
+            "status": "True",
+            "reason": names.MAX_WAIT_CONDITION,
+            "message": message[:_NOTE_LIMIT],
+            "lastTransitionTime": self._now(),
+        }
+        if isinstance(regarding, PodRef):
+            # Pods' conditions of others' making carry a domain.
+            condition["type"] = f"{names.GROUP}/{names.MAX_WAIT_CONDITION}"
+            await self._status(
+                f"{_path(regarding)}/status", {"metadata": {"uid": regarding.uid}, "status": {"conditions": [condition]}}
+            )
+            return
+        namespace, _, name = regarding.partition("/")
+        path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
+        await self._status(path, {"status": {"conditions": [condition]}}, "application/merge-patch+json")
 
     async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
         """`Queue.status`: what it holds, what waits, what is its due."""

@@ -57,6 +57,7 @@ class SimulatedCluster:
         self._pods: dict[str, Pod] = {}  # what the core knows
         self._kinds: dict[str, tuple[type[msgspec.Struct], _Translate]] = {
             NAMESPACES: (views.Namespace, self.translator.namespaces),
+            "scheduling.k8s.io/priorityclasses": (views.PriorityClass, self.translator.priorities),
             _CLASSES: (views.ServiceClass, lambda changes: self.translator.classes(changes)[0]),
             _QUEUES: (views.Queue, lambda changes: self.translator.queues(changes)[0]),
             NODES: (views.Node, self.translator.nodes),
@@ -247,6 +248,21 @@ class SimulatedCluster:
         if reason is not None:
             status["reason"] = {"code": str(reason.code), "message": reason.message}
         self.api.store.put(_GROUPS, (namespace, name), {**obj, "metadata": dict(obj["metadata"]), "status": status})
+
+    async def overdue(self, regarding: PodRef | str, message: str) -> None:
+        """Write that a pod or a pod group waits longer than its class allows."""
+        name = names.MAX_WAIT_CONDITION
+        condition = {"type": name, "status": "True", "reason": name, "message": message}
+        condition["lastTransitionTime"] = self.api.clock.text()
+        if isinstance(regarding, PodRef):
+            self._set_status(regarding, {}, {**condition, "type": f"{names.GROUP}/{name}"})
+            return
+        namespace, _, plain = regarding.partition("/")
+        record = self.api.store.get(_GROUPS, (namespace, plain))
+        if record is not None:
+            status = {**(record.object.get("status") or {}), "conditions": [condition]}
+            obj = {**record.object, "metadata": dict(record.object["metadata"]), "status": status}
+            self.api.store.put(_GROUPS, (namespace, plain), obj)
 
     async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
         """Write what a queue holds, what waits in it, and what is its due."""
