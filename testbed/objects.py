@@ -101,6 +101,12 @@ def service_class(name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": names.API_VERSION, "kind": "ServiceClass", "metadata": {"name": name}, "spec": spec}
 
 
+def reservation(name: str, start: str, end: str, *, purpose: str = "Maintenance", **spec: Any) -> dict[str, Any]:
+    """A Reservation; times as RFC 3339."""
+    given = {"purpose": purpose, "start": start, "end": end, **spec}
+    return {"apiVersion": names.API_VERSION, "kind": "Reservation", "metadata": {"name": name}, "spec": given}
+
+
 def priority_class(name: str, value: int) -> dict[str, Any]:
     """A PriorityClass."""
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
@@ -144,6 +150,7 @@ _CLUSTER_SCOPED = {
     "Namespace",
     "Queue",
     "ServiceClass",
+    "Reservation",
     "PriorityClass",
     "ClusterRole",
     "ClusterRoleBinding",

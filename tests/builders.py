@@ -48,6 +48,7 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "user",
         "time_limit",
         "expected",
+        "started",
     }
     passed = {key: more.pop(key) for key in list(more) if key in known}
     return Pod(

@@ -1,10 +1,11 @@
 """Queues on the real API server: what is lent comes back, who may use what, and what the CRDs refuse."""
 
 import urllib.error
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from testbed.objects import node, pod, queue, service_class
+from testbed.objects import node, pod, priority_class, queue, reservation, service_class
 
 pytestmark = pytest.mark.e2e
 
@@ -79,3 +80,82 @@ def test_a_queues_status_tells_what_it_holds_and_what_is_its_due(cluster):
     assert (a["pending"], b["pending"]) == (6 - held["a"], 3 - held["b"] // 2)
     assert sum(int(each["fairShare"]["nvidia.com/gpu"]) for each in (a, b)) == 4
     assert "cpu" not in a["fairShare"], "there is enough of it"
+
+
+def later(**span):
+    return (datetime.now(UTC) + timedelta(**span)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_nodes_are_kept_for_maintenance_and_for_a_queue(cluster):
+    rack = {"matchLabels": {"rack": "1"}}
+    cluster.create(
+        node("a", gpus=4, labels={"rack": "1"}),
+        node("b", gpus=2),
+        queue("school"),
+        reservation("upgrade", later(hours=2), later(hours=3), nodeSelector=rack),
+        reservation(
+            "course", later(hours=-1), later(hours=1), purpose="Capacity", queue="school", resources={"nvidia.com/gpu": 2}
+        ),
+        service_class("short", timeLimit={"default": "1h"}),
+        pod("endless", gpus=4),
+        pod("brief", gpus=1, labels={"fairlead.dev/service-class": "short"}, queue="school"),
+        pod("lesson", gpus=1, queue="school"),
+    )
+    cluster.scheduler("--no-leader-elect")
+    cluster.until(lambda: set(cluster.placed()) == {"brief", "lesson"})
+    cluster.until(lambda: cluster.condition("endless"))
+    assert cluster.condition("endless")[0] == "Reservation"
+
+    def status(name):
+        return (cluster.get(f"/apis/fairlead.dev/v1alpha1/reservations/{name}") or {}).get("status") or {}
+
+    cluster.until(lambda: status("upgrade") and status("course"))
+    assert status("upgrade") == {"phase": "Pending", "nodes": ["a"]}
+    assert status("course") == {"phase": "Active", "nodes": ["a"]}
+    cluster.delete("/apis/fairlead.dev/v1alpha1/reservations/upgrade")
+    cluster.delete("/apis/fairlead.dev/v1alpha1/reservations/course")
+    for name in ("brief", "lesson"):
+        cluster.delete(f"/api/v1/namespaces/default/pods/{name}")
+    cluster.until(lambda: "endless" in cluster.placed())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"start": "2030-01-02T00:00:00Z", "end": "2030-01-01T00:00:00Z"},
+        {"start": "tomorrow", "end": "2030-01-01T00:00:00Z"},
+        {"purpose": "Capacity"},
+        {"queue": "q"},
+        {"purpose": "Holiday"},
+    ],
+)
+def test_the_crd_refuses_reservations_that_cannot_be_meant(cluster, spec):
+    given = {"start": "2030-01-01T00:00:00Z", "end": "2030-01-02T00:00:00Z", **spec}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        cluster.create(reservation("bad", given.pop("start"), given.pop("end"), **given))
+    refused.value.close()
+    assert refused.value.code == 422
+
+
+def test_a_class_gives_its_priority_and_tells_who_waited_too_long(cluster):
+    named = priority_class("urgent", 1000)
+    named["metadata"]["labels"] = {"test": "yes"}
+    label = {"fairlead.dev/service-class": "urgent"}
+    cluster.create(
+        node("n", gpus=1),
+        named,
+        service_class("urgent", priorityClassName="urgent", maxWait="2s", preemption={"mode": "Never"}),
+        pod("plain"),
+    )
+    cluster.scheduler("--no-leader-elect")
+    cluster.all_placed(1)
+    cluster.create(pod("first", labels=label))
+    cluster.until(lambda: cluster.placed() == {"first": "n"})
+    cluster.create(pod("second", labels=label))
+
+    def told():
+        conditions = cluster.pods()["second"]["status"].get("conditions", [])
+        return next((each for each in conditions if each["type"] == "fairlead.dev/MaxWaitExceeded"), None)
+
+    assert "longer than the 2 s" in cluster.until(told)["message"]
+    cluster.until(lambda: "MaxWaitExceeded" in {reason for reason, _ in cluster.events("second")})

@@ -20,7 +20,16 @@ READER = [
         "rules": [
             {
                 "apiGroups": ["", "fairlead.dev", "scheduling.k8s.io"],
-                "resources": ["nodes", "pods", "namespaces", "queues", "podgroups", "serviceclasses", "priorityclasses"],
+                "resources": [
+                    "nodes",
+                    "pods",
+                    "namespaces",
+                    "queues",
+                    "podgroups",
+                    "serviceclasses",
+                    "reservations",
+                    "priorityclasses",
+                ],
                 "verbs": ["get", "list", "watch"],
             }
         ],

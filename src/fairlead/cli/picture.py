@@ -51,6 +51,7 @@ class Picture:
         self.classes: list[views.ServiceClass] = []
         self.priorities: list[views.PriorityClass] = []
         self.queues: list[views.Queue] = []
+        self.reservations: list[views.Reservation] = []
         self.namespaces: list[views.Namespace] = []
         self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has claims
         self.decisions: list[Decision] = []
@@ -86,6 +87,7 @@ class Picture:
             *translator.priorities([Change(each.metadata.name, each) for each in self.priorities]),
             *translator.classes([Change(each.metadata.name, each) for each in self.classes])[0],
             *translator.queues([Change(each.metadata.name, each) for each in self.queues])[0],
+            *translator.reservations([Change(each.metadata.name, each) for each in self.reservations])[0],
             *translator.nodes([Change(each.metadata.name, each) for each in self.nodes]),
             *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in self.groups]),
             *(event for kind, changes in self.storage.items() for event in translator.storage(kind, changes)),
@@ -125,18 +127,21 @@ async def read(client: Client) -> Picture:
             raise
 
     base = f"/apis/{names.API_VERSION}"
-    nodes, pods, namespaces, queues, groups, classes, priorities = await asyncio.gather(
+    nodes, pods, namespaces = await asyncio.gather(
         listed("/api/v1/nodes", views.Node),
         listed("/api/v1/pods", views.Pod),
         listed("/api/v1/namespaces", views.Namespace),
+    )
+    queues, groups, classes, reservations, priorities = await asyncio.gather(
         listed(f"{base}/queues", views.Queue, custom=True),
         listed(f"{base}/podgroups", views.PodGroup, custom=True),
         listed(f"{base}/serviceclasses", views.ServiceClass, custom=True),
+        listed(f"{base}/reservations", views.Reservation, custom=True),
         listed("/apis/scheduling.k8s.io/v1/priorityclasses", views.PriorityClass),
     )
     picture = Picture(client.server_time or time.time(), missing=tuple(sorted(missing)))
     picture.nodes, picture.pods, picture.namespaces, picture.queues, picture.groups = nodes, pods, namespaces, queues, groups
-    picture.classes, picture.priorities = classes, priorities
+    picture.classes, picture.reservations, picture.priorities = classes, reservations, priorities
     if any(volume.persistent_volume_claim or volume.ephemeral for pod in pods for volume in pod.spec.volumes or ()):
         for kind, (path, view, key) in STORAGE_KINDS.items():
             found: list[Any] = await listed(path, view)

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
-from fairlead.cluster import selection, views
-from fairlead.core.model import WHOLE, Queue, QueueResource, ServiceClass, UserLimits
+from fairlead.cluster import convert, selection, views
+from fairlead.core.model import WHOLE, Queue, QueueResource, Reservation, ServiceClass, UserLimits
 from fairlead.core.selectors import Selector
 
 
@@ -56,14 +56,19 @@ def _limits(view: views.UserLimits | None) -> UserLimits | None:
 
 def _whose(view: views.LabelSelector | None) -> Selector:
     """Which namespaces may use something: absent, all. Raises `QuantityError`."""
+    return _selected(view, "namespaceSelector")
+
+
+def _selected(view: views.LabelSelector | None, field: str) -> Selector:
     if view is None:
         return ()
     selector, wrong = selection.label_selector(view)
     if wrong:
-        raise QuantityError(f"namespaceSelector: {wrong}")
+        raise QuantityError(f"{field}: {wrong}")
     return selector
 
 
+_PURPOSES = ("Maintenance", "Capacity")
 _MODES, _SCOPES = ("Requeue", "Suspend", "Never"), ("Queue", "Parent", "Cluster")
 
 
@@ -112,6 +117,23 @@ def _share(resource: str, text: str | float | None) -> tuple[int | None, int | N
     if isinstance(text, str) and text.endswith("%"):
         return None, int(quantity.parse(text[:-1]) * 1000)
     return _amount(resource, text), None
+
+
+def reservation(view: views.Reservation) -> Reservation:
+    """A reservation as the core sees it. Raises `QuantityError`."""
+    spec = view.spec
+    start, end = convert.seconds(spec.start), convert.seconds(spec.end)
+    if not start < end:
+        raise QuantityError(f"it must begin before it ends: {spec.start!r}, {spec.end!r}")
+    if spec.purpose not in _PURPOSES or (spec.purpose == "Capacity") != bool(spec.queue):
+        raise QuantityError("purpose is Maintenance, without a queue, or Capacity, with one")
+    amounts = sorted((name, quantity.amount(name, text)) for name, text in (spec.resources or {}).items())
+    return Reservation(view.metadata.name, start, end, _selected(spec.node_selector, "nodeSelector"), spec.queue, tuple(amounts))
+
+
+def all_acted_on(_: views.Reservation) -> str:
+    """Nothing that a reservation asks for is left out."""
+    return ""
 
 
 def _amount(resource: str, text: str | float) -> int:

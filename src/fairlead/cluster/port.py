@@ -6,14 +6,14 @@ decided. Everything above speaks only in these terms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Queue, ServiceClass
+from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Queue, Reservation, ServiceClass
 from fairlead.core.storage import StorageObject
 from fairlead.core.transactions import Binding, PodRef
 
@@ -21,14 +21,14 @@ from fairlead.core.transactions import Binding, PodRef
 class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object came or changed."""
 
-    object: Node | Pod | Queue | ServiceClass | Group | Namespace | DisruptionBudget | StorageObject
+    object: Node | Pod | Queue | ServiceClass | Reservation | Group | Namespace | DisruptionBudget | StorageObject
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object is gone.
 
-    kind: `node`, `pod`, `queue`, `group`, `namespace`, `budget`, or one of `STORAGE_KINDS`; key: UID for pods, else
-    `namespace/name`, or the name of what has no namespace.
+    kind: `node`, `pod`, `queue`, `class`, `reservation`, `group`, `namespace`, `budget`, or one of `STORAGE_KINDS`;
+    key: UID for pods, else `namespace/name`, or the name of what has no namespace.
     """
 
     kind: str
@@ -108,6 +108,9 @@ class Cluster(Protocol):
 
     async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
         """Write what a queue holds, how many pods wait in it, and what is its due; in base units, devices in milli."""
+
+    async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
+        """Write where a reservation stands and which nodes it keeps."""
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """One event on a pod, or on the pod group `namespace/name`."""

@@ -19,10 +19,10 @@ from fairlead.cluster import convert, policies, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, Upsert
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model import WHOLE, Pod, Queue, ServiceClass
+from fairlead.core.model import WHOLE, Pod, Queue, Reservation, ServiceClass
 
 View = TypeVar("View", bound=msgspec.Struct)
-Policy = TypeVar("Policy", views.Queue, views.ServiceClass)
+Policy = TypeVar("Policy", views.Queue, views.ServiceClass, views.Reservation)
 
 log = structlog.get_logger("translate")
 
@@ -99,6 +99,12 @@ class Translator:
             changes, "class", policies.service_class, policies.class_unsupported, "serviceclasses", "class"
         )
         return events + ranked, complaints
+
+    @staticmethod
+    def reservations(changes: list[Change[views.Reservation]]) -> tuple[list[ClusterEvent], list[Complaint]]:
+        """Reservations, by name."""
+        read, said = policies.reservation, policies.all_acted_on
+        return _policies(changes, "reservation", read, said, "reservations", "reservation")
 
     def priorities(self, changes: list[Change[views.PriorityClass]]) -> list[ClusterEvent]:
         """PriorityClasses, by name."""
@@ -258,7 +264,7 @@ class Translator:
 def _policies(
     changes: list[Change[Policy]],
     kind: str,
-    read: Callable[[Policy], Queue | ServiceClass],
+    read: Callable[[Policy], Queue | ServiceClass | Reservation],
     unsupported: Callable[[Policy], str],
     plural: str,
     called: str,

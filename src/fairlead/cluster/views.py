@@ -338,6 +338,20 @@ class PriorityClass(View):
     preemption_policy: str = ""
 
 
+class ReservationSpec(View):
+    purpose: str = "Maintenance"
+    start: str = ""
+    end: str = ""
+    node_selector: LabelSelector | None = None
+    queue: str = ""
+    resources: dict[str, str | int] | None = None
+
+
+class Reservation(View):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: ReservationSpec = msgspec.field(default_factory=ReservationSpec)
+
+
 class BudgetSpec(View):
     selector: LabelSelector | None = None
 

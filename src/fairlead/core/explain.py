@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -11,7 +12,7 @@ from fairlead.core.filters import devices, first_refusal, resources
 from fairlead.core.model import WHOLE
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Unit
+from fairlead.core.tasks import Task, Unit
 
 
 def no_node(state: ClusterState, shape: Shape) -> Reason:
@@ -65,6 +66,28 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
     return Reason(
         code, f"0/{total} nodes are available: {listed}.", {"nodes": total, **{str(key): value for key, value in codes.items()}}
     )
+
+
+def no_row(state: ClusterState, task: Task) -> Reason:
+    """Why a pod gets no node now: there is none, or those that would do are kept for others."""
+    return (kept(state, task) if state.reserved.holds else None) or no_node(state, task.shape)
+
+
+def kept(state: ClusterState, task: Task) -> Reason | None:
+    """Nodes that would do are kept for others until after the pod is thought to end; None if there are none."""
+    holds = [hold for hold in state.reserved.against(task) if any(task.shape.fits_row(row) for row in hold.rows)]
+    if not holds:
+        return None
+    first = min(holds, key=lambda hold: (hold.start, hold.key))
+    count = len({row for hold in holds for row in hold.rows})
+    total = state.runtimes.total(task) if first.given is None else state.services.time_limit(task)
+    if total is None or math.isinf(total):
+        runs = "how long this pod runs is not known" if first.given is None else "this pod has no time limit"
+    else:
+        runs = f"this pod may run for {total:g} s"
+    wait = max(0.0, first.start - state.reserved.now)
+    message = f"{count} nodes with room are kept for {first.key}, which begins in about {wait:.0f} s; {runs}"
+    return Reason(ReasonCode.RESERVATION, message, {"nodes": count, "begins_in": int(wait)})
 
 
 def _count_relations(shape: Shape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:

@@ -329,6 +329,21 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         return f"{self.namespace}/{self.name}"
 
 
+class Reservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Nodes kept by an administrator from `start` to `end`, seconds since the epoch.
+
+    nodes: by their labels. queue: whose pods may use them all the same, empty: nobody's. resources: so much of them
+    only, in base units as nodes have them; empty: all that are selected.
+    """
+
+    name: str
+    start: float
+    end: float
+    nodes: Selector = ()
+    queue: str = ""
+    resources: tuple[tuple[str, int], ...] = ()
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How to decide.
 
@@ -340,6 +355,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     a rest before the next; the first and the longest in seconds, doubling between.
     fair_users: whether among equals in a queue the user who holds least of it goes first.
     usage_half_life: seconds in which past use of devices counts half, 0: not at all; usage_weight: how much it counts.
+    reservations: for how many units that wait in vain nodes are kept, after `patience` seconds.
     head_blocks: whether the first job of a queue that cannot start keeps all behind it waiting.
     strategy_options: passed to the strategy, e.g. the target workload of `fgd`.
     """
@@ -351,6 +367,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     fair_users: bool = True
     usage_half_life: float = 0.0
     usage_weight: float = 1.0
+    reservations: int = 1
+    patience: float = 300.0
     head_blocks: bool = False
     gang_grace: float = 60.0
     backoff: float = 1.0

@@ -52,6 +52,8 @@ class Room:
         "parked",
         "pods",
         "queue",
+        "replans_at",
+        "reserved",
         "rests_until",
         "searched",
         "shares",
@@ -71,6 +73,8 @@ class Room:
         self.limited: dict[str, Reason] = {}
         self.parked: Reason | None = None
         self.searched = 0  # how often in a row victims were looked for in vain
+        self.replans_at = 0.0  # no reservation is planned before
+        self.reserved = -1  # which reservations there were when they stood in its way
         self.rests_until = 0.0  # no search for victims before
         self.around: tuple[int, ...] = ()  # how its shapes' surroundings stood when it was looked at last
         self.offered: Place | None = None  # place of the entry that stands for it among the heads
@@ -539,9 +543,10 @@ class QueueTree:
     def _list(self, node: QueueNode) -> None:
         self._listed.add(node.name)
         self._sequence += 1
-        heappush(self._order, (self._standing(node), self._sequence, node))
+        heappush(self._order, (self.standing(node), self._sequence, node))
 
-    def _standing(self, node: QueueNode) -> Standing:
+    def standing(self, node: QueueNode) -> Standing:
+        """A queue's place among all."""
         unit = self._first(node)
         path = tuple((-each.policy.priority, self.share(each), each.name) for each in reversed(node.path))
         return path[0][0], unit is None or not unit.express, path
@@ -568,7 +573,7 @@ class QueueTree:
                 heappop(order)
                 self._listed.discard(node.name)
                 continue
-            present = self._standing(node)
+            present = self.standing(node)
             if present != standing:
                 heappop(order)
                 self._list(node)

@@ -13,13 +13,14 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.allocate import allocate
 from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
+from fairlead.core.actions.reserve import name_of, renew, reserve, reserve_for
 from fairlead.core.gangs import Gang
 from fairlead.core.queues import Debt, Room
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
 
-_LIMITS = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT)
+_MAY_BE_TAKEN = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
 
 
 def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iterator[Transaction]:
@@ -33,24 +34,36 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     state.settle(now)
     state.queues.settle(now)
     state.queues.wake_rested(now)
+    renew(state, now)
     # 2. Places held for preemptors are theirs once their victims are gone, if they are still any good.
     yield from _redeem_holds(state)
     if state.must_settle:
         state.settle(now)
     # 3. Whatever was given up is tried again only if something happened that could help it.
     _wake(state)
-    # 4. Serve queue after queue: place the next unit, else make room for it, else say why not.
+    # 4. The first of those that have waited in vain for long get nodes for later.
+    reserve(state, now)
+    # 5. Serve queue after queue: place the next unit, else make room for it, else say why not.
     tried = 0
-    while (unit := state.queues.next()) is not None and (budget is None or tried < budget):
+    while (unit := _next(state)) is not None and (budget is None or tried < budget):
         tried += 1
         yield from _serve(state, unit, now)
         if state.must_settle:
             state.settle(now)
-    # 5. A gang that half runs and cannot be completed in time is taken down as a whole.
+    # 6. A gang that half runs and cannot be completed in time is taken down as a whole.
     yield from _dismantle(state, now)
-    # 6. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
+    # 7. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
     yield from _notify(state)
     yield from _tell_overdue(state)
+
+
+def _next(state: ClusterState) -> Unit | None:
+    """The unit to serve; once none is left, whoever was kept out by a reservation that is gone meanwhile is looked at again."""
+    unit = state.queues.next()
+    if unit is None and state.woken[-1] != state.reserved.version:
+        _wake(state)
+        unit = state.queues.next()
+    return unit
 
 
 def has_work(state: ClusterState) -> bool:
@@ -71,11 +84,11 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
             return
         yield Place(tuple(_binding(state, task) for task in outcome), unit.gang.key if unit.gang else "")
         return
-    plan = _search(state, unit, now) if outcome.is_capacity or outcome.code in _LIMITS else None
+    plan = _search(state, unit, now) if outcome.is_capacity or outcome.code in _MAY_BE_TAKEN else None
     if plan is not None:
         yield _preempted(state, unit, plan, now)
         return
-    yield from _park(state, unit, outcome)
+    yield from _park(state, unit, outcome, now)
 
 
 def _search(state: ClusterState, unit: Unit, now: float) -> Plan | None:
@@ -99,6 +112,7 @@ def _search(state: ClusterState, unit: Unit, now: float) -> Plan | None:
 def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
     unit.retire()
     state.queues.fair.touch()
+    state.reserved.started(name_of(unit))
     if unit.room is not None:
         unit.room.searched, unit.room.rests_until = 0, 0.0
     for task in unit.tasks:
@@ -146,17 +160,19 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
     return Preempt(tuple(evictions), held, unit.gang.key if unit.gang else "", by_upstream(unit))
 
 
-def _park(state: ClusterState, unit: Unit, reason: Reason) -> Iterator[Transaction]:
+def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterator[Transaction]:
     room = unit.room
     if room is None:
         return
     if reason.code is ReasonCode.USER_LIMIT:
         yield from _refuse(state.queues.limit(room, unit.user, reason), reason)
         return
+    room.reserved = state.reserved.version
     untold = state.queues.park(room, reason)
     if state.policy.head_blocks:
         state.queues.block(room)
     yield from _refuse(untold, reason)
+    reserve_for(state, unit, now)
 
 
 def _refuse(units: list[Unit], reason: Reason) -> Iterator[Transaction]:
@@ -203,7 +219,7 @@ def _wake(state: ClusterState) -> None:
     """Unpark the rooms that rows with new capacity, queues with new headroom, or others' new victims could help."""
     nodes, queues = state.nodes, state.queues
     state.look_at_runtimes()
-    stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts)
+    stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)
     if not nodes.gained and not queues.eased and state.woken == stamp:
         return
     state.woken = stamp
@@ -220,6 +236,8 @@ def _wake(state: ClusterState) -> None:
 def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterState) -> bool:
     unit = room.first()
     if unit is None or room.parked is None:
+        return True
+    if room.parked.code is ReasonCode.RESERVATION and room.reserved != state.reserved.version:
         return True
     preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
     contest = Contest(state, unit)

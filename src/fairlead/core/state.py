@@ -23,10 +23,24 @@ from fairlead.core.filters.volumes import VolumeBinding
 from fairlead.core.gangs import Gang
 from fairlead.core.holdings import Holdings
 from fairlead.core.meters import submitted_limits
-from fairlead.core.model import WHOLE, DisruptionBudget, Group, Namespace, Node, Pod, PodSpec, Policy, Queue, ServiceClass
+from fairlead.core.model import (
+    WHOLE,
+    DisruptionBudget,
+    Group,
+    Namespace,
+    Node,
+    Pod,
+    PodSpec,
+    Policy,
+    Queue,
+    Reservation,
+    ServiceClass,
+)
 from fairlead.core.nodes import NodeTable
 from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
+from fairlead.core.reservations import Reservations
+from fairlead.core.runtimes import RunTimes
 from fairlead.core.scores.upstream import Kubernetes
 from fairlead.core.services import LATE, Services
 from fairlead.core.shapes import Shape, ShapeTable
@@ -52,10 +66,18 @@ class ClusterState:
         self.storage = Storage()
         self.budgets: dict[str, DisruptionBudget] = {}
         self.budgets_version = 0
-        self.woken = (0, 0, 0, 0)  # how pairs, storage, shares and starts stood when waiting rooms were last looked at
+        self.woken = (
+            0,
+            0,
+            0,
+            0,
+            0,
+        )  # how what may help the waiting stood when they were last looked at
         self.services = Services()
+        self.runtimes = RunTimes(self.services)
         self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
         self.queues = QueueTree(self.log, self.nodes, self.policy)
+        self.reserved = Reservations(self.log, self.nodes, self.queues, self.runtimes)
         self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
         self.tasks: dict[str, Task] = {}
         self.gangs: dict[str, Gang] = {}
@@ -167,6 +189,8 @@ class ClusterState:
                 self.queues.unpark(room)  # the head of the line is gone: the next may be tried
             task.unit.retire()
             self._requeue_rest(task.unit, task)
+        if task.state is TaskState.BOUND and task.pod.ours and not task.pod.terminating:
+            self.runtimes.ended(task, self.services.now)
         if task.row >= 0 and task.state is TaskState.HELD:
             self._vacate(task)
         elif task.row >= 0:
@@ -457,6 +481,14 @@ class ClusterState:
         """One of them is gone."""
         self.storage.remove(kind, name)
 
+    def upsert_reservation(self, reservation: Reservation) -> None:
+        """An administrator's reservation came or changed."""
+        self.reserved.upsert(reservation)
+
+    def remove_reservation(self, name: str) -> None:
+        """An administrator's reservation is gone."""
+        self.reserved.remove(name)
+
     def upsert_budget(self, budget: DisruptionBudget) -> None:
         """A disruption budget came or changed."""
         if self.budgets.get(budget.key) != budget:
@@ -525,6 +557,7 @@ class ClusterState:
         """A pass begins: what depends on the time is looked at afresh."""
         self.services.begin(now)
         self.victims.forget()
+        self.reserved.begin(now)
 
     def look_at_runtimes(self) -> None:
         """Some pods have run long enough, or attained enough, to fall for somebody: whoever waits may look at their rows."""
@@ -810,6 +843,8 @@ class ClusterState:
         times = [self._delayed[0][0]] if self._delayed else []
         times += [room.rests_until for room in self.queues.resting]
         times += [self._nearing[0][0]] if self._nearing else []
+        if (due := self.reserved.next_due) is not None:
+            times.append(due)
         if self.queues.parked and (due := self.services.next_due) is not None:
             times.append(due)
         for key in self.faulty:

@@ -23,7 +23,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse
-from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, Trouble
+from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble
 
 log = structlog.get_logger("applier")
 
@@ -103,6 +103,8 @@ class Applier:
                 self._enter_latest(self._groups, output.group, output, self._write_group)
             elif isinstance(output, QueueStatus):
                 self._enter_latest(self._queues, output.queue, output, self._write_queue)
+            elif isinstance(output, ReservationStatus):
+                self._enter(1, partial(self.cluster.reservation_status, output.reservation, output.phase, output.nodes))
             elif isinstance(output, Trouble) and output.pod is not None:
                 self.event(output.pod, "FailedScheduling", output.message, warning=True)
 

@@ -69,6 +69,13 @@ class FairShare(_Section, frozen=True):
     usage_weight: _NotNegative = 1.0
 
 
+class Backfill(_Section, frozen=True):
+    """Nodes kept for the first jobs that wait in vain. reservations: for how many, 0: none; patienceSeconds: after how long."""
+
+    reservations: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1
+    patience_seconds: _NotNegative = 300.0
+
+
 class LeaderElection(_Section, frozen=True):
     """The Lease. A request must end before renewSeconds have passed."""
 
@@ -92,6 +99,7 @@ class Configuration(_Section, frozen=True):
     placement: Placement = Placement()
     preemption: bool = True
     fair_share: FairShare = FairShare()
+    backfill: Backfill = Backfill()
     retries: Retries = Retries()
     leader_election: LeaderElection = LeaderElection()
     events: bool = True
@@ -109,6 +117,8 @@ class Configuration(_Section, frozen=True):
             fair_users=self.fair_share.users,
             usage_half_life=self.fair_share.usage_half_life_seconds,
             usage_weight=self.fair_share.usage_weight,
+            reservations=self.backfill.reservations,
+            patience=self.backfill.patience_seconds,
             gang_grace=self.retries.gang_grace_seconds,
             backoff=self.retries.backoff_seconds,
             backoff_limit=self.retries.backoff_limit_seconds,

@@ -15,7 +15,7 @@ import structlog
 
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, StorageKnown, Synced, Upsert
-from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Policy, Queue, ServiceClass
+from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Policy, Queue, Reservation, ServiceClass
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state import ClusterState
 from fairlead.core.storage import STORAGE_KINDS, StorageObject
@@ -26,6 +26,7 @@ log = structlog.get_logger("core")
 
 _CHUNK = 16
 _STATUS_REST = 10.0  # seconds between two statuses of a queue
+_MOST_NODES = 1000  # named in a status
 BUDGET = 512
 
 
@@ -54,7 +55,15 @@ class QueueStatus(msgspec.Struct, frozen=True, tag=True):
     fair_share: tuple[tuple[str, int], ...]
 
 
-Output = Transaction | GroupStatus | QueueStatus | Trouble
+class ReservationStatus(msgspec.Struct, frozen=True, tag=True):
+    """Where a reservation stands: its phase, and the names of its nodes."""
+
+    reservation: str
+    phase: str
+    nodes: tuple[str, ...]
+
+
+Output = Transaction | GroupStatus | QueueStatus | ReservationStatus | Trouble
 
 
 class Counters(msgspec.Struct):
@@ -92,6 +101,7 @@ class CoreLoop:
         self._groups: set[str] = set()
         self._told: dict[str, GroupStatus] = {}
         self._queues: dict[str, QueueStatus] = {}
+        self._reservations: dict[str, ReservationStatus] = {}
         self._queues_due = 0.0  # when statuses of queues may be written again
 
     def apply(self, events: list[ClusterEvent], now: float) -> None:
@@ -131,6 +141,8 @@ class CoreLoop:
                 refused = state.upsert_queue(about)
                 if refused is not None:
                     log.warning("queue change refused", queue=about.name, reason=refused.message)
+            elif isinstance(about, Reservation):
+                state.upsert_reservation(about)
             elif isinstance(about, ServiceClass):
                 state.upsert_class(about)
             elif isinstance(about, DisruptionBudget):
@@ -160,6 +172,7 @@ class CoreLoop:
                 "node": state.remove_node,
                 "queue": state.remove_queue,
                 "class": state.remove_class,
+                "reservation": state.remove_reservation,
                 "group": state.remove_group,
                 "namespace": state.remove_namespace,
                 "budget": state.remove_budget,
@@ -191,6 +204,7 @@ class CoreLoop:
                     told = len(outputs)
             outputs += self._group_statuses()
             outputs += self._queue_statuses(now)
+            outputs += self._reservation_statuses(now)
         finally:
             # What was decided is assumed in the state already: it must be carried out, whatever happened after.
             if told < len(outputs):
@@ -239,6 +253,22 @@ class CoreLoop:
             if queues.has_object(name) and self._queues.get(name) != status:
                 self._queues[name] = status
                 told.append(status)
+        return told
+
+    def _reservation_statuses(self, now: float) -> list[Output]:
+        """Statuses of reservations that changed."""
+        told: list[Output] = []
+        table = self.state.reserved
+        for name, given in sorted(table.given.items()):
+            phase = "Pending" if now < given.start else "Active" if now < given.end else "Over"
+            hold = table.holds.get(f"reservation/{name}")
+            nodes = tuple(sorted(self.state.nodes.names[row] for row in hold.rows)) if hold is not None else ()
+            status = ReservationStatus(name, phase, nodes[:_MOST_NODES])
+            if self._reservations.get(name) != status:
+                self._reservations[name] = status
+                told.append(status)
+        for name in set(self._reservations) - set(table.given):
+            del self._reservations[name]
         return told
 
     def _group_statuses(self) -> list[Output]:

@@ -7,7 +7,7 @@ by the watch and overrules what was assumed here, so every decision is taken on 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -199,6 +199,9 @@ class ShadowCluster:
         """Nothing."""
 
     async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
+        """Nothing."""
+
+    async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """Nothing."""
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:

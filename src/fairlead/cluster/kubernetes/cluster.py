@@ -7,7 +7,7 @@ it was applied, is followed by a read of the pod.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ _FIRST_LOOK = 0.05
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 _PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _CLASSES = f"/apis/{names.API_VERSION}/serviceclasses"
+_RESERVATIONS = f"/apis/{names.API_VERSION}/reservations"
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 _STORAGE = "/apis/storage.k8s.io/v1"
 
@@ -98,6 +99,7 @@ class KubernetesCluster:
             (_PRIORITIES, views.PriorityClass, self._priorities, _name),
             (_CLASSES, views.ServiceClass, self._classes, _name),
             (_QUEUES, views.Queue, self._queues, _name),
+            (_RESERVATIONS, views.Reservation, self._reservations, _name),
             (_NODES, views.Node, self._nodes, _name),
             (_GROUPS, views.PodGroup, self._groups, _key),
             (_PODS, views.Pod, self._pods, _uid),
@@ -147,6 +149,9 @@ class KubernetesCluster:
 
     def _classes(self, changes: list[Change[views.ServiceClass]]) -> None:
         self._tell_and_complain(*self.translator.classes(changes))
+
+    def _reservations(self, changes: list[Change[views.Reservation]]) -> None:
+        self._tell_and_complain(*self.translator.reservations(changes))
 
     def _priorities(self, changes: list[Change[views.PriorityClass]]) -> None:
         self._tell(self.translator.priorities(changes))
@@ -388,6 +393,11 @@ class KubernetesCluster:
         body = {field: {**dict.fromkeys(written[field]), **values} for field, values in amounts.items()}
         self._written[queue] = amounts
         await self._status(path, {"status": {**body, "pending": pending}}, merge)
+
+    async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
+        """`Reservation.status`: its phase and its nodes."""
+        body = {"status": {"phase": phase, "nodes": list(nodes)}}
+        await self._status(f"{_RESERVATIONS}/{name}/status", body, "application/merge-patch+json")
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """One event, in events.k8s.io/v1 as kube-scheduler writes them."""

@@ -7,7 +7,7 @@ takes the Kubernetes adapter on `SimulatedTransport`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef
 
 _ENDED = ("Succeeded", "Failed")
+_RESERVATIONS = "fairlead.dev/reservations"
 _QUEUES, _GROUPS, _CLASSES = "fairlead.dev/queues", "fairlead.dev/podgroups", "fairlead.dev/serviceclasses"
 _WORKLOAD_KINDS: dict[str, type[msgspec.Struct]] = {
     "services": workloads.PlainWorkload,
@@ -60,6 +61,7 @@ class SimulatedCluster:
             "scheduling.k8s.io/priorityclasses": (views.PriorityClass, self.translator.priorities),
             _CLASSES: (views.ServiceClass, lambda changes: self.translator.classes(changes)[0]),
             _QUEUES: (views.Queue, lambda changes: self.translator.queues(changes)[0]),
+            _RESERVATIONS: (views.Reservation, lambda changes: self.translator.reservations(changes)[0]),
             NODES: (views.Node, self.translator.nodes),
             _GROUPS: (views.PodGroup, self.translator.groups),
             PODS: (views.Pod, self.translator.pods),
@@ -272,6 +274,14 @@ class SimulatedCluster:
         status: Object = {**(record.object.get("status") or {}), "pending": pending}
         status |= {"allocated": shown(allocated), "fairShare": shown(fair_share)}
         self.api.store.put(_QUEUES, ("", queue), {**record.object, "metadata": dict(record.object["metadata"]), "status": status})
+
+    async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
+        """Write where a reservation stands and which nodes it keeps."""
+        record = self.api.store.get(_RESERVATIONS, ("", name))
+        if record is not None:
+            status = {**(record.object.get("status") or {}), "phase": phase, "nodes": list(nodes)}
+            obj = {**record.object, "metadata": dict(record.object["metadata"]), "status": status}
+            self.api.store.put(_RESERVATIONS, ("", name), obj)
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """One event on a pod, or on the pod group `namespace/name`."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlead.api.reasons import Reason
+from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
+from fairlead.core.nodes import Ints
+from fairlead.core.reservations import Mask
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit
@@ -23,21 +25,41 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
     refused = state.queues.over_limit(task)
     if refused is not None:
         return refused
-    row = _beside_nominated(state, task) if state.nominated else shape.best()
+    row = best_row(state, task)
     if row < 0:
-        return explain.no_node(state, shape)
+        return explain.no_row(state, task)
     state.assign(task, row, shape.strategy.pick(shape, row))
+    state.reserved.take(task, row)
     task.state = TaskState.ASSUMED
     return [task]
 
 
-def _beside_nominated(state: ClusterState, task: Task) -> int:
+def best_row(state: ClusterState, task: Task) -> int:
+    """The row where a task is placed best now, or -1: none that is kept, or was cleared, for others."""
+    closed = state.reserved.closed(task) if state.reserved.holds else None
+    if state.nominated:
+        return _beside_nominated(state, task, closed)
+    if closed is None:
+        return task.shape.best()
+    return _best_of(_without(task.shape.ranked(), closed))
+
+
+def _without(keys: Ints, closed: Mask | None) -> Ints:
+    return keys if closed is None else np.where(closed, -1, keys)
+
+
+def _best_of(keys: Ints) -> int:
+    row = int(keys.argmax()) if len(keys) else -1
+    return row if row >= 0 and keys.item(row) >= 0 else -1
+
+
+def _beside_nominated(state: ClusterState, task: Task, closed: Mask | None) -> int:
     """The best row for a task that is also good with those there for whom it was cleared, as upstream.
 
     Only pods of at least its priority count, and only while they wait: after a restart, or when another scheduler
     nominated them. What this scheduler holds itself is taken already.
     """
-    keys = task.shape.ranked()
+    keys = _without(task.shape.ranked(), closed)
     for node, others in sorted(state.nominated.items()):
         row = state.nodes.rows.get(node)
         ahead = [
@@ -55,8 +77,7 @@ def _beside_nominated(state: ClusterState, task: Task) -> int:
         if not fits:
             keys = keys.copy()
             keys[row] = -1
-    row = int(keys.argmax()) if len(keys) else -1
-    return row if row >= 0 and keys.item(row) >= 0 else -1
+    return _best_of(keys)
 
 
 def _gang(state: ClusterState, unit: Unit) -> list[Task] | Reason:
@@ -73,7 +94,8 @@ def _gang(state: ClusterState, unit: Unit) -> list[Task] | Reason:
             refused = _fill(state, tasks, placed)
             if refused is not None and core:
                 log.rollback(mark)
-                return refused if refused.numbers.get("limit") is not None else explain.no_gang(state, unit)
+                whole = refused.numbers.get("limit") is not None or refused.code is ReasonCode.RESERVATION
+                return refused if whole else explain.no_gang(state, unit)
     log.commit()
     for task in placed:
         task.state = TaskState.ASSUMED
@@ -89,14 +111,17 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason 
     refused = None
     if tasks[0].shape.relations:
         return _one_by_one(state, tasks, placed)
-    for task, row in zip(tasks, lay_out(tasks[0].shape, len(tasks), tasks[0].shape.strategy.fill), strict=False):
+    shape = tasks[0].shape
+    closed = state.reserved.closed(tasks[0]) if state.reserved.holds else None
+    for task, row in zip(tasks, lay_out(shape, len(tasks), shape.strategy.fill, closed), strict=False):
         refused = state.queues.over_limit(task)
         if refused is not None:
             return refused
-        state.assign(task, row, task.shape.strategy.pick(task.shape, row))
+        state.assign(task, row, shape.strategy.pick(shape, row))
+        state.reserved.take(task, row)
         placed.append(task)
     if tasks[-1].row < 0:
-        return explain.no_node(state, tasks[0].shape)
+        return explain.no_row(state, tasks[-1])
     return None
 
 
@@ -107,15 +132,16 @@ def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task]) -> R
         refused = state.queues.over_limit(task)
         if refused is not None:
             return refused
-        row = shape.best()
+        row = best_row(state, task)
         if row < 0:
-            return explain.no_node(state, shape)
+            return explain.no_row(state, task)
         state.assign(task, row, shape.strategy.pick(shape, row))
+        state.reserved.take(task, row)
         placed.append(task)
     return None
 
 
-def lay_out(shape: Shape, wanted: int, fill: str) -> list[int]:
+def lay_out(shape: Shape, wanted: int, fill: str, closed: Mask | None = None) -> list[int]:
     """Rows for up to `wanted` pods of one shape, found in one pass over all nodes.
 
     `pack`: nodes that hold most of what is wanted first, so that a gang spans few nodes; among
@@ -124,6 +150,8 @@ def lay_out(shape: Shape, wanted: int, fill: str) -> list[int]:
     keys = shape.keys()
     held = np.minimum(shape.counts(), wanted)
     held[keys < 0] = 0
+    if closed is not None:
+        held[closed] = 0
     rows = np.flatnonzero(held)
     if not len(rows):
         return []

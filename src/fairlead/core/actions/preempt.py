@@ -135,6 +135,8 @@ def _for_one(contest: Contest) -> Plan | None:
         for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
             if admitted is None:
                 admitted = task.shape.admitted(slice(0, state.nodes.count)) & state.nodes.open[: state.nodes.count]
+                closed = state.reserved.closed(task) if state.reserved.holds else None
+                admitted = admitted if closed is None else admitted & ~closed
             if row in tried or not admitted[row]:
                 continue
             victims = tried[row] = state.victims.on_row(contest, row)
@@ -154,7 +156,9 @@ def _for_one(contest: Contest) -> Plan | None:
     if best is None:
         # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
         limited = state.queues.over_limit(task) is not None
-        somewhere = limited and (task.shape.best() >= 0 or any(_could_fit(state, unit, *each) for each in tried.items()))
+        somewhere = limited and (
+            allocate.best_row(state, task) >= 0 or any(_could_fit(state, unit, *each) for each in tried.items())
+        )
         return _for_gang(contest) if somewhere else None
     _, row, chosen = best
     fallen = _Fallen(state)
@@ -287,7 +291,8 @@ def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
         return placed
 
     alike = all(task.shape is first.shape and task.queue == first.queue for task in core.tasks)
-    return by_counting if alike and not first.shape.relations and not state.nominated else by_placing
+    plain = not first.shape.relations and not state.nominated and not state.reserved.holds
+    return by_counting if alike and plain else by_placing
 
 
 def _reprieve(fallen: _Fallen, taken: list[Falling], fits: Callable[[], bool]) -> list[Falling]:

@@ -1,0 +1,182 @@
+"""Reservations: nodes kept free for later.
+
+A hold closes rows from now until its start to whoever would still run then, and until its end to whoever it does not
+admit. The scheduler makes holds for blocked units (`actions/reserve.py`: backfill with reservations), administrators by
+Reservation objects: `Maintenance` admits nobody, `Capacity` the pods of a queue. For units estimates of run times count;
+for administrators only time limits do, since nobody is evicted when a window begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fairlead.core.model import Reservation
+from fairlead.core.nodes import NodeTable
+from fairlead.core.queues import QueueTree
+from fairlead.core.runtimes import RunTimes
+from fairlead.core.selectors import matches
+from fairlead.core.tasks import Task, Unit
+
+if TYPE_CHECKING:
+    from fairlead.core.undo import UndoLog
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Hold:
+    """Rows kept from `start` to `end`, seconds since the epoch; before `start` for whoever ends in time.
+
+    unit: for whom, if a unit waits for them; else `given` says. spare: row -> column -> what is left there at the
+    start, for anybody.
+    """
+
+    key: str
+    rows: list[int]
+    start: float
+    end: float = math.inf
+    unit: Unit | None = None
+    given: Reservation | None = None
+    spare: dict[int, dict[int, int]] = field(default_factory=dict)
+
+
+class Reservations:
+    """All holds. version: changes when somebody who was kept out may be let in."""
+
+    def __init__(self, log: UndoLog, nodes: NodeTable, queues: QueueTree, runtimes: RunTimes) -> None:
+        self.log = log
+        self.nodes = nodes
+        self.queues = queues
+        self.runtimes = runtimes
+        self.holds: dict[str, Hold] = {}
+        self.given: dict[str, Reservation] = {}
+        self.version = 0
+        self.now = 0.0
+        self.due: float | None = None  # when a hold should be made for somebody
+        self._labels = -1
+
+    # -- holds ---------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """A pass begins: windows open and close, nodes come and go. Holds of units are renewed by `actions/reserve.py`."""
+        self.now = now
+        if self._labels != self.nodes.labels_version:
+            self._labels = self.nodes.labels_version
+            for reservation in self.given.values():
+                self._lay(reservation)
+            for hold in self.of_units():
+                hold.start = min(hold.start, now)  # its rows may be others' now
+        for hold in list(self.holds.values()):
+            if hold.end <= now:
+                self.drop(hold)
+
+    def of_units(self) -> Iterator[Hold]:
+        """Those made for units that wait."""
+        return (hold for hold in self.holds.values() if hold.unit is not None)
+
+    def keep(self, hold: Hold) -> None:
+        """Keep rows for somebody."""
+        self.holds[hold.key] = hold
+
+    def drop(self, hold: Hold) -> None:
+        """Keep them no longer."""
+        if self.holds.pop(hold.key, None) is not None:
+            self.version += 1
+
+    def started(self, key: str) -> None:
+        """A unit got its place."""
+        if key in self.holds:
+            self.drop(self.holds[key])
+
+    def upsert(self, reservation: Reservation) -> None:
+        """An administrator's reservation came or changed."""
+        if self.given.get(reservation.name) != reservation:
+            self.given[reservation.name] = reservation
+            self._lay(reservation)
+
+    def remove(self, name: str) -> None:
+        """It is gone."""
+        self.given.pop(name, None)
+        if f"reservation/{name}" in self.holds:
+            self.drop(self.holds[f"reservation/{name}"])
+
+    def _lay(self, reservation: Reservation) -> None:
+        """The rows of an administrator's reservation: all that it selects, or the first by name that have what it asks for."""
+        nodes = self.nodes
+        names = [
+            name
+            for name in sorted(nodes.rows)
+            if (node := nodes.objects[nodes.rows[name]]) is not None and matches(reservation.nodes, node.labels)
+        ]
+        rows: list[int] = []
+        missing = dict(reservation.resources)
+        for row in (nodes.rows[name] for name in names):
+            if reservation.resources and all(amount <= 0 for amount in missing.values()):
+                break
+            rows.append(row)
+            for resource in missing:
+                missing[resource] -= nodes.alloc[nodes.resource(resource)].item(row)
+        key = f"reservation/{reservation.name}"
+        self.holds.pop(key, None)
+        self.version += 1
+        if reservation.end > self.now and rows:
+            self.holds[key] = Hold(key, rows, reservation.start, reservation.end, given=reservation)
+
+    @property
+    def next_due(self) -> float | None:
+        """When something changes by itself."""
+        times = [self.due] if self.due is not None else []
+        for hold in self.holds.values():
+            times += [time for time in (hold.start, hold.end) if self.now < time < math.inf]
+        return min(times, default=None)
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def closed(self, task: Task) -> Mask | None:
+        """For each row whether it is kept from a task; None if none is."""
+        closed: Mask | None = None
+        for hold in self.against(task):
+            if closed is None:
+                closed = np.zeros(self.nodes.count, np.bool_)
+            for row in hold.rows:
+                spare = hold.spare.get(row)
+                if spare is None or any(spare.get(column, 0) < amount for column, amount in task.shape.demand):
+                    closed[row] = True
+        return closed
+
+    def against(self, task: Task) -> Iterable[Hold]:
+        """The holds that keep rows from a task."""
+        return [hold for hold in self.holds.values() if not self._lets(hold, task)]
+
+    def take(self, task: Task, row: int) -> None:
+        """A task is placed: where it takes what a hold can spare, less is left for others."""
+        for hold in self.holds.values():
+            spare = hold.spare.get(row)
+            if spare is not None and not self._lets(hold, task):
+                for column, amount in task.shape.demand:
+                    self.log.insert(spare, column, spare.get(column, 0) - amount)
+
+    def _lets(self, hold: Hold, task: Task) -> bool:
+        if hold.given is not None:
+            if hold.given.queue and self.queues.above(hold.given.queue, task.queue):
+                return True
+            return self.now + self.runtimes.services.time_limit(task) <= hold.start
+        unit = hold.unit
+        if unit is None or task.unit is unit or (task.gang is not None and task.gang is unit.gang):
+            return True
+        if task.pod.priority > unit.priority or (task.unit is not None and task.unit.express and not unit.express):
+            return True
+        first = unit.tasks[0]
+        if self._band(task) > self._band(first):
+            return True
+        total = self.runtimes.total(task)
+        return total is not None and self.now + total <= hold.start
+
+    def _band(self, task: Task) -> int:
+        return self.queues.queues[task.queue].path[-1].policy.priority

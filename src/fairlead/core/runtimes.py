@@ -1,0 +1,104 @@
+"""Run times: how long work is thought to run, by what its owner says, else by what ended before it.
+
+What was learned is kept per kind of job, from the most alike (same queue, user, class and size) to all jobs: the latest run times
+of a kind, of which the median beyond what a job has run already is taken. A learned time plans, it never kills. Where nothing is
+known, what has run for long is thought to run as long again (the Lindy rule); how long something new will run is not guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Iterator
+
+from fairlead.core.services import Services, begun
+from fairlead.core.tasks import Task
+
+_KEPT = 200  # run times of a kind
+_ENOUGH = 5  # of them, before a kind is believed
+_KINDS = 4096
+_LEAST = 60.0  # seconds; whatever runs is not thought to end sooner without being told
+
+Kind = tuple[str, str, str, int]
+
+
+class _Sample:
+    """The latest run times of one kind, also in order."""
+
+    __slots__ = ("latest", "ordered")
+
+    def __init__(self) -> None:
+        self.latest: deque[float] = deque()
+        self.ordered: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        if len(self.latest) == _KEPT:
+            del self.ordered[bisect_right(self.ordered, self.latest.popleft()) - 1]
+        self.latest.append(seconds)
+        insort(self.ordered, seconds)
+
+    def median_beyond(self, elapsed: float) -> float | None:
+        """The median of those above; None if they are too few."""
+        first = bisect_right(self.ordered, elapsed) if elapsed > 0 else 0
+        count = len(self.ordered) - first
+        return self.ordered[first + count // 2] if count >= _ENOUGH else None
+
+
+class RunTimes:
+    """Estimates in seconds."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self._samples: dict[Kind, _Sample] = {}
+
+    def declared(self, task: Task) -> float | None:
+        """What its owner, or its class, says: the expected duration, else the time limit."""
+        group = task.gang.group if task.gang is not None else None
+        expected = (group.expected if group is not None else 0.0) or task.pod.expected
+        limit = self.services.time_limit(task)
+        if expected:
+            return min(expected, limit)
+        return limit if math.isfinite(limit) else None
+
+    def total(self, task: Task) -> float | None:
+        """How long a task that starts now is thought to run, or None."""
+        declared = self.declared(task)
+        return declared if declared is not None else self._learned(task, 0.0)
+
+    def remaining(self, task: Task, now: float) -> float:
+        """How long a task that runs is thought to go on."""
+        elapsed = max(0.0, now - begun(task))
+        total = self.declared(task)
+        if total is None or total <= elapsed:
+            total = self._learned(task, elapsed)
+        return max(_LEAST, elapsed if total is None else total - elapsed)
+
+    def ended(self, task: Task, now: float) -> None:
+        """A task has run to its end."""
+        seconds = now - begun(task)
+        if seconds <= 0:
+            return
+        for kind in _kinds(task):
+            sample = self._samples.pop(kind, None) or _Sample()
+            self._samples[kind] = sample  # the latest to be heard of goes last
+            sample.add(seconds)
+        while len(self._samples) > _KINDS:
+            del self._samples[next(iter(self._samples))]
+
+    def _learned(self, task: Task, elapsed: float) -> float | None:
+        for kind in _kinds(task):
+            sample = self._samples.get(kind)
+            median = sample.median_beyond(elapsed) if sample is not None else None
+            if median is not None:
+                return median
+        return None
+
+
+def _kinds(task: Task) -> Iterator[Kind]:
+    members = len(task.gang.tasks) if task.gang is not None and task.gang.group is not None else 1
+    size = task.shape.device_milli * members
+    yield task.queue, task.user, task.service_class, size
+    yield task.queue, "", "", size
+    yield "", "", "", size
+    yield "", "", "", -1

@@ -1,0 +1,263 @@
+"""Nodes kept for later: no stream of small jobs starves a big one, and windows of administrators begin on empty nodes."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.core import invariants
+from fairlead.core.model import Group, Queue, Reservation, ServiceClass
+from fairlead.core.selectors import Requirement
+from tests.builders import cluster, confirm, node, placed, pod, refused, run
+
+HOUR = 3600.0
+
+
+def start(state, now):
+    decided = run(state, now)
+    confirm(state, decided)
+    return placed(decided)
+
+
+def kept(state):
+    return {hold.key: (sorted(state.nodes.names[row] for row in hold.rows), hold.start) for hold in state.reserved.holds.values()}
+
+
+def test_a_stream_of_small_jobs_does_not_starve_a_big_one():
+    state = cluster([node("a", gpus=4), node("b", gpus=4)], [Queue("q")], groups=[Group("ns", "big", 2, "q")], patience=600.0)
+    number, ends, started = 0, [], None
+    for now in range(0, int(8 * HOUR), 60):
+        ends.sort()
+        while ends and ends[0][0] <= now:
+            state.remove_pod(ends.pop(0)[1])
+        for _ in range(2):
+            state.upsert_pod(pod(f"small-{number}", queue="q", created=float(now)))
+            number += 1
+        if now == HOUR:
+            for i in range(2):
+                state.upsert_pod(pod(f"big-{i}", queue="q", group="big", gpus=4, created=float(now)))
+        for name in start(state, float(now)):
+            if name.startswith("big"):
+                started = now
+            ends.append((now + 600, f"uid-{name}"))
+        invariants.check(state)
+        if started is not None:
+            break
+    assert started is not None, "it starves"
+    assert started <= HOUR + 600 + 700, "its patience, and what ran then"
+
+
+def test_others_run_there_meanwhile_if_they_end_in_time_or_take_what_is_over():
+    state = cluster([node("a", gpus=4), node("b", gpus=8)], [Queue("q")], patience=0.0)
+    state.upsert_pod(pod("long", queue="q", gpus=2, at="a", time_limit=HOUR, started=0.0))
+    state.upsert_pod(pod("longer", queue="q", gpus=7, at="b", time_limit=9 * HOUR, started=0.0))
+    state.upsert_pod(pod("big", queue="q", gpus=4, created=1.0))
+    state.upsert_pod(pod("short", queue="q", gpus=2, created=2.0, time_limit=HOUR / 2))
+    state.upsert_pod(pod("endless", queue="q", gpus=2, created=3.0))
+    assert start(state, 10.0) == {"short": "a"}, "it is gone when the big one begins"
+    assert kept(state) == {"pod/uid-big": (["a"], HOUR)}
+    decided = run(state, 11.0)
+    assert refused(decided) == {}, "told already"
+    # Whoever comes now: on b nothing is kept, so what fits there starts whatever its length.
+    state.upsert_pod(pod("small", queue="q", gpus=1, created=20.0))
+    assert start(state, 20.0) == {"small": "b"}
+    state.remove_pod("uid-short")
+    state.upsert_pod(pod("another", queue="q", gpus=1, created=30.0))
+    decided = run(state, 30.0)
+    assert placed(decided) == {}
+    reason = refused(decided)["another"]
+    assert reason.code == "Reservation"
+    assert "kept for pod/uid-big, which begins in about 3570 s; how long this pod runs is not known" in reason.message
+    state.remove_pod("uid-long")
+    assert start(state, 40.0) == {"big": "a"}, "sooner than was thought"
+    assert set(kept(state)) == {"pod/uid-endless"}, "the next in line"
+    invariants.check(state)
+
+
+def test_what_is_over_at_the_start_is_anybodys():
+    state = cluster([node("a", gpus=8)], [Queue("q")], patience=0.0)
+    state.upsert_pod(pod("long", queue="q", gpus=5, at="a", time_limit=HOUR, started=0.0))
+    state.upsert_pod(pod("big", queue="q", gpus=6, created=1.0))
+    for i in range(3):
+        state.upsert_pod(pod(f"endless-{i}", queue="q", created=2.0 + i))
+    assert set(start(state, 10.0)) == {"endless-0", "endless-1"}, "two of eight are over when the big one runs"
+    state.remove_pod("uid-long")
+    assert start(state, 20.0) == {"big": "a"}
+    invariants.check(state)
+
+
+def test_who_is_not_bound_by_a_reservation():
+    state = cluster([node("a", gpus=4)], [Queue("q"), Queue("first", priority=5)], patience=0.0)
+    state.upsert_pod(pod("long", queue="q", gpus=2, at="a", time_limit=HOUR, started=0.0))
+    state.upsert_pod(pod("big", queue="q", gpus=4, created=1.0))
+    start(state, 2.0)
+    state.upsert_pod(pod("equal", queue="q", created=3.0))
+    state.upsert_pod(pod("better", queue="q", created=4.0, priority=1))
+    state.upsert_pod(pod("band", queue="first", created=5.0))
+    assert set(start(state, 6.0)) == {"better", "band"}
+
+
+def test_a_missed_start_is_planned_anew_without_letting_go():
+    state = cluster([node("a", gpus=4), node("b", gpus=4)], [Queue("q")], groups=[Group("ns", "big", 2, "q")], patience=0.0)
+    state.upsert_pod(pod("one", queue="q", gpus=1, at="a", expected=HOUR, started=0.0))
+    state.upsert_pod(pod("two", queue="q", gpus=1, at="b", expected=HOUR, started=0.0))
+    for i in range(2):
+        state.upsert_pod(pod(f"big-{i}", queue="q", group="big", gpus=4, created=1.0))
+    start(state, 2.0)
+    assert kept(state) == {"gang/ns/big": (["a", "b"], HOUR)}
+    state.upsert_pod(pod("small", queue="q", created=3.0))
+    assert start(state, HOUR + 5) == {}
+    ((rows, begins),) = kept(state).values()
+    assert rows == ["a", "b"]
+    assert begins > HOUR + 5
+    # The gang is made a unit anew: what is kept stays kept.
+    state.upsert_group(Group("ns", "big", 2, "q", expected=60.0))
+    assert start(state, HOUR + 6) == {}
+    assert set(kept(state)) == {"gang/ns/big"}
+    # It leaves: others may have it at once.
+    for i in range(2):
+        state.remove_pod(f"uid-big-{i}")
+    assert start(state, HOUR + 7) == {"small": "a"}
+    assert not state.reserved.holds
+
+
+def test_nodes_come_and_go_under_a_reservation():
+    state = cluster([node("a", gpus=4), node("b", gpus=8)], [Queue("q")], patience=0.0)
+    state.upsert_pod(pod("long", queue="q", gpus=2, at="a", time_limit=HOUR, started=0.0))
+    state.upsert_pod(pod("longer", queue="q", gpus=8, at="b", time_limit=9 * HOUR, started=0.0))
+    state.upsert_pod(pod("big", queue="q", gpus=4, created=1.0))
+    start(state, 2.0)
+    assert kept(state) == {"pod/uid-big": (["a"], HOUR)}
+    state.remove_node("a")
+    start(state, 3.0)
+    assert kept(state) == {"pod/uid-big": (["b"], 9 * HOUR)}
+    state.upsert_node(node("c", gpus=4))
+    assert start(state, 4.0) == {"big": "c"}
+    assert not state.reserved.holds
+    invariants.check(state)
+
+
+def test_run_times_are_learned_and_plan_without_killing():
+    state = cluster([node("a", gpus=8)], [Queue("q")])
+    for i in range(6):
+        state.upsert_pod(pod(f"old-{i}", queue="q", user="ann", at="a", started=0.0))
+        run(state, 100.0 * (i + 1))
+        state.remove_pod(f"uid-old-{i}")
+    state.upsert_pod(pod("next", queue="q", user="ann"))
+    state.upsert_pod(pod("bobs", queue="q", user="bob"))
+    state.upsert_pod(pod("wide", queue="q", user="ann", gpus=4))
+    totals = {name: state.runtimes.total(state.tasks[f"uid-{name}"]) for name in ("next", "bobs", "wide")}
+    assert totals == {"next": 400.0, "bobs": 400.0, "wide": 400.0}
+    start(state, 700.0)
+    task = state.tasks["uid-next"]
+    task.started = 0.0
+    assert state.runtimes.remaining(task, 150.0) == 250.0, "the median of those that ran longer"
+    assert state.runtimes.remaining(task, 590.0) == 590.0, "too few did: as long again"
+    state.upsert_pod(pod("said", queue="q", user="ann", expected=50.0))
+    assert state.runtimes.total(state.tasks["uid-said"]) == 50.0
+
+
+WINDOW = Reservation("upgrade", 10 * HOUR, 12 * HOUR, nodes=(Requirement("rack", "In", ("1",)),))
+
+
+def test_maintenance_begins_on_empty_nodes_because_of_time_limits_and_nobody_is_evicted():
+    state = cluster([node("a", gpus=4, labels={"rack": "1"}), node("b", gpus=1)], [Queue("q")])
+    state.upsert_class(ServiceClass("short", time_limit=HOUR))
+    state.upsert_reservation(WINDOW)
+    state.upsert_pod(pod("endless", queue="q", user="x", gpus=2))
+    state.upsert_pod(pod("short", queue="q", gpus=2, service_class="short"))
+    state.upsert_pod(pod("expected", queue="q", gpus=2, expected=60.0))
+    decided = run(state, 0.0)
+    confirm(state, decided)
+    assert placed(decided) == {"short": "a"}
+    assert {name: reason.code for name, reason in refused(decided).items()} == {
+        "endless": "Reservation",
+        "expected": "Reservation",
+    }
+    assert "this pod has no time limit" in refused(decided)["endless"].message
+    assert state.next_due == 10 * HOUR
+    state.upsert_pod(pod("late", queue="q", gpus=2, service_class="short"))
+    assert start(state, 8.5 * HOUR) == {"late": "a"}
+    state.upsert_pod(pod("later", queue="q", gpus=4, service_class="short"))
+    assert start(state, 9.5 * HOUR) == {}
+    assert start(state, 11 * HOUR) == {}
+    state.remove_pod("uid-late")
+    state.remove_pod("uid-short")
+    assert start(state, 11.5 * HOUR) == {}
+    assert set(start(state, 12 * HOUR)) == {"endless", "expected"}
+    # It is withdrawn, or moved: who waited for it is looked at again.
+    state.upsert_reservation(msgspec.structs.replace(WINDOW, start=20 * HOUR, end=21 * HOUR))
+    for name in ("endless", "expected"):
+        state.remove_pod(f"uid-{name}")
+    assert start(state, 13 * HOUR) == {"later": "a"}
+    state.remove_pod("uid-later")
+    state.upsert_pod(pod("free", queue="q", gpus=2))
+    assert start(state, 13 * HOUR) == {}
+    state.remove_reservation("upgrade")
+    assert start(state, 13 * HOUR) == {"free": "a"}
+    invariants.check(state)
+
+
+def test_capacity_is_kept_for_a_queue_and_no_more_than_was_asked_for():
+    reservation = Reservation("course", HOUR, 3 * HOUR, queue="school", resources=(("nvidia.com/gpu", 6),))
+    state = cluster(
+        [node("a", gpus=4), node("b", gpus=4), node("c", gpus=4)], [Queue("school"), Queue("class", "school"), Queue("q")]
+    )
+    state.upsert_reservation(reservation)
+    for i in range(3):
+        state.upsert_pod(pod(f"other-{i}", queue="q", gpus=4))
+    assert start(state, 0.0) == {"other-0": "c"}
+    state.upsert_pod(pod("lesson", queue="class", gpus=4))
+    assert set(start(state, 2 * HOUR)) == {"lesson"}
+    assert set(start(state, 3 * HOUR)) == {"other-1"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(1, 6), st.integers(1, 3), st.integers(0, 1), st.integers(1, 30)),
+        min_size=1,
+        max_size=40,
+    ),
+    st.integers(0, 3),
+)
+def test_whatever_comes_starts_in_the_end(jobs, reservations):
+    """Every job starts once those before it have ended, and a pass after which nothing happened decides nothing."""
+    state = cluster([node("n", gpus=6), node("m", gpus=6)], [Queue("a"), Queue("b")], reservations=reservations, patience=50.0)
+    ends = []
+    for number, (queue, gpus, members, priority, length) in enumerate(jobs):
+        name = f"j{number}"
+        size = min(members, 12 // gpus if gpus <= 3 else 2)
+        more = {"expected": float(length)} if number % 2 else {}
+        if size > 1:
+            state.upsert_group(Group("ns", name, size, queue))
+        for member in range(size):
+            group = name if size > 1 else ""
+            created = float(number * 5)
+            state.upsert_pod(
+                pod(f"{name}-{member}", queue=queue, gpus=gpus, group=group, priority=priority, created=created, **more)
+            )
+    now, lengths = 0.0, {f"j{number}": job[4] for number, job in enumerate(jobs)}
+    for _ in range(400):
+        for _ in range(30):
+            decided = run(state, now)
+            if not decided:
+                break
+            confirm(state, decided)
+            invariants.check(state)
+            for each in decided:
+                for victim in getattr(each, "victims", ()):
+                    old = state.tasks[victim.pod.uid].pod
+                    state.remove_pod(old.uid)
+                    state.upsert_pod(msgspec.structs.replace(old, node="", uid=f"{old.uid}+"))
+        else:
+            raise AssertionError("it never comes to rest")
+        ends = [task for task in state.tasks.values() if task.row >= 0]
+        if not state.tasks:
+            return
+        done = min(ends, key=lambda task: (lengths[task.pod.name.split("-")[0]], task.pod.uid), default=None)
+        assert done is not None, "nothing runs and something waits"
+        now += lengths[done.pod.name.split("-")[0]]
+        mates = [task for task in ends if task.gang is not None and task.gang is done.gang] or [done]
+        for task in mates:
+            state.remove_pod(task.pod.uid)
+    raise AssertionError("it does not end")
