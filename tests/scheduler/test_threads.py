@@ -130,7 +130,7 @@ class Script:
     async def refuse(self, ref, reason):
         self.answer(("refuse", ref.name))
 
-    async def group_status(self, key, phase, scheduled, reason):
+    async def group_status(self, key, phase, scheduled, reason, expected_start=None):
         self.answer(("group", key, scheduled))
 
     async def queue_status(self, queue, allocated, pending, fair_share):

@@ -16,6 +16,7 @@ Quantity = Annotated[
     Meta(description="A Kubernetes quantity: a number, optionally with a suffix such as m, Gi or k."),
 ]
 _SPAN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
+Time = Annotated[str, Meta(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
 Duration = Annotated[str, Meta(description="A span of time such as 90s, 30m, 24h or 7d.", pattern=_SPAN)]
 
 
@@ -176,10 +177,8 @@ class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults
     phase: Annotated[str, Meta(pattern="^(Pending|Scheduled|Running|Suspended|Succeeded|Failed)$")] = "Pending"
     scheduled: Annotated[int, Meta(ge=0, description="Members that have a node.")] = 0
     reason: GroupReason | None = None
+    expected_start: Annotated[Time, Meta(description="When it is expected to start, as things stand.")] | None = None
     conditions: list[Condition] = []
-
-
-Time = Annotated[str, Meta(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
 
 
 class ReservationSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -295,6 +294,7 @@ POD_GROUP = Kind(
         ("Scheduled", "integer", ".status.scheduled"),
         ("Phase", "string", ".status.phase"),
         ("Reason", "string", ".status.reason.code"),
+        ("Expected", "string", ".status.expectedStart"),
     ),
     rules=(("!has(self.maxMember) || self.maxMember >= self.minMember", "maxMember must not be below minMember"),),
 )

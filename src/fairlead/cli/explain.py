@@ -10,9 +10,12 @@ import typer
 from fairlead.api.reasons import Reason
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
+from fairlead.cluster.translate import timestamp
+from fairlead.core.forecast import forecast
 from fairlead.core.gangs import Gang
 from fairlead.core.model import WHOLE
-from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.core.standing import Ahead, Term, ahead_of, line, terms
+from fairlead.core.tasks import Task, TaskState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,6 +31,7 @@ _ADVICE = {
     "UserLimit": "It starts when its user's other jobs in the queue end, or when the queue's perUser limits are raised.",
     "NotAllowed": "Ask an administrator: the queue or the class of service does not admit its namespace, user or class.",
     "UnknownServiceClass": "Create the ServiceClass, or name another in the label fairlead.dev/service-class.",
+    "Reservation": "Say how long it runs (expectedDuration, timeLimit): what ends in time may start before.",
     "GangIncomplete": "Create the missing pods, or lower minMember.",
     "UnknownQueue": "Create the queue, or name another in the label fairlead.dev/queue.",
     "InvalidSpec": "Correct the object: nothing can be done with it as it is.",
@@ -38,10 +42,11 @@ _ADVICE = {
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """One job. position: 1 is next in its queue; ahead: the first of those before it; null once it is placed.
+    """One job. position: 1 is next in its queue; ahead: the first of those before it, and why; null once it is placed.
 
-    message: what the scheduler says of it now, numbers: those behind it; told: what the object's
-    conditions say; would_start_on: where a pass that began now would put it.
+    rank: the terms that decide who is next, the first that differs counts. expected_start: if all runs as long as it is thought
+    to, RFC 3339. message: what the scheduler says of it now, numbers: those behind it; told: what the object's conditions say;
+    would_start_on: where a pass that began now would put it; would_evict: whom it would take the place of.
     """
 
     object: str
@@ -55,13 +60,19 @@ class Explanation(msgspec.Struct, frozen=True):
     nodes: list[str]
     position: int | None
     queued: int
-    ahead: list[str]
+    ahead: list[Ahead]
+    rank: list[Term]
+    user: str
+    service_class: str
+    expected_start: str | None
+    expected_wait_seconds: float | None
     code: str | None
     message: str | None
     numbers: dict[str, int]
     told: str | None
     advice: str | None
     would_start_on: list[str]
+    would_evict: list[str]
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -131,14 +142,19 @@ def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None)
     queue = tasks[0].queue if tasks else (gang.group.queue if gang is not None and gang.group is not None else "")
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE)]
     placed = [task for task in tasks if task.state is TaskState.BOUND]
-    units = _line(picture, queue)
+    node = picture.state.queues.queues.get(queue)
+    units = line(node) if node is not None else []
     unit = next((task.unit for task in waiting if task.unit is not None), None)
     position = next((index for index, each in enumerate(units) if each is unit), None) if unit is not None else None
-    ahead = [each.gang.key if each.gang else each.tasks[0].pod.key for each in units[: position or 0]]
+    ahead = ahead_of(picture.state, unit, units[: position or 0], picture.now, _SHOWN) if unit is not None else []
+    rank = terms(picture.state, unit, picture.now) if unit is not None else []
     nodes = sorted({task.pod.node for task in placed})
     reasons = picture.decide()
     reason = _reason(waiting, gang, reasons)
-    starts = picture.would_start()
+    starts, evicted = picture.would_start(), picture.would_evict()
+    start = None
+    if waiting and not any(task.pod.uid in starts for task in waiting):
+        start = forecast(picture.state, picture.now).get(waiting[0].job)
     state_name = "Running" if tasks and not waiting else "Waiting" if waiting else "Empty"
     created = min((task.pod.created for task in tasks), default=0.0)
     return Explanation(
@@ -153,22 +169,20 @@ def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None)
         nodes=nodes,
         position=None if position is None else position + 1,
         queued=len(units),
-        ahead=ahead[:_SHOWN],
+        ahead=ahead,
+        rank=rank,
+        user=tasks[0].user if tasks else "",
+        service_class=tasks[0].service_class if tasks else "",
+        expected_start=None if start is None else timestamp(start),
+        expected_wait_seconds=None if start is None else max(0.0, start - picture.now),
         code=str(reason.code) if reason is not None else None,
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
         told=_told(picture, {task.pod.uid for task in waiting}),
         advice=_ADVICE.get(str(reason.code)) if reason is not None else None,
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
+        would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
     )
-
-
-def _line(picture: Picture, queue: str) -> list[Unit]:
-    """The units that wait in a queue, in the order in which they are served."""
-    node = picture.state.queues.queues.get(queue)
-    if node is None:
-        return []
-    return sorted((unit for room in node.rooms.values() for unit in room.units), key=node.place)
 
 
 def _reason(waiting: list[Task], gang: Gang | None, reasons: dict[str, Reason]) -> Reason | None:
@@ -197,27 +211,36 @@ def _drawing(explanation: Explanation, namespace: str) -> RenderableType:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
 
-    def line(label: str, value: object) -> None:
+    def row(label: str, value: object) -> None:
         table.add_row(label, Text(str(value)))
 
-    line(explanation.object, f"in namespace {namespace}, queue {explanation.queue or '-'}")
-    line("state", f"{explanation.state}, {explanation.placed} of {explanation.pods} pods have a node")
-    line("asks for", f"{explanation.gpus:g} GPUs at priority {explanation.priority}")
+    row(explanation.object, f"in namespace {namespace}, queue {explanation.queue or '-'}")
+    row("state", f"{explanation.state}, {explanation.placed} of {explanation.pods} pods have a node")
+    row("asks for", f"{explanation.gpus:g} GPUs at priority {explanation.priority}")
     if explanation.nodes:
-        line("runs on", ", ".join(explanation.nodes))
+        row("runs on", ", ".join(explanation.nodes))
     if explanation.waiting_seconds is not None:
-        line("waiting for", span(explanation.waiting_seconds))
+        row("waiting for", span(explanation.waiting_seconds))
     if explanation.position is not None:
-        line("position", f"{explanation.position} of {explanation.queued} in its queue")
-    if explanation.ahead:
-        more = (explanation.position or 1) - 1 - len(explanation.ahead)
-        line("ahead of it", ", ".join(explanation.ahead) + (f" and {more} more" if more > 0 else ""))
+        row("position", f"{explanation.position} of {explanation.queued} in its queue")
+    for number, each in enumerate(explanation.ahead):
+        why = f"{each.term} {each.its:g}, not {each.ours:g}" if each.term != "name" else "by name"
+        row("ahead of it" if not number else "", f"{each.job} ({each.user}): {why}")
+    more = (explanation.position or 1) - 1 - len(explanation.ahead)
+    if more > 0:
+        row("", f"and {more} more")
+    if explanation.rank:
+        row("rank", ", ".join(f"{each.name} {each.value:g}" for each in explanation.rank if each.value))
     if explanation.message is not None:
-        line("why", f"({explanation.code}) {explanation.message}")
+        row("why", f"({explanation.code}) {explanation.message}")
     if explanation.advice is not None:
-        line("what helps", explanation.advice)
+        row("what helps", explanation.advice)
+    if explanation.expected_start is not None:
+        row("expected", f"in about {span(explanation.expected_wait_seconds or 0.0)}, at {explanation.expected_start}")
+    if explanation.would_evict:
+        row("evicts", ", ".join(explanation.would_evict))
     if explanation.would_start_on:
-        line("next", f"it would start now on {', '.join(explanation.would_start_on)}")
+        row("next", f"it would start now on {', '.join(explanation.would_start_on)}")
     elif explanation.told and explanation.told.partition(": ")[2] != explanation.message:
-        line("it was told", explanation.told)
+        row("it was told", explanation.told)
     return table

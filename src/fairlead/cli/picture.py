@@ -112,6 +112,15 @@ class Picture:
             placed |= {binding.pod.uid: binding.node for binding in bindings}
         return placed
 
+    def would_evict(self) -> dict[str, list[str]]:
+        """After `decide`: pod UID -> the pods, `namespace/name`, that would be evicted for it and its gang."""
+        return {
+            binding.pod.uid: [victim.pod.key for victim in each.victims]
+            for each in self.decisions
+            if isinstance(each, Preempt)
+            for binding in each.beneficiaries
+        }
+
 
 async def read(client: Client) -> Picture:
     """List everything. Raises `ApiError` and `Unreachable`."""

@@ -100,8 +100,10 @@ class Cluster(Protocol):
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
         """Write why a pod is not placed into its conditions."""
 
-    async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
-        """Write where a pod group stands."""
+    async def group_status(
+        self, group: str, phase: str, scheduled: int, reason: Reason | None, expected_start: float | None = None
+    ) -> None:
+        """Write where a pod group stands, and when it is expected to start: seconds since the epoch."""
 
     async def overdue(self, regarding: PodRef | str, message: str) -> None:
         """Write that a pod, or the pod group `namespace/name`, waits longer than its class allows."""

@@ -7,6 +7,7 @@ default one, so a change of the namespace's label is a change of its pods.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -291,6 +292,11 @@ def _policies(
 def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:
     """(reason, message) of the condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
     return "Unschedulable" if reason.is_capacity else str(reason.code), reason.message[:limit]
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def shown(amounts: Mapping[str, int]) -> dict[str, str]:

@@ -21,6 +21,7 @@ _KINDS = 4096
 _LEAST = 60.0  # seconds; whatever runs is not thought to end sooner without being told
 
 Kind = tuple[str, str, str, int]
+_ALL: Kind = ("", "", "", -1)
 
 
 class _Sample:
@@ -66,6 +67,11 @@ class RunTimes:
         declared = self.declared(task)
         return declared if declared is not None else self._learned(task, 0.0)
 
+    def usual(self) -> float | None:
+        """The median of all that ended of late."""
+        sample = self._samples.get(_ALL)
+        return sample.median_beyond(0.0) if sample is not None else None
+
     def remaining(self, task: Task, now: float) -> float:
         """How long a task that runs is thought to go on."""
         elapsed = max(0.0, now - begun(task))
@@ -101,4 +107,4 @@ def _kinds(task: Task) -> Iterator[Kind]:
     yield task.queue, task.user, task.service_class, size
     yield task.queue, "", "", size
     yield "", "", "", size
-    yield "", "", "", -1
+    yield _ALL

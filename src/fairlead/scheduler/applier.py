@@ -116,7 +116,7 @@ class Applier:
         latest[key] = status
 
     async def _write_group(self, status: GroupStatus) -> None:
-        await self.cluster.group_status(status.group, status.phase, status.scheduled, status.reason)
+        await self.cluster.group_status(status.group, status.phase, status.scheduled, status.reason, status.expected_start)
 
     async def _write_queue(self, status: QueueStatus) -> None:
         await self.cluster.queue_status(status.queue, dict(status.allocated), status.pending, dict(status.fair_share))

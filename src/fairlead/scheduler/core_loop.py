@@ -15,6 +15,7 @@ import structlog
 
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, StorageKnown, Synced, Upsert
+from fairlead.core.forecast import forecast
 from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Policy, Queue, Reservation, ServiceClass
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state import ClusterState
@@ -26,6 +27,9 @@ log = structlog.get_logger("core")
 
 _CHUNK = 16
 _STATUS_REST = 10.0  # seconds between two statuses of a queue
+_FORECAST_REST = 60.0  # seconds between two forecasts
+_MOST_ENDS = 20_000
+_MOVED = 0.1
 _MOST_NODES = 1000  # named in a status
 BUDGET = 512
 
@@ -37,6 +41,11 @@ class GroupStatus(msgspec.Struct, frozen=True, tag=True):
     phase: str
     scheduled: int
     reason: Reason | None
+    expected_start: float | None = None
+
+    def says(self) -> tuple[object, ...]:
+        """What must be told at once when it changes."""
+        return self.phase, self.scheduled, self.reason and self.reason.code
 
 
 class Trouble(msgspec.Struct, frozen=True, tag=True):
@@ -101,6 +110,8 @@ class CoreLoop:
         self._groups: set[str] = set()
         self._told: dict[str, GroupStatus] = {}
         self._queues: dict[str, QueueStatus] = {}
+        self._foreseen: dict[str, float] = {}  # job -> expected start, as last told
+        self._foreseen_due = 0.0
         self._reservations: dict[str, ReservationStatus] = {}
         self._queues_due = 0.0  # when statuses of queues may be written again
 
@@ -202,7 +213,10 @@ class CoreLoop:
                 if len(outputs) - told >= _CHUNK:
                     self.deliver(outputs[told:])
                     told = len(outputs)
-            outputs += self._group_statuses()
+            self.deliver(outputs[told:])
+            told = len(outputs)
+            self._foresee(now)
+            outputs += self._group_statuses(now)
             outputs += self._queue_statuses(now)
             outputs += self._reservation_statuses(now)
         finally:
@@ -231,6 +245,8 @@ class CoreLoop:
     def next_due(self) -> float | None:
         """When a pass is due although nothing happens."""
         due = self.state.next_due
+        if self._foreseen_due:
+            due = self._foreseen_due if due is None else min(due, self._foreseen_due)
         if not self.state.queues.fair.touched:
             return due
         return self._queues_due if due is None else min(due, self._queues_due)
@@ -271,7 +287,29 @@ class CoreLoop:
             del self._reservations[name]
         return told
 
-    def _group_statuses(self) -> list[Output]:
+    def _foresee(self, now: float) -> None:
+        """When gangs that wait are expected to start: looked at from time to time, told when it moved by a tenth of the wait."""
+        waiting = {
+            gang.key
+            for room in self.state.queues.parked
+            if (unit := room.first()) is not None and (gang := unit.gang) is not None and gang.group is not None
+        }
+        if not waiting:
+            self._foreseen_due = 0.0
+        if not waiting or now < self._foreseen_due:
+            return
+        self._foreseen_due = now + _FORECAST_REST
+        before, self._foreseen = self._foreseen, forecast(self.state, now, _MOST_ENDS)
+        for key, gang in self.state.gangs.items():
+            start, old = self._foreseen.get(key), before.get(key)
+            if gang.group is None or start is None:
+                continue
+            if old is not None and abs(start - old) <= (max(old, now) - now) * _MOVED:
+                self._foreseen[key] = old
+            else:
+                self._groups.add(key)
+
+    def _group_statuses(self, now: float) -> list[Output]:
         """Statuses of groups that changed since they were last told."""
         statuses: list[Output] = []
         for key in sorted(self._groups):
@@ -283,13 +321,10 @@ class CoreLoop:
             if reason is None and not bound:
                 waiting = next((task.unit for task in gang.tasks.values() if task.unit is not None), None)
                 reason = waiting.room.parked if waiting is not None and waiting.room is not None else None
-            status = GroupStatus(key, "Scheduled" if bound >= gang.min_member else "Pending", bound, reason)
+            expected = self._foreseen.get(key) if not gang.placed() else None
+            status = GroupStatus(key, "Scheduled" if bound >= gang.min_member else "Pending", bound, reason, expected)
             told = self._told.get(key)
-            if told is None or (told.phase, told.scheduled, told.reason and told.reason.code) != (
-                status.phase,
-                status.scheduled,
-                reason and reason.code,
-            ):
+            if told is None or told.says() != status.says() or told.expected_start != expected:
                 placing = len(gang.placed()) > bound
                 if placing and told is not None:
                     continue  # bindings are on their way: one write when they are through

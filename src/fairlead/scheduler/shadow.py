@@ -192,7 +192,9 @@ class ShadowCluster:
         """Report why the pod would wait."""
         self._report(Waiting(self._clock(), pod.key, str(reason.code), reason.message))
 
-    async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
+    async def group_status(
+        self, group: str, phase: str, scheduled: int, reason: Reason | None, expected_start: float | None = None
+    ) -> None:
         """Nothing."""
 
     async def overdue(self, regarding: PodRef | str, message: str) -> None:

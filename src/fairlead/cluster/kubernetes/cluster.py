@@ -21,7 +21,7 @@ from fairlead.cluster import storage_views, views, workloads
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import ClusterEvent, Outcome, Sink, StorageKnown, Synced
-from fairlead.cluster.translate import STORAGE, Change, Complaint, Translator, shown, why_waiting
+from fairlead.cluster.translate import STORAGE, Change, Complaint, Translator, shown, timestamp, why_waiting
 from fairlead.core.storage import Claim
 from fairlead.core.transactions import Binding, PodRef, VolumeChoice
 
@@ -353,12 +353,15 @@ class KubernetesCluster:
             "lastTransitionTime": self._now(),
         }
 
-    async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
-        """`PodGroup.status`: phase, members placed, and why not all are."""
+    async def group_status(
+        self, group: str, phase: str, scheduled: int, reason: Reason | None, expected_start: float | None = None
+    ) -> None:
+        """`PodGroup.status`: phase, members placed, why not all are, and when they are expected to start."""
         namespace, _, name = group.partition("/")
         why = {"code": str(reason.code), "message": reason.message[:_NOTE_LIMIT]} if reason else None
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
-        body = {"status": {"phase": phase, "scheduled": scheduled, "reason": why}}
+        expected = None if expected_start is None else timestamp(expected_start)
+        body = {"status": {"phase": phase, "scheduled": scheduled, "reason": why, "expectedStart": expected}}
         await self._status(path, body, "application/merge-patch+json")
 
     async def overdue(self, regarding: PodRef | str, message: str) -> None:
@@ -447,7 +450,7 @@ class KubernetesCluster:
             log.warning("status not written", path=path, error=str(error)[:300])
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self.client.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return timestamp(self.client.clock())
 
     def _later(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

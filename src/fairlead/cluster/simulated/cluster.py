@@ -21,7 +21,7 @@ from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Object
-from fairlead.cluster.translate import Change, Translator, shown, why_waiting
+from fairlead.cluster.translate import Change, Translator, shown, timestamp, why_waiting
 from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef
 
@@ -238,7 +238,9 @@ class SimulatedCluster:
         self.translator.told[pod.uid] = told
         self._set_status(pod, {}, self._waiting(reason))
 
-    async def group_status(self, group: str, phase: str, scheduled: int, reason: Reason | None) -> None:
+    async def group_status(
+        self, group: str, phase: str, scheduled: int, reason: Reason | None, expected_start: float | None = None
+    ) -> None:
         """Write where a pod group stands."""
         namespace, _, name = group.partition("/")
         record = self.api.store.get(_GROUPS, (namespace, name))
@@ -247,6 +249,9 @@ class SimulatedCluster:
         obj = record.object
         status: Object = {**(obj.get("status") or {}), "phase": phase, "scheduled": scheduled}
         status.pop("reason", None)
+        status.pop("expectedStart", None)
+        if expected_start is not None:
+            status["expectedStart"] = timestamp(expected_start)
         if reason is not None:
             status["reason"] = {"code": str(reason.code), "message": reason.message}
         self.api.store.put(_GROUPS, (namespace, name), {**obj, "metadata": dict(obj["metadata"]), "status": status})
