@@ -127,6 +127,11 @@ def test_queue_nodes_share_and_explain_tell_of_the_same_jobs(box):
     assert (huge["position"], huge["code"]) == (1, "Resources")
     assert "Insufficient nvidia.com/gpu" in huge["message"]
     assert box.json("explain", "pod/lost", "-n", "vision")["code"] == "UnknownQueue"
+    assert [each["name"] for each in huge["rank"]][:3] == ["band", "express", "share of vision"]
+    assert huge["ahead"] == []
+    quota = {each["queue"]: each for each in box.json("quota")["queues"]}["vision"]
+    assert (quota["running"], quota["submitted"]) == (1, 2)
+    assert next(each for each in quota["users"] if each["user"] == "vision")["running"] == 1
     where = box.json("feasibility", "pod/huge", "-n", "vision")
     assert (where["feasible"], where["nodes"], where["node"]) == ([], 10, "")
     assert {each["message"] for each in where["refused"]} == {"Insufficient nvidia.com/gpu"}
@@ -143,6 +148,25 @@ def test_queue_nodes_share_and_explain_tell_of_the_same_jobs(box):
         done = box.fairlead(*command)
         assert done.exit_code == 0, done.output
         assert done.stdout.strip()
+
+
+def test_what_if_touches_nothing(box, tmp_path):
+    box.create(objects.pod_group("ring", 3), *(objects.pod(f"ring-{i}", group="ring", gpus=8) for i in range(3)))
+    until(lambda: len(running(box)) == 1)
+    more = tmp_path / "more.yaml"
+    more.write_text(json.dumps(objects.job("sweep", pods=4)))
+    snapshot = tmp_path / "cluster.json"
+    result = box.json("whatif", "-f", more, "-n", "vision", "--save", snapshot)
+    assert result["starts"] == [f"vision/sweep-{i}" for i in range(4)]
+    assert {each["name"] for each in box.json("queue")["jobs"]} == {"ring"}
+    done = CliRunner().invoke(app, ["whatif", "--snapshot", str(snapshot), "--drain", "nowhere"])
+    assert (done.exit_code, "node 'nowhere' does not exist" in done.output) == (2, True)
+    table = CliRunner().invoke(app, ["whatif", "--snapshot", str(snapshot), "--add-nodes", "2", "-f", str(more)])
+    assert table.exit_code == 0, table.output
+    assert "default/sweep-0" in table.output
+    for wrong in (["--quota", "vision"], ["--add-nodes", "many"], ["-f", str(tmp_path / "none")], ["--snapshot", str(more)]):
+        assert CliRunner().invoke(app, ["whatif", "--snapshot", str(snapshot), *wrong]).exit_code == 2
+
 
 
 def running(box):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlead import __version__
-from fairlead.cli import bench, crds, demo, explain, feasibility, nodes, queue, replay, scheduler, share, simulate
+from fairlead.cli import bench, crds, demo, explain, feasibility, nodes, queue, quota, replay, scheduler, share, simulate, whatif
 
 app = typer.Typer(
     name="fairlead",
@@ -23,9 +23,11 @@ app.command("explain")(explain.explain)
 app.command("feasibility")(feasibility.feasibility)
 app.command("nodes")(nodes.nodes)
 app.command("queue")(queue.queue)
+app.command("quota")(quota.quota)
 app.command("replay")(replay.replay)
 app.command("scheduler")(scheduler.scheduler)
 app.command("share")(share.share)
+app.command("whatif")(whatif.whatif)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,182 @@
+"""`fairlead whatif`: what the scheduler would do if a cluster were different. Nothing is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
+from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
+
+if TYPE_CHECKING:
+    from fairlead.simulation.whatif import Objects, Outcome, WhatIf
+
+_MOST_BYTES = 1 << 30
+
+
+def whatif(
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", help="Manifests to submit or change; may be repeated.")
+    ] = None,
+    quota: Annotated[list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT, its guarantee; may be repeated.")] = None,
+    limit: Annotated[list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT, its cap; may be repeated.")] = None,
+    add_nodes: Annotated[str, typer.Option(help="COUNT or COUNT:NODE, more nodes like that one.")] = "",
+    drain: Annotated[list[str] | None, typer.Option(help="A node that goes; may be repeated.")] = None,
+    snapshot: Annotated[Path | None, typer.Option(help="Read the cluster from this file instead.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the cluster as it is to this file.")] = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Of manifests that name none.")] = "default",
+    kubeconfig: KubeconfigOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What would start, who would be evicted and how long each queue would wait, were the cluster different."""
+    from fairlead.simulation import whatif as trial
+
+    objects = _snapshot(snapshot) if snapshot is not None else _objects(run(kubeconfig, read))
+    if save is not None:
+        save.write_bytes(msgspec.json.encode(objects))
+    changed = msgspec.structs.replace(objects, nodes=list(objects.nodes))
+    try:
+        for path in file or ():
+            for manifest in _manifests(path):
+                trial.apply(changed, manifest, namespace)
+        for field, given in (("quota", quota), ("limit", limit)):
+            for text in given or ():
+                trial.set_amount(changed, *_amount(field, text))
+        if add_nodes:
+            trial.add_nodes(changed, *_count(add_nodes))
+        for node in drain or ():
+            trial.drain(changed, node)
+    except trial.WhatIfError as error:
+        fail(str(error), Exit.USAGE)
+    result = trial.what_if(objects, changed)
+    emit(result, output, lambda: _show(result))
+
+
+def _objects(picture: Picture) -> Objects:
+    from fairlead.simulation.whatif import Objects
+
+    return Objects(
+        picture.now,
+        picture.nodes,
+        picture.pods,
+        picture.namespaces,
+        picture.queues,
+        picture.groups,
+        picture.classes,
+        picture.priorities,
+        picture.reservations,
+    )
+
+
+def _snapshot(path: Path) -> Objects:
+    from fairlead.simulation.whatif import Objects
+
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            fail(f"{path} is larger than 1 GiB", Exit.USAGE)
+        return msgspec.json.decode(path.read_bytes(), type=Objects)
+    except OSError as error:
+        fail(f"cannot read {path}: {error.strerror}", Exit.USAGE)
+    except msgspec.DecodeError as error:
+        fail(f"{path} is no snapshot ({error}); make one with `fairlead whatif --save FILE`", Exit.USAGE)
+
+
+def _manifests(path: Path) -> list[dict[str, Any]]:
+    import yaml
+
+    try:
+        documents = [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
+    except OSError as error:
+        fail(f"cannot read {path}: {error.strerror}", Exit.USAGE)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        fail(f"{path} is not YAML: {error}", Exit.USAGE)
+    found: list[dict[str, Any]] = []
+    for document in documents:
+        items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else [document]
+        for item in items or ():
+            if not isinstance(item, dict):
+                fail(f"{path}: a manifest is a mapping with `kind` and `metadata`", Exit.USAGE)
+            found.append(item)
+    return found
+
+
+def _amount(field: str, text: str) -> tuple[str, str, str, str]:
+    """(queue, field, resource, amount)."""
+    what, equals, amount = text.rpartition("=")
+    queue, colon, resource = what.partition(":")
+    if not (equals and colon and queue and resource and amount):
+        fail(f"--{field} {text!r} is not QUEUE:RESOURCE=AMOUNT, such as vision:nvidia.com/gpu=16", Exit.USAGE)
+    return queue, field, resource, amount
+
+
+def _count(text: str) -> tuple[int, str]:
+    count, _, like = text.partition(":")
+    if not count.isdigit() or not 1 <= int(count) <= 100_000:
+        fail(f"--add-nodes {text!r} is not COUNT or COUNT:NODE", Exit.USAGE)
+    return int(count), like
+
+
+def _show(result: WhatIf) -> None:
+    from rich.text import Text
+
+    screen = console()
+    old = {each.job: each for each in result.before.jobs}
+    rows = []
+    for each in result.after.jobs:
+        before = old.get(each.job)
+        rows.append(
+            [
+                Text(each.job),
+                Text(each.queue),
+                f"{each.gpus:g}",
+                _when(before.starts, before.wait_seconds) if before is not None else "-",
+                _when(each.starts, each.wait_seconds),
+                Text(", ".join(each.nodes) or each.reason),
+            ]
+        )
+    columns = [Column("JOB", flexible=True, least=18), Column("QUEUE", flexible=True), Column("GPUS", right=True)]
+    columns += [Column("STARTS NOW"), Column("WOULD START"), Column("NODES / WHY IT WAITS", flexible=True)]
+    if rows:
+        screen.print(listing(columns, rows))
+    for fallen in result.after.evicted:
+        screen.print(Text(f"evicted: {fallen.pod} of queue {fallen.queue} on {fallen.node}, for {fallen.by}"))
+    screen.print(listing(_QUEUE_COLUMNS, _queue_rows(result.before, result.after)))
+    screen.print(f"GPUs in use: {result.before.utilization:.1%}, would be {result.after.utilization:.1%}")
+
+
+_QUEUE_COLUMNS = [
+    Column("QUEUE", flexible=True),
+    *(Column(name, right=True) for name in ("GPUS", "WOULD BE", "WAITING", "WOULD BE", "MEAN WAIT", "WOULD BE")),
+]
+
+
+def _queue_rows(before: Outcome, after: Outcome) -> list[list[Any]]:
+    from rich.text import Text
+
+    old = {each.name: each for each in before.queues}
+    rows = []
+    for each in after.queues:
+        was = old.get(each.name)
+        rows.append(
+            [
+                Text(each.name),
+                f"{was.gpus:g}" if was is not None else "-",
+                f"{each.gpus:g}",
+                str(was.waiting) if was is not None else "-",
+                str(each.waiting),
+                _span(was.mean_wait_seconds if was is not None else None),
+                _span(each.mean_wait_seconds),
+            ]
+        )
+    return rows
+
+
+def _span(seconds: float | None) -> str:
+    return "-" if seconds is None else span(seconds)
+
+
+def _when(starts: str, wait: float | None) -> str:
+    return f"in {span(wait)}" if starts == "later" and wait is not None else starts

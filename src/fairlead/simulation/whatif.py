@@ -1,0 +1,380 @@
+"""What if: a cluster as it is, changed on paper, and what the scheduler would do about it. Nothing is touched.
+
+The production pass decides on a state made from the cluster's objects; its bindings are taken for done, whoever is evicted
+comes back as a waiting pod, until it decides nothing more. What still waits then is forecast. The same is done without the
+changes, for comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.cluster import views
+from fairlead.cluster.port import ClusterEvent, StorageKnown, Synced
+from fairlead.cluster.translate import Change, Translator
+from fairlead.core.forecast import forecast
+from fairlead.core.model import WHOLE, Policy
+from fairlead.core.tasks import Task
+from fairlead.core.transactions import Place, Preempt, Refuse
+from fairlead.scheduler.core_loop import CoreLoop, Output
+
+_PASSES = 200
+_MOST_PODS = 100_000
+
+
+class WhatIfError(ValueError):
+    """A change that cannot be made: what is wrong and what to do."""
+
+
+class Objects(msgspec.Struct):
+    """Everything that a decision rests on, as read from a cluster. now: seconds since the epoch."""
+
+    now: float
+    nodes: list[views.Node] = []
+    pods: list[views.Pod] = []
+    namespaces: list[views.Namespace] = []
+    queues: list[views.Queue] = []
+    groups: list[views.PodGroup] = []
+    classes: list[views.ServiceClass] = []
+    priorities: list[views.PriorityClass] = []
+    reservations: list[views.Reservation] = []
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One job, `namespace/name`. starts: `now`, `later` or `never` as things stand; wait_seconds: until it starts, if known."""
+
+    job: str
+    queue: str
+    pods: int
+    gpus: float
+    starts: str
+    wait_seconds: float | None
+    nodes: list[str]
+    reason: str
+
+
+class Evicted(msgspec.Struct, frozen=True):
+    """One pod that would fall, and for whom."""
+
+    pod: str
+    queue: str
+    node: str
+    by: str
+
+
+class QueueOutcome(msgspec.Struct, frozen=True):
+    """One queue in the end: devices it holds, jobs that still wait, and how long these are expected to."""
+
+    name: str
+    gpus: float
+    waiting: int
+    mean_wait_seconds: float | None
+    longest_wait_seconds: float | None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What becomes of a cluster."""
+
+    jobs: list[Job]
+    evicted: list[Evicted]
+    queues: list[QueueOutcome]
+    utilization: float
+
+
+class WhatIf(msgspec.Struct, frozen=True):
+    """The cluster as it is, as it would be, and what differs: jobs that would start now, or later than as it is."""
+
+    before: Outcome
+    after: Outcome
+    starts: list[str]
+    delayed: list[str]
+    evicted: list[str]
+
+
+def what_if(before: Objects, after: Objects) -> WhatIf:
+    """Compare two states of a cluster."""
+    one, two = play(before), play(after)
+    old, new = {each.job: each for each in one.jobs}, {each.job: each for each in two.jobs}
+    fallen = {each.pod for each in one.evicted}
+    return WhatIf(
+        before=one,
+        after=two,
+        starts=sorted(job for job, each in new.items() if each.starts == "now" and (job not in old or old[job].starts != "now")),
+        delayed=sorted(job for job, each in new.items() if job in old and _later(each) > _later(old[job]) * 1.1 + 1.0),
+        evicted=sorted(each.pod for each in two.evicted if each.pod not in fallen),
+    )
+
+
+def _later(job: Job) -> float:
+    if job.starts == "now":
+        return 0.0
+    return 1e12 if job.wait_seconds is None else job.wait_seconds
+
+
+def play(objects: Objects) -> Outcome:
+    """What the scheduler would do from here on, without anybody else doing anything."""
+    return _Trial(objects).run()
+
+
+class _Trial:
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self.decided: list[Output] = []
+        self.core = CoreLoop(Policy(), self.decided.extend)
+        self.core.apply([*_events(objects), Synced()], objects.now)
+        self.evicted: list[Evicted] = []
+        self.started: dict[str, set[str]] = {}  # job -> nodes
+        self.reasons: dict[str, str] = {}  # uid -> why it waits
+        self.waited = {task.job: (len(mates), _named(task)) for task, mates in self._waiting()}
+
+    def _waiting(self) -> list[tuple[Task, list[Task]]]:
+        jobs: dict[str, list[Task]] = {}
+        for _, task in sorted(self.core.state.tasks.items()):
+            if task.pod.ours and task.row < 0 and not task.pod.node and not task.pod.terminating:
+                jobs.setdefault(task.job, []).append(task)
+        return [(mates[0], mates) for mates in jobs.values()]
+
+    def run(self) -> Outcome:
+        state, now = self.core.state, self.objects.now
+        for _ in range(_PASSES):
+            self.decided.clear()
+            self.core.decide(now)
+            moved = [each for each in self.decided if isinstance(each, Place | Preempt)]
+            for each in self.decided:
+                if isinstance(each, Refuse):
+                    self.reasons |= {pod.uid: f"{each.reason.code}: {each.reason.message}" for pod in each.pods}
+            if not moved and not self.core.has_work:
+                break
+            for each in moved:
+                self._carry_out(each)
+        foreseen = forecast(state, now)
+        jobs = [self._job(task, mates, foreseen) for task, mates in self._waiting()]
+        jobs += [self._started(job) for job in sorted(self.started)]
+        return Outcome(sorted(jobs, key=lambda job: job.job), self.evicted, self._queues(jobs), self._utilization())
+
+    def _carry_out(self, decision: Place | Preempt) -> None:
+        state = self.core.state
+        if isinstance(decision, Place):
+            for binding in decision.bindings:
+                task = state.tasks[binding.pod.uid]
+                self.started.setdefault(task.job, set()).add(binding.node)
+                self.reasons.pop(binding.pod.uid, None)
+                state.bound(binding.pod.uid)
+            return
+        by = decision.group or decision.beneficiaries[0].pod.key
+        for victim in decision.victims:
+            task = state.tasks[victim.pod.uid]
+            self.evicted.append(Evicted(victim.pod.key, task.queue, victim.node, by))
+            state.remove_pod(victim.pod.uid)
+            if task.pod.controlled or task.pod.group:
+                fields = {"uid": f"{task.pod.uid}+", "node": "", "started": None, "created": self.objects.now, "nominated": ""}
+                state.upsert_pod(msgspec.structs.replace(task.pod, **fields))
+
+    def _job(self, first: Task, mates: list[Task], foreseen: dict[str, float]) -> Job:
+        start = foreseen.get(first.job)
+        reason = next((self.reasons[task.pod.uid] for task in mates if task.pod.uid in self.reasons), "")
+        wait = None if start is None else max(0.0, start - self.objects.now)
+        return Job(_named(first), first.queue, len(mates), _gpus(mates), "never" if start is None else "later", wait, [], reason)
+
+    def _started(self, job: str) -> Job:
+        state = self.core.state
+        tasks = [task for task in state.tasks.values() if task.job == job and task.row >= 0]
+        nodes = sorted(self.started[job])
+        first = tasks[0] if tasks else None
+        name = _named(first) if first is not None else job
+        return Job(name, first.queue if first is not None else "", len(tasks), _gpus(tasks), "now", 0.0, nodes, "")
+
+    def _queues(self, jobs: Iterable[Job]) -> list[QueueOutcome]:
+        state = self.core.state
+        waits: dict[str, list[float | None]] = {}
+        for job in jobs:
+            if job.starts != "now":
+                waits.setdefault(job.queue, []).append(job.wait_seconds)
+        found = []
+        for name, node in sorted(state.queues.queues.items()):
+            known = [wait for wait in waits.get(name, ()) if wait is not None]
+            held = sum(node.used.get(resource, 0) for resource in names.GPU_RESOURCES) / WHOLE
+            mean, longest = (fmean(known), max(known)) if known else (None, None)
+            found.append(QueueOutcome(name, held, len(waits.get(name, ())), mean, longest))
+        return found
+
+    def _utilization(self) -> float:
+        state = self.core.state
+        total = sum(state.nodes.total(resource) for resource in names.GPU_RESOURCES if resource in state.nodes.resources) * WHOLE
+        held = sum(task.shape.device_milli for row in state.nodes.rows.values() for task in state.nodes.pods[row].values())
+        return held / total if total else 0.0
+
+
+def _named(task: Task) -> str:
+    return task.gang.key if task.gang is not None else task.pod.key
+
+
+def _gpus(tasks: list[Task]) -> float:
+    return sum(task.shape.device_milli for task in tasks) / WHOLE
+
+
+def _events(objects: Objects) -> list[ClusterEvent]:
+    translator = Translator()
+
+    def named(found: Sequence[Any]) -> list[Change[Any]]:
+        return [Change(each.metadata.name, each) for each in found]
+
+    ended = ("Succeeded", "Failed")
+    pods = [each for each in objects.pods if each.status is None or each.status.phase not in ended]
+    return [
+        *translator.namespaces(named(objects.namespaces)),
+        *translator.priorities(named(objects.priorities)),
+        *translator.classes(named(objects.classes))[0],
+        *translator.queues(named(objects.queues))[0],
+        *translator.reservations(named(objects.reservations))[0],
+        *translator.nodes(named(objects.nodes)),
+        *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in objects.groups]),
+        StorageKnown(),
+        *translator.pods([Change(each.metadata.uid, each) for each in pods]),
+    ]
+
+
+# -- changes -----------------------------------------------------------------------------------
+
+_LISTS: dict[str, tuple[str, type[Any]]] = {
+    "Node": ("nodes", views.Node),
+    "Namespace": ("namespaces", views.Namespace),
+    "Queue": ("queues", views.Queue),
+    "PodGroup": ("groups", views.PodGroup),
+    "ServiceClass": ("classes", views.ServiceClass),
+    "PriorityClass": ("priorities", views.PriorityClass),
+    "Reservation": ("reservations", views.Reservation),
+}
+_REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet")
+
+
+def apply(objects: Objects, manifest: dict[str, Any], namespace: str) -> None:
+    """Add an object, or put it in place of the one of its name. Jobs and Deployments become their pods. Raises `WhatIfError`."""
+    kind = manifest.get("kind")
+    metadata = manifest.get("metadata") or {}
+    name = metadata.get("name")
+    if not isinstance(kind, str) or not isinstance(name, str) or not name:
+        raise WhatIfError("a manifest needs `kind` and `metadata.name`")
+    if kind in _LISTS:
+        field, view = _LISTS[kind]
+        scoped = kind == "PodGroup"
+        made = _read(
+            view,
+            {**manifest, "metadata": {**metadata, **({"namespace": metadata.get("namespace") or namespace} if scoped else {})}},
+        )
+        kept = [each for each in getattr(objects, field) if not _is(each.metadata, name, made.metadata.namespace, scoped)]
+        setattr(objects, field, [*kept, made])
+        return
+    for pod in pods_of(manifest, metadata.get("namespace") or namespace, objects.now):
+        made = _read(views.Pod, pod)
+        value = next(
+            (each.value for each in objects.priorities if each.metadata.name == pod["spec"].get("priorityClassName")), None
+        )
+        if value is not None and made.spec.priority is None:
+            made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, priority=value))
+        objects.pods = [each for each in objects.pods if each.metadata.uid != made.metadata.uid] + [made]
+    if len(objects.pods) > _MOST_PODS:
+        raise WhatIfError(f"more than {_MOST_PODS} pods")
+
+
+def _is(metadata: views.Metadata, name: str, namespace: str, scoped: bool) -> bool:
+    return metadata.name == name and (not scoped or metadata.namespace == namespace)
+
+
+def _read(view: type[Any], manifest: dict[str, Any]) -> Any:
+    try:
+        return msgspec.convert(manifest, view)
+    except msgspec.ValidationError as error:
+        raise WhatIfError(f"{manifest.get('kind')} {manifest['metadata']['name']!r} cannot be read: {error}") from error
+
+
+def pods_of(manifest: dict[str, Any], namespace: str, now: float) -> list[dict[str, Any]]:
+    """The pods that a workload would make, of a Pod itself. Raises `WhatIfError` for kinds that are not known."""
+    from fairlead.cluster.translate import timestamp
+
+    kind, metadata, spec = manifest["kind"], manifest["metadata"], manifest.get("spec") or {}
+    if kind == "Pod":
+        count, template = 1, {"metadata": metadata, "spec": spec}
+    elif kind == "Job":
+        count, template = int(spec.get("parallelism", 1)), spec.get("template") or {}
+        if spec.get("completions") is not None:
+            count = min(count, int(spec["completions"]))
+    elif kind in _REPLICATED:
+        count, template = int(spec.get("replicas", 1)), spec.get("template") or {}
+    else:
+        known = ", ".join(sorted([*_LISTS, "Pod", "Job", *_REPLICATED]))
+        raise WhatIfError(f"{kind} is not known here; known are {known}")
+    if not 0 <= count <= _MOST_PODS:
+        raise WhatIfError(f"{kind} {metadata['name']!r}: {count} pods are not possible")
+    about = template.get("metadata") or {}
+    owner = [] if kind == "Pod" else [{"kind": kind, "name": metadata["name"], "controller": True}]
+    pods = []
+    for number in range(count):
+        name = metadata["name"] if kind == "Pod" else f"{metadata['name']}-{number}"
+        made = {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"what-if/{namespace}/{kind}/{name}",
+            "creationTimestamp": timestamp(now),
+            "labels": about.get("labels") or {},
+            "annotations": about.get("annotations") or {},
+            "ownerReferences": owner,
+        }
+        pods.append({"kind": "Pod", "metadata": made, "spec": {**(template.get("spec") or {}), "nodeName": ""}})
+    return pods
+
+
+def set_amount(objects: Objects, queue: str, field: str, resource: str, amount: str) -> None:
+    """Change the quota or the limit of a queue. field: `quota` or `limit`. Raises `WhatIfError`."""
+    found = next((each for each in objects.queues if each.metadata.name == queue), None)
+    if found is None:
+        raise WhatIfError(f"queue {queue!r} does not exist")
+    entries = list(found.spec.resources or ())
+    entry = next((each for each in entries if each.name == resource and each.pool is None), None) or views.QueueResource(resource)
+    changed = msgspec.structs.replace(entry, **{field: amount})
+    resources = [each for each in entries if each is not entry] + [changed]
+    spec = msgspec.structs.replace(found.spec, resources=resources)
+    objects.queues = [each for each in objects.queues if each is not found] + [msgspec.structs.replace(found, spec=spec)]
+
+
+def add_nodes(objects: Objects, count: int, like: str) -> None:
+    """More nodes like one that is there (empty: like the one with most devices). Raises `WhatIfError`."""
+    if not objects.nodes:
+        raise WhatIfError("there is no node to copy: give a Node in a file")
+    if like:
+        model = next((each for each in objects.nodes if each.metadata.name == like), None)
+        if model is None:
+            raise WhatIfError(f"node {like!r} does not exist")
+    else:
+        model = max(objects.nodes, key=_devices)
+    host = {"kubernetes.io/hostname"}
+    for number in range(count):
+        name = f"what-if-{number:04d}"
+        labels = {key: name if key in host else value for key, value in (model.metadata.labels or {}).items()}
+        metadata = msgspec.structs.replace(model.metadata, name=name, uid=name, labels=labels)
+        objects.nodes.append(msgspec.structs.replace(model, metadata=metadata))
+
+
+def _devices(node: views.Node) -> int:
+    allocatable = (node.status.allocatable if node.status else None) or {}
+    return sum(int(allocatable[name]) for name in names.GPU_RESOURCES if str(allocatable.get(name, "")).isdigit())
+
+
+def drain(objects: Objects, node: str) -> None:
+    """A node goes; its pods that somebody recreates wait again, the others are gone. Raises `WhatIfError`."""
+    if not any(each.metadata.name == node for each in objects.nodes):
+        raise WhatIfError(f"node {node!r} does not exist")
+    objects.nodes = [each for each in objects.nodes if each.metadata.name != node]
+    pods = []
+    for pod in objects.pods:
+        if pod.spec.node_name != node:
+            pods.append(pod)
+        elif any(owner.controller for owner in pod.metadata.owner_references or ()):
+            metadata = msgspec.structs.replace(pod.metadata, uid=f"{pod.metadata.uid}+", deletion_timestamp=None)
+            pods.append(views.Pod(metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name="")))
+    objects.pods = pods

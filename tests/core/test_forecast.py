@@ -1,0 +1,74 @@
+"""When what waits is expected to start."""
+
+import pytest
+
+from fairlead.core.forecast import forecast
+from fairlead.core.model import Group, Queue, UserLimits
+from tests.builders import cluster, confirm, node, pod, queue, run
+
+HOUR = 3600.0
+
+
+def expected(state, now=0.0):
+    return {job.removeprefix("uid-"): round(start, 3) for job, start in forecast(state, now).items()}
+
+
+def test_line_by_line_as_what_runs_ends():
+    state = cluster([node("n", gpus=2)], [Queue("q")])
+    for i, hours in enumerate((1, 2)):
+        state.upsert_pod(pod(f"runs-{i}", queue="q", at="n", expected=hours * HOUR, started=0.0))
+    for i in range(3):
+        state.upsert_pod(pod(f"waits-{i}", queue="q", expected=3 * HOUR, created=1.0 + i))
+    run(state)
+    assert expected(state) == {"waits-0": HOUR, "waits-1": 2 * HOUR, "waits-2": 4 * HOUR}
+
+
+def test_gangs_wait_for_all_their_places_and_what_will_never_fit_is_left_out():
+    state = cluster([node("n", gpus=4), node("m", gpus=4)], [Queue("q")], groups=[Group("ns", "g", 2, "q")])
+    state.upsert_pod(pod("a", queue="q", gpus=4, at="n", time_limit=HOUR, started=0.0))
+    state.upsert_pod(pod("b", queue="q", gpus=4, at="m", time_limit=3 * HOUR, started=0.0))
+    for i in range(2):
+        state.upsert_pod(pod(f"g-{i}", queue="q", group="g", gpus=4, created=1.0))
+    state.upsert_pod(pod("huge", queue="q", gpus=5))
+    state.upsert_pod(pod("nowhere", queue="q", selector={"zone": "x"}))
+    run(state)
+    assert expected(state) == {"ns/g": 3 * HOUR}
+
+
+def test_limits_and_shares_decide_who_is_next():
+    state = cluster([node("n", gpus=4)], [queue("mine", quota=2), queue("capped", limit=1), queue("guest")])
+    for i in range(4):
+        state.upsert_pod(pod(f"guest-{i}", queue="guest", at="n", expected=(i + 1) * HOUR, started=0.0, never_preempts=True))
+    for name in ("capped", "mine"):
+        for i in range(2):
+            state.upsert_pod(pod(f"{name}-{i}", queue=name, expected=10 * HOUR, created=5.0, never_preempts=True))
+    run(state)
+    found = expected(state)
+    assert sorted([found["mine-0"], found["capped-0"]]) == [HOUR, 2 * HOUR]
+    assert found["mine-1"] == 3 * HOUR, "the guest is last: it holds more than its due"
+    assert found["capped-1"] >= found["capped-0"] + 10 * HOUR, "one at a time"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_it_is_never_blank_for_what_can_start(known):
+    state = cluster([node("n", gpus=4)], [Queue("q", per_user=UserLimits(running=3))])
+    for i in range(4):
+        state.upsert_pod(pod(f"runs-{i}", queue="q", at="n", started=0.0, **({"expected": HOUR} if known else {})))
+    for i in range(20):
+        state.upsert_pod(pod(f"waits-{i}", queue="q", milli=500 if i % 2 else 1000, created=1.0 + i))
+    confirm(state, run(state, 100.0))
+    found = expected(state, 100.0)
+    assert len(found) == 20
+    assert all(start >= 100.0 for start in found.values())
+    assert sorted(found.values()) != [100.0] * 20
+
+
+def test_it_changes_nothing():
+    state = cluster([node("n", gpus=2)], [Queue("q")])
+    for i in range(5):
+        state.upsert_pod(pod(f"p-{i}", queue="q", created=float(i)))
+    confirm(state, run(state))
+    before = state.snapshot()
+    assert len(forecast(state, 10.0)) == 3
+    assert state.snapshot() == before
+    assert run(state, 10.0) == []

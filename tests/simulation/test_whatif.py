@@ -1,0 +1,134 @@
+"""What if: what starts, who falls and who waits, on paper."""
+
+import msgspec
+import pytest
+
+from fairlead.cluster import views
+from fairlead.simulation import whatif
+from testbed import objects as made
+
+
+def view(kind, manifest, namespace=""):
+    metadata = {"uid": f"uid-{manifest['metadata']['name']}", "creationTimestamp": "2026-01-01T00:00:00Z", **manifest["metadata"]}
+    if namespace:
+        metadata["namespace"] = namespace
+    return msgspec.convert({**manifest, "metadata": metadata}, kind)
+
+
+def running(name, node, queue, gpus=1):
+    manifest = made.pod(name, queue=queue, gpus=gpus, nodeName=node)
+    manifest["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "controller": True}]
+    manifest["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    return view(views.Pod, manifest, "ns")
+
+
+def a_cluster(*pods):
+    return whatif.Objects(
+        now=1_767_225_600.0 + 3600,
+        nodes=[view(views.Node, made.node(name, gpus=4)) for name in ("a", "b")],
+        queues=[view(views.Queue, made.queue("owner", quota=4)), view(views.Queue, made.queue("guest", quota=2))],
+        pods=list(pods),
+    )
+
+
+FULL = [running(f"guest-{node}-{i}", node, "guest") for node in "ab" for i in range(4)]
+
+
+def changed(before):
+    return msgspec.structs.replace(before, nodes=list(before.nodes))
+
+
+def by_job(outcome):
+    return {each.job: each for each in outcome.jobs}
+
+
+def test_submitting_tells_what_starts_and_who_falls():
+    before = a_cluster(*FULL)
+    after = changed(before)
+    whatif.apply(after, made.job("mine", pods=2) | {"metadata": {"name": "mine"}}, "ns")
+    for pod in after.pods[-2:]:
+        pod.metadata.labels["fairlead.dev/queue"] = "owner"
+    result = whatif.what_if(before, after)
+    assert result.before.jobs == []
+    assert result.starts == ["ns/mine-0", "ns/mine-1"]
+    assert len(result.evicted) == 2
+    assert {each.by for each in result.after.evicted} == {"ns/mine-0", "ns/mine-1"}
+    waiting = [each for each in result.after.jobs if each.starts != "now"]
+    assert {each.queue for each in waiting} == {"guest"}
+    assert all(each.wait_seconds for each in waiting), "they come back and wait, and it is said how long"
+    owner = next(each for each in result.after.queues if each.name == "owner")
+    assert (owner.gpus, owner.waiting) == (2.0, 0)
+    assert before.pods == FULL, "nothing is touched"
+
+
+def test_quotas_nodes_and_drains():
+    waiting = [view(views.Pod, made.pod(f"owner-{i}", queue="owner"), "ns") for i in range(8)]
+    before = a_cluster(*FULL, *waiting)
+    assert sum(each.starts == "now" for each in whatif.play(before).jobs) == 5, "its quota, and its part of the rest"
+    more = changed(before)
+    whatif.set_amount(more, "guest", "quota", "nvidia.com/gpu", "4")
+    assert sum(each.starts == "now" for each in whatif.play(more).jobs) == 4
+    capped = changed(before)
+    whatif.set_amount(capped, "owner", "limit", "nvidia.com/gpu", "1")
+    assert sum(each.starts == "now" for each in whatif.play(capped).jobs) == 1
+    bigger = changed(before)
+    whatif.add_nodes(bigger, 2, "a")
+    result = whatif.what_if(before, bigger)
+    assert {each.job for each in result.after.jobs if each.starts == "now"} >= {
+        each.metadata.namespace + "/" + each.metadata.name for each in waiting
+    }
+    smaller = changed(before)
+    whatif.drain(smaller, "b")
+    result = whatif.what_if(before, smaller)
+    assert result.after.utilization == 1.0
+    assert sum(each.gpus for each in result.after.queues) == 4
+    assert result.delayed, "some that would have started wait now"
+
+
+def test_gangs_reservations_and_classes_count():
+    before = a_cluster()
+    after = changed(before)
+    whatif.apply(after, made.pod_group("g", 3, "owner"), "ns")
+    for i in range(3):
+        whatif.apply(after, made.pod(f"g-{i}", group="g", gpus=4), "ns")
+    gang = by_job(whatif.play(after))["ns/g"]
+    assert (gang.starts, gang.wait_seconds) == ("never", None)
+    assert "TooLarge" in gang.reason
+    whatif.apply(after, made.reservation("upgrade", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"), "ns")
+    whatif.apply(after, made.pod("endless"), "ns")
+    found = by_job(whatif.play(after))
+    assert found["ns/endless"].starts != "now"
+    assert "Reservation" in found["ns/endless"].reason
+
+
+@pytest.mark.parametrize(
+    ("manifest", "told"),
+    [
+        ({}, "needs `kind`"),
+        ({"kind": "Pod", "metadata": {}}, "needs `kind`"),
+        ({"kind": "Wombat", "metadata": {"name": "w"}}, "Wombat is not known here"),
+        ({"kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": -1}}, "not possible"),
+        ({"kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": 10**9}}, "not possible"),
+        ({"kind": "Queue", "metadata": {"name": "q"}, "spec": {"priority": "high"}}, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_applied_is_said(manifest, told):
+    with pytest.raises(whatif.WhatIfError, match=told):
+        whatif.apply(a_cluster(), manifest, "ns")
+
+
+def test_names_that_do_not_exist_are_said():
+    for work in (
+        lambda each: whatif.drain(each, "nowhere"),
+        lambda each: whatif.add_nodes(each, 1, "nowhere"),
+        lambda each: whatif.set_amount(each, "nobody", "quota", "cpu", "1"),
+        lambda each: whatif.add_nodes(whatif.Objects(0.0), 1, ""),
+    ):
+        with pytest.raises(whatif.WhatIfError):
+            work(a_cluster())
+
+
+def test_a_snapshot_is_read_back_as_it_was():
+    before = a_cluster(*FULL)
+    again = msgspec.json.decode(msgspec.json.encode(before), type=whatif.Objects)
+    assert again == before
