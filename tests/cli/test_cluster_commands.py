@@ -168,7 +168,6 @@ def test_what_if_touches_nothing(box, tmp_path):
         assert CliRunner().invoke(app, ["whatif", "--snapshot", str(snapshot), *wrong]).exit_code == 2
 
 
-
 def running(box):
     return box.json("queue", "--state", "Running")["jobs"]
 

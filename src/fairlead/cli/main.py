@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from fairlead import __version__
-from fairlead.cli import bench, crds, demo, explain, feasibility, nodes, queue, quota, replay, scheduler, share, simulate, whatif
+from fairlead.cli import (
+    bench,
+    crds,
+    demo,
+    explain,
+    feasibility,
+    import_,
+    nodes,
+    queue,
+    quota,
+    replay,
+    scheduler,
+    share,
+    simulate,
+    whatif,
+)
 
 app = typer.Typer(
     name="fairlead",
@@ -21,6 +36,7 @@ app.command("crds")(crds.crds)
 app.command("demo")(demo.demo)
 app.command("explain")(explain.explain)
 app.command("feasibility")(feasibility.feasibility)
+app.command("import")(import_.import_)
 app.command("nodes")(nodes.nodes)
 app.command("queue")(queue.queue)
 app.command("quota")(quota.quota)

@@ -1,0 +1,1 @@
+"""Other schedulers' queues, read as ours: `fairlead import`."""

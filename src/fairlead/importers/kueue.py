@@ -1,0 +1,194 @@
+"""Kueue (kueue.x-k8s.io): cohorts and cluster queues become the queue tree, workload priority classes classes of service.
+
+A cluster queue borrows from its cohort up to `borrowingLimit`, and without a cohort not at all: that is our `limit`.
+Flavors of one resource are added up, since what differs between them is which nodes they are.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from fairlead.api import names, quantity
+from fairlead.api.quantity import QuantityError
+from fairlead.importers.base import Imported, listed, mapping, name_of, whole
+
+_UNSAID = {
+    "admissionChecks": "there are no admission checks here",
+    "admissionChecksStrategy": "there are no admission checks here",
+    "stopPolicy": "a queue cannot be stopped here; set its limits to 0",
+    "flavorFungibility": "flavors are added up: a pod goes where it fits",
+    "admissionScope": "past use counts by `fairShare.usageHalfLifeSeconds` of the scheduler",
+}
+
+
+def read(objects: list[dict[str, Any]]) -> Imported:
+    """Our manifests for Kueue's."""
+    made = Imported()
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for each in objects:
+        by_kind.setdefault(str(each.get("kind")), []).append(each)
+    cohorts = {name_of(each): each for each in by_kind.pop("Cohort", [])}
+    queues = by_kind.pop("ClusterQueue", [])
+    parents = {_cohort(mapping(each.get("spec"))) for each in queues} - {""}
+    for each in cohorts.values():
+        parents.add(_parent(mapping(each.get("spec"))))
+    for name in sorted((parents - {""}) | set(cohorts)):
+        _cohort_queue(made, name, mapping(cohorts.get(name, {}).get("spec")))
+    for each in queues:
+        _cluster_queue(made, each)
+    _local_queues(made, by_kind.pop("LocalQueue", []))
+    for each in by_kind.pop("WorkloadPriorityClass", []):
+        about = f"WorkloadPriorityClass/{name_of(each)}"
+        made.add_priority(name_of(each), whole(each.get("value")), about)
+        made.add("ServiceClass", name_of(each), {"priorityClassName": made.named(name_of(each), about)}, about)
+    for each in by_kind.pop("ResourceFlavor", []):
+        made.note(f"ResourceFlavor/{name_of(each)}", "spec", "nodes are chosen by the pods' own nodeSelector and tolerations")
+    for kind, others in sorted(by_kind.items()):
+        for each in others:
+            made.note(f"{kind}/{name_of(each)}", "kind", "is nothing that is carried over")
+    return made
+
+
+def _cohort(spec: dict[str, Any]) -> str:
+    return str(spec.get("cohortName") or spec.get("cohort") or "")
+
+
+def _parent(spec: dict[str, Any]) -> str:
+    return str(spec.get("parentName") or spec.get("parent") or "")
+
+
+def _cohort_queue(made: Imported, name: str, spec: dict[str, Any]) -> None:
+    about = f"Cohort/{name}"
+    resources = _resources(made, about, spec, borrows=bool(_parent(spec)))
+    for each in resources:
+        each.pop("limit", None)  # a cohort shares what its queues bring
+    parent = _parent(spec)
+    made.add("Queue", name, {"parent": made.named(parent, f"Cohort/{parent}") if parent else None, "resources": resources}, about)
+
+
+def _cluster_queue(made: Imported, manifest: dict[str, Any]) -> None:
+    name, spec = name_of(manifest), mapping(manifest.get("spec"))
+    about, cohort = f"ClusterQueue/{name}", _cohort(spec)
+    resources = _resources(made, about, spec, borrows=bool(cohort))
+    selector = spec.get("namespaceSelector")
+    if selector is None:
+        made.note(about, "namespaceSelector", "is absent, which admits nobody in Kueue; the queue admits nobody here, too")
+        selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["nobody"]}]}
+    made.add(
+        "Queue",
+        name,
+        {
+            "parent": made.named(cohort, f"Cohort/{cohort}") if cohort else None,
+            "resources": resources,
+            "namespaceSelector": selector or None,
+        },
+        about,
+    )
+    if spec.get("queueingStrategy") == "StrictFIFO":
+        made.note(about, "queueingStrategy", "StrictFIFO is `placement.headBlocks` of the scheduler, for all queues")
+    preemption = mapping(spec.get("preemption"))
+    if preemption.get("withinClusterQueue", "Never") == "Never":
+        made.note(
+            about,
+            "preemption.withinClusterQueue",
+            "Never: here jobs of higher priority take the place of lower ones; use a class with mode Never",
+        )
+    if preemption.get("reclaimWithinCohort", "Never") == "Never":
+        made.note(
+            about,
+            "preemption.reclaimWithinCohort",
+            "Never: here a queue takes back what it lent (`fairShare.reclaim` of the scheduler)",
+        )
+    if preemption.get("borrowWithinCohort"):
+        made.note(about, "preemption.borrowWithinCohort", "a ServiceClass with preemption.scope Parent does this here")
+    for field, message in _UNSAID.items():
+        if spec.get(field) not in (None, [], {}, "None"):
+            made.note(about, field, message)
+
+
+def _resources(made: Imported, about: str, spec: dict[str, Any], *, borrows: bool) -> list[dict[str, Any]]:
+    quotas: dict[str, Fraction] = {}
+    limits: dict[str, Fraction | None] = {}
+    flavors: dict[str, int] = {}
+    for group in listed(spec.get("resourceGroups")):
+        for flavor in listed(group.get("flavors")):
+            for each in listed(flavor.get("resources")):
+                resource = str(each.get("name", ""))
+                nominal = _value(made, about, f"{resource}.nominalQuota", each.get("nominalQuota", 0))
+                if not resource or nominal is None:
+                    continue
+                flavors[resource] = flavors.get(resource, 0) + 1
+                quotas[resource] = quotas.get(resource, Fraction(0)) + nominal
+                borrowing = each.get("borrowingLimit")
+                more = Fraction(0) if not borrows else None
+                if borrows and borrowing is not None:
+                    more = _value(made, about, f"{resource}.borrowingLimit", borrowing)
+                known = limits.get(resource, Fraction(0))
+                limits[resource] = None if more is None or known is None else known + nominal + more
+                if each.get("lendingLimit") is not None:
+                    made.note(about, f"{resource}.lendingLimit", "whatever a queue leaves idle is lent here")
+    weight = mapping(spec.get("fairSharing")).get("weight")
+    found = []
+    for resource, quota in sorted(quotas.items()):
+        if flavors[resource] > 1:
+            made.note(about, resource, f"the quotas of {flavors[resource]} flavors are added up")
+        entry: dict[str, Any] = {"name": resource, "quota": _shown(resource, quota)}
+        limit = limits[resource]
+        if limit is not None:
+            entry["limit"] = _shown(resource, limit)
+        if weight is not None:
+            entry["weight"] = _weight(made, about, weight)
+        found.append(entry)
+    return found
+
+
+def _weight(made: Imported, about: str, text: object) -> int:
+    value = _value(made, about, "fairSharing.weight", text)
+    if value is None or not 0 <= value < 10**6:
+        return 1
+    if value.denominator != 1:
+        made.note(
+            about,
+            "fairSharing.weight",
+            f"{text} is taken in hundredths: weights are whole numbers here, compare those of its siblings",
+        )
+        return int(value * 100)
+    return int(value)
+
+
+def _value(made: Imported, about: str, field: str, text: object) -> Fraction | None:
+    try:
+        return Fraction(quantity.parse(text if isinstance(text, str | int | float) else str(text)))
+    except QuantityError as error:
+        made.note(about, field, f"left out: {error}")
+        return None
+
+
+def _shown(resource: str, value: Fraction) -> str | int:
+    if value.denominator == 1 and resource != names.MEMORY:
+        return int(value)
+    milli = value * 1000
+    if resource == names.CPU and milli.denominator == 1:
+        return f"{int(milli)}m"
+    return quantity.show(resource, int(value))
+
+
+def _local_queues(made: Imported, manifests: list[dict[str, Any]]) -> None:
+    """A namespace's only local queue is its default; of several, pods must name the queue."""
+    of: dict[str, list[tuple[str, str]]] = {}
+    for each in manifests:
+        namespace = str(mapping(each.get("metadata")).get("namespace") or "default")
+        of.setdefault(namespace, []).append((name_of(each), str(mapping(each.get("spec")).get("clusterQueue") or "")))
+    for namespace, found in sorted(of.items()):
+        local, target = found[0]
+        if len({queue for _, queue in found}) == 1 and target:
+            labels = {names.DEFAULT_QUEUE_LABEL: made.named(target, f"ClusterQueue/{target}")}
+            made.objects.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}})
+            continue
+        for local, target in found:
+            made.note(
+                f"LocalQueue/{namespace}/{local}",
+                "clusterQueue",
+                f"pods that name it in kueue.x-k8s.io/queue-name carry the label {names.QUEUE_LABEL}: {target} instead",
+            )
