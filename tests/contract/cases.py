@@ -592,6 +592,7 @@ def custom_objects_as_a_table(api):
         "Scheduled",
         "Phase",
         "Reason",
+        "Expected",
         "Age",
     ]
     assert table["rows"][0]["cells"][:3] == [api.name, "vision", 4]

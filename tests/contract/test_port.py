@@ -13,14 +13,14 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config, load
-from fairlead.cluster.port import Gone, Outcome, Synced, Upsert
+from fairlead.cluster.port import Gone, Outcome, QueueReport, Synced, Upsert
 from fairlead.cluster.simulated.api import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.cluster import SimulatedCluster
 from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
-from fairlead.core.model import Group, Node, Pod, Queue
+from fairlead.core.model import Group, Node, Pod, Queue, UsageRecord
 from fairlead.core.transactions import Binding, PodRef
 from testbed import objects
 
@@ -231,16 +231,22 @@ async def test_a_queues_status_is_written_and_forgets_what_is_gone(port):
     name = f"port-{next(counter)}"
     await port.create(objects.queue(name, quota=4))
     path = f"/apis/fairlead.dev/v1alpha1/queues/{name}"
-    await port.cluster.queue_status(name, {"nvidia.com/gpu": 1500, "cpu": 2500, "memory": 1 << 31}, 7, {"nvidia.com/gpu": 2000})
+    held = {"nvidia.com/gpu": 1500, "cpu": 2500, "memory": 1 << 31}
+    await port.cluster.queue_status(name, QueueReport(held, 7, {"nvidia.com/gpu": 2000}))
     status = (await port.admin("GET", path, None))["status"]
     assert status == {
         "allocated": {"nvidia.com/gpu": "1.5", "cpu": "2.5", "memory": "2Gi"},
         "pending": 7,
         "fairShare": {"nvidia.com/gpu": "2"},
     }
-    await port.cluster.queue_status(name, {"cpu": 1000}, 0, {})
+    await port.cluster.queue_status(name, QueueReport({"cpu": 1000}, 0, {}))
     assert (await port.admin("GET", path, None))["status"] == {"allocated": {"cpu": "1"}, "pending": 0, "fairShare": {}}
-    await port.cluster.queue_status(f"{name}-gone", {}, 0, {})
+    used = UsageRecord(7200.5, 1_767_225_600.0, (("ann", 7000.0), ("bob", 200.5)))
+    await port.cluster.queue_status(name, QueueReport({}, 0, {}, used))
+    await port.cluster.queue_status(name, QueueReport({}, 0, {}, UsageRecord(7000.0, 1_767_225_660.0, (("ann", 7000.0),))))
+    usage = (await port.admin("GET", path, None))["status"]["usage"]
+    assert usage == {"deviceSeconds": 7000, "at": "2026-01-01T00:01:00Z", "users": {"ann": 7000}}
+    await port.cluster.queue_status(f"{name}-gone", QueueReport({}, 0, {}))
 
 
 async def test_events_are_written_about_pods_and_groups(port):

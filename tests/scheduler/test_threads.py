@@ -133,8 +133,8 @@ class Script:
     async def group_status(self, key, phase, scheduled, reason, expected_start=None):
         self.answer(("group", key, scheduled))
 
-    async def queue_status(self, queue, allocated, pending, fair_share):
-        self.answer(("queue", queue, pending))
+    async def queue_status(self, queue, status):
+        self.answer(("queue", queue, status.pending))
 
     async def event(self, regarding, reason, note, *, warning=False, action=""):
         self.answer(("event", getattr(regarding, "name", regarding), reason))

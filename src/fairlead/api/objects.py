@@ -136,6 +136,14 @@ class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     last_transition_time: str = ""
 
 
+class UsageStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Device-seconds that were used of late, decayed to `at`."""
+
+    device_seconds: float = 0.0
+    at: Time
+    users: Annotated[dict[str, float], Meta(description="Of its users, those who used most.")] = {}
+
+
 class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """What a queue holds now."""
 
@@ -144,6 +152,7 @@ class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     fair_share: Annotated[
         dict[str, Quantity], Meta(description="What is its due now, of resources that are scarce among its siblings.")
     ] = {}
+    usage: UsageStatus | None = None
     conditions: list[Condition] = []
 
 

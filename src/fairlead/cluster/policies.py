@@ -10,7 +10,7 @@ from itertools import pairwise
 from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import convert, selection, views
-from fairlead.core.model import WHOLE, Queue, QueueResource, Reservation, ServiceClass, UserLimits
+from fairlead.core.model import WHOLE, Queue, QueueResource, Reservation, ServiceClass, UsageRecord, UserLimits
 from fairlead.core.selectors import Selector
 
 
@@ -36,7 +36,16 @@ def queue(view: views.Queue) -> Queue:
         classes=_named(spec.service_classes),
         per_user=_limits(spec.per_user),
         jobs=_limits(spec.jobs),
+        usage=_usage(view.status),
     )
+
+
+def _usage(status: views.QueueStatus | None) -> UsageRecord | None:
+    """What was used of late, as a scheduler wrote it."""
+    usage = status.usage if status is not None else None
+    if usage is None or not usage.at:
+        return None
+    return UsageRecord(usage.device_seconds, convert.seconds(usage.at), tuple(sorted((usage.users or {}).items())))
 
 
 def _named(names_: list[str] | None) -> tuple[str, ...] | None:

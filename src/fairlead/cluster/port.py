@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Queue, Reservation, ServiceClass
+from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Queue, Reservation, ServiceClass, UsageRecord
 from fairlead.core.storage import StorageObject
 from fairlead.core.transactions import Binding, PodRef
 
@@ -64,6 +64,20 @@ class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 ClusterEvent = Upsert | Gone | StorageKnown | Synced | Bound | BindFailed | EvictFailed
+
+
+class QueueReport(msgspec.Struct, frozen=True):
+    """Where a queue stands: what it and its descendants hold, pods that wait in it, its due; in base units, devices in milli.
+
+    usage: what was used of late; None where it is not kept.
+    """
+
+    allocated: dict[str, int]
+    pending: int
+    fair_share: dict[str, int]
+    usage: UsageRecord | None = None
+
+
 Sink = Callable[[list[ClusterEvent]], None]
 """Takes events in order; called from the thread that does I/O, returns at once."""
 
@@ -108,8 +122,8 @@ class Cluster(Protocol):
     async def overdue(self, regarding: PodRef | str, message: str) -> None:
         """Write that a pod, or the pod group `namespace/name`, waits longer than its class allows."""
 
-    async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
-        """Write what a queue holds, how many pods wait in it, and what is its due; in base units, devices in milli."""
+    async def queue_status(self, queue: str, status: QueueReport) -> None:
+        """Write where a queue stands."""
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """Write where a reservation stands and which nodes it keeps."""

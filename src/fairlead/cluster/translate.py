@@ -20,7 +20,7 @@ from fairlead.cluster import convert, policies, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, Upsert
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model import WHOLE, Pod, Queue, Reservation, ServiceClass
+from fairlead.core.model import WHOLE, Pod, Queue, Reservation, ServiceClass, UsageRecord
 
 View = TypeVar("View", bound=msgspec.Struct)
 Policy = TypeVar("Policy", views.Queue, views.ServiceClass, views.Reservation)
@@ -292,6 +292,11 @@ def _policies(
 def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:
     """(reason, message) of the condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
     return "Unschedulable" if reason.is_capacity else str(reason.code), reason.message[:limit]
+
+
+def usage_shown(usage: UsageRecord) -> dict[str, Any]:
+    """A usage record as it stands in a queue's status."""
+    return {"deviceSeconds": usage.value, "at": timestamp(usage.at), "users": dict(usage.users)}
 
 
 def timestamp(seconds: float) -> str:

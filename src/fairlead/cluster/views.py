@@ -286,9 +286,20 @@ class QueueSpec(View):
     service_classes: list[str] | None = None
 
 
+class UsageStatus(View):
+    device_seconds: float = 0.0
+    at: str = ""
+    users: dict[str, float] | None = None
+
+
+class QueueStatus(View):
+    usage: UsageStatus | None = None
+
+
 class Queue(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
+    status: QueueStatus | None = None
 
 
 class Preemption(View):

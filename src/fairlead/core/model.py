@@ -262,11 +262,19 @@ class UserLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     resources: tuple[tuple[str, int], ...] = ()
 
 
+class UsageRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Decayed use in device-seconds as of `at`, seconds since the epoch: of a queue, and of its users."""
+
+    value: float
+    at: float
+    users: tuple[tuple[str, float], ...] = ()
+
+
 class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A queue as the core sees it; parent empty: directly under the root.
 
     namespaces: by their labels, those whose pods may use it; users: who may, None for all; classes: the classes of service
-    that may, None for all. per_user: limits for each user; jobs: for all together.
+    that may, None for all. per_user: limits for each user; jobs: for all together. usage: as last written.
     """
 
     name: str
@@ -278,6 +286,7 @@ class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     classes: tuple[str, ...] | None = None
     per_user: UserLimits | None = None
     jobs: UserLimits | None = None
+    usage: UsageRecord | None = None
 
 
 class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

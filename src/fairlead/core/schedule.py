@@ -55,6 +55,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     # 7. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
     yield from _notify(state)
     yield from _tell_overdue(state)
+    state.queues.fair.follow(now)
 
 
 def _next(state: ClusterState) -> Unit | None:

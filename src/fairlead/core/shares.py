@@ -3,8 +3,6 @@
 Every resource is divided by itself, level by level: the cluster among the queues at the root, each queue's share among its
 children. A queue's request is what it holds plus what it waits for, so placing alone changes no share: shares are made anew once
 per pass at most, and only if something came, went or was edited since.
-
-Usage is kept per queue as (value, when, rate): device-seconds, decayed with a half-life, brought up to date when it is read.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from fairlead.api.names import CPU, MEMORY
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.fairshare import Claim, divide
 from fairlead.core.model import WHOLE, Policy, QueueResource
+from fairlead.core.usage import UsageBook
 
 if TYPE_CHECKING:
     from fairlead.core.queues import QueueNode, QueueTree
@@ -37,29 +36,6 @@ _HOPELESS = frozenset(
 _USAGE_STEP = 60.0  # seconds after which shares follow usage although nothing else happened
 
 
-class Usage:
-    """Decayed use of one queue in device-seconds."""
-
-    __slots__ = ("at", "rate", "value")
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-        self.value = 0.0
-        self.rate = 0.0
-
-    def read(self, now: float, half_life: float) -> float:
-        """The value now. The rate has been the same since it was set."""
-        decay = math.log(2) / half_life
-        kept = math.exp(-decay * max(0.0, now - self.at))
-        return self.value * kept + self.rate / decay * (1 - kept)
-
-    def set_rate(self, rate: float, now: float, half_life: float) -> None:
-        """From now on the queue uses so many devices."""
-        self.value = self.read(now, half_life)
-        self.at = max(now, self.at)
-        self.rate = rate
-
-
 class FairShares:
     """The fair shares of a tree. share: queue -> resource -> base units, only where there is not enough for all siblings."""
 
@@ -70,7 +46,7 @@ class FairShares:
         self.touched = True  # something came, went or was edited since somebody set this to False
         self.version = 0
         self.share: dict[str, dict[str, int]] = {}
-        self.usage: dict[str, Usage] = {}
+        self.usage = UsageBook(policy.usage_half_life)
         self._at = -math.inf
 
     def touch(self) -> None:
@@ -81,7 +57,7 @@ class FairShares:
         """Bring shares up to date; whether any changed."""
         half_life = self.policy.usage_half_life
         if half_life:
-            self._follow(now, half_life)
+            self.follow(now)
             self.stale |= now - self._at >= _USAGE_STEP
         if not self.stale:
             return False
@@ -95,6 +71,11 @@ class FairShares:
             return False
         self.version += 1
         return True
+
+    def follow(self, now: float) -> None:
+        """Note what is held from now on."""
+        if self.policy.usage_half_life:
+            self.usage.follow(self.tree, now)
 
     def allocatable(self, node: QueueNode, resource: str) -> int | None:
         """What a queue may hold of a resource before it stands in others' way; None while there is enough."""
@@ -126,24 +107,7 @@ class FairShares:
 
     def usage_of(self, name: str, now: float) -> float:
         """A queue's decayed use as a part of all devices, 0 to 1."""
-        usage, half_life = self.usage.get(name), self.policy.usage_half_life
-        capacity = self._devices()
-        if usage is None or not half_life or not capacity:
-            return 0.0
-        return usage.read(now, half_life) * math.log(2) / half_life / capacity
-
-    def _devices(self) -> int:
-        return sum(self.tree.nodes.total(name) for name in self.tree.nodes.gpu_resources)
-
-    def _follow(self, now: float, half_life: float) -> None:
-        resources = self.tree.nodes.gpu_resources
-        for name, node in self.tree.queues.items():
-            held = sum(node.used.get(resource, 0) for resource in resources) / WHOLE
-            usage = self.usage.get(name)
-            if usage is None:
-                usage = self.usage[name] = Usage(now)
-            if usage.rate != held:
-                usage.set_rate(held, now, half_life)
+        return self.usage.part_of(name, now, sum(self.tree.nodes.total(each) for each in self.tree.nodes.gpu_resources))
 
     def _requests(self) -> dict[str, dict[str, int]]:
         """Queue -> resource -> what it holds and waits for, descendants' included."""

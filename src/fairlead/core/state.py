@@ -567,6 +567,9 @@ class ClusterState:
 
     def upsert_queue(self, queue: Queue) -> Reason | None:
         """A queue came or changed; returns why the change was refused, if it was."""
+        if queue.usage is not None:
+            self.queues.fair.usage.restore(queue.name, queue.usage)
+            queue = msgspec.structs.replace(queue, usage=None)
         known = self.queues.queues.get(queue.name)
         before = _who_may(known.policy) if known is not None else _who_may(Queue(queue.name))
         refused = self.queues.upsert(queue)

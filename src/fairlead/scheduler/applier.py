@@ -20,7 +20,7 @@ import structlog
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome
+from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome, QueueReport
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse
 from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble
@@ -119,7 +119,8 @@ class Applier:
         await self.cluster.group_status(status.group, status.phase, status.scheduled, status.reason, status.expected_start)
 
     async def _write_queue(self, status: QueueStatus) -> None:
-        await self.cluster.queue_status(status.queue, dict(status.allocated), status.pending, dict(status.fair_share))
+        report = QueueReport(dict(status.allocated), status.pending, dict(status.fair_share), status.usage)
+        await self.cluster.queue_status(status.queue, report)
 
     async def run(self) -> None:
         """Write until cancelled."""

@@ -16,7 +16,18 @@ import structlog
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, StorageKnown, Synced, Upsert
 from fairlead.core.forecast import forecast
-from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Policy, Queue, Reservation, ServiceClass
+from fairlead.core.model import (
+    DisruptionBudget,
+    Group,
+    Namespace,
+    Node,
+    Pod,
+    Policy,
+    Queue,
+    Reservation,
+    ServiceClass,
+    UsageRecord,
+)
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state import ClusterState
 from fairlead.core.storage import STORAGE_KINDS, StorageObject
@@ -27,6 +38,7 @@ log = structlog.get_logger("core")
 
 _CHUNK = 16
 _STATUS_REST = 10.0  # seconds between two statuses of a queue
+_USAGE_REST = 60.0  # seconds between two checkpoints of usage
 _FORECAST_REST = 60.0  # seconds between two forecasts
 _MOST_ENDS = 20_000
 _MOVED = 0.1
@@ -62,6 +74,7 @@ class QueueStatus(msgspec.Struct, frozen=True, tag=True):
     allocated: tuple[tuple[str, int], ...]
     pending: int
     fair_share: tuple[tuple[str, int], ...]
+    usage: UsageRecord | None = None
 
 
 class ReservationStatus(msgspec.Struct, frozen=True, tag=True):
@@ -110,6 +123,8 @@ class CoreLoop:
         self._groups: set[str] = set()
         self._told: dict[str, GroupStatus] = {}
         self._queues: dict[str, QueueStatus] = {}
+        self._usage_due = 0.0  # when usage is written again
+        self._usage_is_due = False
         self._foreseen: dict[str, float] = {}  # job -> expected start, as last told
         self._foreseen_due = 0.0
         self._reservations: dict[str, ReservationStatus] = {}
@@ -247,15 +262,19 @@ class CoreLoop:
         due = self.state.next_due
         if self._foreseen_due:
             due = self._foreseen_due if due is None else min(due, self._foreseen_due)
-        if not self.state.queues.fair.touched:
-            return due
-        return self._queues_due if due is None else min(due, self._queues_due)
+        status = self._queues_due if self.state.queues.fair.touched else None
+        if self.state.policy.usage_half_life:
+            status = self._usage_due if status is None else min(self._usage_due, status)
+        return min((time for time in (due, status) if time is not None), default=None)
 
     def _queue_statuses(self, now: float) -> list[Output]:
         """Statuses of queues that changed, all at once and not too often."""
         queues = self.state.queues
-        if not queues.fair.touched or now < self._queues_due:
+        keeps_usage = bool(self.state.policy.usage_half_life)
+        if not (queues.fair.touched or (keeps_usage and now >= self._usage_due)) or now < self._queues_due:
             return []
+        due, self._usage_is_due = self._usage_due, keeps_usage and now >= self._usage_due
+        self._usage_due = now + _USAGE_REST if self._usage_is_due else due
         queues.fair.touched = False
         self._queues_due = now + _STATUS_REST
         told: list[Output] = []
@@ -265,11 +284,19 @@ class CoreLoop:
                 tuple(sorted((resource, held) for resource, held in node.used.items() if held)),
                 node.pods_waiting,
                 tuple(sorted(queues.fair.share.get(name, {}).items())),
+                self._usage_of(name, now),
             )
             if queues.has_object(name) and self._queues.get(name) != status:
                 self._queues[name] = status
                 told.append(status)
         return told
+
+    def _usage_of(self, name: str, now: float) -> UsageRecord | None:
+        """What a queue used of late, as of the latest checkpoint."""
+        if self._usage_is_due:
+            return self.state.queues.fair.usage.checkpoint(name, now)
+        told = self._queues.get(name)
+        return told.usage if told is not None else None
 
     def _reservation_statuses(self, now: float) -> list[Output]:
         """Statuses of reservations that changed."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.cluster.port import Cluster, ClusterEvent, Gone, Outcome, Sink, Upsert
+from fairlead.cluster.port import Cluster, ClusterEvent, Gone, Outcome, QueueReport, Sink, Upsert
 from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef
 
@@ -200,7 +200,7 @@ class ShadowCluster:
     async def overdue(self, regarding: PodRef | str, message: str) -> None:
         """Nothing."""
 
-    async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
+    async def queue_status(self, queue: str, status: QueueReport) -> None:
         """Nothing."""
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:

@@ -20,8 +20,8 @@ from fairlead.api.reasons import Reason
 from fairlead.cluster import storage_views, views, workloads
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.port import ClusterEvent, Outcome, Sink, StorageKnown, Synced
-from fairlead.cluster.translate import STORAGE, Change, Complaint, Translator, shown, timestamp, why_waiting
+from fairlead.cluster.port import ClusterEvent, Outcome, QueueReport, Sink, StorageKnown, Synced
+from fairlead.cluster.translate import STORAGE, Change, Complaint, Translator, shown, timestamp, usage_shown, why_waiting
 from fairlead.core.storage import Claim
 from fairlead.core.transactions import Binding, PodRef, VolumeChoice
 
@@ -87,6 +87,7 @@ class KubernetesCluster:
         self._tasks: asyncio.TaskGroup | None = None
         self._demanded: set[str] = set()
         self._written: dict[str, dict[str, dict[str, str]]] = {}  # queue -> amounts in its status
+        self._users: dict[str, set[str]] = {}  # queue -> users in its status
         self._running: set[asyncio.Future[Any]] = set()
 
     # -- watches -------------------------------------------------------------------------------
@@ -384,10 +385,10 @@ class KubernetesCluster:
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
         await self._status(path, {"status": {"conditions": [condition]}}, "application/merge-patch+json")
 
-    async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
-        """`Queue.status`: what it holds, what waits, what is its due."""
+    async def queue_status(self, queue: str, status: QueueReport) -> None:
+        """`Queue.status`: what it holds, what waits, what is its due, what it used of late."""
         path, merge = f"{_QUEUES}/{queue}/status", "application/merge-patch+json"
-        amounts = {"allocated": shown(allocated), "fairShare": shown(fair_share)}
+        amounts = {"allocated": shown(status.allocated), "fairShare": shown(status.fair_share)}
         written = self._written.get(queue)
         if written is None:
             # Whatever a scheduler before this one wrote: a merge keeps what it does not name.
@@ -395,7 +396,12 @@ class KubernetesCluster:
             written = {field: {} for field in amounts}
         body = {field: {**dict.fromkeys(written[field]), **values} for field, values in amounts.items()}
         self._written[queue] = amounts
-        await self._status(path, {"status": {**body, "pending": pending}}, merge)
+        usage = {"usage": usage_shown(status.usage)} if status.usage is not None else {}
+        if usage and (users := usage["usage"]["users"]) is not None:
+            # A merge keeps users that it does not name.
+            usage["usage"]["users"] = {**dict.fromkeys(self._users.get(queue, ())), **users}
+            self._users[queue] = set(users)
+        await self._status(path, {"status": {**body, **usage, "pending": status.pending}}, merge)
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """`Reservation.status`: its phase and its nodes."""

@@ -16,12 +16,12 @@ import msgspec
 from fairlead.api import names
 from fairlead.api.reasons import Reason
 from fairlead.cluster import storage_views, views, workloads
-from fairlead.cluster.port import ClusterEvent, Gone, Outcome, Sink, StorageKnown, Synced, Upsert
+from fairlead.cluster.port import ClusterEvent, Gone, Outcome, QueueReport, Sink, StorageKnown, Synced, Upsert
 from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Object
-from fairlead.cluster.translate import Change, Translator, shown, timestamp, why_waiting
+from fairlead.cluster.translate import Change, Translator, shown, timestamp, usage_shown, why_waiting
 from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef
 
@@ -271,14 +271,16 @@ class SimulatedCluster:
             obj = {**record.object, "metadata": dict(record.object["metadata"]), "status": status}
             self.api.store.put(_GROUPS, (namespace, plain), obj)
 
-    async def queue_status(self, queue: str, allocated: dict[str, int], pending: int, fair_share: dict[str, int]) -> None:
-        """Write what a queue holds, what waits in it, and what is its due."""
+    async def queue_status(self, queue: str, status: QueueReport) -> None:
+        """Write where a queue stands."""
         record = self.api.store.get(_QUEUES, ("", queue))
         if record is None:
             return
-        status: Object = {**(record.object.get("status") or {}), "pending": pending}
-        status |= {"allocated": shown(allocated), "fairShare": shown(fair_share)}
-        self.api.store.put(_QUEUES, ("", queue), {**record.object, "metadata": dict(record.object["metadata"]), "status": status})
+        told: Object = {**(record.object.get("status") or {}), "pending": status.pending}
+        told |= {"allocated": shown(status.allocated), "fairShare": shown(status.fair_share)}
+        if status.usage is not None:
+            told["usage"] = usage_shown(status.usage)
+        self.api.store.put(_QUEUES, ("", queue), {**record.object, "metadata": dict(record.object["metadata"]), "status": told})
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """Write where a reservation stands and which nodes it keeps."""

@@ -1,0 +1,111 @@
+"""Past use: it counts half after a half-life, shifts shares, decides among users, and survives a restart."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.core.model import Queue, QueueResource, UsageRecord
+from tests.builders import GPU, cluster, confirm, node, pod, run
+
+DAY = 86_400.0
+
+
+def weighted(name):
+    return Queue(name, "", 0, (QueueResource(GPU, weight=1),))
+
+
+def shares(state):
+    return {name: fair[GPU] // 1000 for name, fair in state.queues.fair.share.items() if GPU in fair}
+
+
+def restarted(state, now, queues, **policy):
+    """A scheduler that comes up now and hears of what is in the cluster, statuses of queues included."""
+    records = {name: state.queues.fair.usage.checkpoint(name, now) for name in state.queues.queues}
+    fresh = cluster(
+        [each for each in state.nodes.objects if each is not None],
+        [msgspec.structs.replace(each, usage=records[each.name]) for each in queues],
+        **policy,
+    )
+    for task in state.tasks.values():
+        place = state.nodes.names[task.row] if task.row >= 0 else ""
+        fresh.upsert_pod(msgspec.structs.replace(task.pod, node=place, started=task.started or None))
+    run(fresh, now)
+    return fresh
+
+
+def test_it_counts_half_after_a_half_life_and_shifts_shares():
+    state = cluster([node("n", gpus=8)], [weighted("a"), weighted("b")], usage_half_life=DAY)
+    for i in range(8):
+        state.upsert_pod(pod(f"a-{i}", queue="a", never_preempts=True))
+    confirm(state, run(state))
+    for i in range(8):
+        state.upsert_pod(pod(f"b-{i}", queue="b", created=DAY, never_preempts=True))
+    run(state, DAY)
+    usage = state.queues.fair.usage
+    assert usage.part_of("a", DAY, 8) == pytest.approx(0.5), "all of it, for one half-life"
+    assert shares(state)["b"] > shares(state)["a"], "who used more is due less"
+    assert usage.part_of("a", 40 * DAY, 8) == pytest.approx(1.0)
+
+
+def test_among_equals_whoever_used_less_of_late_goes_first():
+    state = cluster([node("n", gpus=1)], [Queue("q")], usage_half_life=DAY)
+    state.upsert_pod(pod("heavy", queue="q", user="heavy"))
+    confirm(state, run(state))
+    state.remove_pod("uid-heavy")
+    run(state, DAY)
+    state.upsert_pod(pod("again", queue="q", user="heavy", created=DAY))
+    state.upsert_pod(pod("light", queue="q", user="light", created=DAY + 1))
+    (placed,) = run(state, DAY + 2)[:1]
+    assert placed.bindings[0].pod.name == "light"
+
+
+def test_a_restart_forgets_nothing_but_what_came_after_the_checkpoint():
+    queues = [weighted("a"), weighted("b")]
+    state = cluster([node("n", gpus=8)], queues, usage_half_life=DAY)
+    for i in range(6):
+        state.upsert_pod(pod(f"a-{i}", queue="a", user=f"u{i % 2}"))
+    confirm(state, run(state))
+    run(state, DAY)
+    fresh = restarted(state, DAY, queues, usage_half_life=DAY)
+    for name in "ab":
+        old, new = (each.queues.fair.usage.part_of(name, 1.5 * DAY, 8) for each in (state, fresh))
+        assert new == pytest.approx(old, abs=1e-4)
+    run(state, 1.5 * DAY)
+    run(fresh, 1.5 * DAY)
+    assert fresh.queues.queues["a"].past == pytest.approx(state.queues.queues["a"].past, abs=5)
+    # What this scheduler knows itself goes before what it wrote earlier and reads back.
+    fresh.upsert_queue(msgspec.structs.replace(queues[0], usage=UsageRecord(1.0, 1.0)))
+    assert fresh.queues.fair.usage.part_of("a", 1.5 * DAY, 8) > 0.3
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.integers(1, 4), st.floats(1, 1e5)), min_size=1, max_size=15
+    ),
+    st.floats(600, 1e6),
+)
+def test_whenever_it_is_restarted_usage_is_the_same(jobs, half_life):
+    queues = [weighted("a"), weighted("b")]
+    policy = {"usage_half_life": half_life, "reservations": 0}  # what was learned of run times is forgotten
+    state = cluster([node("n", gpus=8)], queues, **policy)
+    now = 0.0
+    for number, (queue, user, gpus, length) in enumerate(jobs):
+        state.upsert_pod(pod(f"p{number}", queue=queue, user=user, gpus=gpus, created=now, never_preempts=True))
+        for _ in range(3):
+            confirm(state, run(state, now))
+        now += length
+        running = sorted(uid for uid, task in state.tasks.items() if task.row >= 0)
+        if number % 2 and running:
+            run(state, now)
+            state.remove_pod(running[0])
+    for _ in range(3):
+        confirm(state, run(state, now))
+    fresh = restarted(state, now, queues, **policy)
+    for queue in "ab":
+        for later in (now, now + half_life):
+            old, new = (each.queues.fair.usage.part_of(queue, later, 8) for each in (state, fresh))
+            assert new == pytest.approx(old, abs=1e-3 + 10 / half_life)
+    assert set(shares(fresh)) == set(shares(state))
+    assert all(abs(shares(fresh)[name] - share) <= 1 for name, share in shares(state).items())
