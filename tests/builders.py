@@ -45,6 +45,7 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "profile",
         "service_class",
         "attained",
+        "owner",
         "user",
         "time_limit",
         "expected",

@@ -89,6 +89,9 @@ class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
     ] = "Queue"
     min_runtime: Annotated[str, Meta(description="It does not fall before it has run so long.", pattern=_SPAN)] | None = None
     grace_period: Annotated[str, Meta(description="Time for a last checkpoint.", pattern=_SPAN)] | None = None
+    consolidation: Annotated[
+        str, Meta(pattern="^(Allow|Never)$", description="Whether it may be evicted only to run elsewhere.")
+    ] = "Allow"
 
 
 class TimeLimit(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

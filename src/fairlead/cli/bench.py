@@ -40,7 +40,7 @@ def placement(
 
 @app.command()
 def cycle(
-    scenario: Annotated[str, typer.Option(help="mixed, verdict, reclaim or hero.")] = "mixed",
+    scenario: Annotated[str, typer.Option(help="mixed, verdict, reclaim, hero or consolidate.")] = "mixed",
     nodes: Annotated[int, typer.Option(min=20, max=100_000, help="Full nodes of 8 GPUs.")] = 500,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -87,6 +87,7 @@ def pod(
         finished=status.phase in ("Succeeded", "Failed"),
         never_preempts=spec.preemption_policy == "Never",
         controlled=any(owner.controller for owner in metadata.owner_references or ()),
+        owner=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
         error=error,
         labels=_interned_labels(tuple(sorted(labels.items()))),
         started=seconds(status.start_time) if status.start_time else None,

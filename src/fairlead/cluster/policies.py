@@ -104,6 +104,7 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         express=slicing.express,
         namespaces=_whose(spec.namespace_selector),
         users=_named(spec.users),
+        movable=preemption.consolidation != "Never",
     )
 
 

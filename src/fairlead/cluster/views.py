@@ -307,6 +307,7 @@ class Preemption(View):
     scope: str = "Queue"
     min_runtime: str | None = None
     grace_period: str | None = None
+    consolidation: str = "Allow"
 
 
 class TimeSlicing(View):

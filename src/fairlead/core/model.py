@@ -159,7 +159,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     attained: device-seconds that its job had already before this pod.
     time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where it does not say.
     ours: whether Fairlead places it; others only occupy their node.
-    controlled: whether a controller would recreate it after an eviction.
+    controlled: whether a controller would recreate it after an eviction; owner: that controller's UID.
     """
 
     uid: str
@@ -186,6 +186,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     service_class: str = ""
     attained: float = 0.0
     user: str = ""
+    owner: str = ""
     time_limit: float = 0.0
     expected: float = 0.0
 
@@ -299,7 +300,8 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     where it gives no limit itself, and at most; 0: not limited.
     levels: device-seconds of attained service, rising: whoever attained less goes first and may take the devices of who
     attained more. express: so many of the lowest levels take from any queue, whatever the shares.
-    namespaces: by their labels, those whose pods may use it; users: who may, None for all.
+    namespaces: by their labels, those whose pods may use it; users: who may, None for all. movable: whether its pods may
+    be evicted only to run elsewhere.
     """
 
     name: str
@@ -314,6 +316,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     express: int = 0
     namespaces: Selector = ()
     users: tuple[str, ...] | None = None
+    movable: bool = True
 
     def level(self, attained: float) -> int:
         """On which level so much attained service is."""
@@ -365,6 +368,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     fair_users: whether among equals in a queue the user who holds least of it goes first.
     usage_half_life: seconds in which past use of devices counts half, 0: not at all; usage_weight: how much it counts.
     reservations: for how many units that wait in vain nodes are kept, after `patience` seconds.
+    moves_per_minute: how many pods may be evicted a minute only to run elsewhere, so that what waits fits, 0: none;
+    move_patience: for what has waited so many seconds.
     head_blocks: whether the first job of a queue that cannot start keeps all behind it waiting.
     strategy_options: passed to the strategy, e.g. the target workload of `fgd`.
     """
@@ -378,6 +383,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     usage_weight: float = 1.0
     reservations: int = 1
     patience: float = 300.0
+    moves_per_minute: float = 100.0
+    move_patience: float = 60.0
     head_blocks: bool = False
     gang_grace: float = 60.0
     backoff: float = 1.0

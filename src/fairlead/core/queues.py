@@ -169,6 +169,7 @@ class QueueTree:
         self._totals = -1
         self.eased: set[str] = set()
         self.parked: set[Room] = set()
+        self.ripening: dict[Room, float] = {}  # parked rooms for which pods may be moved from some time on
         self.limited: set[Room] = set()  # where limits stop some users
         self.owed: dict[str, Debt] = {}  # by the victim's uid
         self.resting: set[Room] = set()  # were to search for victims, but did so in vain too often of late
@@ -468,6 +469,7 @@ class QueueTree:
     def unpark(self, room: Room) -> None:
         """Something happened that could help the units of this room."""
         self.parked.discard(room)
+        self.ripening.pop(room, None)
         room.parked = None
         if room.queue.blocked is not None:
             room.queue.blocked = None

@@ -7,13 +7,17 @@ state, policy and time give the same transactions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+
+import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.allocate import allocate
+from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
-from fairlead.core.actions.reserve import name_of, renew, reserve, reserve_for
+from fairlead.core.actions.reserve import can_be_planned, name_of, renew, reserve, reserve_for
 from fairlead.core.gangs import Gang
 from fairlead.core.queues import Debt, Room
 from fairlead.core.state import ClusterState
@@ -37,6 +41,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     renew(state, now)
     # 2. Places held for preemptors are theirs once their victims are gone, if they are still any good.
     yield from _redeem_holds(state)
+    yield from _bring_back(state, now)
     if state.must_settle:
         state.settle(now)
     # 3. Whatever was given up is tried again only if something happened that could help it.
@@ -86,14 +91,17 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
         yield Place(tuple(_binding(state, task) for task in outcome), unit.gang.key if unit.gang else "")
         return
     plan = _search(state, unit, now) if outcome.is_capacity or outcome.code in _MAY_BE_TAKEN else None
+    if isinstance(plan, Moved):
+        yield _moved(state, unit, plan, now)
+        return
     if plan is not None:
         yield _preempted(state, unit, plan, now)
         return
     yield from _park(state, unit, outcome, now)
 
 
-def _search(state: ClusterState, unit: Unit, now: float) -> Plan | None:
-    """Victims for a unit; the more often there were none, the longer until they are looked for again.
+def _search(state: ClusterState, unit: Unit, now: float) -> Plan | Moved | None:
+    """Victims for a unit, or pods to be moved; the more often there were none, the longer until they are looked for again.
 
     What could help is told without looking at devices, gangs and budgets, so a search may be in vain. A place
     that is free needs none and is never waited for.
@@ -104,10 +112,47 @@ def _search(state: ClusterState, unit: Unit, now: float) -> Plan | None:
     if now < room.rests_until:
         state.queues.resting.add(room)
         return None
-    plan = preempt(state, unit)
+    plan: Plan | Moved | None = preempt(state, unit)
+    if plan is None and _may_move(state, unit) <= now:
+        plan = consolidate(state, unit, now)
     room.searched = 0 if plan else room.searched + 1
     room.rests_until = now + state.policy.search_rest(room.searched)
     return plan
+
+
+def _may_move(state: ClusterState, unit: Unit) -> float:
+    """From when on others may be moved for a unit."""
+    policy = state.policy
+    if not (policy.preempt and policy.moves_per_minute) or by_upstream(unit) or unit.tasks[0].pod.never_preempts:
+        return math.inf
+    if not can_be_planned(unit):
+        return math.inf
+    return min(task.pod.created for task in unit.tasks) + policy.move_patience
+
+
+def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt:
+    for task in moved.plan.victims:
+        state.moves.keep(task, moved.stand_ins[task.pod.uid], now)
+    state.moves.spend(len(moved.plan.victims))
+    return msgspec.structs.replace(_preempted(state, unit, moved.plan, now), moves=True)
+
+
+def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
+    """Whoever replaces a pod that was moved gets the place that was kept for it."""
+    for uid, kept in sorted(state.moves.returning.items()):
+        task = state.tasks[uid]
+        unit, row = task.unit, kept.stand_in.row
+        if task.state is not TaskState.WAITING or unit is None or len(unit.tasks) > 1:
+            continue
+        del state.moves.returning[uid]
+        state.moves.vacate(kept)
+        state.shapes.refresh()
+        if row < 0 or not task.shape.fits_row(row) or state.queues.over_limit(task) is not None:
+            continue
+        state.assign(task, row, task.shape.strategy.pick(task.shape, row))
+        task.state = TaskState.ASSUMED
+        _placed(state, unit, [task], now)
+        yield Place((_binding(state, task),), unit.gang.key if unit.gang else "")
 
 
 def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
@@ -169,6 +214,9 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
         yield from _refuse(state.queues.limit(room, unit.user, reason), reason)
         return
     room.reserved = state.reserved.version
+    ripe = max(_may_move(state, unit), state.moves.refills_at)
+    if now < ripe < math.inf and reason.code is ReasonCode.RESOURCES:
+        state.queues.ripening[room] = ripe
     untold = state.queues.park(room, reason)
     if state.policy.head_blocks:
         state.queues.block(room)
@@ -219,6 +267,8 @@ def _still_fits(state: ClusterState, task: Task) -> bool:
 def _wake(state: ClusterState) -> None:
     """Unpark the rooms that rows with new capacity, queues with new headroom, or others' new victims could help."""
     nodes, queues = state.nodes, state.queues
+    for room in sorted((room for room, ripe in queues.ripening.items() if ripe <= state.services.now), key=Room.order):
+        queues.unpark(room)
     state.look_at_runtimes()
     stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)
     if not nodes.gained and not queues.eased and state.woken == stamp:

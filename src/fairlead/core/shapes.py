@@ -227,6 +227,16 @@ class Shape:
             held = np.minimum(held, np.array([self.fit.count(each) for each in unique.tolist()], np.int64)[where])
         return held
 
+    def count_on(self, row: int) -> int:
+        """How many pods of this shape one row holds one after the other."""
+        nodes = self.nodes
+        if not nodes.open.item(row) or not self._admits(nodes.static.item(row)):
+            return 0
+        held = min((max(0, nodes.free[column].item(row)) // amount for column, amount in self.demand), default=0)
+        if held and self.asks_devices:
+            held = min(held, self.fit.count(nodes.device.item(row))) if devices.fits_one(nodes, self, row) else 0
+        return held
+
     def ceiling(self) -> int:
         """How many pods of this shape the cluster would hold if nothing else ran; exact by resource."""
         nodes = self.nodes

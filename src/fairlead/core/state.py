@@ -36,6 +36,7 @@ from fairlead.core.model import (
     Reservation,
     ServiceClass,
 )
+from fairlead.core.moves import Moves
 from fairlead.core.nodes import NodeTable
 from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
@@ -92,6 +93,7 @@ class ClusterState:
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
         self.candidates = CandidateTable(self)
         self.victims = VictimTable(self)
+        self.moves = Moves(self)
         self.nominated: dict[str, dict[str, Task]] = {}  # node -> uid -> waiting tasks for whom it was cleared
         self.lingering: dict[str, int] = {}  # victim uid -> row: its room is given away, but it is still there
         self.plans: dict[str, frozenset[str]] = {}  # victim uid -> all victims of its plan: they go together or not at all
@@ -252,6 +254,7 @@ class ClusterState:
             self.strategy.arrived(pod.spec)
         if pod.nominated and pod.ours:
             self.nominated.setdefault(pod.nominated, {})[pod.uid] = task
+        self.moves.arrived(task)
         self._wait(task)
 
     def _shape(self, pod: Pod) -> Shape:
@@ -558,6 +561,7 @@ class ClusterState:
         self.services.begin(now)
         self.victims.forget()
         self.reserved.begin(now)
+        self.moves.expire(now)
 
     def look_at_runtimes(self) -> None:
         """Some pods have run long enough, or attained enough, to fall for somebody: whoever waits may look at their rows."""
@@ -754,6 +758,7 @@ class ClusterState:
         """A victim whose room is not needed any more is counted where it runs, until it is gone or for good."""
         self.holds.pop(uid, None)
         self.plans.pop(uid, None)
+        self.moves.drop(uid)
         self._release_leftovers(uid)
         victim = self.tasks.get(uid)
         if victim is None or victim.state is not TaskState.EVICTING:
@@ -846,8 +851,8 @@ class ClusterState:
         times = [self._delayed[0][0]] if self._delayed else []
         times += [room.rests_until for room in self.queues.resting]
         times += [self._nearing[0][0]] if self._nearing else []
-        if (due := self.reserved.next_due) is not None:
-            times.append(due)
+        times += [due for due in (self.reserved.next_due, self.moves.next_due) if due is not None]
+        times += self.queues.ripening.values()
         if self.queues.parked and (due := self.services.next_due) is not None:
             times.append(due)
         for key in self.faulty:

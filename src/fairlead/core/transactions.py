@@ -50,12 +50,14 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     """Evict the victims; the beneficiaries' places are held until they are gone.
 
     outright: delete them whatever their disruption budgets say, as kube-scheduler does, and nominate the node.
+    moves: the victims' replacements have places, too.
     """
 
     victims: tuple[Binding, ...]
     beneficiaries: tuple[Binding, ...]
     group: str = ""
     outright: bool = False
+    moves: bool = False
 
 
 class Evict(msgspec.Struct, frozen=True, tag=True):

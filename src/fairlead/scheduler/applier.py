@@ -363,7 +363,8 @@ class _EvictAll:
         for pod, (outcome, _) in zip(victims, done, strict=True):
             if outcome is not Outcome.REFUSED:
                 self.applier.counters.evicted += 1
-                self.applier.event(pod, "Preempted", self._note(), action="Preempting")
+                reason, action = ("Moved", "Consolidating") if self.plan.moves else ("Preempted", "Preempting")
+                self.applier.event(pod, reason, self._note(), action=action)
         self._give_up(victims, done)
 
     def _give_up(self, victims: list[PodRef], outcomes: Sequence[tuple[Outcome, str]]) -> None:
@@ -381,6 +382,8 @@ class _EvictAll:
 
     def _note(self) -> str:
         first = self.plan.beneficiaries[0]
+        if self.plan.moves:
+            return f"Moved elsewhere, so that {self.plan.group or first.pod.key} fits on node {first.node}"
         return f"Preempted by {self.plan.group or first.pod.key} on node {first.node}"
 
 

@@ -76,6 +76,15 @@ class Backfill(_Section, frozen=True):
     patience_seconds: _NotNegative = 300.0
 
 
+class Consolidation(_Section, frozen=True):
+    """Pods that are evicted only to run elsewhere, so that what waits fits. movesPerMinute: so many at most, 0: none;
+    patienceSeconds: for what has waited so long.
+    """
+
+    moves_per_minute: _NotNegative = 100.0
+    patience_seconds: _NotNegative = 60.0
+
+
 class LeaderElection(_Section, frozen=True):
     """The Lease. A request must end before renewSeconds have passed."""
 
@@ -100,6 +109,7 @@ class Configuration(_Section, frozen=True):
     preemption: bool = True
     fair_share: FairShare = FairShare()
     backfill: Backfill = Backfill()
+    consolidation: Consolidation = Consolidation()
     retries: Retries = Retries()
     leader_election: LeaderElection = LeaderElection()
     events: bool = True
@@ -119,6 +129,8 @@ class Configuration(_Section, frozen=True):
             usage_weight=self.fair_share.usage_weight,
             reservations=self.backfill.reservations,
             patience=self.backfill.patience_seconds,
+            moves_per_minute=self.consolidation.moves_per_minute,
+            move_patience=self.consolidation.patience_seconds,
             gang_grace=self.retries.gang_grace_seconds,
             backoff=self.retries.backoff_seconds,
             backoff_limit=self.retries.backoff_limit_seconds,

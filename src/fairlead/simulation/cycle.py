@@ -6,6 +6,7 @@ The state is fed as by a first list; each scenario then lets one thing happen an
 from __future__ import annotations
 
 import gc
+import random
 import time
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -18,7 +19,7 @@ from fairlead.core.schedule import schedule
 from fairlead.core.state import ClusterState
 from fairlead.core.transactions import Place, Preempt, Refuse, Transaction
 
-Scenario = Literal["mixed", "verdict", "reclaim", "hero"]
+Scenario = Literal["mixed", "verdict", "reclaim", "hero", "consolidate"]
 SCENARIOS: tuple[Scenario, ...] = get_args(Scenario)
 
 _GPU = "nvidia.com/gpu"
@@ -26,10 +27,15 @@ _GIB = 1 << 30
 _GPUS_PER_NODE = 8
 _QUEUES = 10
 _GANG = 10
+_WIDE = 4  # GPUs of a pod that waits for pieces to be put together
+_GANGS_PER_NODE = 41 / 500
 
 
 class CycleBench(msgspec.Struct):
-    """One scenario. decision_seconds: the pass that answers what happened; victims: pods that are to fall."""
+    """One scenario. decision_seconds: the pass that answers what happened; victims: pods that are to fall, or to move.
+
+    placed: pods that got a place at once, beneficiaries: once the victims are gone.
+    """
 
     scenario: str
     nodes: int
@@ -37,6 +43,7 @@ class CycleBench(msgspec.Struct):
     pending: int
     decision_seconds: float
     placed: int
+    beneficiaries: int
     victims: int
     refused: int
     verdict: str
@@ -47,13 +54,15 @@ def run(scenario: Scenario, nodes: int) -> CycleBench:
 
     `mixed`: twenty queues with quota, half of them over it and the others with as much waiting as runs, in singles and gangs;
     the first pass after a start. `verdict`: a gang of 10 x 8 GPUs that cannot fit. `reclaim`: a queue below its share asks
-    for one GPU. `hero`: it asks for half of the cluster in one gang of 8-GPU pods.
+    for one GPU. `hero`: it asks for half of the cluster in one gang of 8-GPU pods. `consolidate`: half of the one-GPU pods of
+    a full cluster ended at random, and 41 gangs of ten 4-GPU pods (for 500 nodes; in proportion) ask for four fifths of what
+    is free in pieces.
     """
     return _SCENARIOS[scenario](nodes)
 
 
-def _cluster(nodes: int) -> ClusterState:
-    state = ClusterState(Policy())
+def _cluster(nodes: int, policy: Policy | None = None) -> ClusterState:
+    state = ClusterState(policy)
     for number in range(nodes):
         allocatable = {"cpu": 128_000, "memory": 2048 * _GIB, "pods": 110, _GPU: _GPUS_PER_NODE}
         state.upsert_node(Node(f"node-{number:06d}", allocatable))
@@ -99,6 +108,7 @@ def _timed(scenario: str, state: ClusterState, nodes: int, running: int, pending
         pending=pending,
         decision_seconds=seconds,
         placed=count(Place, lambda each: len(each.bindings) if isinstance(each, Place) else 0),
+        beneficiaries=count(Preempt, lambda each: len(each.beneficiaries) if isinstance(each, Preempt) else 0),
         victims=count(Preempt, lambda each: len(each.victims) if isinstance(each, Preempt) else 0),
         refused=count(Refuse, lambda each: len(each.pods) if isinstance(each, Refuse) else 0),
         verdict=next((each.reason.message for each in decided if isinstance(each, Refuse)), ""),
@@ -159,9 +169,27 @@ def _hero(nodes: int) -> CycleBench:
     return _timed("hero", state, nodes, running, _gang(state, "owner", max(1, nodes // 2)))
 
 
+def _consolidate(nodes: int) -> CycleBench:
+    state = _cluster(nodes, Policy(moves_per_minute=1e6))
+    state.upsert_queue(Queue("all"))
+    running = _fill(state, nodes, ["all"])
+    draw = random.Random(nodes)
+    ended = draw.sample(range(running), running // 2)
+    for number in ended:
+        state.remove_pod(f"run-{number:06d}")
+    gangs = max(1, round(nodes * _GANGS_PER_NODE))
+    for number in range(gangs):
+        state.upsert_group(Group("bench", f"gang-{number:03d}", min_member=_GANG, created=1e5 + number))
+        for member in range(_GANG):
+            name = f"gang-{number:03d}-{member}"
+            state.upsert_pod(_pod(name, "all", _WIDE, group=f"gang-{number:03d}", created=1e5 + number))
+    return _timed("consolidate", state, nodes, running - len(ended), gangs * _GANG)
+
+
 _SCENARIOS: dict[str, Callable[[int], CycleBench]] = {
     "mixed": _mixed,
     "verdict": _verdict,
     "reclaim": _reclaim,
     "hero": _hero,
+    "consolidate": _consolidate,
 }

@@ -63,7 +63,7 @@ def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
     choice = state.candidates.of(task.shape, unit.priority).best()
     if choice is None:
         return None
-    fallen = _Fallen(state)
+    fallen = Fallen(state)
     for victim in choice.victims:
         fallen.take((victim,))
     state.shapes.refresh()
@@ -106,7 +106,7 @@ def could_make_room(contest: Contest, row: int) -> bool:
     )
 
 
-class _Fallen:
+class Fallen:
     """Tasks taken off their rows, with where they were, so that they can be put back."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -161,7 +161,7 @@ def _for_one(contest: Contest) -> Plan | None:
         )
         return _for_gang(contest) if somewhere else None
     _, row, chosen = best
-    fallen = _Fallen(state)
+    fallen = Fallen(state)
     for _, victim in chosen:
         fallen.take(victim.tasks)
     state.shapes.refresh()
@@ -172,7 +172,7 @@ def _for_one(contest: Contest) -> Plan | None:
 def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> bool:
     """Whether a single pod fits a row without all of these victims, whatever limits say."""
     mark = state.log.mark()
-    fallen = _Fallen(state)
+    fallen = Fallen(state)
     for _, victim in victims:
         fallen.take(victim.tasks)
     fits = unit.tasks[0].shape.fits_row(row)
@@ -183,7 +183,7 @@ def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Fall
 def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> list[Falling] | None:
     """The victims that must fall on one row, or None if even all of them are not enough."""
     task = unit.tasks[0]
-    fallen = _Fallen(state)
+    fallen = Fallen(state)
     taken: list[Falling] = []
 
     def fits() -> bool:
@@ -214,7 +214,7 @@ def _for_gang(contest: Contest) -> Plan | None:
 
     def suffice(count: int) -> bool:
         trial = state.log.mark()
-        fallen = _Fallen(state)
+        fallen = Fallen(state)
         for _, victim in victims[:count]:
             fallen.take(victim.tasks)
         enough = fits()
@@ -237,7 +237,7 @@ def _for_gang(contest: Contest) -> Plan | None:
             count = middle
         else:
             low = middle + 1
-    fallen = _Fallen(state)
+    fallen = Fallen(state)
     for _, victim in victims[:count]:
         fallen.take(victim.tasks)
     chosen = _reprieve(fallen, victims[:count], fits)
@@ -295,7 +295,7 @@ def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
     return by_counting if alike and plain else by_placing
 
 
-def _reprieve(fallen: _Fallen, taken: list[Falling], fits: Callable[[], bool]) -> list[Falling]:
+def _reprieve(fallen: Fallen, taken: list[Falling], fits: Callable[[], bool]) -> list[Falling]:
     """Put victims back, most valuable first, for as long as the beneficiary still fits."""
     kept: list[Falling] = []
     for each in reversed(taken):

@@ -87,7 +87,7 @@ def _left(state: ClusterState) -> int:
 
 def _qualifies(state: ClusterState, room: Room, unit: Unit) -> bool:
     why = room.parked
-    return why is not None and why.code in _WAITS_FOR_ROOM and name_of(unit) not in state.reserved.holds and _can_be_planned(unit)
+    return why is not None and why.code in _WAITS_FOR_ROOM and name_of(unit) not in state.reserved.holds and can_be_planned(unit)
 
 
 def _ripe(state: ClusterState, room: Room, unit: Unit) -> float:
@@ -106,7 +106,7 @@ def name_of(unit: Unit) -> str:
     return f"gang/{unit.gang.key}" if unit.gang is not None else f"pod/{unit.tasks[0].pod.uid}"
 
 
-def _can_be_planned(unit: Unit) -> bool:
+def can_be_planned(unit: Unit) -> bool:
     """Whether its places can be foretold, and need to be: a single device is there as soon as anything ends."""
     core = unit.tasks[: unit.need]
     if len(core) == 1 and core[0].shape.gpus == 1:
