@@ -85,9 +85,9 @@ class Picture:
         return [
             *translator.namespaces([Change(each.metadata.name, each) for each in self.namespaces]),
             *translator.priorities([Change(each.metadata.name, each) for each in self.priorities]),
-            *translator.classes([Change(each.metadata.name, each) for each in self.classes])[0],
-            *translator.queues([Change(each.metadata.name, each) for each in self.queues])[0],
-            *translator.reservations([Change(each.metadata.name, each) for each in self.reservations])[0],
+            *translator.classes([Change(each.metadata.name, each) for each in self.classes]),
+            *translator.queues([Change(each.metadata.name, each) for each in self.queues]),
+            *translator.reservations([Change(each.metadata.name, each) for each in self.reservations]),
             *translator.nodes([Change(each.metadata.name, each) for each in self.nodes]),
             *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in self.groups]),
             *(event for kind, changes in self.storage.items() for event in translator.storage(kind, changes)),

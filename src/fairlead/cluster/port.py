@@ -35,6 +35,14 @@ class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
     key: str
 
 
+class Judged(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """What could not be used of a queue, a class or a reservation; empty if all could. kind: its plural."""
+
+    kind: str
+    name: str
+    complaint: str
+
+
 class StorageKnown(msgspec.Struct, frozen=True, gc=False, tag=True):
     """All storage objects that exist have been said: pods with claims may be placed."""
 
@@ -63,7 +71,7 @@ class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
     message: str
 
 
-ClusterEvent = Upsert | Gone | StorageKnown | Synced | Bound | BindFailed | EvictFailed
+ClusterEvent = Upsert | Gone | Judged | StorageKnown | Synced | Bound | BindFailed | EvictFailed
 
 
 class QueueReport(msgspec.Struct, frozen=True):
@@ -124,6 +132,9 @@ class Cluster(Protocol):
 
     async def queue_status(self, queue: str, status: QueueReport) -> None:
         """Write where a queue stands."""
+
+    async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
+        """Write whether a queue, a class or a reservation is in force as it is. kind: its plural."""
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """Write where a reservation stands and which nodes it keeps."""

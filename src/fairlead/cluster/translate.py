@@ -17,7 +17,7 @@ from fairlead.api import names, quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import convert, policies, storage_views, views
-from fairlead.cluster.port import ClusterEvent, Gone, Upsert
+from fairlead.cluster.port import ClusterEvent, Gone, Judged, Upsert
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.model import WHOLE, Pod, Queue, Reservation, ServiceClass, UsageRecord
@@ -43,14 +43,6 @@ class Change(msgspec.Struct, Generic[View], gc=False):
     error: str = ""
 
 
-class Complaint(msgspec.Struct, frozen=True):
-    """What a queue or a class asks for that is not acted on, to be told in its conditions. kind: its plural."""
-
-    name: str
-    message: str
-    kind: str = "queues"
-
-
 class Translator:
     """Keeps what is needed to translate the next change.
 
@@ -63,6 +55,7 @@ class Translator:
         self.schedulers = schedulers
         self.versions: dict[str, str] = {}
         self.told: dict[str, tuple[str, str]] = {}
+        self.verdicts: dict[tuple[str, str], tuple[bool, str, str]] = {}  # (plural, name) -> condition Accepted, as it stands
         self._default_queues: dict[str, str] = {}
         self.demands: set[str] = set()
         self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> our pods in its default queue
@@ -85,27 +78,53 @@ class Translator:
             events.append(Gone("namespace", change.key) if change.view is None else Upsert(convert.namespace(change.view)))
         return events
 
-    def queues(self, changes: list[Change[views.Queue]]) -> tuple[list[ClusterEvent], list[Complaint]]:
+    def queues(self, changes: list[Change[views.Queue]]) -> list[ClusterEvent]:
         """Queues, by name."""
-        return _policies(changes, "queue", policies.queue, policies.unsupported, "queues", "policy")
+        return self._policies(changes, "queue", policies.queue, policies.unsupported, "queues", "policy")
 
-    def classes(self, changes: list[Change[views.ServiceClass]]) -> tuple[list[ClusterEvent], list[Complaint]]:
+    def classes(self, changes: list[Change[views.ServiceClass]]) -> list[ClusterEvent]:
         """Classes of service, by name."""
         ranked: list[ClusterEvent] = []
         for change in changes:
             if not change.error:
                 named = change.view.spec.priority_class_name if change.view is not None else None
                 ranked += [Upsert(pod) for pod in self._priorities.set_class(change.key, named)]
-        events, complaints = _policies(
-            changes, "class", policies.service_class, policies.class_unsupported, "serviceclasses", "class"
-        )
-        return events + ranked, complaints
+        read, said = policies.service_class, policies.class_unsupported
+        return self._policies(changes, "class", read, said, "serviceclasses", "class") + ranked
 
-    @staticmethod
-    def reservations(changes: list[Change[views.Reservation]]) -> tuple[list[ClusterEvent], list[Complaint]]:
+    def reservations(self, changes: list[Change[views.Reservation]]) -> list[ClusterEvent]:
         """Reservations, by name."""
         read, said = policies.reservation, policies.all_acted_on
-        return _policies(changes, "reservation", read, said, "reservations", "reservation")
+        return self._policies(changes, "reservation", read, said, "reservations", "reservation")
+
+    def _policies(
+        self,
+        changes: list[Change[Policy]],
+        kind: str,
+        read: Callable[[Policy], Queue | ServiceClass | Reservation],
+        unsupported: Callable[[Policy], str],
+        plural: str,
+        called: str,
+    ) -> list[ClusterEvent]:
+        """What an administrator edits: whatever cannot be used leaves what was there in force, and is complained of."""
+        events: list[ClusterEvent] = []
+        for change in changes:
+            if change.view is None:
+                self.verdicts.pop((plural, change.key), None)
+                events.append(Gone(kind, change.key))
+                continue
+            try:
+                if change.error:
+                    raise QuantityError(change.error)
+                events.append(Upsert(read(change.view)))
+                wrong = unsupported(change.view)
+            except QuantityError as error:
+                wrong = f"{error}; the {called} before this change stays in force"
+            for condition in (change.view.status.conditions if change.view.status else None) or ():
+                if condition.type == "Accepted":
+                    self.verdicts[plural, change.key] = condition.status == "True", condition.reason, condition.message
+            events.append(Judged(plural, change.view.metadata.name, wrong))
+        return events
 
     def priorities(self, changes: list[Change[views.PriorityClass]]) -> list[ClusterEvent]:
         """PriorityClasses, by name."""
@@ -260,33 +279,6 @@ class Translator:
         bare = views.Pod(metadata=view.metadata, spec=views.PodSpec(scheduler_name=next(iter(self.schedulers))))
         reason = Reason(ReasonCode.INVALID_SPEC, f"pod {view.metadata.namespace}/{view.metadata.name} cannot be read: {error}")
         return msgspec.structs.replace(self._pod(bare), error=reason)
-
-
-def _policies(
-    changes: list[Change[Policy]],
-    kind: str,
-    read: Callable[[Policy], Queue | ServiceClass | Reservation],
-    unsupported: Callable[[Policy], str],
-    plural: str,
-    called: str,
-) -> tuple[list[ClusterEvent], list[Complaint]]:
-    """What an administrator edits: whatever cannot be used leaves what was there in force, and is complained of."""
-    events: list[ClusterEvent] = []
-    complaints: list[Complaint] = []
-    for change in changes:
-        if change.view is None:
-            events.append(Gone(kind, change.key))
-            continue
-        try:
-            if change.error:
-                raise QuantityError(change.error)
-            events.append(Upsert(read(change.view)))
-            wrong = unsupported(change.view)
-        except QuantityError as error:
-            wrong = f"{error}; the {called} before this change stays in force"
-        if wrong:
-            complaints.append(Complaint(change.view.metadata.name, wrong, plural))
-    return events, complaints
 
 
 def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:

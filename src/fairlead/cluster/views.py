@@ -292,7 +292,11 @@ class UsageStatus(View):
     users: dict[str, float] | None = None
 
 
-class QueueStatus(View):
+class PolicyStatus(View):
+    conditions: list[Condition] | None = None
+
+
+class QueueStatus(PolicyStatus):
     usage: UsageStatus | None = None
 
 
@@ -329,6 +333,7 @@ class ServiceClassSpec(View):
 class ServiceClass(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: ServiceClassSpec = msgspec.field(default_factory=ServiceClassSpec)
+    status: PolicyStatus | None = None
 
 
 class PodGroupSpec(View):
@@ -362,6 +367,7 @@ class ReservationSpec(View):
 class Reservation(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: ReservationSpec = msgspec.field(default_factory=ReservationSpec)
+    status: PolicyStatus | None = None
 
 
 class BudgetSpec(View):

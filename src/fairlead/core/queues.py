@@ -252,6 +252,40 @@ class QueueTree:
             node.seen = False
             node.exists = name == DEFAULT_QUEUE
 
+    def doubt(self, name: str) -> tuple[bool, str, str] | None:
+        """What an administrator should know of a queue's policy: (whether it is in force as it is, reason, message)."""
+        node = self._node(name)
+        parent = node.parent
+        if parent is not None and not parent.exists:
+            message = f"parent queue {parent.name!r} does not exist; until it is created nothing is guaranteed or limited there"
+            return False, "MissingParent", message
+        for resource, quota in sorted(node.quota.items()):
+            scale = self.scale(resource)
+            limit = node.limits.get(resource)
+            if limit is not None and quota > limit:
+                return (
+                    True,
+                    "QuotaAboveLimit",
+                    f"its quota of {quota / scale:g} {resource} is above its limit of {limit / scale:g}",
+                )
+            above = parent.quota.get(resource) if parent is not None else None
+            if parent is not None and above is not None:
+                together = sum(each.quota.get(resource, 0) for each in self.queues.values() if each.parent is parent)
+                if together > above:
+                    message = (
+                        f"the children of {parent.name!r} are guaranteed {together / scale:g} {resource} together, "
+                        f"it has {above / scale:g}: what is beyond is not guaranteed"
+                    )
+                    return True, "QuotaAboveParent", message
+        for resource, limit in sorted(node.limits.items()):
+            used, scale = node.used.get(resource, 0), self.scale(resource)
+            if used > limit:
+                message = (
+                    f"it holds {used / scale:g} of at most {limit / scale:g} {resource}: nothing more starts, nobody is evicted"
+                )
+                return True, "OverLimit", message
+        return None
+
     def above(self, name: str, queue: str) -> bool:
         """Whether one queue is another, or stands above it."""
         return any(node.name == name for node in self._node(queue).path)

@@ -23,7 +23,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome, QueueReport
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse
-from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble
+from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
 
 log = structlog.get_logger("applier")
 
@@ -105,6 +105,8 @@ class Applier:
                 self._enter_latest(self._queues, output.queue, output, self._write_queue)
             elif isinstance(output, ReservationStatus):
                 self._enter(1, partial(self.cluster.reservation_status, output.reservation, output.phase, output.nodes))
+            elif isinstance(output, Verdict):
+                self._enter(1, partial(self._write_verdict, output))
             elif isinstance(output, Trouble) and output.pod is not None:
                 self.event(output.pod, "FailedScheduling", output.message, warning=True)
 
@@ -117,6 +119,11 @@ class Applier:
 
     async def _write_group(self, status: GroupStatus) -> None:
         await self.cluster.group_status(status.group, status.phase, status.scheduled, status.reason, status.expected_start)
+
+    async def _write_verdict(self, verdict: Verdict) -> None:
+        await self.cluster.verdict(
+            verdict.kind, verdict.name, accepted=verdict.accepted, reason=verdict.reason, message=verdict.message
+        )
 
     async def _write_queue(self, status: QueueStatus) -> None:
         report = QueueReport(dict(status.allocated), status.pending, dict(status.fair_share), status.usage)

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from fairlead.api.reasons import Reason
-from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, StorageKnown, Synced, Upsert
+from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
 from fairlead.core.forecast import forecast
 from fairlead.core.model import (
     DisruptionBudget,
@@ -43,6 +43,7 @@ _FORECAST_REST = 60.0  # seconds between two forecasts
 _MOST_ENDS = 20_000
 _MOVED = 0.1
 _MOST_NODES = 1000  # named in a status
+_PLURALS = {"queue": "queues", "class": "serviceclasses", "reservation": "reservations"}
 BUDGET = 512
 
 
@@ -85,7 +86,17 @@ class ReservationStatus(msgspec.Struct, frozen=True, tag=True):
     nodes: tuple[str, ...]
 
 
-Output = Transaction | GroupStatus | QueueStatus | ReservationStatus | Trouble
+class Verdict(msgspec.Struct, frozen=True, tag=True):
+    """Whether a queue, a class or a reservation is in force as it is. kind: its plural."""
+
+    kind: str
+    name: str
+    accepted: bool
+    reason: str
+    message: str
+
+
+Output = Transaction | GroupStatus | QueueStatus | ReservationStatus | Verdict | Trouble
 
 
 class Counters(msgspec.Struct):
@@ -125,6 +136,10 @@ class CoreLoop:
         self._queues: dict[str, QueueStatus] = {}
         self._usage_due = 0.0  # when usage is written again
         self._usage_is_due = False
+        self._judged: dict[tuple[str, str], str] = {}  # (plural, name) -> what could not be used of it
+        self._refused: dict[str, Reason | None] = {}  # queue -> why its latest change was refused
+        self._verdicts: dict[tuple[str, str], Verdict] = {}
+        self._judge = False
         self._foreseen: dict[str, float] = {}  # job -> expected start, as last told
         self._foreseen_due = 0.0
         self._reservations: dict[str, ReservationStatus] = {}
@@ -165,8 +180,8 @@ class CoreLoop:
                 state.upsert_node(about)
             elif isinstance(about, Queue):
                 refused = state.upsert_queue(about)
-                if refused is not None:
-                    log.warning("queue change refused", queue=about.name, reason=refused.message)
+                self._refused[about.name] = refused
+                self._judge = True
             elif isinstance(about, Reservation):
                 state.upsert_reservation(about)
             elif isinstance(about, ServiceClass):
@@ -180,6 +195,9 @@ class CoreLoop:
             elif isinstance(about, Group):
                 state.upsert_group(about)
                 self._groups.add(about.key)
+        elif isinstance(event, Judged):
+            self._judged[event.kind, event.name] = event.complaint
+            self._judge = True
         elif isinstance(event, Bound):
             state.bound(event.uid)
             self._mark_group(event.uid)
@@ -204,6 +222,11 @@ class CoreLoop:
                 "budget": state.remove_budget,
             }
             removers[event.kind](event.key)
+            if event.kind in _PLURALS:
+                self._judged.pop((_PLURALS[event.kind], event.key), None)
+                self._verdicts.pop((_PLURALS[event.kind], event.key), None)
+                self._refused.pop(event.key if event.kind == "queue" else "", None)
+                self._judge = True
             if event.kind == "group":
                 self._told.pop(event.key, None)
         elif isinstance(event, StorageKnown):
@@ -234,6 +257,7 @@ class CoreLoop:
             outputs += self._group_statuses(now)
             outputs += self._queue_statuses(now)
             outputs += self._reservation_statuses(now)
+            outputs += self._verdicts_now()
         finally:
             # What was decided is assumed in the state already: it must be carried out, whatever happened after.
             if told < len(outputs):
@@ -335,6 +359,31 @@ class CoreLoop:
                 self._foreseen[key] = old
             else:
                 self._groups.add(key)
+
+    def _verdicts_now(self) -> list[Output]:
+        """Whether queues, classes and reservations are in force as they are, where that changed."""
+        told: list[Output] = []
+        if not self._judge:
+            return told
+        self._judge = False
+        for (kind, name), complaint in sorted(self._judged.items()):
+            accepted, reason, message = True, "InForce", ""
+            refused = self._refused.get(name) if kind == "queues" else None
+            if refused is not None:
+                accepted, reason, message = (
+                    False,
+                    str(refused.code),
+                    f"{refused.message}; the policy before this change stays in force",
+                )
+            elif complaint:
+                accepted, reason, message = False, "Unsupported", complaint
+            elif kind == "queues" and (doubt := self.state.queues.doubt(name)) is not None:
+                accepted, reason, message = doubt
+            verdict = Verdict(kind, name, accepted, reason, message)
+            if self._verdicts.get((kind, name)) != verdict:
+                self._verdicts[kind, name] = verdict
+                told.append(verdict)
+        return told
 
     def _group_statuses(self, now: float) -> list[Output]:
         """Statuses of groups that changed since they were last told."""

@@ -203,6 +203,9 @@ class ShadowCluster:
     async def queue_status(self, queue: str, status: QueueReport) -> None:
         """Nothing."""
 
+    async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
+        """Nothing."""
+
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """Nothing."""
 

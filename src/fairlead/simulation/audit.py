@@ -294,9 +294,9 @@ def everything(world: World) -> list[ClusterEvent]:
     return [
         *translator.namespaces(changes(NAMESPACES, views.Namespace, lambda metadata: metadata.name)),
         *translator.priorities(changes("scheduling.k8s.io/priorityclasses", views.PriorityClass, lambda metadata: metadata.name)),
-        *translator.classes(changes("fairlead.dev/serviceclasses", views.ServiceClass, lambda metadata: metadata.name))[0],
-        *translator.queues(changes(_QUEUES, views.Queue, lambda metadata: metadata.name))[0],
-        *translator.reservations(changes("fairlead.dev/reservations", views.Reservation, lambda metadata: metadata.name))[0],
+        *translator.classes(changes("fairlead.dev/serviceclasses", views.ServiceClass, lambda metadata: metadata.name)),
+        *translator.queues(changes(_QUEUES, views.Queue, lambda metadata: metadata.name)),
+        *translator.reservations(changes("fairlead.dev/reservations", views.Reservation, lambda metadata: metadata.name)),
         *translator.nodes(changes(NODES, views.Node, lambda metadata: metadata.name)),
         *translator.groups(changes(_GROUPS, views.PodGroup, lambda metadata: f"{metadata.namespace}/{metadata.name}")),
         *translator.pods(changes(PODS, views.Pod, lambda metadata: metadata.uid)),

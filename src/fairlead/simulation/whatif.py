@@ -229,9 +229,9 @@ def _events(objects: Objects) -> list[ClusterEvent]:
     return [
         *translator.namespaces(named(objects.namespaces)),
         *translator.priorities(named(objects.priorities)),
-        *translator.classes(named(objects.classes))[0],
-        *translator.queues(named(objects.queues))[0],
-        *translator.reservations(named(objects.reservations))[0],
+        *translator.classes(named(objects.classes)),
+        *translator.queues(named(objects.queues)),
+        *translator.reservations(named(objects.reservations)),
         *translator.nodes(named(objects.nodes)),
         *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in objects.groups]),
         StorageKnown(),

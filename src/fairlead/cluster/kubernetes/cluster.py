@@ -21,7 +21,7 @@ from fairlead.cluster import storage_views, views, workloads
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import ClusterEvent, Outcome, QueueReport, Sink, StorageKnown, Synced
-from fairlead.cluster.translate import STORAGE, Change, Complaint, Translator, shown, timestamp, usage_shown, why_waiting
+from fairlead.cluster.translate import STORAGE, Change, Translator, shown, timestamp, usage_shown, why_waiting
 from fairlead.core.storage import Claim
 from fairlead.core.transactions import Binding, PodRef, VolumeChoice
 
@@ -146,22 +146,16 @@ class KubernetesCluster:
         self._tell(self.translator.namespaces(changes))
 
     def _queues(self, changes: list[Change[views.Queue]]) -> None:
-        self._tell_and_complain(*self.translator.queues(changes))
+        self._tell(self.translator.queues(changes))
 
     def _classes(self, changes: list[Change[views.ServiceClass]]) -> None:
-        self._tell_and_complain(*self.translator.classes(changes))
+        self._tell(self.translator.classes(changes))
 
     def _reservations(self, changes: list[Change[views.Reservation]]) -> None:
-        self._tell_and_complain(*self.translator.reservations(changes))
+        self._tell(self.translator.reservations(changes))
 
     def _priorities(self, changes: list[Change[views.PriorityClass]]) -> None:
         self._tell(self.translator.priorities(changes))
-
-    def _tell_and_complain(self, events: list[ClusterEvent], complaints: list[Complaint]) -> None:
-        for complaint in complaints:
-            if not self.client.read_only:
-                self._later(self._condition_of(complaint))
-        self._tell(events)
 
     def _nodes(self, changes: list[Change[views.Node]]) -> None:
         self._tell(self.translator.nodes(changes))
@@ -435,15 +429,19 @@ class KubernetesCluster:
         except (ApiError, Unreachable) as error:
             log.warning("event not written", regarding=f"{namespace}/{name}", reason=reason, error=str(error)[:300])
 
-    async def _condition_of(self, complaint: Complaint) -> None:
+    async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
+        """Condition Accepted of a queue, a class or a reservation."""
+        told = (accepted, reason, message[:_NOTE_LIMIT])
+        if self.translator.verdicts.get((kind, name)) == told:
+            return
         condition = {
             "type": "Accepted",
-            "status": "False",
-            "reason": "Unsupported",
-            "message": complaint.message[:_NOTE_LIMIT],
+            "status": "True" if accepted else "False",
+            "reason": reason,
+            "message": told[2],
             "lastTransitionTime": self._now(),
         }
-        path = f"/apis/{names.API_VERSION}/{complaint.kind}/{complaint.name}/status"
+        path = f"/apis/{names.API_VERSION}/{kind}/{name}/status"
         await self._status(path, {"status": {"conditions": [condition]}}, "application/merge-patch+json")
 
     async def _status(self, path: str, body: object, kind: str = "application/strategic-merge-patch+json") -> None:

@@ -59,9 +59,9 @@ class SimulatedCluster:
         self._kinds: dict[str, tuple[type[msgspec.Struct], _Translate]] = {
             NAMESPACES: (views.Namespace, self.translator.namespaces),
             "scheduling.k8s.io/priorityclasses": (views.PriorityClass, self.translator.priorities),
-            _CLASSES: (views.ServiceClass, lambda changes: self.translator.classes(changes)[0]),
-            _QUEUES: (views.Queue, lambda changes: self.translator.queues(changes)[0]),
-            _RESERVATIONS: (views.Reservation, lambda changes: self.translator.reservations(changes)[0]),
+            _CLASSES: (views.ServiceClass, self.translator.classes),
+            _QUEUES: (views.Queue, self.translator.queues),
+            _RESERVATIONS: (views.Reservation, self.translator.reservations),
             NODES: (views.Node, self.translator.nodes),
             _GROUPS: (views.PodGroup, self.translator.groups),
             PODS: (views.Pod, self.translator.pods),
@@ -281,6 +281,18 @@ class SimulatedCluster:
         if status.usage is not None:
             told["usage"] = usage_shown(status.usage)
         self.api.store.put(_QUEUES, ("", queue), {**record.object, "metadata": dict(record.object["metadata"]), "status": told})
+
+    async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
+        """Condition Accepted of a queue, a class or a reservation."""
+        table = f"{names.GROUP}/{kind}"
+        record = self.api.store.get(table, ("", name))
+        if record is None or self.translator.verdicts.get((kind, name)) == (accepted, reason, message):
+            return
+        condition = {"type": "Accepted", "status": "True" if accepted else "False", "reason": reason, "message": message}
+        condition["lastTransitionTime"] = self.api.clock.text()
+        obj: Object = {**record.object, "metadata": dict(record.object["metadata"])}
+        obj["status"] = {**(obj.get("status") or {}), "conditions": [condition]}
+        self.api.store.put(table, ("", name), obj)
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """Write where a reservation stands and which nodes it keeps."""
