@@ -4,13 +4,14 @@ Each of these was once wrong and found by the deterministic simulation.
 """
 
 import msgspec
+import pytest
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core import invariants
 from fairlead.core.model import AffinityTerm, HostPort
 from fairlead.core.selectors import Requirement
 from fairlead.core.tasks import TaskState
-from tests.builders import GPU, Evict, cluster, group, node, placed, pod, preempted, queue, refused, run, settle
+from tests.builders import GPU, Evict, cluster, confirm, group, node, placed, pod, preempted, queue, refused, run, settle
 
 
 def free(state, name="n"):
@@ -201,7 +202,7 @@ def test_a_member_that_lost_its_held_place_waits_for_the_victims_with_its_gang()
     lost = next(task for task in state.tasks.values() if task.state is TaskState.HELD)
     state.remove_node(state.nodes.names[lost.row])
     assert placed(run(state)) == {}
-    assert lost.state is TaskState.HELD
+    assert used(state, "team") == 16_000, "a victim whose node is gone is charged as long as it is there"
     state.remove_pod("uid-low-0")
     state.remove_pod("uid-low-1")
     assert set(placed(run(state))) == {"high-0", "high-1"}
@@ -345,3 +346,36 @@ def test_a_limit_lowered_meanwhile_holds_for_places_that_were_held():
     invariants.check(state)
     state.upsert_queue(queue("team", limit=8))
     assert set(placed(run(state))) == {"high"}
+
+
+@pytest.mark.parametrize("end", ["gone", "refused", "back"])
+def test_a_victim_whose_node_goes_is_charged_until_it_is_gone(end):
+    """Whoever was to have its room waits again, so nobody else is charged for it."""
+    state = cluster([node("a", gpus=8)], [queue("q", limit=8)])
+    state.upsert_pod(pod("victim", queue="q", gpus=8))
+    confirm(state, run(state))
+    state.upsert_pod(pod("high", queue="q", gpus=8, priority=5))
+    assert preempted(run(state)) == [["victim"]]
+    state.remove_node("a")
+    state.upsert_node(node("b", gpus=8))
+    invariants.check(state)
+    assert placed(run(state, 1.0)) == {}, "the victim still holds what the queue may"
+    if end == "gone":
+        state.remove_pod("uid-victim")
+        assert placed(run(state, 2.0)) == {"high": "b"}
+    elif end == "refused":
+        state.evict_failed("uid-victim", 2.0)
+        invariants.check(state)
+        assert placed(run(state, 2.0)) == {}
+        assert state.tasks["uid-victim"].state.value == "bound"
+    else:
+        state.upsert_node(node("a", gpus=8))
+        invariants.check(state)
+        state.evict_failed("uid-victim", 2.0)
+        assert state.tasks["uid-victim"].state.value == "bound"
+        assert state.tasks["uid-victim"].row == state.nodes.rows["a"]
+    invariants.check(state)
+    for uid in list(state.tasks):
+        state.remove_pod(uid)
+    invariants.check(state)
+    assert state.queues.queues["q"].used.get("nvidia.com/gpu", 0) == 0

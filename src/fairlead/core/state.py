@@ -132,7 +132,10 @@ class ClusterState:
             else:
                 self._wait(task)
         for uid in [uid for uid, where in self.lingering.items() if where == row]:
+            # Whoever was to have its room has none any more, but the victim still runs: it is charged again.
             self._part(self.tasks[uid])
+            self.queues.repay(uid)
+            self._stray(self.tasks[uid], name)
         self.nodes.remove(name)
 
     def _stray(self, task: Task, node: str) -> None:
@@ -765,7 +768,11 @@ class ClusterState:
             return
         self._part(victim)
         self.queues.repay(uid)
-        self._place_bound(victim)
+        self._unstray(victim, victim.pod.node)
+        if victim.row >= 0:
+            victim.state = TaskState.BOUND  # its node was gone for a while
+        else:
+            self._place_bound(victim)
         if victim.gang is not None:
             victim.gang.fault_at = now
             self.unsettle(victim.gang)
