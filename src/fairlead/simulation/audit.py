@@ -233,6 +233,10 @@ class Auditor:
 
     def _same(self, live: ClusterState, fresh: ClusterState) -> None:
         ours, theirs = _comparable(live), _comparable(fresh)
+        # Places are kept for pods that were moved and have not come back: a core that begins knows nothing of them.
+        for kept in (*live.moves.kept.values(), *live.moves.returning.values()):
+            for each in (ours, theirs) if kept.stand_in.row >= 0 else ():
+                each["nodes"].pop(live.nodes.names[kept.stand_in.row], None)
         for part in ours:
             if ours[part] != theirs[part]:
                 differing = {
@@ -245,10 +249,13 @@ class Auditor:
 
     @staticmethod
     def _fits(live: ClusterState, binding: Binding, victims: Sequence[Binding] = ()) -> bool:
-        """Whether the live core sees that place, too, with these gone."""
+        """Whether the live core sees that place, too, with these gone, and keeps it for nobody else."""
         task, row = live.tasks.get(binding.pod.uid), live.nodes.rows.get(binding.node)
         if task is None or row is None:
             return True
+        closed = live.reserved.closed(task)
+        if closed is not None and closed[row]:
+            return False
         mark = live.log.mark()
         for each in victims:
             if (victim := live.tasks.get(each.pod.uid)) is not None:
@@ -268,7 +275,11 @@ class Auditor:
             # Which device a pod got is predicted: a core that has just begun may lay fractions out better than they came.
             if isinstance(each, Place) and any(self._fits(live, binding) for binding in each.bindings):
                 self._wrong(f"settled: {each.bindings[0].pod.key} waits though it fits on {each.bindings[0].node}")
-            elif isinstance(each, Preempt) and any(self._fits(live, binding, each.victims) for binding in each.beneficiaries):
+            elif (
+                isinstance(each, Preempt)
+                and not each.moves
+                and any(self._fits(live, binding, each.victims) for binding in each.beneficiaries)
+            ):
                 self._wrong(f"settled: {each.beneficiaries[0].pod.key} waits though it may preempt {each.victims[0].pod.key}")
 
 

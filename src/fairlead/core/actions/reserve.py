@@ -19,6 +19,7 @@ from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, Unit
 
+_LOOK_AGAIN = 30.0  # seconds; sooner than this no start is foretold
 _REST = 300.0  # seconds before it is planned again for a unit that will never fit as things stand
 _WAITS_FOR_ROOM = (ReasonCode.RESOURCES, ReasonCode.RESERVATION)
 
@@ -134,7 +135,7 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
         rows += places
         taken.update(places)
         spare |= places
-    return Hold(name_of(unit), rows, max(start, now + 1.0), unit=unit, spare=spare)
+    return Hold(name_of(unit), rows, max(start, now + _LOOK_AGAIN), unit=unit, spare=spare)
 
 
 def _ends(state: ClusterState, now: float) -> list[tuple[float, str, Task]]:
