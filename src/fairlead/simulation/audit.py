@@ -249,13 +249,10 @@ class Auditor:
 
     @staticmethod
     def _fits(live: ClusterState, binding: Binding, victims: Sequence[Binding] = ()) -> bool:
-        """Whether the live core sees that place, too, with these gone, and keeps it for nobody else."""
+        """Whether the live core sees that place, too, with these gone."""
         task, row = live.tasks.get(binding.pod.uid), live.nodes.rows.get(binding.node)
         if task is None or row is None:
             return True
-        closed = live.reserved.closed(task)
-        if closed is not None and closed[row]:
-            return False
         mark = live.log.mark()
         for each in victims:
             if (victim := live.tasks.get(each.pod.uid)) is not None:
@@ -265,6 +262,16 @@ class Auditor:
         live.log.rollback(mark)
         return fits
 
+    @staticmethod
+    def _kept(live: ClusterState, bindings: Sequence[Binding]) -> bool:
+        """Whether the live core keeps one of these places for somebody else."""
+        for each in bindings:
+            task, row = live.tasks.get(each.pod.uid), live.nodes.rows.get(each.node)
+            closed = live.reserved.closed(task) if task is not None and row is not None else None
+            if closed is not None and closed[row]:
+                return True
+        return False
+
     def _conserves(self, live: ClusterState, fresh: CoreLoop) -> None:
         outputs: list[Output] = []
         fresh.deliver = outputs.extend
@@ -272,6 +279,9 @@ class Auditor:
         for _ in range(3):
             fresh.decide(now)
         for each in outputs:
+            places = each.bindings if isinstance(each, Place) else each.beneficiaries if isinstance(each, Preempt) else ()
+            if self._kept(live, places):
+                continue
             # Which device a pod got is predicted: a core that has just begun may lay fractions out better than they came.
             if isinstance(each, Place) and any(self._fits(live, binding) for binding in each.bindings):
                 self._wrong(f"settled: {each.bindings[0].pod.key} waits though it fits on {each.bindings[0].node}")
