@@ -294,6 +294,8 @@ class _Measurement:
         await self._all(self._create(each) for each in before)
         await self._served("/apis/fairlead.dev/v1alpha1/podgroups")
         await self._served("/apis/fairlead.dev/v1alpha1/queues")
+        for queue in workloads.queues(workload.kind, workload.nodes, gpus):
+            await self._create(queue)
         if workload.gang > 1 and workload.arrival_rate is None:
             await self._all(self._create(each) for each in self._group_manifests())
 

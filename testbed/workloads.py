@@ -11,12 +11,13 @@ from typing import Any
 from fairlead.api import names
 from testbed import objects
 
-KINDS = ("pods", "relist", "spread", "anti-affinity", "affinity", "preferred-affinity", "unschedulable", "preempt")
+KINDS = ("pods", "queues", "relist", "spread", "anti-affinity", "affinity", "preferred-affinity", "unschedulable", "preempt")
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 
 PROBES = 200
 """Pods that can be placed, among many that cannot."""
 SHAPES = 200
+QUEUES = 30
 VICTIMS = 3
 """How many of a node's pods must go for one of high priority."""
 
@@ -59,6 +60,13 @@ def before(kind: str, nodes: int, pods: int, scheduler: str) -> list[dict[str, A
     return []
 
 
+def queues(kind: str, nodes: int, gpus: int) -> list[dict[str, Any]]:
+    """The queues that its pods name; together they are guaranteed all GPUs."""
+    if kind != "queues":
+        return []
+    return [objects.queue(f"queue-{number:02d}", quota=nodes * gpus // QUEUES) for number in range(QUEUES)]
+
+
 def placed(kind: str, pods: int) -> int:
     """How many pods get a node."""
     return PROBES if kind == "unschedulable" else pods
@@ -69,6 +77,8 @@ def pod(kind: str, number: int, scheduler: str, group: str = "") -> dict[str, An
     name = f"pod-{number:06d}"
     if kind == "preempt":
         return objects.pod(name, scheduler=scheduler, gpus=0, cpu="3", priorityClassName=_HIGH)
+    if kind == "queues":
+        return objects.pod(name, scheduler=scheduler, queue=f"queue-{number % QUEUES:02d}")
     if kind not in _OF_UPSTREAM:
         return objects.pod(name, scheduler=scheduler, group=group)
     return objects.pod(name, scheduler=scheduler, gpus=0, labels={"app": "bench"}, **_rules(kind))

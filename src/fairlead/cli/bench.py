@@ -65,7 +65,8 @@ def cluster(
     schedulers: Annotated[str, typer.Option(help="Which to compare, comma-separated.")] = "fairlead,kube-scheduler,bare-binder",
     repeats: Annotated[int, typer.Option(min=1, max=100, help="Rounds, the schedulers alternating.")] = 5,
     workload: Annotated[
-        str, typer.Option(help="pods, relist, spread, anti-affinity, affinity, preferred-affinity, unschedulable or preempt.")
+        str,
+        typer.Option(help="pods, queues, relist, spread, anti-affinity, affinity, preferred-affinity, unschedulable or preempt."),
     ] = "pods",
     events: Annotated[bool, typer.Option(help="Have Fairlead write events.")] = True,
     output: OutputOption = Output.TABLE,
@@ -107,6 +108,27 @@ def cluster(
             typer.echo(note)
 
     emit(result, output, table)
+
+
+@app.command()
+def answers(
+    scenario: Annotated[str, typer.Option(help="verdict or reclaim.")] = "verdict",
+    nodes: Annotated[int, typer.Option(min=10, max=10_000, help="Nodes of 8 GPUs, all held.")] = 500,
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="How often it is asked.")] = 5,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How soon a full cluster says no, or takes back, on a real API server. Needs a checkout with its testbed."""
+    _checkout()
+    from testbed import answers as measured
+
+    if scenario not in measured.SCENARIOS:
+        fail(f"--scenario {scenario!r} is unknown: choose one of {', '.join(measured.SCENARIOS)}", Exit.USAGE)
+    try:
+        result = measured.run(scenario, nodes, repeats, lambda step: typer.echo(step, err=True))
+    except measured.AnswersError as error:
+        fail(str(error))
+    rows = {"nodes": nodes, "running": result.running, "median ms": result.median_milliseconds}
+    emit(result, output, lambda: print_table(f"answers: {scenario}", rows))
 
 
 @app.command()

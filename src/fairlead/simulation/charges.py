@@ -21,10 +21,12 @@ class Run:
     """One job of so many seconds of work on so many GPUs. started: first of all, ends: expected now, finished: -1 before."""
 
     __slots__ = (
+        "asked",
         "charges",
         "done",
         "duration",
         "ends",
+        "expected",
         "finished",
         "gpus",
         "held",
@@ -43,6 +45,8 @@ class Run:
         self.held = 0.0  # seconds for which it held its GPUs, until it was suspended last
         self.since = -1.0  # when it was given its GPUs, -1 while it has none
         self.started = -1.0
+        self.expected = -1.0  # when it was first expected to start, -1: nobody asked or nobody knew
+        self.asked = False  # whether that was asked
         self.ends = -1.0
         self.finished = -1.0
         self.suspensions = 0

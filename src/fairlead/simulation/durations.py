@@ -50,6 +50,10 @@ class Estimates:
                 return math.exp(mean)
         return _UNKNOWN
 
+    def said(self, index: int) -> float | None:
+        """What a job's owner says; None where nobody says anything and it must be learned."""
+        return None if self.kind == "learned" else self.of(index)
+
     def ended(self, index: int) -> None:
         """A job has run to its end."""
         if self.kind != "learned":

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from fairlead.core import invariants
+from fairlead.core.forecast import forecast
 from fairlead.core.model import Group, Node, Pod, PodSpec, Policy, Queue, ServiceClass
 from fairlead.core.schedule import schedule
 from fairlead.core.state import ClusterState
@@ -21,6 +22,7 @@ from fairlead.simulation.traces import TraceJob
 
 _GPU = "nvidia.com/gpu"
 _HOUR = 3600.0
+_FORESEEN_EVERY = 600.0  # seconds between two looks at expected starts
 
 BATCH = ServiceClass(
     "batch",
@@ -75,6 +77,7 @@ class _Replay:
         for queue in queues:
             self.state.upsert_queue(queue)
         self.events: EventQueue[tuple[str, int]] = EventQueue()
+        self.unasked: list[int] = []  # jobs that have come since expected starts were looked at
         self.due = math.inf  # when a pass is due although nothing happens
         self.finished = 0
 
@@ -82,6 +85,8 @@ class _Replay:
         events = self.events
         for index, job in enumerate(self.jobs):
             events.push(job.submitted, ("arrives", index))
+        if self.jobs:
+            events.push(min(job.submitted for job in self.jobs) + _FORESEEN_EVERY, ("foresee", 0))
         while len(events):
             now = events.next_time
             while len(events) and events.next_time == now:
@@ -94,10 +99,31 @@ class _Replay:
     def _happens(self, what: str, index: int) -> None:
         if what == "arrives":
             self._submit(index)
+            self.unasked.append(index)
         elif what == "look":
             self.due = math.inf
+        elif what == "foresee":
+            self._foresee()
         elif self.runs[index].ends == self.events.now:
             self._finish(index)
+
+    def _foresee(self) -> None:
+        """When those that came of late and wait for their first start are expected to get it."""
+        waiting = [index for index in self.unasked if self.runs[index].started < 0]
+        self.unasked.clear()
+        if waiting:
+            starts = forecast(self.state, self.events.now)
+            for index in waiting:
+                self.runs[index].asked = True
+                self.runs[index].expected = starts.get(self._job(index), -1.0)
+        if self.finished < len(self.jobs):
+            self.events.push(self.events.now + _FORESEEN_EVERY, ("foresee", 0))
+
+    def _job(self, index: int) -> str:
+        """What the core calls a job."""
+        if self.jobs[index].gpus > self.gpus_per_node:
+            return f"trace/{self.jobs[index].name}"
+        return f"{index}/0/{self.runs[index].suspensions}"
 
     def _decide(self) -> None:
         """Passes until nothing moves: who falls makes room at once."""
@@ -153,8 +179,14 @@ class _Replay:
                     created=job.submitted,
                     service_class=self.service,
                     attained=run.held * job.gpus,
+                    expected=self._said(index),
                 )
             )
+
+    def _said(self, index: int) -> float:
+        """What its owner says of the run time that is left; 0 where it is to be learned."""
+        said = self.estimates.said(index)
+        return 0.0 if said is None else max(1.0, said - self.runs[index].done)
 
     def _suspend(self, index: int) -> None:
         self._remove(index)

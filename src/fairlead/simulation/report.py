@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
@@ -49,6 +50,20 @@ class QueueResult(msgspec.Struct):
     rho: Rho
 
 
+class ExpectedStarts(msgspec.Struct):
+    """How well starts were foretold, of jobs that then waited over ten minutes for their first start.
+
+    service_class: of how many devices its jobs are, or `all`. blank: jobs for which nothing was foretold. median_error:
+    absolute, as a part of the wait; within_half: part of the jobs whose error is at most half of their wait.
+    """
+
+    service_class: str
+    jobs: int
+    blank: int
+    median_error: float
+    within_half: float
+
+
 class JobsResult(msgspec.Struct):
     """What a replay measured.
 
@@ -73,6 +88,7 @@ class JobsResult(msgspec.Struct):
     share_error_points: float | None
     rho: Rho
     queues: list[QueueResult]
+    expected_starts: list[ExpectedStarts]
 
 
 def summarize(
@@ -131,7 +147,35 @@ def summarize(
             )
             for name, indices in sorted(by_queue.items())
         ],
+        expected_starts=expected_starts(jobs, runs),
     )
+
+
+_SIZES = (("1 GPU", 1), ("2 to 8 GPUs", 8), ("more than 8 GPUs", math.inf))
+_LONG = 600.0
+
+
+def expected_starts(jobs: Sequence[TraceJob], runs: Sequence[Run]) -> list[ExpectedStarts]:
+    """Errors of the starts that were foretold, by size; empty if nobody asked."""
+    asked = [
+        (job, run)
+        for job, run in zip(jobs, runs, strict=True)
+        if run.asked and run.started >= 0 and run.started - job.submitted > _LONG
+    ]
+    found = [_expected("all", asked)] if any(run.asked for run in runs) else []
+    least = 0.0
+    for name, most in _SIZES if found else ():
+        found.append(_expected(name, [(job, run) for job, run in asked if least < job.gpus <= most]))
+        least = most
+    return found
+
+
+def _expected(name: str, asked: Sequence[tuple[TraceJob, Run]]) -> ExpectedStarts:
+    told = [(job, run) for job, run in asked if run.expected >= 0]
+    errors = sorted(abs(run.expected - run.started) / (run.started - job.submitted) for job, run in told)
+    median = errors[len(errors) // 2] if errors else 0.0
+    within = sum(error <= 0.5 for error in errors) / len(errors) if errors else 1.0
+    return ExpectedStarts(name, len(asked), len(asked) - len(told), median, within)
 
 
 def rhos(jobs: Sequence[TraceJob], runs: Sequence[Run], gpus: int) -> dict[int, float]:
