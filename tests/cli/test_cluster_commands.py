@@ -30,18 +30,19 @@ LIMIT = 30.0
 class Box(threading.Thread):
     """A world with a scheduler in it, served over HTTP on a loop of its own."""
 
-    def __init__(self, folder: Path, scheduler=True):
+    def __init__(self, folder: Path, scheduler=True, nodes=10):
         super().__init__(daemon=True)
         self.kubeconfig = folder / "kubeconfig"
         self.ready = threading.Event()
         self.with_scheduler = scheduler
+        self.nodes = nodes
 
     def run(self):
         asyncio.run(self.main())
 
     async def main(self):
         self.loop, self.stop = asyncio.get_running_loop(), asyncio.Event()
-        self.world = World(nodes=10, seed=1, speed=20, start=time.time())
+        self.world = World(nodes=self.nodes, seed=1, speed=20, start=time.time())
         async with Server(self.world.wire) as self.server:
             self.server.write_kubeconfig(self.kubeconfig)
             process = Process(self.world, 0)
