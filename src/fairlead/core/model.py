@@ -383,7 +383,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     usage_weight: float = 1.0
     reservations: int = 1
     patience: float = 300.0
-    moves_per_minute: float = 100.0
+    moves_per_minute: float = 20.0
     move_patience: float = 60.0
     head_blocks: bool = False
     gang_grace: float = 60.0

@@ -81,7 +81,7 @@ class Consolidation(_Section, frozen=True):
     patienceSeconds: for what has waited so long.
     """
 
-    moves_per_minute: _NotNegative = 100.0
+    moves_per_minute: _NotNegative = 20.0
     patience_seconds: _NotNegative = 60.0
 
 

@@ -5,7 +5,8 @@ small for the unit anyway. Rows that lack least give first; pieces that waste le
 the state under the undo log, and whatever does not gain a place is taken back, so nobody is moved in vain and whoever is
 moved has a new place before he goes.
 
-Only pods of their own with a controller are moved, of no higher priority than the unit, whose class lets them fall and be moved.
+Nobody moves for less than is lost with it. Only pods of their own with a controller are moved, of no higher priority than
+the unit, whose class lets them fall and be moved.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from fairlead.core.actions import allocate
 from fairlead.core.actions.preempt import Fallen, Plan
-from fairlead.core.model import Pod
+from fairlead.core.model import WHOLE, Pod
 from fairlead.core.nodes import Ints
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
@@ -44,7 +45,7 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
     mark = state.log.mark()
     search = _Search(state, first, unit.priority)
     placed = None
-    if search.gain(unit.need) and search.fallen.places and state.moves.allowed(now, len(search.fallen.places)):
+    if search.gain(unit.need) and _worth_it(state, unit, search.moved, now) and state.moves.allowed(now, len(search.moved)):
         state.shapes.refresh()
         outcome = allocate.allocate(state, core)
         placed = outcome if isinstance(outcome, list) else None
@@ -57,6 +58,13 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
         return None
     state.log.commit()
     return Moved(Plan(search.moved, placed, search.fallen.places), search.stand_ins)
+
+
+def _worth_it(state: ClusterState, unit: Unit, moved: list[Task], now: float) -> bool:
+    """Whether no more work is lost with those that move than the unit could have done while it waited."""
+    lost = sum(state.services.lost_with(task) for task in moved)
+    waited = now - min(task.pod.created for task in unit.tasks)
+    return bool(moved) and lost <= waited * sum(task.shape.device_milli for task in unit.tasks[: unit.need]) / WHOLE
 
 
 class _Search:
