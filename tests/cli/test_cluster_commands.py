@@ -151,6 +151,24 @@ def test_queue_nodes_share_and_explain_tell_of_the_same_jobs(box):
         assert done.stdout.strip()
 
 
+def test_explain_says_who_took_its_place(box):
+    gpus = sum(
+        int(each["status"]["allocatable"].get("nvidia.com/gpu", 0))
+        for each in json.loads(box.kubectl("get", "nodes", "-o", "json"))["items"]
+    )
+    low = [objects.pod(f"low-{i}", group="low", priorityClassName="batch") for i in range(gpus)]
+    box.create(objects.pod_group("low", gpus), *low)
+    until(lambda: running(box))
+    box.create(objects.pod("high", priorityClassName="serving"))
+    until(lambda: any(each["name"] == "high" for each in running(box)))
+    box.create(*(objects.pod(f"low-{i}", group="low", priorityClassName="batch") for i in range(gpus)))
+    found = box.json("explain", "podgroup/low", "-n", "vision")
+    assert found["preempted"].startswith("Preempted by vision/high on node")
+    assert "its priority is higher" in found["preempted"]
+    assert found["expected_start"] or found["would_start_on"]
+    assert "it fell" in box.fairlead("explain", "podgroup/low", "-n", "vision").output
+
+
 def test_what_if_touches_nothing(box, tmp_path):
     box.create(objects.pod_group("ring", 3), *(objects.pod(f"ring-{i}", group="ring", gpus=8) for i in range(3)))
     until(lambda: len(running(box)) == 1)

@@ -10,6 +10,8 @@ import typer
 from fairlead.api.reasons import Reason
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
+from fairlead.cluster import views
+from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.cluster.translate import timestamp
 from fairlead.core.forecast import forecast
 from fairlead.core.gangs import Gang
@@ -73,6 +75,8 @@ class Explanation(msgspec.Struct, frozen=True):
     advice: str | None
     would_start_on: list[str]
     would_evict: list[str]
+    preempted: str | None = None
+    preempted_at: str | None = None
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -101,6 +105,8 @@ def explain(
     picture = run(kubeconfig, read)
     tasks, gang = _find(picture, _KINDS[kind.lower()], namespace, plain)
     explanation = explained(picture, f"{_KINDS[kind.lower()]}/{plain}", tasks, gang)
+    told, at = _fallen(kubeconfig, namespace, plain) if explanation.state != "Running" else (None, None)
+    explanation = msgspec.structs.replace(explanation, preempted=told, preempted_at=at)
 
     def table() -> None:
         console().print(_drawing(explanation, namespace))
@@ -115,6 +121,28 @@ def _namespace(kubeconfig: str) -> str:
         return load(kubeconfig or None).namespace
     except ConfigError as error:
         fail(str(error), Exit.UNREACHABLE)
+
+
+class _Event(msgspec.Struct):
+    reason: str = ""
+    note: str = ""
+    eventTime: str | None = None  # noqa: N815 - as in Kubernetes
+
+
+def _fallen(kubeconfig: str, namespace: str, name: str) -> tuple[str | None, str | None]:
+    """What the latest event says of who took its place, and when."""
+
+    async def look(client: Client) -> list[_Event]:
+        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        try:
+            page = msgspec.json.decode(await client.get(path, fieldSelector=f"regarding.name={name}"), type=views.RawList)
+        except ApiError:
+            return []  # who may not read events still wants to know the rest
+        return [msgspec.json.decode(raw, type=_Event) for raw in page.items]
+
+    events = [each for each in run(kubeconfig, look) if each.reason in ("Preempted", "Moved")]
+    latest = max(events, key=lambda each: each.eventTime or "", default=None)
+    return (latest.note, latest.eventTime) if latest is not None else (None, None)
 
 
 def _find(picture: Picture, kind: str, namespace: str, name: str) -> tuple[list[Task], Gang | None]:
@@ -235,6 +263,8 @@ def _drawing(explanation: Explanation, namespace: str) -> RenderableType:
         row("why", f"({explanation.code}) {explanation.message}")
     if explanation.advice is not None:
         row("what helps", explanation.advice)
+    if explanation.preempted is not None:
+        row("it fell", f"{explanation.preempted} ({explanation.preempted_at})")
     if explanation.expected_start is not None:
         row("expected", f"in about {span(explanation.expected_wait_seconds or 0.0)}, at {explanation.expected_start}")
     if explanation.would_evict:

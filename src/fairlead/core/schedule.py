@@ -203,7 +203,8 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
     for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
         state.unsettle(gang)
     held = tuple(Binding(_ref(task), names[task.row], task.devices) for task in placed)
-    return Preempt(tuple(evictions), held, unit.gang.key if unit.gang else "", by_upstream(unit))
+    groups = tuple(sorted({task.gang.key for task in victims if task.gang is not None}))
+    return Preempt(tuple(evictions), held, unit.gang.key if unit.gang else "", by_upstream(unit), groups=groups, why=plan.why)
 
 
 def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterator[Transaction]:

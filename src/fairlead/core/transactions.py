@@ -50,7 +50,7 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     """Evict the victims; the beneficiaries' places are held until they are gone.
 
     outright: delete them whatever their disruption budgets say, as kube-scheduler does, and nominate the node.
-    moves: the victims' replacements have places, too.
+    moves: the victims' replacements have places, too. groups: the gangs that victims are of; why: on which ground they fall.
     """
 
     victims: tuple[Binding, ...]
@@ -58,6 +58,8 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     group: str = ""
     outright: bool = False
     moves: bool = False
+    groups: tuple[str, ...] = ()
+    why: str = ""
 
 
 class Evict(msgspec.Struct, frozen=True, tag=True):

@@ -372,6 +372,9 @@ class _EvictAll:
                 self.applier.counters.evicted += 1
                 reason, action = ("Moved", "Consolidating") if self.plan.moves else ("Preempted", "Preempting")
                 self.applier.event(pod, reason, self._note(), action=action)
+        if any(outcome is not Outcome.REFUSED for outcome, _ in done):
+            for group in self.plan.groups:
+                self.applier.event(group, "Preempted", self._note(), action="Preempting")
         self._give_up(victims, done)
 
     def _give_up(self, victims: list[PodRef], outcomes: Sequence[tuple[Outcome, str]]) -> None:
@@ -391,7 +394,8 @@ class _EvictAll:
         first = self.plan.beneficiaries[0]
         if self.plan.moves:
             return f"Moved elsewhere, so that {self.plan.group or first.pod.key} fits on node {first.node}"
-        return f"Preempted by {self.plan.group or first.pod.key} on node {first.node}"
+        why = f": {self.plan.why}" if self.plan.why else ""
+        return f"Preempted by {self.plan.group or first.pod.key} on node {first.node}{why}"
 
 
 class _WriteLatest(Generic[Status]):

@@ -8,6 +8,7 @@ below its minimum; its surplus members fall one by one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -33,12 +34,26 @@ Falling = tuple[Ground, Victim]
 class Plan(NamedTuple):
     """Who falls and who is placed, both already so in the state.
 
-    places: victim's UID -> the row and devices it still occupies until it is gone.
+    places: victim's UID -> the row and devices it still occupies until it is gone. why: the ground, in words.
     """
 
     victims: list[Task]
     placed: list[Task]
     places: dict[str, tuple[int, tuple[int, ...]]]
+    why: str = ""
+
+
+_WHY = {
+    Ground.SERVICE: "it attained less service",
+    Ground.SHARE: "its queue is below its fair share",
+    Ground.PRIORITY: "its priority is higher",
+}
+
+
+def _why(chosen: Sequence[Falling]) -> str:
+    """On which grounds these fall, the commonest first."""
+    counts = Counter(ground for ground, _ in chosen)
+    return ", ".join(_WHY[ground] for ground, _ in counts.most_common())
 
 
 def preempt(state: ClusterState, unit: Unit) -> Plan | None:
@@ -166,7 +181,7 @@ def _for_one(contest: Contest) -> Plan | None:
         fallen.take(victim.tasks)
     state.shapes.refresh()
     state.assign(task, row, task.shape.strategy.pick(task.shape, row))
-    return Plan([each for _, victim in chosen for each in victim.tasks], [task], fallen.places)
+    return Plan([each for _, victim in chosen for each in victim.tasks], [task], fallen.places, _why(chosen))
 
 
 def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> bool:
@@ -249,7 +264,7 @@ def _for_gang(contest: Contest) -> Plan | None:
     for _, victim in chosen:
         for task in victim.tasks:
             state.nodes.gained.add(fallen.places[task.pod.uid][0])
-    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places)
+    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, _why(chosen))
 
 
 def _enough(state: ClusterState, core: Unit, source: Iterator[Falling]) -> list[Falling] | None:
