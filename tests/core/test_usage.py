@@ -109,3 +109,24 @@ def test_whenever_it_is_restarted_usage_is_the_same(jobs, half_life):
             assert new == pytest.approx(old, abs=1e-3 + 10 / half_life)
     assert set(shares(fresh)) == set(shares(state))
     assert all(abs(shares(fresh)[name] - share) <= 1 for name, share in shares(state).items())
+
+
+def test_usage_of_equals_converges_within_two_half_lives():
+    """One had everything for ten half-lives; then both want everything, in jobs of a hundredth of one."""
+    hour = 3600.0
+    state = cluster([node("n", gpus=8)], [weighted("a"), weighted("b")], usage_half_life=hour)
+    step, number = hour / 100, 0
+    for tick in range(1200):
+        now = tick * step
+        for uid, task in list(state.tasks.items()):
+            if task.row >= 0:
+                state.remove_pod(uid)
+        for queue in "a" if tick < 1000 else "ab":
+            for _ in range(8 - sum(task.queue == queue for task in state.tasks.values())):
+                state.upsert_pod(pod(f"{queue}-{number}", queue=queue, created=now, never_preempts=True))
+                number += 1
+        confirm(state, run(state, now))
+        if tick == 999:
+            assert state.queues.fair.usage.part_of("a", now, 8) > 0.99
+    usage = state.queues.fair.usage
+    assert abs(usage.part_of("a", 1200 * step, 8) - usage.part_of("b", 1200 * step, 8)) < 0.1
