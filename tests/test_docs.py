@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fairlead.api.reasons import ReasonCode
 from fairlead.cli.main import app
 from fairlead.observability.metrics import Metrics
 from fairlead.scheduler.applier import WriteCounters
@@ -31,6 +32,13 @@ def test_every_dependency_has_its_reason():
 def test_commands_named_in_the_docs_exist(page):
     for command in set(re.findall(r"`?fairlead ((?:simulate|bench) \w+|demo|scheduler|crds)", (ROOT / page).read_text())):
         assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0, command
+
+
+def test_every_reason_is_documented_and_every_documented_one_exists():
+    rows = [line for line in (ROOT / "docs/reasons.md").read_text().splitlines() if line.startswith("| `")]
+    documented = {code for line in rows for code in re.findall(r"`(\w+)`", line.split("|")[1])}
+    accepted = {"InForce", "Unsupported", "MissingParent", "QuotaAboveLimit", "QuotaAboveParent", "OverLimit"}
+    assert documented - accepted == set(ReasonCode)
 
 
 def test_links_lead_somewhere():
