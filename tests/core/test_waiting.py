@@ -2,7 +2,7 @@
 
 from fairlead.core import invariants
 from fairlead.core.model import Group, Queue, ServiceClass
-from fairlead.core.transactions import Overdue
+from fairlead.core.transactions import Evict, Overdue
 from tests.builders import cluster, confirm, node, placed, pod, refused, run
 
 PROMPT = ServiceClass("prompt", max_wait=400.0)
@@ -82,3 +82,35 @@ def test_a_class_limits_how_long_its_work_may_run():
     assert refused(decided)["long"].code == "NotAllowed"
     limits = {task.pod.name: state.services.time_limit(task) for task in state.tasks.values()}
     assert limits == {"plain": 60.0, "fits": 120.0, "long": 121.0}
+
+
+def ended(decided):
+    return [sorted(each.pod.name for each in evict.victims) for evict in decided if isinstance(evict, Evict)]
+
+
+def test_time_limits_kill_and_learned_times_do_not():
+    state = cluster([node("n", gpus=8)], [Queue("q")])
+    state.upsert_class(ServiceClass("short", time_limit=100.0))
+    state.upsert_group(Group("ns", "g", 2, "q", time_limit=50.0))
+    for i in range(2):
+        state.upsert_pod(pod(f"g-{i}", queue="q", group="g"))
+    state.upsert_pod(pod("by-class", queue="q", service_class="short"))
+    state.upsert_pod(pod("endless", queue="q", expected=10.0))
+    state.upsert_pod(pod("kubelets", queue="q", deadline=10.0))
+    confirm(state, run(state, 0.0))
+    assert state.next_due == 50.0
+    assert ended(run(state, 49.0)) == []
+    (evict,) = run(state, 50.0)
+    assert ended([evict]) == [["g-0", "g-1"]]
+    assert (evict.group, evict.reason.code) == ("ns/g", "TimeLimit")
+    assert ended(run(state, 51.0)) == [], "it is asked for once"
+    for i in range(2):
+        state.remove_pod(f"uid-g-{i}")
+    assert ended(run(state, 100.0)) == [["by-class"]]
+    assert ended(run(state, 160.0)) == [["by-class"]], "and again while it is still there"
+    # A longer limit: whoever runs has it, too.
+    state.upsert_class(ServiceClass("short", time_limit=1000.0))
+    assert ended(run(state, 300.0)) == []
+    assert ended(run(state, 1000.0)) == [["by-class"]]
+    assert ended(run(state, 5000.0)) == [["by-class"]]
+    invariants.check(state)

@@ -114,7 +114,6 @@ def class_unsupported(view: views.ServiceClass) -> str:
     asked = {
         "preemption.mode Suspend (it is requeued)": spec.preemption.mode == "Suspend",
         "preemption.gracePeriod (the pod's own holds)": spec.preemption.grace_period,
-        "timeLimit (nothing is killed by it yet, it only plans)": spec.time_limit,
     }
     fields = [name for name, given in asked.items() if given]
     return f"not acted on by this version: {', '.join(fields)}" if fields else ""

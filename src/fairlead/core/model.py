@@ -157,7 +157,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     preempted: terminating because a scheduler chose it as a victim. profile: by which rules it is placed.
     user: who submitted it; empty: its namespace. service_class: name of its ServiceClass, or empty.
     attained: device-seconds that its job had already before this pod.
-    time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where it does not say.
+    time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where it does not say; deadline:
+    seconds after which its kubelet ends it.
     ours: whether Fairlead places it; others only occupy their node.
     controlled: whether a controller would recreate it after an eviction; owner: that controller's UID.
     """
@@ -187,6 +188,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     attained: float = 0.0
     user: str = ""
     owner: str = ""
+    deadline: float = 0.0
     time_limit: float = 0.0
     expected: float = 0.0
 

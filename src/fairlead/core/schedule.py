@@ -55,9 +55,11 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
         yield from _serve(state, unit, now)
         if state.must_settle:
             state.settle(now)
-    # 6. A gang that half runs and cannot be completed in time is taken down as a whole.
+    # 6. Whoever has run as long as it may is ended.
+    yield from _end(state)
+    # 7. A gang that half runs and cannot be completed in time is taken down as a whole.
     yield from _dismantle(state, now)
-    # 7. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
+    # 8. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
     yield from _notify(state)
     yield from _tell_overdue(state)
     state.queues.fair.follow(now)
@@ -318,6 +320,22 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         # Against a limit it helps who falls anywhere; the place that is wanted may be free elsewhere.
         return any(could_make_room(contest, row) or (limited and holds_victims(contest, row)) for row in rows)
     return any(shape.fits_row(row) for shape in shapes for row in rows)
+
+
+def _end(state: ClusterState) -> Iterator[Transaction]:
+    """Time limits kill; learned run times never do."""
+    jobs: dict[str, list[Task]] = {}
+    for task in state.services.over_time(state.tasks):
+        if task.state is TaskState.BOUND and not task.pod.terminating:
+            jobs.setdefault(task.job, []).append(task)
+    for _, tasks in sorted(jobs.items()):
+        first = tasks[0]
+        limit = state.services.enforced_limit(first)
+        group = first.gang.key if first.gang is not None else ""
+        reason = Reason(ReasonCode.TIME_LIMIT, f"it has run for its time limit of {limit:g} s", {"limit": int(limit)})
+        yield Evict(
+            tuple(Binding(_ref(task), task.pod.node) for task in sorted(tasks, key=lambda each: each.rank)), group, reason
+        )
 
 
 def _dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:

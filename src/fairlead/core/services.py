@@ -16,6 +16,7 @@ _PLAIN = ServiceClass("")
 _RESTART = 60.0  # seconds of its devices that a suspended pod is thought to need until it works again
 LATE = 4
 """Urgency of what has waited longer than its class allows."""
+_ASK_AGAIN = 60.0  # seconds until an eviction for a time limit is asked for once more
 _MOMENT = 1.0  # seconds; sooner than this nothing is looked at again
 
 
@@ -27,6 +28,8 @@ class Services:
         self.now = 0.0
         self.starts = 0
         self._levels: dict[str, int] = {}  # of what runs, in this pass
+        self._ends: list[tuple[float, str]] = []  # when a pod has run as long as it may, and its uid
+        self._end_of: dict[str, float] = {}  # uid -> the entry that holds
         self._due: list[tuple[float, str]] = []  # when a pod may fall for somebody for whom it did not, and its uid
 
     def upsert(self, service: ServiceClass) -> bool:
@@ -58,10 +61,37 @@ class Services:
         return self.classes.get(task.service_class, _PLAIN)
 
     def time_limit(self, task: Task) -> float:
-        """Seconds that a task may run: its gang's limit, its own, or its class's; infinite if there is none."""
+        """Seconds that a task may run: its gang's limit, its own, or its class's, and no longer than its kubelet lets it."""
+        return min(self.enforced_limit(task), task.pod.deadline or math.inf)
+
+    def enforced_limit(self, task: Task) -> float:
+        """The same without what its kubelet enforces; infinite if there is none."""
         group = task.gang.group if task.gang is not None else None
         given = (group.time_limit if group is not None else 0.0) or task.pod.time_limit
         return given or self.of(task).time_limit or self.of(task).longest or math.inf
+
+    def over_time(self, tasks: dict[str, Task]) -> Iterator[Task]:
+        """Those that run and have run as long as they may; each is said once, and again after a while if it is still there."""
+        while self._ends and self._ends[0][0] <= self.now:
+            at, uid = heappop(self._ends)
+            if self._end_of.get(uid) != at:
+                continue  # its limit has changed since
+            del self._end_of[uid]
+            task = tasks.get(uid)
+            if task is None or task.row < 0:
+                continue
+            ends = begun(task) + self.enforced_limit(task)
+            if ends <= self.now:
+                yield task
+                ends = self.now + _ASK_AGAIN
+            self._watch_limit(task, ends)
+
+    def _watch_limit(self, task: Task, ends: float) -> None:
+        if math.isfinite(ends):
+            self._end_of[task.pod.uid] = ends
+            heappush(self._ends, (ends, task.pod.uid))
+        else:
+            self._end_of.pop(task.pod.uid, None)
 
     def urgency(self, task: Task) -> int:
         """How many quarters of the longest wait that its class allows are over for a task, at most 4."""
@@ -97,6 +127,12 @@ class Services:
         """A task has come to run: others may take it now, or from some time on."""
         self.starts += 1
         self._watch(task)
+        self._watch_limit(task, begun(task) + self.enforced_limit(task))
+
+    @property
+    def next_end(self) -> float | None:
+        """When the next of those that run has run as long as it may."""
+        return self._ends[0][0] if self._ends else None
 
     @property
     def next_due(self) -> float | None:

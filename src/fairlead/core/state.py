@@ -511,6 +511,9 @@ class ClusterState:
     def upsert_class(self, service: ServiceClass) -> None:
         """A class of service came or changed."""
         if self.services.upsert(service):
+            for task in self.tasks.values():
+                if task.row >= 0 and task.pod.ours and task.service_class == service.name:
+                    self.services.runs(task)
             self._admit_again(lambda task: task.service_class == service.name)
 
     def remove_class(self, name: str) -> None:
@@ -607,6 +610,9 @@ class ClusterState:
         if group.service_class != (before.service_class if before is not None else ""):
             self.services.starts += 1
             self._admit_again(lambda task: task.gang is gang)
+        if before is not None and before.time_limit != group.time_limit:
+            for task in gang.bound():
+                self.services.runs(task)
         for task in list(gang.tasks.values()):
             queue = group.queue or task.pod.queue
             if queue != task.queue:
@@ -860,6 +866,7 @@ class ClusterState:
         times += [self._nearing[0][0]] if self._nearing else []
         times += [due for due in (self.reserved.next_due, self.moves.next_due) if due is not None]
         times += self.queues.ripening.values()
+        times += [self.services.next_end] if self.services.next_end is not None else []
         if self.queues.parked and (due := self.services.next_due) is not None:
             times.append(due)
         for key in self.faulty:

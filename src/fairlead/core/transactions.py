@@ -63,7 +63,7 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
 
 
 class Evict(msgspec.Struct, frozen=True, tag=True):
-    """Take these down for their own gang's sake."""
+    """Take these down: for their own gang's sake, or because their time is over."""
 
     victims: tuple[Binding, ...]
     group: str

@@ -283,14 +283,18 @@ class Applier:
             self.event(each, names.MAX_WAIT_CONDITION, late.message, warning=True)
 
     def _take_down(self, decision: Evict) -> None:
-        self.event(decision.group, "GangBroken", decision.reason.message, warning=True, action="Evicting")
+        what = "TimeLimit" if decision.reason.code is ReasonCode.TIME_LIMIT else "GangBroken"
+        if decision.group:
+            self.event(decision.group, what, decision.reason.message, warning=True, action="Evicting")
         for victim in decision.victims:
+            if not decision.group:
+                self.event(victim.pod, what, decision.reason.message, warning=True, action="Evicting")
 
             async def write(pod: PodRef = victim.pod) -> None:
                 outcome, message = await self.cluster.evict(pod, dry_run=False)
                 if outcome is Outcome.REFUSED:
                     self.counters.evict_failed += 1
-                    log.warning("member of a broken gang not evicted", pod=pod.key, error=message)
+                    log.warning("not evicted", reason=what, pod=pod.key, error=message)
                 else:
                     self.counters.evicted += 1
 
