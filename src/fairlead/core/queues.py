@@ -104,7 +104,11 @@ class Room:
                 heappop(line)
             if not line:
                 del self.lines[user]
-            elif user not in self.limited:
+            elif user in self.limited:
+                continue
+            elif len(self.lines) == 1:
+                return line[0][1]
+            else:
                 place = self.queue.place(line[0][1])
                 if where is None or place < where:
                     found, where = line[0][1], place

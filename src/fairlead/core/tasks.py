@@ -111,7 +111,7 @@ class Unit:
     alive: until it is retired. express: so small, or so new, that it goes before all shares.
     """
 
-    __slots__ = ("alive", "express", "gang", "need", "rank", "room", "tasks")
+    __slots__ = ("alive", "express", "gang", "need", "rank", "room", "tasks", "user")
 
     def __init__(self, tasks: tuple[Task, ...], need: int, gang: Gang | None = None) -> None:
         self.tasks = tasks
@@ -120,6 +120,8 @@ class Unit:
         self.alive = True
         self.express = False
         self.room: Room | None = None
+        # Whose it is: its first pod's user; nobody's under upstream's rules, which know no users.
+        self.user = "" if tasks[0].pod.profile == KUBERNETES_PROFILE else tasks[0].user
         self.rank: Rank
         if len(tasks) == 1:
             self.rank = tasks[0].rank
@@ -144,12 +146,6 @@ class Unit:
             self.alive = False
             if self.room is not None:
                 self.room.leave()
-
-    @property
-    def user(self) -> str:
-        """Whose it is: that of its first pod; nobody's under upstream's rules, which know no users."""
-        first = self.tasks[0]
-        return "" if first.pod.profile == KUBERNETES_PROFILE else first.user
 
     @property
     def level(self) -> int:

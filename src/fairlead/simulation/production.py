@@ -34,6 +34,10 @@ BATCH = ServiceClass(
 """The class of all jobs: by attained GPU-hours, those with less than four from any queue's."""
 
 
+POLICY = Policy(strategy="binpack", reservations=0, moves_per_minute=0.0)
+"""What goes with turns: whoever attained little takes its place, so nothing is kept for later and nobody is moved for it."""
+
+
 def simulate(
     jobs: Sequence[TraceJob],
     *,
@@ -47,7 +51,7 @@ def simulate(
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Run]:
     """What becomes of each job, in the order of `jobs`. queues: the tree; none: all jobs in queue `default`."""
-    replay = _Replay(jobs, nodes, gpus_per_node, queues, charges, estimates, service, policy or Policy(strategy="binpack"))
+    replay = _Replay(jobs, nodes, gpus_per_node, queues, charges, estimates, service, policy or POLICY)
     replay.run(progress)
     return replay.runs
 
