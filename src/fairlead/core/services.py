@@ -110,10 +110,13 @@ class Services:
 
     def level(self, task: Task) -> int:
         """On which level of attained service a task that runs, with its gang, stands now."""
+        service = self.of(task)
+        if not service.levels:
+            return 0
         key = task.pod.uid if task.gang is None else task.gang.key
         level = self._levels.get(key)
         if level is None:
-            level = self._levels[key] = self.of(task).level(self._attained(task))
+            level = self._levels[key] = service.level(self._attained(task))
         return level
 
     def lost_with(self, task: Task) -> float:

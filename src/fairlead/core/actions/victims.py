@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 class Victim(NamedTuple):
     """Tasks that only fall together.
 
-    order: lowest priority first, then least lost work, fewest pods, latest created, name. lost: device-seconds of work.
+    order: lowest priority first, then the highest level of attained service (who falls from a low one takes the place of
+    another, who takes that of a third), least lost work, fewest pods, latest created, name. lost: device-seconds of work.
     """
 
-    order: tuple[int, float, int, float, str]
+    order: tuple[int, int, float, int, float, str]
     tasks: tuple[Task, ...]
 
     @property
     def lost(self) -> float:
-        return self.order[1]
+        return self.order[2]
 
     @property
     def alive(self) -> bool:
@@ -132,9 +133,11 @@ class VictimTable:
         return task.state is TaskState.BOUND and task.row >= 0 and not task.pod.terminating
 
     def _victim(self, tasks: tuple[Task, ...]) -> Victim:
+        services = self.state.services
         order = (
             max(task.pod.priority for task in tasks),
-            sum(self.state.services.lost_with(task) for task in tasks),
+            -max(services.level(task) for task in tasks),
+            sum(services.lost_with(task) for task in tasks),
             len(tasks),
             -max(task.pod.created for task in tasks),
             min(task.pod.key for task in tasks),
