@@ -120,7 +120,7 @@ class _Replay:
             for index in waiting:
                 self.runs[index].asked = True
                 self.runs[index].expected = starts.get(self._job(index), -1.0)
-        if self.finished < len(self.jobs):
+        if len(self.events):  # else nothing happens any more
             self.events.push(self.events.now + _FORESEEN_EVERY, ("foresee", 0))
 
     def _job(self, index: int) -> str:
