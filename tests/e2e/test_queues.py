@@ -106,12 +106,12 @@ def test_nodes_are_kept_for_maintenance_and_for_a_queue(cluster):
     cluster.until(lambda: cluster.condition("endless"))
     assert cluster.condition("endless")[0] == "Reservation"
 
-    def status(name):
-        return (cluster.get(f"/apis/fairlead.dev/v1alpha1/reservations/{name}") or {}).get("status") or {}
+    def stands(name):
+        status = (cluster.get(f"/apis/fairlead.dev/v1alpha1/reservations/{name}") or {}).get("status") or {}
+        return status.get("phase"), status.get("nodes")
 
-    cluster.until(lambda: status("upgrade") and status("course"))
-    assert status("upgrade") == {"phase": "Pending", "nodes": ["a"]}
-    assert status("course") == {"phase": "Active", "nodes": ["a"]}
+    cluster.until(lambda: stands("upgrade") == ("Pending", ["a"]))
+    cluster.until(lambda: stands("course") == ("Active", ["a"]))
     cluster.delete("/apis/fairlead.dev/v1alpha1/reservations/upgrade")
     cluster.delete("/apis/fairlead.dev/v1alpha1/reservations/course")
     for name in ("brief", "lesson"):
