@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.actions.allocate import allocate
+from fairlead.core import explain
+from fairlead.core.actions.allocate import NO_ROW, allocate
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
@@ -99,6 +100,8 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     if plan is not None:
         yield _preempted(state, unit, plan, now)
         return
+    if outcome is NO_ROW:
+        outcome = explain.no_row(state, unit.tasks[0])
     yield from _park(state, unit, outcome, now)
 
 

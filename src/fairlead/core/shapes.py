@@ -246,9 +246,9 @@ class Shape:
         if self.asks_devices and self.gpu_milli < WHOLE:
             held[~nodes.shares[rows]] = 0
         if self.asks_devices:
-            for row in np.flatnonzero(held).tolist():
-                whole = nodes.devices.intern((WHOLE,) * len(nodes.devices.states[nodes.device.item(row)]))
-                held[row] = min(held.item(row), self.fit.count(whole))
+            unique, where = np.unique(nodes.device[rows], return_inverse=True)
+            empty = [nodes.devices.intern((WHOLE,) * len(nodes.devices.states[state])) for state in unique.tolist()]
+            held = np.minimum(held, np.array([self.fit.count(state) for state in empty], np.int64)[where])
         return int(held.sum())
 
     def admitted(self, rows: Rows) -> npt.NDArray[np.bool_]:

@@ -12,6 +12,9 @@ from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit
 
+NO_ROW = Reason(ReasonCode.RESOURCES, "there is no room")
+"""Why a single pod was not placed, before anybody asks for the details (`explain.no_row`): they cost more than the attempt."""
+
 
 def allocate(state: ClusterState, unit: Unit) -> list[Task] | Reason:
     """Place a unit on free capacity. Returns the tasks placed, or why none was; then nothing changed."""
@@ -27,7 +30,7 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
         return refused
     row = best_row(state, task)
     if row < 0:
-        return explain.no_row(state, task)
+        return NO_ROW
     state.assign(task, row, shape.strategy.pick(shape, row))
     state.reserved.take(task, row)
     task.state = TaskState.ASSUMED
