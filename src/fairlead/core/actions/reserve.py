@@ -19,7 +19,7 @@ from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, Unit
 
-_LOOK_AGAIN = 30.0  # seconds; sooner than this no start is foretold
+_LOOK_AGAIN = 120.0  # seconds; sooner than this no start is foretold
 _REST = 300.0  # seconds before it is planned again for a unit that will never fit as things stand
 _WAITS_FOR_ROOM = (ReasonCode.RESOURCES, ReasonCode.RESERVATION)
 
