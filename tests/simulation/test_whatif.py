@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from fairlead.cluster import views
+from fairlead.cluster.translate import Objects
 from fairlead.simulation import whatif
 from testbed import objects as made
 
@@ -23,7 +24,7 @@ def running(name, node, queue, gpus=1):
 
 
 def a_cluster(*pods):
-    return whatif.Objects(
+    return Objects(
         now=1_767_225_600.0 + 3600,
         nodes=[view(views.Node, made.node(name, gpus=4)) for name in ("a", "b")],
         queues=[view(views.Queue, made.queue("owner", quota=4)), view(views.Queue, made.queue("guest", quota=2))],
@@ -122,7 +123,7 @@ def test_names_that_do_not_exist_are_said():
         lambda each: whatif.drain(each, "nowhere"),
         lambda each: whatif.add_nodes(each, 1, "nowhere"),
         lambda each: whatif.set_amount(each, "nobody", "quota", "cpu", "1"),
-        lambda each: whatif.add_nodes(whatif.Objects(0.0), 1, ""),
+        lambda each: whatif.add_nodes(Objects(0.0), 1, ""),
     ):
         with pytest.raises(whatif.WhatIfError):
             work(a_cluster())
@@ -130,5 +131,5 @@ def test_names_that_do_not_exist_are_said():
 
 def test_a_snapshot_is_read_back_as_it_was():
     before = a_cluster(*FULL)
-    again = msgspec.json.decode(msgspec.json.encode(before), type=whatif.Objects)
+    again = msgspec.json.decode(msgspec.json.encode(before), type=Objects)
     assert again == before

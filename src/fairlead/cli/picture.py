@@ -20,8 +20,8 @@ from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, ReadOnly, Unreachable
 from fairlead.cluster.kubernetes.cluster import STORAGE_KINDS
 from fairlead.cluster.kubernetes.config import ConfigError, load
-from fairlead.cluster.port import ClusterEvent, StorageKnown, Synced
-from fairlead.cluster.translate import Change, Translator
+from fairlead.cluster.port import Synced
+from fairlead.cluster.translate import Change, Objects, first_events
 from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
 from fairlead.core.transactions import Place, Preempt, Refuse
@@ -36,7 +36,6 @@ WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again 
 IntervalOption = Annotated[float, typer.Option(min=0.2, max=3600, help="With --watch: seconds between two looks.")]
 
 _PAGE = 500
-_ENDED = ("Succeeded", "Failed")
 
 
 class Picture:
@@ -67,7 +66,7 @@ class Picture:
         """A core that knows everything and has decided nothing."""
         if self._core is None:
             self._core = CoreLoop(Policy(), self.decisions.extend)
-            self._core.apply([*self._events(), Synced()], self.now)
+            self._core.apply([*first_events(self.objects(), self.storage), Synced()], self.now)
             self._core.state.begin(self.now)
             self._core.state.settle(self.now)
         return self._core
@@ -79,21 +78,19 @@ class Picture:
                 return (each.metadata.labels or {}).get(names.DEFAULT_QUEUE_LABEL, names.DEFAULT_QUEUE)
         return names.DEFAULT_QUEUE
 
-    def _events(self) -> list[ClusterEvent]:
-        translator = Translator()
-        pods = [each for each in self.pods if each.status is None or each.status.phase not in _ENDED]
-        return [
-            *translator.namespaces([Change(each.metadata.name, each) for each in self.namespaces]),
-            *translator.priorities([Change(each.metadata.name, each) for each in self.priorities]),
-            *translator.classes([Change(each.metadata.name, each) for each in self.classes]),
-            *translator.queues([Change(each.metadata.name, each) for each in self.queues]),
-            *translator.reservations([Change(each.metadata.name, each) for each in self.reservations]),
-            *translator.nodes([Change(each.metadata.name, each) for each in self.nodes]),
-            *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in self.groups]),
-            *(event for kind, changes in self.storage.items() for event in translator.storage(kind, changes)),
-            StorageKnown(),
-            *translator.pods([Change(each.metadata.uid, each) for each in pods]),
-        ]
+    def objects(self) -> Objects:
+        """What it shows, without volumes."""
+        return Objects(
+            self.now,
+            self.nodes,
+            self.pods,
+            self.namespaces,
+            self.queues,
+            self.groups,
+            self.classes,
+            self.priorities,
+            self.reservations,
+        )
 
     def decide(self) -> dict[str, Reason]:
         """What the scheduler would say now: pod UID -> why it waits; those that would start have none."""

@@ -9,10 +9,11 @@ import msgspec
 import typer
 
 from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
-from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
+from fairlead.cli.picture import KubeconfigOption, read, run, span
 
 if TYPE_CHECKING:
-    from fairlead.simulation.whatif import Objects, Outcome, WhatIf
+    from fairlead.cluster.translate import Objects
+    from fairlead.simulation.whatif import Outcome, WhatIf
 
 _MOST_BYTES = 1 << 30
 
@@ -34,7 +35,7 @@ def whatif(
     """What would start, who would be evicted and how long each queue would wait, were the cluster different."""
     from fairlead.simulation import whatif as trial
 
-    objects = _snapshot(snapshot) if snapshot is not None else _objects(run(kubeconfig, read))
+    objects = _snapshot(snapshot) if snapshot is not None else run(kubeconfig, read).objects()
     if save is not None:
         save.write_bytes(msgspec.json.encode(objects))
     changed = msgspec.structs.replace(objects, nodes=list(objects.nodes))
@@ -55,24 +56,8 @@ def whatif(
     emit(result, output, lambda: _show(result))
 
 
-def _objects(picture: Picture) -> Objects:
-    from fairlead.simulation.whatif import Objects
-
-    return Objects(
-        picture.now,
-        picture.nodes,
-        picture.pods,
-        picture.namespaces,
-        picture.queues,
-        picture.groups,
-        picture.classes,
-        picture.priorities,
-        picture.reservations,
-    )
-
-
 def _snapshot(path: Path) -> Objects:
-    from fairlead.simulation.whatif import Objects
+    from fairlead.cluster.translate import Objects
 
     try:
         if path.stat().st_size > _MOST_BYTES:

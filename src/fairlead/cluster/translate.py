@@ -6,7 +6,7 @@ default one, so a change of the namespace's label is a change of its pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from fairlead.api import names, quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import convert, policies, storage_views, views
-from fairlead.cluster.port import ClusterEvent, Gone, Judged, Upsert
+from fairlead.cluster.port import ClusterEvent, Gone, Judged, StorageKnown, Upsert
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.model import WHOLE, Pod, Queue, Reservation, ServiceClass, UsageRecord
@@ -27,6 +27,7 @@ Policy = TypeVar("Policy", views.Queue, views.ServiceClass, views.Reservation)
 
 log = structlog.get_logger("translate")
 
+_ENDED = ("Succeeded", "Failed")
 STORAGE = "storage"
 UPSTREAM = "upstream"
 """What pods may demand to be watched: volumes and their like; what only upstream's scores and preemption ask."""
@@ -279,6 +280,42 @@ class Translator:
         bare = views.Pod(metadata=view.metadata, spec=views.PodSpec(scheduler_name=next(iter(self.schedulers))))
         reason = Reason(ReasonCode.INVALID_SPEC, f"pod {view.metadata.namespace}/{view.metadata.name} cannot be read: {error}")
         return msgspec.structs.replace(self._pod(bare), error=reason)
+
+
+class Objects(msgspec.Struct):
+    """Everything that a decision rests on but volumes, as read from a cluster. now: seconds since the epoch."""
+
+    now: float
+    nodes: list[views.Node] = []
+    pods: list[views.Pod] = []
+    namespaces: list[views.Namespace] = []
+    queues: list[views.Queue] = []
+    groups: list[views.PodGroup] = []
+    classes: list[views.ServiceClass] = []
+    priorities: list[views.PriorityClass] = []
+    reservations: list[views.Reservation] = []
+
+
+def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | None = None) -> list[ClusterEvent]:
+    """All objects as a scheduler that has just begun would be told of them; pods that have ended are left out."""
+    translator = Translator()
+
+    def named(found: Sequence[Any]) -> list[Change[Any]]:
+        return [Change(each.metadata.name, each) for each in found]
+
+    pods = [each for each in objects.pods if each.status is None or each.status.phase not in _ENDED]
+    return [
+        *translator.namespaces(named(objects.namespaces)),
+        *translator.priorities(named(objects.priorities)),
+        *translator.classes(named(objects.classes)),
+        *translator.queues(named(objects.queues)),
+        *translator.reservations(named(objects.reservations)),
+        *translator.nodes(named(objects.nodes)),
+        *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in objects.groups]),
+        *(event for kind, changes in (storage or {}).items() for event in translator.storage(kind, changes)),
+        StorageKnown(),
+        *translator.pods([Change(each.metadata.uid, each) for each in pods]),
+    ]
 
 
 def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:

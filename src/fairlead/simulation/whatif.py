@@ -7,7 +7,7 @@ changes, for comparison.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
@@ -15,8 +15,8 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.cluster import views
-from fairlead.cluster.port import ClusterEvent, StorageKnown, Synced
-from fairlead.cluster.translate import Change, Translator
+from fairlead.cluster.port import Synced
+from fairlead.cluster.translate import Objects, first_events, timestamp
 from fairlead.core.forecast import forecast
 from fairlead.core.model import WHOLE, Policy
 from fairlead.core.tasks import Task
@@ -29,20 +29,6 @@ _MOST_PODS = 100_000
 
 class WhatIfError(ValueError):
     """A change that cannot be made: what is wrong and what to do."""
-
-
-class Objects(msgspec.Struct):
-    """Everything that a decision rests on, as read from a cluster. now: seconds since the epoch."""
-
-    now: float
-    nodes: list[views.Node] = []
-    pods: list[views.Pod] = []
-    namespaces: list[views.Namespace] = []
-    queues: list[views.Queue] = []
-    groups: list[views.PodGroup] = []
-    classes: list[views.ServiceClass] = []
-    priorities: list[views.PriorityClass] = []
-    reservations: list[views.Reservation] = []
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -126,7 +112,7 @@ class _Trial:
         self.objects = objects
         self.decided: list[Output] = []
         self.core = CoreLoop(Policy(), self.decided.extend)
-        self.core.apply([*_events(objects), Synced()], objects.now)
+        self.core.apply([*first_events(objects), Synced()], objects.now)
         self.evicted: list[Evicted] = []
         self.started: dict[str, set[str]] = {}  # job -> nodes
         self.reasons: dict[str, str] = {}  # uid -> why it waits
@@ -218,27 +204,6 @@ def _gpus(tasks: list[Task]) -> float:
     return sum(task.shape.device_milli for task in tasks) / WHOLE
 
 
-def _events(objects: Objects) -> list[ClusterEvent]:
-    translator = Translator()
-
-    def named(found: Sequence[Any]) -> list[Change[Any]]:
-        return [Change(each.metadata.name, each) for each in found]
-
-    ended = ("Succeeded", "Failed")
-    pods = [each for each in objects.pods if each.status is None or each.status.phase not in ended]
-    return [
-        *translator.namespaces(named(objects.namespaces)),
-        *translator.priorities(named(objects.priorities)),
-        *translator.classes(named(objects.classes)),
-        *translator.queues(named(objects.queues)),
-        *translator.reservations(named(objects.reservations)),
-        *translator.nodes(named(objects.nodes)),
-        *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in objects.groups]),
-        StorageKnown(),
-        *translator.pods([Change(each.metadata.uid, each) for each in pods]),
-    ]
-
-
 # -- changes -----------------------------------------------------------------------------------
 
 _LISTS: dict[str, tuple[str, type[Any]]] = {
@@ -295,8 +260,6 @@ def _read(view: type[Any], manifest: dict[str, Any]) -> Any:
 
 def pods_of(manifest: dict[str, Any], namespace: str, now: float) -> list[dict[str, Any]]:
     """The pods that a workload would make, of a Pod itself. Raises `WhatIfError` for kinds that are not known."""
-    from fairlead.cluster.translate import timestamp
-
     kind, metadata, spec = manifest["kind"], manifest["metadata"], manifest.get("spec") or {}
     if kind == "Pod":
         count, template = 1, {"metadata": metadata, "spec": spec}
