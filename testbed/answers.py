@@ -12,7 +12,6 @@ import asyncio
 import json
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ import msgspec
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.config import load
 from testbed import objects
-from testbed.controlplane import SCHEDULER_USER, ControlPlane
+from testbed.controlplane import SCHEDULER_USER, ControlPlane, scheduler_command
 
 SCENARIOS = ("verdict", "reclaim")
 _GPUS, _GANG = 8, 10
@@ -78,17 +77,7 @@ async def _run(scenario: str, nodes: int, repeats: int, progress: Callable[[str]
 
 def _scheduler(plane: ControlPlane) -> subprocess.Popen[bytes]:
     kubeconfig = plane.user("scheduler", SCHEDULER_USER)
-    command = [
-        sys.executable,
-        "-m",
-        "fairlead",
-        "scheduler",
-        "--kubeconfig",
-        str(kubeconfig),
-        "--address",
-        "",
-        "--no-leader-elect",
-    ]
+    command = scheduler_command(kubeconfig)
     return subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

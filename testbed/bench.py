@@ -28,7 +28,7 @@ import yaml
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.config import load
 from testbed import build, objects, workloads
-from testbed.controlplane import SCHEDULER_USER, ControlPlane
+from testbed.controlplane import SCHEDULER_USER, ControlPlane, scheduler_command
 
 ROOT = Path(__file__).parent.parent
 IN_FLIGHT = (16, 64, 256)
@@ -344,18 +344,7 @@ class _Measurement:
         flight = str(self.in_flight or 64)
         if self.name == "fairlead":
             events = "--events" if self.workload.events else "--no-events"
-            command = [
-                sys.executable,
-                "-m",
-                "fairlead",
-                "scheduler",
-                "--kubeconfig",
-                str(kubeconfig),
-                "--no-leader-elect",
-                "--address",
-                "",
-                events,
-            ]
+            command = scheduler_command(kubeconfig, events)
         elif self.name == "kube-scheduler":
             config = folder / "kube-scheduler.yaml"
             config.write_text(

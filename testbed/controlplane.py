@@ -11,6 +11,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -51,6 +52,12 @@ class Process:
             except subprocess.TimeoutExpired:
                 self.popen.kill()
                 self.popen.wait()
+
+
+def scheduler_command(kubeconfig: Path, *more: str) -> list[str]:
+    """Our scheduler as a process of its own: without metrics, and without waiting for a lease."""
+    asked = ["scheduler", "--kubeconfig", str(kubeconfig), "--address", "", "--no-leader-elect", *more]
+    return [sys.executable, "-m", "fairlead", *asked]
 
 
 @dataclass

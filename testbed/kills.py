@@ -9,7 +9,6 @@ import json
 import random
 import ssl
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -20,7 +19,7 @@ from typing import Any
 import msgspec
 
 from testbed import objects
-from testbed.controlplane import ControlPlane
+from testbed.controlplane import ControlPlane, scheduler_command
 
 _NODES, _GPUS = 60, 8
 _SINGLES, _GANGS, _GANG = 180, 20, 12
@@ -142,17 +141,7 @@ def _burst(plane: ControlPlane, namespace: str) -> list[str]:
 def _start(plane: ControlPlane, logs: Path) -> subprocess.Popen[bytes]:
     """A scheduler that need not wait for the lease of the one that was killed."""
     kubeconfig = plane.user(USER, USER)
-    command = [
-        sys.executable,
-        "-m",
-        "fairlead",
-        "scheduler",
-        "--kubeconfig",
-        str(kubeconfig),
-        "--address",
-        "",
-        "--no-leader-elect",
-    ]
+    command = scheduler_command(kubeconfig)
     with (logs / "kills.log").open("ab") as file:
         return subprocess.Popen(command, stdout=file, stderr=file, cwd=_ROOT)
 
