@@ -151,6 +151,7 @@ _CLUSTER_SCOPED = {
     "Queue",
     "ServiceClass",
     "Reservation",
+    "NodePool",
     "PriorityClass",
     "ClusterRole",
     "ClusterRoleBinding",

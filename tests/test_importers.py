@@ -116,8 +116,12 @@ def spec_of(made, name, kind="Queue"):
     return next(each["spec"] for each in made.objects if (each["kind"], each["metadata"]["name"]) == (kind, name))
 
 
-def by_name(spec):
-    return {each["name"]: {key: value for key, value in each.items() if key != "name"} for each in spec["resources"]}
+def by_name(spec, pool=None):
+    return {
+        each["name"]: {key: value for key, value in each.items() if key != "name"}
+        for each in spec["resources"]
+        if each.get("pool") == pool
+    }
 
 
 def noted(made):
@@ -139,6 +143,12 @@ def test_kueue():
         "cpu": {"quota": "19500m", "limit": "19500m", "weight": 2},
         GPU: {"quota": 24, "limit": 28, "weight": 2},
     }
+    assert by_name(vision, "a100") == {
+        "cpu": {"quota": "9500m", "limit": "9500m", "weight": 2, "pool": "a100"},
+        GPU: {"quota": 8, "limit": 12, "weight": 2, "pool": "a100"},
+    }
+    assert by_name(vision, "h100") == {}, "that flavor has no nodes of its own"
+    assert spec_of(made, "a100", "NodePool") == {"nodeSelector": {"matchLabels": {"gpu": "a100"}}}
     assert by_name(spec_of(made, "alone")) == {"memory": {"quota": "36Gi", "limit": "36Gi"}}, (
         "without a cohort nothing is borrowed"
     )
@@ -148,7 +158,7 @@ def test_kueue():
     assert ("ClusterQueue/vision", f"{GPU}.lendingLimit") in noted(made)
     assert ("ClusterQueue/alone", "queueingStrategy") in noted(made)
     assert ("ClusterQueue/alone", "preemption.withinClusterQueue") in noted(made)
-    assert ("ResourceFlavor/a100", "spec") in noted(made)
+    assert ("ResourceFlavor/a100", "nodeLabels") in noted(made)
 
 
 def test_kai():

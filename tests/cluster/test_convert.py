@@ -143,10 +143,10 @@ def test_queue_amounts_percentages_and_what_is_not_acted_on():
         ]
     }
     seen = msgspec.convert({"metadata": {"name": "q"}, "spec": spec}, views.Queue)
-    (resource,) = policies.queue(seen).resources
+    resource, of_pool = policies.queue(seen).resources
     assert (resource.quota, resource.limit_percent) == (4000, 50_000)
     assert resource.weight == 2
-    assert policies.unsupported(seen) == "not acted on by this version: resources with a pool"
+    assert (of_pool.pool, of_pool.quota) == ("h100", 1000)
 
 
 def test_a_class_of_service():

@@ -9,13 +9,22 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.core import invariants
 from fairlead.core.actions.allocate import lay_out
-from fairlead.core.model import AffinityTerm, HostPort, Policy, SpreadConstraint, Taint
+from fairlead.core.model import (
+    AffinityTerm,
+    HostPort,
+    NodePool,
+    Policy,
+    Queue,
+    QueueResource,
+    SpreadConstraint,
+    Taint,
+)
 from fairlead.core.scores import STRATEGIES
 from fairlead.core.selectors import Requirement
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState
 from fairlead.core.transactions import Evict, Place, Preempt
-from tests.builders import GIB, cluster, group, node, pod, queue, run, settle
+from tests.builders import GIB, GPU, cluster, group, node, pod, queue, run, settle
 
 nodes_ = st.lists(
     st.builds(
@@ -267,6 +276,18 @@ class Churn(RuleBasedStateMachine):
                         self.state.remove_pod(victim.pod.uid)
                         if victim.pod.name in self.live:
                             self.live.remove(victim.pod.name)
+
+    @rule(limit=st.integers(0, 6), pool=st.sampled_from(["odd", "z1"]))
+    def limit_pool(self, limit, pool):
+        of_pool = QueueResource(GPU, limit=limit * 1000, pool=pool)
+        self.state.upsert_queue(Queue("b", resources=(QueueResource(GPU, quota=2000), of_pool)))
+
+    @rule(zones=st.lists(st.sampled_from(["z0", "z1", "z2"]), max_size=2))
+    def change_pool(self, zones):
+        if zones:
+            self.state.upsert_pool(NodePool("odd", (Requirement("zone", "In", tuple(zones)),)))
+        else:
+            self.state.remove_pool("odd")
 
     @rule(limit=st.integers(0, 12))
     def change_limit(self, limit):

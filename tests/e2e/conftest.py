@@ -118,6 +118,7 @@ class Cluster:
             "/apis/fairlead.dev/v1alpha1/queues",
             "/apis/fairlead.dev/v1alpha1/serviceclasses",
             "/apis/fairlead.dev/v1alpha1/reservations",
+            "/apis/fairlead.dev/v1alpha1/nodepools",
             "/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups",
             "/apis/events.k8s.io/v1/namespaces/default/events",
             "/apis/policy/v1/namespaces/default/poddisruptionbudgets",

@@ -28,6 +28,7 @@ READER = [
                     "podgroups",
                     "serviceclasses",
                     "reservations",
+                    "nodepools",
                     "priorityclasses",
                 ],
                 "verbs": ["get", "list", "watch"],

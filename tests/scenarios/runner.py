@@ -17,6 +17,7 @@ LIMIT = 40.0
 QUIET = 5  # looks in a row at which what must be is so
 _BASE = "/apis/fairlead.dev/v1alpha1"
 _PLURALS = {
+    "NodePool": "nodepools",
     "Queue": "queues",
     "ServiceClass": "serviceclasses",
     "Reservation": "reservations",
@@ -102,6 +103,8 @@ class Story:
                 if job.get("timeLimit"):
                     annotations["fairlead.dev/time-limit"] = job["timeLimit"]
                 more = {"priorityClassName": job["priority"]} if job.get("priority") else {}
+                if job.get("selector"):
+                    more["nodeSelector"] = job["selector"]
                 pod = objects.pod(
                     f"{name}-{self.made[name]}",
                     gpus=job.get("gpus", 1),

@@ -44,6 +44,8 @@ EPOCH_ANNOTATION: Final = "fairlead.dev/epoch"
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 PODS: Final = "pods"
+POOL_LABELS: Final = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "fairlead.dev/pool")
+"""Labels that tell a node's device model, or its pool where no NodePool does, the first that is there."""
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi")
 """Extended resources whose units are whole devices; the first that a node offers is its devices."""
 

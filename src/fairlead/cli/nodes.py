@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from fairlead.api.names import POOL_LABELS
 from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
 from fairlead.cluster import views
@@ -15,7 +16,6 @@ from fairlead.core.model import WHOLE
 if TYPE_CHECKING:
     from rich.table import Table
 
-_MODELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "fairlead.dev/pool")
 _GIB = 1 << 30
 
 
@@ -86,7 +86,7 @@ def lines(picture: Picture) -> list[NodeLine]:
             NodeLine(
                 name=name,
                 state=_state(view, len(free), used, cpu),
-                gpu_model=next((labels[label] for label in _MODELS if label in labels), ""),
+                gpu_model=next((labels[label] for label in POOL_LABELS if label in labels), ""),
                 gpus=len(free),
                 gpus_used=used,
                 gpu_free_milli=list(free),

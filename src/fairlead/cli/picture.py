@@ -51,6 +51,7 @@ class Picture:
         self.priorities: list[views.PriorityClass] = []
         self.queues: list[views.Queue] = []
         self.reservations: list[views.Reservation] = []
+        self.pools: list[views.NodePool] = []
         self.namespaces: list[views.Namespace] = []
         self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has claims
         self.decisions: list[Decision] = []
@@ -90,6 +91,7 @@ class Picture:
             self.classes,
             self.priorities,
             self.reservations,
+            self.pools,
         )
 
     def decide(self) -> dict[str, Reason]:
@@ -138,16 +140,17 @@ async def read(client: Client) -> Picture:
         listed("/api/v1/pods", views.Pod),
         listed("/api/v1/namespaces", views.Namespace),
     )
-    queues, groups, classes, reservations, priorities = await asyncio.gather(
+    queues, groups, classes, reservations, pools, priorities = await asyncio.gather(
         listed(f"{base}/queues", views.Queue, custom=True),
         listed(f"{base}/podgroups", views.PodGroup, custom=True),
         listed(f"{base}/serviceclasses", views.ServiceClass, custom=True),
         listed(f"{base}/reservations", views.Reservation, custom=True),
+        listed(f"{base}/nodepools", views.NodePool, custom=True),
         listed("/apis/scheduling.k8s.io/v1/priorityclasses", views.PriorityClass),
     )
     picture = Picture(client.server_time or time.time(), missing=tuple(sorted(missing)))
     picture.nodes, picture.pods, picture.namespaces, picture.queues, picture.groups = nodes, pods, namespaces, queues, groups
-    picture.classes, picture.reservations, picture.priorities = classes, reservations, priorities
+    picture.classes, picture.reservations, picture.pools, picture.priorities = classes, reservations, pools, priorities
     if any(volume.persistent_volume_claim or volume.ephemeral for pod in pods for volume in pod.spec.volumes or ()):
         for kind, (path, view, key) in STORAGE_KINDS.items():
             found: list[Any] = await listed(path, view)

@@ -11,6 +11,7 @@ from fairlead.api.names import GPU_RESOURCES
 from fairlead.cli.output import Column, Exit, Output, OutputOption, fail, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
 from fairlead.core.model import WHOLE, UserLimits
+from fairlead.core.pools import split
 from fairlead.core.queues import QueueNode
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _amount(node: QueueNode, resource: str) -> Amount:
 
 
 def _unit(resource: str) -> int:
-    return WHOLE if resource in GPU_RESOURCES else 1
+    return WHOLE if split(resource)[0] in GPU_RESOURCES else 1
 
 
 def _table(found: list[Quota]) -> Table:

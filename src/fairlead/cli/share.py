@@ -11,6 +11,7 @@ from fairlead.api.names import GPU_RESOURCES
 from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
 from fairlead.core.model import WHOLE
+from fairlead.core.pools import split
 from fairlead.core.tasks import TaskState
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def shares(picture: Picture) -> list[Share]:
 
 
 def _unit(resource: str) -> int:
-    return WHOLE if resource in GPU_RESOURCES else 1
+    return WHOLE if split(resource)[0] in GPU_RESOURCES else 1
 
 
 def _table(found: list[Share], resource: str) -> Table:

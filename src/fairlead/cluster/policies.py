@@ -10,21 +10,17 @@ from itertools import pairwise
 from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import convert, selection, views
-from fairlead.core.model import WHOLE, Queue, QueueResource, Reservation, ServiceClass, UsageRecord, UserLimits
+from fairlead.core.model import WHOLE, NodePool, Queue, QueueResource, Reservation, ServiceClass, UsageRecord, UserLimits
 from fairlead.core.selectors import Selector
 
 
 def queue(view: views.Queue) -> Queue:
-    """A queue as the core sees it. Raises `QuantityError` for a quota or limit that is none.
-
-    Entries for one pool only are left out: this version does not act on them (see `unsupported`).
-    """
+    """A queue as the core sees it. Raises `QuantityError` for a quota or limit that is none."""
     resources = []
     for each in view.spec.resources or ():
-        if each.pool is None:
-            quota, quota_percent = _share(each.name, each.quota)
-            limit, limit_percent = _share(each.name, each.limit)
-            resources.append(QueueResource(each.name, quota, limit, quota_percent, limit_percent, each.weight))
+        quota, quota_percent = _share(each.name, each.quota)
+        limit, limit_percent = _share(each.name, each.limit)
+        resources.append(QueueResource(each.name, quota, limit, quota_percent, limit_percent, each.weight, each.pool or ""))
     spec = view.spec
     return Queue(
         view.metadata.name,
@@ -140,19 +136,24 @@ def reservation(view: views.Reservation) -> Reservation:
     return Reservation(view.metadata.name, start, end, _selected(spec.node_selector, "nodeSelector"), spec.queue, tuple(amounts))
 
 
-def all_acted_on(_: views.Reservation) -> str:
-    """Nothing that a reservation asks for is left out."""
+def all_acted_on(_: views.Queue | views.Reservation) -> str:
+    """Nothing that it asks for is left out."""
     return ""
+
+
+def node_pool(view: views.NodePool) -> NodePool:
+    """A node pool as the core sees it. Raises `QuantityError`."""
+    return NodePool(view.metadata.name, _selected(view.spec.node_selector, "nodeSelector"))
+
+
+def pool_unsupported(view: views.NodePool) -> str:
+    """What a pool tells that this version accepts but does not act on; empty if nothing."""
+    spec = view.spec
+    told = {"topologyLevels": spec.topology_levels, "size": spec.size, "price": spec.price, "relativeSpeed": spec.relative_speed}
+    fields = [name for name, given in told.items() if given]
+    return f"not acted on by this version: {', '.join(fields)}" if fields else ""
 
 
 def _amount(resource: str, text: str | float) -> int:
     """In the units that queues are charged in: devices in milli. Raises `QuantityError`."""
     return quantity.amount(resource, text) * (WHOLE if resource in names.GPU_RESOURCES else 1)
-
-
-def unsupported(view: views.Queue) -> str:
-    """What a queue asks for that this version accepts but does not act on; empty if nothing."""
-    fields = []
-    if any(each.pool is not None for each in view.spec.resources or ()):
-        fields.append("resources with a pool")
-    return f"not acted on by this version: {', '.join(fields)}" if fields else ""

@@ -13,7 +13,18 @@ from typing import Protocol
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model import DisruptionBudget, Group, Namespace, Node, Pod, Queue, Reservation, ServiceClass, UsageRecord
+from fairlead.core.model import (
+    DisruptionBudget,
+    Group,
+    Namespace,
+    Node,
+    NodePool,
+    Pod,
+    Queue,
+    Reservation,
+    ServiceClass,
+    UsageRecord,
+)
 from fairlead.core.storage import StorageObject
 from fairlead.core.transactions import Binding, PodRef
 
@@ -21,13 +32,13 @@ from fairlead.core.transactions import Binding, PodRef
 class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object came or changed."""
 
-    object: Node | Pod | Queue | ServiceClass | Reservation | Group | Namespace | DisruptionBudget | StorageObject
+    object: Node | Pod | Queue | ServiceClass | Reservation | NodePool | Group | Namespace | DisruptionBudget | StorageObject
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object is gone.
 
-    kind: `node`, `pod`, `queue`, `class`, `reservation`, `group`, `namespace`, `budget`, or one of `STORAGE_KINDS`;
+    kind: `node`, `pod`, `queue`, `class`, `reservation`, `pool`, `group`, `namespace`, `budget`, or one of `STORAGE_KINDS`;
     key: UID for pods, else `namespace/name`, or the name of what has no namespace.
     """
 
@@ -36,7 +47,7 @@ class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Judged(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """What could not be used of a queue, a class or a reservation; empty if all could. kind: its plural."""
+    """What could not be used of a queue, a class, a reservation or a node pool; empty if all could. kind: its plural."""
 
     kind: str
     name: str
@@ -134,7 +145,7 @@ class Cluster(Protocol):
         """Write where a queue stands."""
 
     async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
-        """Write whether a queue, a class or a reservation is in force as it is. kind: its plural."""
+        """Write whether a queue, a class, a reservation or a node pool is in force as it is. kind: its plural."""
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """Write where a reservation stands and which nodes it keeps."""

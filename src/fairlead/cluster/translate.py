@@ -20,10 +20,11 @@ from fairlead.cluster import convert, policies, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, Judged, StorageKnown, Upsert
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model import WHOLE, Pod, Queue, Reservation, ServiceClass, UsageRecord
+from fairlead.core.model import WHOLE, NodePool, Pod, Queue, Reservation, ServiceClass, UsageRecord
+from fairlead.core.pools import split
 
 View = TypeVar("View", bound=msgspec.Struct)
-Policy = TypeVar("Policy", views.Queue, views.ServiceClass, views.Reservation)
+Policy = TypeVar("Policy", views.Queue, views.ServiceClass, views.Reservation, views.NodePool)
 
 log = structlog.get_logger("translate")
 
@@ -81,7 +82,7 @@ class Translator:
 
     def queues(self, changes: list[Change[views.Queue]]) -> list[ClusterEvent]:
         """Queues, by name."""
-        return self._policies(changes, "queue", policies.queue, policies.unsupported, "queues", "policy")
+        return self._policies(changes, "queue", policies.queue, policies.all_acted_on, "queues", "policy")
 
     def classes(self, changes: list[Change[views.ServiceClass]]) -> list[ClusterEvent]:
         """Classes of service, by name."""
@@ -93,6 +94,10 @@ class Translator:
         read, said = policies.service_class, policies.class_unsupported
         return self._policies(changes, "class", read, said, "serviceclasses", "class") + ranked
 
+    def node_pools(self, changes: list[Change[views.NodePool]]) -> list[ClusterEvent]:
+        """Node pools, by name."""
+        return self._policies(changes, "pool", policies.node_pool, policies.pool_unsupported, "nodepools", "node pool")
+
     def reservations(self, changes: list[Change[views.Reservation]]) -> list[ClusterEvent]:
         """Reservations, by name."""
         read, said = policies.reservation, policies.all_acted_on
@@ -102,7 +107,7 @@ class Translator:
         self,
         changes: list[Change[Policy]],
         kind: str,
-        read: Callable[[Policy], Queue | ServiceClass | Reservation],
+        read: Callable[[Policy], Queue | ServiceClass | Reservation | NodePool],
         unsupported: Callable[[Policy], str],
         plural: str,
         called: str,
@@ -294,6 +299,7 @@ class Objects(msgspec.Struct):
     classes: list[views.ServiceClass] = []
     priorities: list[views.PriorityClass] = []
     reservations: list[views.Reservation] = []
+    pools: list[views.NodePool] = []
 
 
 def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | None = None) -> list[ClusterEvent]:
@@ -309,6 +315,7 @@ def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | No
         *translator.priorities(named(objects.priorities)),
         *translator.classes(named(objects.classes)),
         *translator.queues(named(objects.queues)),
+        *translator.node_pools(named(objects.pools)),
         *translator.reservations(named(objects.reservations)),
         *translator.nodes(named(objects.nodes)),
         *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in objects.groups]),
@@ -336,6 +343,6 @@ def timestamp(seconds: float) -> str:
 def shown(amounts: Mapping[str, int]) -> dict[str, str]:
     """Amounts in base units, devices in milli, as a person would write them."""
     return {
-        name: f"{amount / WHOLE:g}" if name in names.GPU_RESOURCES else quantity.show(name, amount)
+        name: f"{amount / WHOLE:g}" if split(name)[0] in names.GPU_RESOURCES else quantity.show(split(name)[0], amount)
         for name, amount in sorted(amounts.items())
     }

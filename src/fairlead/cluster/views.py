@@ -355,6 +355,20 @@ class PriorityClass(View):
     preemption_policy: str = ""
 
 
+class NodePoolSpec(View):
+    node_selector: LabelSelector | None = None
+    topology_levels: list[dict[str, object]] | None = None
+    size: dict[str, object] | None = None
+    price: dict[str, object] | None = None
+    relative_speed: float | None = None
+
+
+class NodePool(View):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: NodePoolSpec = msgspec.field(default_factory=NodePoolSpec)
+    status: PolicyStatus | None = None
+
+
 class ReservationSpec(View):
     purpose: str = "Maintenance"
     start: str = ""

@@ -69,8 +69,21 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
 
 
 def no_row(state: ClusterState, task: Task) -> Reason:
-    """Why a pod gets no node now: there is none, or those that would do are kept for others."""
-    return (kept(state, task) if state.reserved.holds else None) or no_node(state, task.shape)
+    """Why a pod gets no node now: there is none, or its queue may hold no more of their pool, or they are kept for others."""
+    return full_pool(state, task) or (kept(state, task) if state.reserved.holds else None) or no_node(state, task.shape)
+
+
+def full_pool(state: ClusterState, task: Task) -> Reason | None:
+    """A limit for a pool where there is room for the pod, or outside which it may not run; None if there is none."""
+    full = state.queues.full_pools(task)
+    if not full:
+        return None
+    rows, pools = slice(0, state.nodes.count), state.queues.pools
+    fits, admitted = task.shape.alone(), task.shape.admitted(rows) & state.nodes.open[rows]
+    closed = np.logical_or.reduce([pools.mask(pool) for pool, _ in full])
+    if admitted.any() and not (admitted & ~closed).any():
+        return full[0][1]
+    return next((reason for pool, reason in full if (fits & pools.mask(pool)).any()), None)
 
 
 def kept(state: ClusterState, task: Task) -> Reason | None:

@@ -108,7 +108,14 @@ class _Play:
 
     def _end(self, task: Task, at: float) -> _End:
         self._orders += 1
-        return _End(at, self._orders, task.row, self._demand(task.shape), task.queue, task.shape.charge if task.pod.ours else ())
+        return _End(
+            at,
+            self._orders,
+            task.row,
+            self._demand(task.shape),
+            task.queue,
+            self.state.queues.charge_at(task.shape, task.row) if task.pod.ours else (),
+        )
 
     def _line_up(self, node: QueueNode) -> None:
         lines = []
@@ -225,11 +232,11 @@ class _Play:
         total = self.state.runtimes.total(first) or self.state.runtimes.usual() or _UNKNOWN
         for (row, demand), task in zip(places, core, strict=True):
             self._orders += 1
-            heappush(self.ends, _End(at + total, self._orders, row, demand, task.queue, task.shape.charge))
+            heappush(self.ends, _End(at + total, self._orders, row, demand, task.queue, self.state.queues.asked(task.shape)))
         for task in core:
             for node in self.state.queues.queues[task.queue].path:
                 used = self.used[node.name]
-                for resource, amount in task.shape.charge:
+                for resource, amount in self.state.queues.asked(task.shape):
                     used[resource] = used.get(resource, 0) + amount
         line.units.popleft()
         if not line.units:
@@ -251,7 +258,7 @@ class _Play:
     def _limited(self, unit: Unit) -> bool:
         demand: dict[str, int] = {}
         for task in unit.tasks[: unit.need]:
-            for resource, amount in task.shape.charge:
+            for resource, amount in self.state.queues.asked(task.shape):
                 demand[resource] = demand.get(resource, 0) + amount
         for node in self.state.queues.queues[unit.tasks[0].queue].path:
             for resource, limit in node.limits.items():

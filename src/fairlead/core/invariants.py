@@ -117,7 +117,7 @@ def _queues(state: ClusterState) -> list[str]:
     for task in [*state.tasks.values(), *stand_ins]:
         if (task.row >= 0 or task.pod.uid in strays) and task.pod.ours:
             for node in state.queues.queues[task.queue].path:
-                for resource, amount in task.shape.charge:
+                for resource, amount in state.queues.charge_at(task.shape, task.row):
                     held[node.name][resource] += amount
     for uid, debt in state.queues.owed.items():
         if state.tasks[uid].state is not TaskState.EVICTING:

@@ -239,11 +239,11 @@ class DisruptionBudget(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
 
 
 class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Quota and limit of one resource in base units (devices in milli); None means not given.
+    """Quota and limit of one resource in base units (devices in milli), of one pool or of all nodes; None means not given.
 
-    weight: how what is over is divided among siblings; where none of them gives one, by what each wants beyond its
-    quota, else 1 where absent. The percentages, in thousandths of a percent, are of what all
-    nodes together offer now.
+    pool: of the nodes of this pool only; empty: of all. weight: how what is over is divided among siblings; where none of
+    them gives one, by what each wants beyond its quota, else 1 where absent. The percentages, in thousandths of a percent,
+    are of what all nodes, or those of the pool, offer now.
     """
 
     name: str
@@ -252,6 +252,7 @@ class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):
     quota_percent: int | None = None
     limit_percent: int | None = None
     weight: int | None = None
+    pool: str = ""
 
 
 class UserLimits(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -341,6 +342,13 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+
+class NodePool(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Nodes of one kind, by their labels."""
+
+    name: str
+    nodes: Selector = ()
 
 
 class Reservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

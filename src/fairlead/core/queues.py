@@ -12,21 +12,29 @@ his own: among equals whoever holds least of the queue goes first, and a limit f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from fairlead.api.names import CPU, DEFAULT_QUEUE, MEMORY
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.meters import Meter, wanted
-from fairlead.core.model import WHOLE, Policy, Queue, QueueResource
+from fairlead.core.model import WHOLE, NodePool, Policy, Queue, QueueResource
 from fairlead.core.nodes import NodeTable
+from fairlead.core.pools import Pools, key_of, split
 from fairlead.core.shares import FairShares
 from fairlead.core.tasks import Rank, Task, Unit
 from fairlead.core.undo import UndoLog
 
+if TYPE_CHECKING:
+    from fairlead.core.shapes import Shape
+
 Charge = tuple[tuple[str, int], ...]
-"""(resource, base units); devices in milli."""
+"""(resource, base units); devices in milli; a resource of one pool under its own key (`core.pools`)."""
+Mask = npt.NDArray[np.bool_]
 
 Standing = tuple[int, bool, tuple[tuple[int, float, str], ...]]
 """Band at the root, whether its first unit is no express, and for each queue from the root down (-band, share, name)."""
@@ -127,6 +135,7 @@ class QueueNode:
         self.path: tuple[QueueNode, ...] = (self,)
         self.quota: dict[str, int] = {}
         self.limits: dict[str, int] = {}
+        self.pool_limits: list[tuple[str, str, int]] = []  # (resource, pool, base units)
         self.named: dict[str, QueueResource] = {}
         self.exists = False
         self.pods_waiting = 0
@@ -165,6 +174,7 @@ class QueueTree:
     def __init__(self, log: UndoLog, nodes: NodeTable, policy: Policy) -> None:
         self.log = log
         self.nodes = nodes
+        self.pools = Pools(nodes)
         self.fair = FairShares(self, policy)
         self.queues: dict[str, QueueNode] = {}
         self._order: list[tuple[Standing, int, QueueNode]] = []
@@ -198,10 +208,61 @@ class QueueTree:
         node.policy = queue
         node.exists = True
         self._measure(node)
+        self._name_pools()
         self._resolve(node)
         self.restart()
         self.eased.add(queue.name)
         return None
+
+    def upsert_pool(self, pool: NodePool) -> None:
+        """A node pool came or changed."""
+        if self.pools.given.get(pool.name) != pool.nodes:
+            self.pools.given[pool.name] = pool.nodes
+            self._sort_pools(pool.name)
+
+    def remove_pool(self, name: str) -> None:
+        """A node pool is gone: its name means a device model now."""
+        if self.pools.given.pop(name, None) is not None:
+            self._sort_pools(name)
+
+    def _sort_pools(self, pool: str) -> None:
+        if pool in self.pools.named:
+            self.pools.sort()
+            self._recount_pools()
+
+    def node_changed(self, row: int) -> None:
+        """A node came, went, or changed: it may be in other pools now. Nothing is on it that was not before."""
+        if self.pools.follow(row):
+            self._recount_pools()
+
+    def _name_pools(self) -> None:
+        """Which pools queues name, and which resources of them."""
+        named: dict[str, set[str]] = {}
+        for node in self.queues.values():
+            for each in node.policy.resources:
+                if each.pool:
+                    named.setdefault(each.pool, set()).add(each.name)
+        if self.pools.name({pool: frozenset(resources) for pool, resources in named.items()}):
+            self._recount_pools()
+
+    def _recount_pools(self) -> None:
+        """Pools are made up of other nodes, or other pools are named: what is held there is added up anew."""
+        for node in self.queues.values():
+            for key in [key for key in node.used if split(key)[1]]:
+                del node.used[key]
+        for own in self.queues.values():
+            for task in own.placed.values():
+                self._add(own.path, self.pools.extras(task.shape.charge, task.row), 1)
+        for debt in self.owed.values():
+            self._add(self._apart(debt.queue, debt.beneficiary), tuple(each for each in debt.charge if split(each[0])[1]), 1)
+        self._totals = -1
+        self.fair.touch()
+
+    @staticmethod
+    def _add(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
+        for node in nodes:
+            for resource, amount in charge:
+                node.used[resource] = node.used.get(resource, 0) + sign * amount
 
     def _measure(self, node: QueueNode) -> None:
         """Begin, or end, to keep account of users and jobs."""
@@ -220,18 +281,26 @@ class QueueTree:
         """Amounts from the policy; percentages are of what the nodes offer now."""
         quotas, limits = {}, {}
         self.fair.touch()
-        node.named = {each.name: each for each in node.policy.resources}
-        for each in node.policy.resources:
-            total = self.total(each.name)
+        node.named = {key_of(each.name, each.pool): each for each in node.policy.resources}
+        for key, each in node.named.items():
+            total = self.total(key)
             if each.quota is not None:
-                quotas[each.name] = each.quota
+                quotas[key] = each.quota
             elif each.quota_percent is not None:
-                quotas[each.name] = total * each.quota_percent // 100_000
+                quotas[key] = total * each.quota_percent // 100_000
             if each.limit is not None:
-                limits[each.name] = each.limit
+                limits[key] = each.limit
             elif each.limit_percent is not None:
-                limits[each.name] = total * each.limit_percent // 100_000
+                limits[key] = total * each.limit_percent // 100_000
+        of_pools: dict[str, int] = {}
+        for key, quota in quotas.items():
+            resource, pool = split(key)
+            if pool:
+                of_pools[resource] = of_pools.get(resource, 0) + quota
+        for resource, together in of_pools.items():
+            quotas[resource] = max(quotas.get(resource, 0), together)  # what is its due in pools is its due of the whole
         node.quota, node.limits = quotas, limits
+        node.pool_limits = [(*split(key), limit) for key, limit in limits.items() if split(key)[1]]
 
     def settle(self, now: float) -> None:
         """Bring percentages up to the nodes' present capacity, and shares up to what is held and asked for."""
@@ -263,6 +332,13 @@ class QueueTree:
         if parent is not None and not parent.exists:
             message = f"parent queue {parent.name!r} does not exist; until it is created nothing is guaranteed or limited there"
             return False, "MissingParent", message
+        for pool in sorted({each.pool for each in node.policy.resources if each.pool}):
+            if self.pools.empty(pool):
+                return (
+                    False,
+                    "MissingPool",
+                    f"pool {pool!r} has no node: there is no such NodePool, and no device model of that name",
+                )
         for resource, quota in sorted(node.quota.items()):
             scale = self.scale(resource)
             limit = node.limits.get(resource)
@@ -315,19 +391,15 @@ class QueueTree:
         owed = dict(self.owed)
         for uid in owed:
             self.repay(uid)
-        for ancestor in node.path[1:]:
-            self.eased.add(ancestor.name)
-            for resource, amount in node.used.items():
-                ancestor.used[resource] = ancestor.used.get(resource, 0) - amount
+        self.eased.update(ancestor.name for ancestor in node.path[1:])
+        self._add(node.path[1:], tuple(node.used.items()), -1)
         node.parent = parent
         for each in self.queues.values():
             path = [each]
             while (above := path[-1].parent) is not None:
                 path.append(above)
             each.path = tuple(path)
-        for ancestor in node.path[1:]:
-            for resource, amount in node.used.items():
-                ancestor.used[resource] = ancestor.used.get(resource, 0) + amount
+        self._add(node.path[1:], tuple(node.used.items()), 1)
         for debt in owed.values():
             self.owe(debt)
         for each in self.queues.values():
@@ -336,9 +408,25 @@ class QueueTree:
 
     # -- accounts ------------------------------------------------------------------------------
 
-    def charge(self, task: Task, sign: int) -> None:
-        """Add (`sign` 1) or take back (-1) what a placed task holds, up to the root."""
-        log, pod, charge = self.log, task.pod, task.shape.charge
+    def charge_at(self, shape: Shape, row: int) -> Charge:
+        """What a pod of a shape is charged for on a row; -1: on a node that is not known."""
+        return shape.charge + self.pools.extras(shape.charge, row) if self.pools.named else shape.charge
+
+    def asked(self, shape: Shape) -> Charge:
+        """What a pod of a shape will be charged for wherever it is placed."""
+        return shape.charge + self.pools.pinned(shape) if self.pools.named else shape.charge
+
+    def asked_together(self, tasks: Sequence[Task]) -> Charge:
+        """What tasks will be charged for together."""
+        together: dict[str, int] = {}
+        for task in tasks:
+            for resource, amount in self.asked(task.shape):
+                together[resource] = together.get(resource, 0) + amount
+        return tuple(sorted(together.items()))
+
+    def charge(self, task: Task, sign: int, row: int) -> None:
+        """Add (`sign` 1) or take back (-1) what a task holds on a row, up to the root. -1: its node is not known."""
+        log, pod, charge = self.log, task.pod, self.charge_at(task.shape, row)
         own = self._node(task.queue)
         if not log.depth:
             self.fair.touch()
@@ -388,9 +476,7 @@ class QueueTree:
         Queues above both are not: they are charged for the beneficiary. Its user is everywhere.
         """
         self.owed[debt.victim.pod.uid] = debt
-        for node in self._apart(debt.queue, debt.beneficiary):
-            for resource, amount in debt.charge:
-                node.used[resource] = node.used.get(resource, 0) + amount
+        self._add(self._apart(debt.queue, debt.beneficiary), debt.charge, 1)
         self._measure_debt(debt, 1)
 
     def repay(self, uid: str) -> None:
@@ -398,10 +484,9 @@ class QueueTree:
         debt = self.owed.pop(uid, None)
         if debt is None:
             return
-        for node in self._apart(debt.queue, debt.beneficiary):
-            for resource, amount in debt.charge:
-                node.used[resource] = node.used.get(resource, 0) - amount
-            self.eased.add(node.name)
+        apart = self._apart(debt.queue, debt.beneficiary)
+        self._add(apart, debt.charge, -1)
+        self.eased.update(node.name for node in apart)
         self._measure_debt(debt, -1)
 
     def _measure_debt(self, debt: Debt, sign: int) -> None:
@@ -421,9 +506,12 @@ class QueueTree:
         others = self._node(other).path
         return [node for node in self._node(queue).path if node not in others]
 
-    def over_limit(self, task: Task, count: int = 1) -> Reason | None:
-        """Why `count` more pods like this one would break a limit on the path, or None. 0: why what is charged breaks it."""
-        charge = task.shape.charge
+    def over_limit(self, task: Task, count: int = 1, row: int = -1) -> Reason | None:
+        """Why `count` more pods like this one would break a limit on the path, or None. 0: why what is charged breaks it.
+
+        row: where they would be placed; limits for its pools count, too. -1: anywhere, these are not looked at.
+        """
+        charge = self.charge_at(task.shape, row)
         for node in self._node(task.queue).path:
             if node.meter is not None:
                 refused = node.meter.refused(task, charge, count, self._scales)
@@ -434,15 +522,40 @@ class QueueTree:
             for resource, amount in charge:
                 limit = node.limits.get(resource)
                 if limit is not None and node.used.get(resource, 0) + amount * count > limit:
-                    used = node.used.get(resource, 0)
-                    scale = self.scale(resource)
-                    message = (
-                        f"queue {node.name!r} holds {used / scale:g} of at most {limit / scale:g} {resource}; "
-                        f"{amount * count / scale:g} more would exceed its limit"
-                    )
-                    numbers = {"used": used, "limit": limit, "requested": amount * count}
-                    return Reason(ReasonCode.LIMIT_EXCEEDED, message, numbers)
+                    return self._beyond(node, resource, limit, amount * count)
         return None
+
+    def _beyond(self, node: QueueNode, key: str, limit: int, more: int) -> Reason:
+        used, scale, (resource, pool) = node.used.get(key, 0), self.scale(key), split(key)
+        where = f" of pool {pool!r}" if pool else ""
+        message = (
+            f"queue {node.name!r} holds {used / scale:g} of at most {limit / scale:g} {resource}{where}; "
+            f"{more / scale:g} more would exceed its limit"
+        )
+        return Reason(ReasonCode.LIMIT_EXCEEDED, message, {"used": used, "limit": limit, "requested": more})
+
+    def full_pools(self, task: Task) -> list[tuple[str, Reason]]:
+        """The pools of which this task's queue, or one above it, may hold no more, not even this task."""
+        found = []
+        for node in self._node(task.queue).path if self.pools.named else ():
+            for resource, pool, limit in node.pool_limits:
+                amount = next((amount for name, amount in task.shape.charge if name == resource), 0)
+                key = key_of(resource, pool)
+                if amount and node.used.get(key, 0) + amount > limit:
+                    found.append((pool, self._beyond(node, key, limit, amount)))
+        return found
+
+    def closed(self, task: Task) -> Mask | None:
+        """For each row whether limits for its pools keep a task out; None if none does."""
+        closed: Mask | None = None
+        for pool, _ in self.full_pools(task):
+            mask = self.pools.mask(pool)
+            closed = mask if closed is None else closed | mask
+        return closed
+
+    def limited_by_pool(self, queue: str) -> bool:
+        """Whether a queue, or one above it, has a limit for a pool."""
+        return any(node.pool_limits for node in self._node(queue).path)
 
     def share(self, node: QueueNode) -> float:
         """Dominant part of its due that a queue holds: above 1 it holds more than is fair, or than it is guaranteed.
@@ -476,12 +589,13 @@ class QueueTree:
         return held / total if total else 1.0
 
     def total(self, resource: str) -> int:
-        """What all nodes offer, in the units that queues are charged in."""
-        return self.nodes.total(resource) * self.scale(resource)
+        """What all nodes, or those of the pool that its key names, offer, in the units that queues are charged in."""
+        name, pool = split(resource)
+        return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * self.scale(resource)
 
     def scale(self, resource: str) -> int:
-        """Charged units per unit of a resource: devices are charged in milli."""
-        return WHOLE if resource in self.nodes.gpu_resources else 1
+        """Charged units per unit of a resource, of a pool or not: devices are charged in milli."""
+        return WHOLE if split(resource)[0] in self.nodes.gpu_resources else 1
 
     # -- waiting units -------------------------------------------------------------------------
 

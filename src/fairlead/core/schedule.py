@@ -152,7 +152,7 @@ def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
         del state.moves.returning[uid]
         state.moves.vacate(kept)
         state.shapes.refresh()
-        if row < 0 or not task.shape.fits_row(row) or state.queues.over_limit(task) is not None:
+        if row < 0 or not task.shape.fits_row(row) or state.queues.over_limit(task, row=row) is not None:
             continue
         state.assign(task, row, task.shape.strategy.pick(task.shape, row))
         task.state = TaskState.ASSUMED
@@ -199,7 +199,8 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         state.plans[task.pod.uid] = frozenset(uids)
         state.linger(task, plan.places[task.pod.uid][0])
         if task.pod.ours:
-            state.queues.owe(Debt(task, task.queue, placed[0].queue, task.shape.charge))
+            charge = state.queues.charge_at(task.shape, plan.places[task.pod.uid][0])
+            state.queues.owe(Debt(task, task.queue, placed[0].queue, charge))
         evictions.append(Binding(_ref(task), task.pod.node))
     for task in placed:
         task.state = TaskState.HELD
@@ -250,7 +251,7 @@ def _redeem_holds(state: ClusterState) -> Iterator[Transaction]:
             ready.setdefault(task.gang.key if task.gang else uid, []).append(task)
     state.freed_holds.clear()
     for tasks in ready.values():
-        limited = any(state.queues.over_limit(task, 0) is not None for task in tasks)
+        limited = any(state.queues.over_limit(task, 0, task.row) is not None for task in tasks)
         if limited or not all(_still_fits(state, task) for task in tasks):
             state.release_holds(tasks)
             continue

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from fairlead.api.names import CPU, MEMORY
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.fairshare import Claim, divide
-from fairlead.core.model import WHOLE, Policy, QueueResource
+from fairlead.core.model import Policy, QueueResource
+from fairlead.core.pools import key_of, split
 from fairlead.core.usage import UsageBook
 
 if TYPE_CHECKING:
-    from fairlead.core.queues import QueueNode, QueueTree
+    from fairlead.core.queues import Charge, QueueNode, QueueTree, Room
     from fairlead.core.tasks import Task
 
 _HOPELESS = frozenset(
@@ -100,7 +101,9 @@ class FairShares:
     def keeps(self, node: QueueNode, less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
         """Whether a queue still holds its fair share of what a victim holds, without it and without so much less."""
         for name, fair in self.share.get(node.name, {}).items():
-            lost = sum(amount for task in victim for resource, amount in task.shape.charge if resource == name)
+            lost = sum(
+                amount for task in victim for resource, amount in self.tree.charge_at(task.shape, task.row) if resource == name
+            )
             if lost and node.used.get(name, 0) - (less or {}).get(name, 0) - lost < fair:
                 return False
         return True
@@ -118,11 +121,16 @@ class FairShares:
             for room in node.rooms.values():
                 if not room.waiting or (room.parked is not None and room.parked.code in _HOPELESS):
                     continue
-                for resource, amount in room.demand:
+                for resource, amount in self._asked(room):
                     for each in node.path:
                         known = requests[each.name]
                         known[resource] = known.get(resource, 0) + amount * room.waiting
         return requests
+
+    def _asked(self, room: Room) -> Charge:
+        """What one unit of a room asks for, of pools, too, where it can run nowhere else."""
+        unit = room.first() or next(room.units, None) if self.tree.pools.named else None
+        return room.demand if unit is None else self.tree.asked_together(unit.tasks)
 
     def _divide(self, requests: dict[str, dict[str, int]], now: float) -> None:
         tree = self.tree
@@ -132,8 +140,9 @@ class FairShares:
                 children.setdefault(node.parent.name if node.parent else "", []).append(node)
         resources = {CPU, MEMORY, *tree.nodes.gpu_resources}
         resources |= {name for node in tree.queues.values() for name in node.quota}
+        resources |= {key_of(resource, pool) for pool, named in tree.pools.named.items() for resource in named}
         for resource in sorted(resources):
-            unit = WHOLE if resource in tree.nodes.gpu_resources else 1
+            unit = tree.scale(resource)
             pending = [("", tree.total(resource) - self._foreign(resource, children.get("", ())))]
             while pending:
                 parent, amount = pending.pop()
@@ -162,8 +171,9 @@ class FairShares:
     def _foreign(self, resource: str, top: list[QueueNode] | tuple[()]) -> int:
         """What pods of other schedulers hold."""
         nodes = self.tree.nodes
-        column = nodes.resources.get(resource)
+        name, pool = split(resource)
+        column = nodes.resources.get(name)
         if column is None:
             return 0
-        held = int(nodes.alloc[column].sum() - nodes.free[column].sum()) * self.tree.scale(resource)
-        return max(0, held - sum(node.used.get(resource, 0) for node in top))
+        held = self.tree.pools.held(name, pool) if pool else int(nodes.alloc[column].sum() - nodes.free[column].sum())
+        return max(0, held * self.tree.scale(resource) - sum(node.used.get(resource, 0) for node in top))

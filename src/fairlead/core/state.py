@@ -29,6 +29,7 @@ from fairlead.core.model import (
     Group,
     Namespace,
     Node,
+    NodePool,
     Pod,
     PodSpec,
     Policy,
@@ -107,6 +108,7 @@ class ClusterState:
     def upsert_node(self, node: Node) -> None:
         """A node came or changed. Pods already known to be on it are charged to it."""
         row = self.nodes.upsert(node)
+        self.queues.node_changed(row)
         for task in list(self.nodes.pods[row].values()):
             if len(task.devices) < task.shape.gpus and len(self.nodes.devices.states[self.nodes.device.item(row)]) > len(
                 task.devices
@@ -137,17 +139,18 @@ class ClusterState:
             self.queues.repay(uid)
             self._stray(self.tasks[uid], name)
         self.nodes.remove(name)
+        self.queues.node_changed(row)
 
     def _stray(self, task: Task, node: str) -> None:
         """A pod is bound to a node that is not known: it counts for its queue all the same."""
         self.strays.setdefault(node, {})[task.pod.uid] = task
         if task.pod.ours:
-            self.queues.charge(task, 1)
+            self.queues.charge(task, 1, -1)
 
     def _unstray(self, task: Task, node: str) -> None:
         if self.strays.get(node, {}).pop(task.pod.uid, None) is not None:
             if task.pod.ours:
-                self.queues.charge(task, -1)
+                self.queues.charge(task, -1, -1)
             if not self.strays[node]:
                 del self.strays[node]
 
@@ -362,10 +365,10 @@ class ClusterState:
             return msgspec.structs.replace(pod, user=task.pod.user, priority=task.pod.priority)
         charged = pod.ours and (task.row >= 0 or pod.uid in self.strays.get(task.pod.node, {}))
         if charged:
-            self.queues.charge(task, -1)
+            self.queues.charge(task, -1, task.row)
         task.pod = msgspec.structs.replace(task.pod, user=pod.user, priority=pod.priority)
         if charged:
-            self.queues.charge(task, 1)
+            self.queues.charge(task, 1, task.row)
         return pod
 
     def _counted_on(self, task: Task) -> int:
@@ -486,6 +489,14 @@ class ClusterState:
     def remove_storage(self, kind: type[StorageObject], name: str) -> None:
         """One of them is gone."""
         self.storage.remove(kind, name)
+
+    def upsert_pool(self, pool: NodePool) -> None:
+        """A node pool came or changed."""
+        self.queues.upsert_pool(pool)
+
+    def remove_pool(self, name: str) -> None:
+        """A node pool is gone."""
+        self.queues.remove_pool(name)
 
     def upsert_reservation(self, reservation: Reservation) -> None:
         """An administrator's reservation came or changed."""
@@ -634,9 +645,9 @@ class ClusterState:
         self.queueless.get(task.queue, {}).pop(task.pod.uid, None)
         stray = task.pod.uid in self.strays.get(task.pod.node, {})
         if (task.row >= 0 or stray) and task.pod.ours:
-            self.queues.charge(task, -1)
+            self.queues.charge(task, -1, task.row)
             task.queue = queue
-            self.queues.charge(task, 1)
+            self.queues.charge(task, 1, task.row)
         task.queue = queue
         if task.state in (TaskState.WAITING, TaskState.UNUSABLE) and not task.pod.terminating:
             self._wait(task)
@@ -901,7 +912,7 @@ class ClusterState:
         task.row = row
         task.devices = devices
         if task.pod.ours:
-            self.queues.charge(task, 1)
+            self.queues.charge(task, 1, row)
         nodes.touch(row)
 
     def unassign(self, task: Task) -> None:
@@ -922,7 +933,7 @@ class ClusterState:
         task.row = -1
         task.devices = ()
         if task.pod.ours:
-            self.queues.charge(task, -1)
+            self.queues.charge(task, -1, row)
         nodes.touch(row)
         if not log.depth:
             nodes.gained.add(row)

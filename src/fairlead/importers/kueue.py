@@ -1,7 +1,8 @@
 """Kueue (kueue.x-k8s.io): cohorts and cluster queues become the queue tree, workload priority classes classes of service.
 
 A cluster queue borrows from its cohort up to `borrowingLimit`, and without a cohort not at all: that is our `limit`.
-Flavors of one resource are added up, since what differs between them is which nodes they are.
+A flavor whose nodes have labels becomes a NodePool, and what a queue has of it a quota and a limit for that pool, beside those
+for the resource as a whole: the flavors' together.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _UNSAID = {
     "admissionChecks": "there are no admission checks here",
     "admissionChecksStrategy": "there are no admission checks here",
     "stopPolicy": "a queue cannot be stopped here; set its limits to 0",
-    "flavorFungibility": "flavors are added up: a pod goes where it fits",
+    "flavorFungibility": "a pod goes where it fits",
     "admissionScope": "past use counts by `fairShare.usageHalfLifeSeconds` of the scheduler",
 }
 
@@ -33,17 +34,16 @@ def read(objects: list[dict[str, Any]]) -> Imported:
     parents = {_cohort(mapping(each.get("spec"))) for each in queues} - {""}
     for each in cohorts.values():
         parents.add(_parent(mapping(each.get("spec"))))
+    pools = _pools(made, by_kind.pop("ResourceFlavor", []))
     for name in sorted((parents - {""}) | set(cohorts)):
-        _cohort_queue(made, name, mapping(cohorts.get(name, {}).get("spec")))
+        _cohort_queue(made, name, mapping(cohorts.get(name, {}).get("spec")), pools)
     for each in queues:
-        _cluster_queue(made, each)
+        _cluster_queue(made, each, pools)
     _local_queues(made, by_kind.pop("LocalQueue", []))
     for each in by_kind.pop("WorkloadPriorityClass", []):
         about = f"WorkloadPriorityClass/{name_of(each)}"
         made.add_priority(name_of(each), whole(each.get("value")), about)
         made.add("ServiceClass", name_of(each), {"priorityClassName": made.named(name_of(each), about)}, about)
-    for each in by_kind.pop("ResourceFlavor", []):
-        made.note(f"ResourceFlavor/{name_of(each)}", "spec", "nodes are chosen by the pods' own nodeSelector and tolerations")
     for kind, others in sorted(by_kind.items()):
         for each in others:
             made.note(f"{kind}/{name_of(each)}", "kind", "is nothing that is carried over")
@@ -58,19 +58,37 @@ def _parent(spec: dict[str, Any]) -> str:
     return str(spec.get("parentName") or spec.get("parent") or "")
 
 
-def _cohort_queue(made: Imported, name: str, spec: dict[str, Any]) -> None:
+def _pools(made: Imported, flavors: list[dict[str, Any]]) -> dict[str, str]:
+    """Node pools for flavors that have nodes of their own: flavor -> pool."""
+    pools: dict[str, str] = {}
+    for each in flavors:
+        about, spec = f"ResourceFlavor/{name_of(each)}", mapping(each.get("spec"))
+        labels = {str(key): str(value) for key, value in mapping(spec.get("nodeLabels")).items()}
+        if labels:
+            pools[name_of(each)] = made.named(name_of(each), about)
+            made.add("NodePool", name_of(each), {"nodeSelector": {"matchLabels": labels}}, about)
+            made.note(
+                about, "nodeLabels", "a pod is not given them: it goes where its own nodeSelector lets it, and is charged there"
+            )
+        for field in ("nodeTaints", "tolerations", "topologyName"):
+            if spec.get(field):
+                made.note(about, field, "is the pods' own affair")
+    return pools
+
+
+def _cohort_queue(made: Imported, name: str, spec: dict[str, Any], pools: dict[str, str]) -> None:
     about = f"Cohort/{name}"
-    resources = _resources(made, about, spec, borrows=bool(_parent(spec)))
+    resources = _resources(made, about, spec, pools, borrows=bool(_parent(spec)))
     for each in resources:
         each.pop("limit", None)  # a cohort shares what its queues bring
     parent = _parent(spec)
     made.add("Queue", name, {"parent": made.named(parent, f"Cohort/{parent}") if parent else None, "resources": resources}, about)
 
 
-def _cluster_queue(made: Imported, manifest: dict[str, Any]) -> None:
+def _cluster_queue(made: Imported, manifest: dict[str, Any], pools: dict[str, str]) -> None:
     name, spec = name_of(manifest), mapping(manifest.get("spec"))
     about, cohort = f"ClusterQueue/{name}", _cohort(spec)
-    resources = _resources(made, about, spec, borrows=bool(cohort))
+    resources = _resources(made, about, spec, pools, borrows=bool(cohort))
     selector = spec.get("namespaceSelector")
     if selector is None:
         made.note(about, "namespaceSelector", "is absent, which admits nobody in Kueue; the queue admits nobody here, too")
@@ -107,10 +125,11 @@ def _cluster_queue(made: Imported, manifest: dict[str, Any]) -> None:
             made.note(about, field, message)
 
 
-def _resources(made: Imported, about: str, spec: dict[str, Any], *, borrows: bool) -> list[dict[str, Any]]:
-    quotas: dict[str, Fraction] = {}
-    limits: dict[str, Fraction | None] = {}
-    flavors: dict[str, int] = {}
+def _resources(made: Imported, about: str, spec: dict[str, Any], pools: dict[str, str], *, borrows: bool) -> list[dict[str, Any]]:
+    """Quotas and limits: of each resource as a whole, and where flavors are pools, of each of these."""
+    quotas: dict[tuple[str, str], Fraction] = {}
+    limits: dict[tuple[str, str], Fraction | None] = {}
+    flavors: dict[str, set[str]] = {}
     for group in listed(spec.get("resourceGroups")):
         for flavor in listed(group.get("flavors")):
             for each in listed(flavor.get("resources")):
@@ -118,23 +137,28 @@ def _resources(made: Imported, about: str, spec: dict[str, Any], *, borrows: boo
                 nominal = _value(made, about, f"{resource}.nominalQuota", each.get("nominalQuota", 0))
                 if not resource or nominal is None:
                     continue
-                flavors[resource] = flavors.get(resource, 0) + 1
-                quotas[resource] = quotas.get(resource, Fraction(0)) + nominal
+                name = str(flavor.get("name", ""))
+                flavors.setdefault(resource, set()).add(name)
                 borrowing = each.get("borrowingLimit")
                 more = Fraction(0) if not borrows else None
                 if borrows and borrowing is not None:
                     more = _value(made, about, f"{resource}.borrowingLimit", borrowing)
-                known = limits.get(resource, Fraction(0))
-                limits[resource] = None if more is None or known is None else known + nominal + more
+                for key in dict.fromkeys([(resource, ""), (resource, pools.get(name, ""))]):
+                    quotas[key] = quotas.get(key, Fraction(0)) + nominal
+                    known = limits.get(key, Fraction(0))
+                    limits[key] = None if more is None or known is None else known + nominal + more
                 if each.get("lendingLimit") is not None:
                     made.note(about, f"{resource}.lendingLimit", "whatever a queue leaves idle is lent here")
     weight = mapping(spec.get("fairSharing")).get("weight")
     found = []
-    for resource, quota in sorted(quotas.items()):
-        if flavors[resource] > 1:
-            made.note(about, resource, f"the quotas of {flavors[resource]} flavors are added up")
+    for (resource, pool), quota in sorted(quotas.items()):
+        unlike = flavors[resource] - set(pools)
+        if not pool and len(unlike) > 1:
+            made.note(about, resource, f"the quotas of {len(unlike)} flavors without node labels are added up")
         entry: dict[str, Any] = {"name": resource, "quota": _shown(resource, quota)}
-        limit = limits[resource]
+        if pool:
+            entry["pool"] = pool
+        limit = limits[resource, pool]
         if limit is not None:
             entry["limit"] = _shown(resource, limit)
         if weight is not None:

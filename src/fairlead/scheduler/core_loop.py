@@ -21,6 +21,7 @@ from fairlead.core.model import (
     Group,
     Namespace,
     Node,
+    NodePool,
     Pod,
     Policy,
     Queue,
@@ -43,7 +44,7 @@ _FORECAST_REST = 300.0  # seconds between two forecasts
 _MOST_ENDS = 20_000
 _MOVED = 0.1
 _MOST_NODES = 1000  # named in a status
-_PLURALS = {"queue": "queues", "class": "serviceclasses", "reservation": "reservations"}
+_PLURALS = {"queue": "queues", "class": "serviceclasses", "reservation": "reservations", "pool": "nodepools"}
 BUDGET = 512
 
 
@@ -87,7 +88,7 @@ class ReservationStatus(msgspec.Struct, frozen=True, tag=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, tag=True):
-    """Whether a queue, a class or a reservation is in force as it is. kind: its plural."""
+    """Whether a queue, a class, a reservation or a node pool is in force as it is. kind: its plural."""
 
     kind: str
     name: str
@@ -178,6 +179,9 @@ class CoreLoop:
                     self._groups.add(f"{about.namespace}/{about.group}")
             elif isinstance(about, Node):
                 state.upsert_node(about)
+                self._judge = self._judge or bool(state.queues.pools.named)
+            elif isinstance(about, NodePool):
+                state.upsert_pool(about)
             elif isinstance(about, Queue):
                 refused = state.upsert_queue(about)
                 self._refused[about.name] = refused
@@ -217,11 +221,13 @@ class CoreLoop:
                 "queue": state.remove_queue,
                 "class": state.remove_class,
                 "reservation": state.remove_reservation,
+                "pool": state.remove_pool,
                 "group": state.remove_group,
                 "namespace": state.remove_namespace,
                 "budget": state.remove_budget,
             }
             removers[event.kind](event.key)
+            self._judge = self._judge or (event.kind == "node" and bool(state.queues.pools.named))
             if event.kind in _PLURALS:
                 self._judged.pop((_PLURALS[event.kind], event.key), None)
                 self._verdicts.pop((_PLURALS[event.kind], event.key), None)
@@ -361,7 +367,7 @@ class CoreLoop:
                 self._groups.add(key)
 
     def _verdicts_now(self) -> list[Output]:
-        """Whether queues, classes and reservations are in force as they are, where that changed."""
+        """Whether queues, classes, reservations and node pools are in force as they are, where that changed."""
         told: list[Output] = []
         if not self._judge:
             return told

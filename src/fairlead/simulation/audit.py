@@ -317,6 +317,7 @@ def everything(world: World) -> list[ClusterEvent]:
         *translator.priorities(changes("scheduling.k8s.io/priorityclasses", views.PriorityClass, lambda metadata: metadata.name)),
         *translator.classes(changes("fairlead.dev/serviceclasses", views.ServiceClass, lambda metadata: metadata.name)),
         *translator.queues(changes(_QUEUES, views.Queue, lambda metadata: metadata.name)),
+        *translator.node_pools(changes("fairlead.dev/nodepools", views.NodePool, lambda metadata: metadata.name)),
         *translator.reservations(changes("fairlead.dev/reservations", views.Reservation, lambda metadata: metadata.name)),
         *translator.nodes(changes(NODES, views.Node, lambda metadata: metadata.name)),
         *translator.groups(changes(_GROUPS, views.PodGroup, lambda metadata: f"{metadata.namespace}/{metadata.name}")),

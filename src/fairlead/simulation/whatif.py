@@ -214,6 +214,7 @@ _LISTS: dict[str, tuple[str, type[Any]]] = {
     "ServiceClass": ("classes", views.ServiceClass),
     "PriorityClass": ("priorities", views.PriorityClass),
     "Reservation": ("reservations", views.Reservation),
+    "NodePool": ("pools", views.NodePool),
 }
 _REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet")
 

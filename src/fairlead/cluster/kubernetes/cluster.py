@@ -39,6 +39,7 @@ _FIRST_LOOK = 0.05
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 _PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _CLASSES = f"/apis/{names.API_VERSION}/serviceclasses"
+_POOLS = f"/apis/{names.API_VERSION}/nodepools"
 _RESERVATIONS = f"/apis/{names.API_VERSION}/reservations"
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 _STORAGE = "/apis/storage.k8s.io/v1"
@@ -100,6 +101,7 @@ class KubernetesCluster:
             (_PRIORITIES, views.PriorityClass, self._priorities, _name),
             (_CLASSES, views.ServiceClass, self._classes, _name),
             (_QUEUES, views.Queue, self._queues, _name),
+            (_POOLS, views.NodePool, self._pools, _name),
             (_RESERVATIONS, views.Reservation, self._reservations, _name),
             (_NODES, views.Node, self._nodes, _name),
             (_GROUPS, views.PodGroup, self._groups, _key),
@@ -150,6 +152,9 @@ class KubernetesCluster:
 
     def _classes(self, changes: list[Change[views.ServiceClass]]) -> None:
         self._tell(self.translator.classes(changes))
+
+    def _pools(self, changes: list[Change[views.NodePool]]) -> None:
+        self._tell(self.translator.node_pools(changes))
 
     def _reservations(self, changes: list[Change[views.Reservation]]) -> None:
         self._tell(self.translator.reservations(changes))
@@ -430,7 +435,7 @@ class KubernetesCluster:
             log.warning("event not written", regarding=f"{namespace}/{name}", reason=reason, error=str(error)[:300])
 
     async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
-        """Condition Accepted of a queue, a class or a reservation."""
+        """Condition Accepted of a policy."""
         told = (accepted, reason, message[:_NOTE_LIMIT])
         if self.translator.verdicts.get((kind, name)) == told:
             return

@@ -27,6 +27,7 @@ from fairlead.core.transactions import Binding, PodRef
 
 _ENDED = ("Succeeded", "Failed")
 _RESERVATIONS = "fairlead.dev/reservations"
+_POOLS = "fairlead.dev/nodepools"
 _QUEUES, _GROUPS, _CLASSES = "fairlead.dev/queues", "fairlead.dev/podgroups", "fairlead.dev/serviceclasses"
 _WORKLOAD_KINDS: dict[str, type[msgspec.Struct]] = {
     "services": workloads.PlainWorkload,
@@ -61,6 +62,7 @@ class SimulatedCluster:
             "scheduling.k8s.io/priorityclasses": (views.PriorityClass, self.translator.priorities),
             _CLASSES: (views.ServiceClass, self.translator.classes),
             _QUEUES: (views.Queue, self.translator.queues),
+            _POOLS: (views.NodePool, self.translator.node_pools),
             _RESERVATIONS: (views.Reservation, self.translator.reservations),
             NODES: (views.Node, self.translator.nodes),
             _GROUPS: (views.PodGroup, self.translator.groups),
@@ -283,7 +285,7 @@ class SimulatedCluster:
         self.api.store.put(_QUEUES, ("", queue), {**record.object, "metadata": dict(record.object["metadata"]), "status": told})
 
     async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
-        """Condition Accepted of a queue, a class or a reservation."""
+        """Condition Accepted of a policy."""
         table = f"{names.GROUP}/{kind}"
         record = self.api.store.get(table, ("", name))
         if record is None or self.translator.verdicts.get((kind, name)) == (accepted, reason, message):

@@ -39,12 +39,19 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
 
 def best_row(state: ClusterState, task: Task) -> int:
     """The row where a task is placed best now, or -1: none that is kept, or was cleared, for others."""
-    closed = state.reserved.closed(task) if state.reserved.holds else None
+    closed = closed_to(state, task)
     if state.nominated:
         return _beside_nominated(state, task, closed)
     if closed is None:
         return task.shape.best()
     return _best_of(_without(task.shape.ranked(), closed))
+
+
+def closed_to(state: ClusterState, task: Task) -> Mask | None:
+    """For each row whether a task may not have it, though it may fit: kept for others, or its pool's limit is reached."""
+    kept = state.reserved.closed(task) if state.reserved.holds else None
+    limited = state.queues.closed(task) if state.queues.pools.named else None
+    return kept if limited is None else limited if kept is None else kept | limited
 
 
 def _without(keys: Ints, closed: Mask | None) -> Ints:
@@ -115,16 +122,27 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason 
     if tasks[0].shape.relations:
         return _one_by_one(state, tasks, placed)
     shape = tasks[0].shape
-    closed = state.reserved.closed(tasks[0]) if state.reserved.holds else None
-    for task, row in zip(tasks, lay_out(shape, len(tasks), shape.strategy.fill, closed), strict=False):
-        refused = state.queues.over_limit(task)
-        if refused is not None:
-            return refused
-        state.assign(task, row, shape.strategy.pick(shape, row))
-        state.reserved.take(task, row)
-        placed.append(task)
-    if tasks[-1].row < 0:
-        return explain.no_row(state, tasks[-1])
+    while tasks:
+        closed = closed_to(state, tasks[0])
+        rows = lay_out(shape, len(tasks), shape.strategy.fill, closed)
+        if not rows:
+            return explain.no_row(state, tasks[-1])
+        laid = 0
+        for task, row in zip(tasks, rows, strict=False):
+            refused = state.queues.over_limit(task)
+            if refused is not None:
+                return refused
+            if state.queues.over_limit(task, row=row) is not None:
+                break  # its pool's limit is reached on the way: the others are laid over the other pools
+            state.assign(task, row, shape.strategy.pick(shape, row))
+            state.reserved.take(task, row)
+            placed.append(task)
+            laid += 1
+        if not laid or laid == len(rows) < len(tasks):
+            return explain.no_row(state, tasks[-1])
+        tasks = tasks[laid:]
+        if tasks:
+            state.shapes.refresh()
     return None
 
 

@@ -82,7 +82,7 @@ class _Search:
         """Move pods until so many places are there; False if that is not possible."""
         state, shape = self.state, self.shape
         held = shape.counts()
-        closed = state.reserved.closed(self.first) if state.reserved.holds else None
+        closed = allocate.closed_to(state, self.first)
         usable = shape.admitted(slice(0, state.nodes.count)) & state.nodes.open[: state.nodes.count]
         if closed is not None:
             usable &= ~closed
@@ -135,7 +135,7 @@ class _Search:
         lacking = self._lacks(row)[0]
         for task in self._chosen(row, lacking):
             self.fallen.take((task,))
-            target = self._target(task.shape)
+            target = self._target(task)
             if target < 0:
                 break
             stand_in = state.moves.stand_in(task)
@@ -184,9 +184,9 @@ class _Search:
             and services.may_fall(task)
         ]
 
-    def _target(self, shape: Shape) -> int:
+    def _target(self, task: Task) -> int:
         """Where a moved pod goes: a piece in which the unit's pods lose no place, the smallest; -1 if there is none."""
-        state = self.state
+        state, shape = self.state, task.shape
         state.shapes.refresh()
         keys = shape.keys()
         size = self._size
@@ -195,8 +195,10 @@ class _Search:
         loses = free // size > (free - asked) // size
         fits = (keys >= 0) & ~loses
         fits[list(self.givers)] = False
-        if state.reserved.holds:
-            closed = state.reserved.closed(_nobody(shape))
+        for closed in (
+            state.reserved.closed(_nobody(shape)) if state.reserved.holds else None,
+            state.queues.closed(task) if state.queues.pools.named else None,
+        ):
             if closed is not None:
                 fits &= ~closed
         rows = np.flatnonzero(fits)

@@ -34,7 +34,8 @@ class Contest:
         self.queue = state.queues.queues[unit.tasks[0].queue]
         self.service = state.services.of(unit.tasks[0])
         self.express = unit.level < self.service.express
-        self._demand: Charge = demand_of(unit.tasks[: unit.need])
+        core, queues = unit.tasks[: unit.need], state.queues
+        self._demand: Charge = queues.asked_together(core) if queues.pools.named else demand_of(core)
         self._entitled: bool | None = None
         self._owing: dict[str, bool] = {}
         self._within: dict[str, bool] = {}
@@ -105,7 +106,7 @@ class Contest:
         """Note what a victim's queue, and those above it, would hold less."""
         for node in self.state.queues.queues[victim.queue].path:
             less = taken.setdefault(node.name, {})
-            for resource, amount in victim.shape.charge:
+            for resource, amount in self.state.queues.charge_at(victim.shape, victim.row):
                 less[resource] = less.get(resource, 0) + amount
 
     def in_scope(self, other: QueueNode) -> bool:

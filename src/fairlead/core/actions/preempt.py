@@ -76,7 +76,7 @@ def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
     if _waits_for_victims(state, task) or state.queues.over_limit(task) is not None:
         return None
     choice = state.candidates.of(task.shape, unit.priority).best()
-    if choice is None:
+    if choice is None or state.queues.over_limit(task, row=choice.row) is not None:
         return None
     fallen = Fallen(state)
     for victim in choice.victims:
@@ -170,9 +170,12 @@ def _for_one(contest: Contest) -> Plan | None:
             break
     if best is None:
         # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
-        limited = state.queues.over_limit(task) is not None
+        pool_is_full = state.queues.closed(task) is not None
+        limited = pool_is_full or state.queues.over_limit(task) is not None
         somewhere = limited and (
-            allocate.best_row(state, task) >= 0 or any(_could_fit(state, unit, *each) for each in tried.items())
+            allocate.best_row(state, task) >= 0
+            or (pool_is_full and task.shape.best() >= 0)
+            or any(_could_fit(state, unit, *each) for each in tried.items())
         )
         return _for_gang(contest) if somewhere else None
     _, row, chosen = best
@@ -202,7 +205,7 @@ def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falli
     taken: list[Falling] = []
 
     def fits() -> bool:
-        return task.shape.fits_row(row) and state.queues.over_limit(task) is None
+        return task.shape.fits_row(row) and state.queues.over_limit(task, row=row) is None
 
     for each in victims:
         fallen.take(each[1].tasks)
@@ -307,6 +310,7 @@ def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
 
     alike = all(task.shape is first.shape and task.queue == first.queue for task in core.tasks)
     plain = not first.shape.relations and not state.nominated and not state.reserved.holds
+    plain = plain and not state.queues.limited_by_pool(first.queue)
     return by_counting if alike and plain else by_placing
 
 
