@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fairlead.core import invariants
 from fairlead.core.model import Group, Queue, Reservation, ServiceClass
 from fairlead.core.selectors import Requirement
-from tests.builders import cluster, confirm, node, placed, pod, refused, run
+from tests.builders import cluster, confirm, node, placed, pod, preempted, refused, run
 
 HOUR = 3600.0
 
@@ -261,3 +261,15 @@ def test_whatever_comes_starts_in_the_end(jobs, reservations):
         for task in mates:
             state.remove_pod(task.pod.uid)
     raise AssertionError("it does not end")
+
+
+def test_victims_on_nodes_that_were_kept_are_taken_once_they_are_kept_no_longer():
+    state = cluster([node("a", gpus=4, labels={"kept": "yes"}), node("b", gpus=4)], [Queue("q")], reservations=0)
+    state.upsert_pod(pod("low", queue="q", gpus=4, at="a", started=0.0))
+    state.upsert_pod(pod("equal", queue="q", gpus=4, at="b", priority=9, started=0.0))
+    state.upsert_reservation(Reservation("later", HOUR, 2 * HOUR, (Requirement("kept", "In", ("yes",)),)))
+    state.upsert_pod(pod("high", queue="q", gpus=4, priority=9, created=1.0))
+    assert "Insufficient" in refused(run(state, 10.0))["high"].message, "nothing is free; what may fall is kept for others"
+    assert run(state, 11.0) == []
+    state.remove_reservation("later")
+    assert preempted(run(state, 12.0)) == [["low"]]

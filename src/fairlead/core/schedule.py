@@ -221,6 +221,7 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
         yield from _refuse(state.queues.limit(room, unit.user, reason), reason)
         return
     room.reserved = state.reserved.version
+    room.kept_out = bool(state.reserved.holds and state.reserved.against(unit.tasks[0]))
     ripe = max(_may_move(state, unit), state.moves.refills_at)
     if now < ripe < math.inf and reason.code is ReasonCode.RESOURCES:
         state.queues.ripening[room] = ripe
@@ -295,9 +296,9 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     unit = room.first()
     if unit is None or room.parked is None:
         return True
-    if room.parked.code is ReasonCode.RESERVATION and room.reserved != state.reserved.version:
-        return True
     preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
+    if room.reserved != state.reserved.version and (room.parked.code is ReasonCode.RESERVATION or (room.kept_out and preempts)):
+        return True  # nobody is taken from rows that are kept for others, so victims may be had now
     contest = Contest(state, unit)
     limited = room.parked.code is ReasonCode.LIMIT_EXCEEDED
     if limited:
