@@ -117,9 +117,9 @@ def definitions() -> list[dict[str, Any]]:
     return crds.definitions()
 
 
-def rights(user: str) -> list[dict[str, Any]]:
-    """The scheduler's roles, bound to a user."""
-    roles = [each for each in yaml.safe_load_all((_CHARTS / "rbac.yaml").read_text()) if each]
+def rights(user: str, of: str = "fairlead-scheduler") -> list[dict[str, Any]]:
+    """The roles of a process, bound to a user."""
+    roles = [each for each in yaml.safe_load_all((_CHARTS / "rbac.yaml").read_text()) if each and each["metadata"]["name"] == of]
     subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
     bindings = [
         {

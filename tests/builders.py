@@ -46,6 +46,7 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "service_class",
         "attained",
         "owner",
+        "root",
         "deadline",
         "user",
         "time_limit",

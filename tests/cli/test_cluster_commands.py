@@ -30,19 +30,20 @@ LIMIT = 30.0
 class Box(threading.Thread):
     """A world with a scheduler in it, served over HTTP on a loop of its own."""
 
-    def __init__(self, folder: Path, scheduler=True, nodes=10):
+    def __init__(self, folder: Path, scheduler=True, nodes=10, speed=20):
         super().__init__(daemon=True)
         self.kubeconfig = folder / "kubeconfig"
         self.ready = threading.Event()
         self.with_scheduler = scheduler
         self.nodes = nodes
+        self.speed = speed
 
     def run(self):
         asyncio.run(self.main())
 
     async def main(self):
         self.loop, self.stop = asyncio.get_running_loop(), asyncio.Event()
-        self.world = World(nodes=self.nodes, seed=1, speed=20, start=time.time())
+        self.world = World(nodes=self.nodes, seed=1, speed=self.speed, start=time.time())
         async with Server(self.world.wire) as self.server:
             self.server.write_kubeconfig(self.kubeconfig)
             process = Process(self.world, 0)
@@ -167,6 +168,43 @@ def test_explain_says_who_took_its_place(box):
     assert "its priority is higher" in found["preempted"]
     assert found["expected_start"] or found["would_start_on"]
     assert "it fell" in box.fairlead("explain", "podgroup/low", "-n", "vision").output
+
+
+@pytest.fixture
+def slow_box(tmp_path):
+    """Where a process of its own has time to answer."""
+    with Box(tmp_path, speed=2) as running:
+        yield running
+
+
+def test_a_job_is_suspended_and_resumes_with_an_operator(slow_box):
+    box = slow_box
+    command = [sys.executable, "-m", "fairlead", "operator", "--kubeconfig", str(box.kubeconfig), "--no-leader-elect"]
+    operator = subprocess.Popen([*command, "--address", ""], stderr=subprocess.DEVNULL)
+    try:
+        labels = {"fairlead.dev/service-class": "nightly"}
+        job = objects.job("train", pods=2)
+        spec = {**objects.pod("template", gpus=8, priorityClassName="batch")["spec"], "restartPolicy": "Never"}
+        job["spec"]["template"] = {"metadata": {"labels": labels}, "spec": spec}
+        box.create(objects.service_class("nightly", preemption={"mode": "Suspend"}))
+        box.create(job)
+        until(lambda: len(running(box)) == 2)
+        nodes = len(json.loads(box.kubectl("get", "nodes", "-o", "json"))["items"])
+        box.create(*(objects.pod(f"high-{i}", gpus=8, priorityClassName="serving") for i in range(nodes)))
+        until(lambda: box.json("queue", "--state", "Suspended")["jobs"])
+        (found,) = box.json("queue", "--state", "Suspended")["jobs"]
+        assert (found["name"], found["pods"], found["gpus"], found["priority"] > 0) == ("job-train", 2, 16.0, True)
+        told = box.json("explain", "podgroup/job-train", "-n", "vision")
+        assert told["state"] == "Suspended"
+        assert told["position"] > 0
+        assert "Suspended by" in told["preempted"]
+        assert "SUSPENDED" in box.fairlead("queue").output.upper()
+        box.kubectl("delete", "pod", "-n", "vision", *(f"high-{i}" for i in range(nodes)), "--wait=false")
+        until(lambda: len([each for each in running(box) if each["name"].startswith("train")]) == 2)
+        assert not box.json("queue", "--state", "Suspended")["jobs"]
+    finally:
+        operator.terminate()
+        assert operator.wait(20) == 0
 
 
 def test_what_if_touches_nothing(box, tmp_path):

@@ -162,8 +162,6 @@ def test_a_class_of_service():
     assert (made.levels, made.express) == ((1800, 14_400), 1)
     assert made.level(1799) == 0
     assert made.level(1800) == 1
-    assert "Suspend" in policies.class_unsupported(seen)
-    assert policies.class_unsupported(views.ServiceClass()) == ""
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from testbed import objects
 from testbed.controlplane import ControlPlane
 
 USER = "fairlead"
+OPERATOR = "fairlead-operator"
 ROOT = Path(__file__).parents[2]
 LIMIT = 40.0
 
@@ -94,6 +95,11 @@ class Cluster:
         self.schedulers.append(started)
         return started
 
+    def operator(self, *arguments):
+        started = Scheduler(self, self.plane.user(OPERATOR, OPERATOR), arguments, "operator")
+        self.schedulers.append(started)
+        return started
+
     def kubectl(self, *arguments, text=None):
         command = ["kubectl", "--kubeconfig", str(self.plane.kubeconfig), *arguments]
         return subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -113,6 +119,7 @@ class Cluster:
         for each in self.schedulers:
             each.kill()
         for path in (
+            "/apis/batch/v1/namespaces/default/jobs?propagationPolicy=Background",
             "/api/v1/namespaces/default/pods",
             "/api/v1/nodes",
             "/apis/fairlead.dev/v1alpha1/queues",
@@ -135,11 +142,11 @@ class Cluster:
 
 
 class Scheduler:
-    """One `fairlead scheduler` process and its log."""
+    """One `fairlead scheduler`, or another process of ours, and its log."""
 
-    def __init__(self, cluster, kubeconfig, arguments):
-        self.log = cluster.folder / f"scheduler-{len(cluster.schedulers)}.log"
-        command = [sys.executable, "-m", "fairlead", "scheduler", "--kubeconfig", str(kubeconfig), "--address", "", *arguments]
+    def __init__(self, cluster, kubeconfig, arguments, command="scheduler"):
+        self.log = cluster.folder / f"{command}-{len(cluster.schedulers)}.log"
+        command = [sys.executable, "-m", "fairlead", command, "--kubeconfig", str(kubeconfig), "--address", "", *arguments]
         with self.log.open("wb") as file:
             self.process = subprocess.Popen(command, stdout=file, stderr=file, cwd=ROOT, env={**os.environ, "COVERAGE_RUN": ""})
         self.cluster = cluster

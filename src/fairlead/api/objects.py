@@ -183,6 +183,32 @@ class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     message: str = ""
 
 
+class TargetOwner(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What makes a job's pods."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class TargetMember(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """So many pods that wait while their job is suspended."""
+
+    count: Annotated[int, Meta(ge=1)] = 1
+    pod: Annotated[str, Meta(max_length=65536, description="What one looks like, in the scheduler's own form.")] = ""
+
+
+class GroupTarget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What the scheduler means the job to be; the operator acts on it."""
+
+    state: Annotated[str, Meta(pattern="^(Running|Suspended)$")] = "Running"
+    replicas: Annotated[int, Meta(ge=0, description="How many pods it is to have. Absent: as many as it asks for.")] | None = None
+    epoch: Annotated[int, Meta(ge=0, description="Rises with every change of it.")] = 0
+    owners: Annotated[list[TargetOwner], Meta(max_length=64)] = []
+    members: Annotated[list[TargetMember], Meta(max_length=64)] = []
+
+
 class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Where a pod group stands; written by the scheduler alone."""
 
@@ -190,6 +216,7 @@ class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults
     scheduled: Annotated[int, Meta(ge=0, description="Members that have a node.")] = 0
     reason: GroupReason | None = None
     expected_start: Annotated[Time, Meta(description="When it is expected to start, as things stand.")] | None = None
+    target: GroupTarget | None = None
     conditions: list[Condition] = []
 
 

@@ -140,7 +140,7 @@ def _fallen(kubeconfig: str, namespace: str, name: str) -> tuple[str | None, str
             return []  # who may not read events still wants to know the rest
         return [msgspec.json.decode(raw, type=_Event) for raw in page.items]
 
-    events = [each for each in run(kubeconfig, look) if each.reason in ("Preempted", "Moved")]
+    events = [each for each in run(kubeconfig, look) if each.reason in ("Preempted", "Moved", "Suspended")]
     latest = max(events, key=lambda each: each.eventTime or "", default=None)
     return (latest.note, latest.eventTime) if latest is not None else (None, None)
 
@@ -183,7 +183,8 @@ def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None)
     start = None
     if waiting and not any(task.pod.uid in starts for task in waiting):
         start = forecast(picture.state, picture.now).get(waiting[0].job)
-    state_name = "Running" if tasks and not waiting else "Waiting" if waiting else "Empty"
+    suspended = gang is not None and gang.key in picture.state.suspended.targets
+    state_name = "Suspended" if suspended else "Running" if tasks and not waiting else "Waiting" if waiting else "Empty"
     created = min((task.pod.created for task in tasks), default=0.0)
     return Explanation(
         object=name,

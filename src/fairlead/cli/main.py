@@ -15,6 +15,7 @@ from fairlead.cli import (
     feasibility,
     import_,
     nodes,
+    operator,
     queue,
     quota,
     replay,
@@ -42,6 +43,7 @@ app.command("queue")(queue.queue)
 app.command("quota")(quota.quota)
 app.command("replay")(replay.replay)
 app.command("scheduler")(scheduler.scheduler)
+app.command("operator")(operator.operator)
 app.command("share")(share.share)
 app.command("whatif")(whatif.whatif)
 

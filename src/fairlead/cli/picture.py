@@ -24,7 +24,7 @@ from fairlead.cluster.port import Synced
 from fairlead.cluster.translate import Change, Objects, first_events
 from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
-from fairlead.core.transactions import Place, Preempt, Refuse
+from fairlead.core.transactions import Place, Preempt, Refuse, Resume
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.core_loop import Output as Decision
 
@@ -109,6 +109,8 @@ class Picture:
         for each in self.decisions:
             bindings = each.bindings if isinstance(each, Place) else each.beneficiaries if isinstance(each, Preempt) else ()
             placed |= {binding.pod.uid: binding.node for binding in bindings}
+            if isinstance(each, Resume):
+                placed |= {pod.uid: node for pod, node in zip(each.pods, each.nodes, strict=True)}
         return placed
 
     def would_evict(self) -> dict[str, list[str]]:

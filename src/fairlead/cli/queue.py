@@ -13,7 +13,8 @@ from fairlead.api import names
 from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, NamespaceOption, Picture, WatchOption, show, span
 from fairlead.cluster import convert, views
-from fairlead.core.model import WHOLE, Pod
+from fairlead.cluster.intents import SUSPENDED
+from fairlead.core.model import WHOLE, Pod, Target
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,6 +27,7 @@ class State(StrEnum):
     STARTING = "Starting"
     RUNNING = "Running"
     ENDING = "Ending"
+    SUSPENDED = "Suspended"
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -96,7 +98,15 @@ def jobs(picture: Picture) -> list[Job]:
         _job(kind, namespace, name, pods, groups.get((namespace, name)) if kind == "PodGroup" else None, picture.now)
         for (kind, namespace, name), pods in members.items()
     ]
-    order = {State.RUNNING: 0, State.STARTING: 1, State.ENDING: 2, State.PENDING: 3}
+    found += [
+        _suspended(group, target, picture.now)
+        for group in picture.groups
+        if (target := convert.group(group).target) is not None
+        and target.state == SUSPENDED
+        and ("PodGroup", group.metadata.namespace, group.metadata.name) not in members
+        and not any(pod.owner in target.owners for pods in members.values() for _, pod in pods)
+    ]
+    order = {State.RUNNING: 0, State.STARTING: 1, State.ENDING: 2, State.SUSPENDED: 3, State.PENDING: 3}
     return sorted(
         found, key=lambda job: (order[job.state], -job.priority, job.started_at or job.submitted_at, job.namespace, job.name)
     )
@@ -135,6 +145,29 @@ def _job(
     )
 
 
+def _suspended(group: views.PodGroup, target: Target, now: float) -> Job:
+    """A job that has no pods now: what it will have again is remembered in its group."""
+    metadata, pods = group.metadata, [member.pod for member in target.members]
+    reason = group.status.reason if group.status is not None else None
+    submitted = min((pod.created for pod in pods), default=convert.seconds(metadata.creation_timestamp))
+    return Job(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        kind="PodGroup",
+        queue=group.spec.queue or (pods[0].queue if pods else ""),
+        state=State.SUSPENDED,
+        pods=sum(member.count for member in target.members),
+        running=0,
+        gpus=sum(member.count * member.pod.spec.gpus * member.pod.spec.gpu_milli for member in target.members) / WHOLE,
+        priority=max((pod.priority for pod in pods), default=0),
+        submitted_at=submitted,
+        started_at=None,
+        seconds=max(0.0, now - submitted),
+        nodes=[],
+        reason=Why(reason.code, reason.message) if reason is not None else None,
+    )
+
+
 def _why(pods: list[tuple[views.Pod, Pod]]) -> Why | None:
     """What the scheduler wrote into the pods' conditions."""
     for view, pod in pods:
@@ -146,7 +179,13 @@ def _why(pods: list[tuple[views.Pod, Pod]]) -> Why | None:
     return None
 
 
-_STYLES = {State.RUNNING: "green", State.STARTING: "cyan", State.ENDING: "magenta", State.PENDING: "yellow"}
+_STYLES = {
+    State.RUNNING: "green",
+    State.STARTING: "cyan",
+    State.ENDING: "magenta",
+    State.PENDING: "yellow",
+    State.SUSPENDED: "blue",
+}
 
 
 _COLUMNS = [
@@ -174,7 +213,7 @@ def _table(found: list[Job]) -> Table:
                 Text(f"{job.namespace}/{job.name}"),
                 Text(job.queue),
                 Text(job.state.value, _STYLES[job.state]),
-                f"{job.running}/{job.pods}" if job.state is not State.PENDING else str(job.pods),
+                f"{job.running}/{job.pods}" if job.state not in (State.PENDING, State.SUSPENDED) else str(job.pods),
                 f"{job.gpus:g}",
                 str(job.priority),
                 span(job.seconds),

@@ -5,7 +5,7 @@ Whatever cannot be used becomes the object's `error`, a typed reason, and never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
@@ -16,7 +16,7 @@ import msgspec
 from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import selection, views
+from fairlead.cluster import intents, selection, views
 from fairlead.cluster.requests import pod_requests, scored_requests
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.holdings import EVERY_ADDRESS
@@ -89,6 +89,7 @@ def pod(
         never_preempts=spec.preemption_policy == "Never",
         controlled=any(owner.controller for owner in metadata.owner_references or ()),
         owner=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
+        root=_root(metadata.owner_references or ()),
         error=error,
         labels=_interned_labels(tuple(sorted(labels.items()))),
         started=seconds(status.start_time) if status.start_time else None,
@@ -98,6 +99,18 @@ def pod(
             for each in status.conditions or ()
         ),
     )
+
+
+_SUSPENDABLE = {("batch/v1", "Job")}
+"""What the operator can suspend and resume."""
+
+
+def _root(owners: Sequence[views.OwnerReference]) -> str:
+    """The object that a pod's job is suspended by: `apiVersion/kind/name`; empty if there is none."""
+    owner = next((each for each in owners if each.controller), None)
+    if owner is None or (owner.api_version, owner.kind) not in _SUSPENDABLE:
+        return ""
+    return f"{owner.api_version}/{owner.kind}/{owner.name}"
 
 
 def pod_spec(view: views.Pod, workloads: Workloads | None = None) -> PodSpec:
@@ -281,6 +294,7 @@ def group(view: views.PodGroup) -> Group:
         view.spec.service_class or "",
         _span(view.spec.time_limit),
         _span(view.spec.expected_duration),
+        intents.target(view),
     )
 
 

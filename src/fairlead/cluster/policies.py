@@ -91,6 +91,7 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         view.metadata.name,
         mode=preemption.mode,
         scope=preemption.scope,
+        grace=spans.seconds(preemption.grace_period) if preemption.grace_period else 0.0,
         min_runtime=spans.seconds(preemption.min_runtime) if preemption.min_runtime else 0.0,
         checkpoint_interval=spans.seconds(spec.checkpoint_interval) if spec.checkpoint_interval else 0.0,
         max_wait=spans.seconds(spec.max_wait) if spec.max_wait else 0.0,
@@ -102,17 +103,6 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         users=_named(spec.users),
         movable=preemption.consolidation != "Never",
     )
-
-
-def class_unsupported(view: views.ServiceClass) -> str:
-    """What a class asks for that this version accepts but does not act on; empty if nothing."""
-    spec = view.spec
-    asked = {
-        "preemption.mode Suspend (it is requeued)": spec.preemption.mode == "Suspend",
-        "preemption.gracePeriod (the pod's own holds)": spec.preemption.grace_period,
-    }
-    fields = [name for name, given in asked.items() if given]
-    return f"not acted on by this version: {', '.join(fields)}" if fields else ""
 
 
 def _share(resource: str, text: str | float | None) -> tuple[int | None, int | None]:
@@ -136,7 +126,7 @@ def reservation(view: views.Reservation) -> Reservation:
     return Reservation(view.metadata.name, start, end, _selected(spec.node_selector, "nodeSelector"), spec.queue, tuple(amounts))
 
 
-def all_acted_on(_: views.Queue | views.Reservation) -> str:
+def all_acted_on(_: object) -> str:
     """Nothing that it asks for is left out."""
     return ""
 

@@ -91,7 +91,7 @@ class Translator:
             if not change.error:
                 named = change.view.spec.priority_class_name if change.view is not None else None
                 ranked += [Upsert(pod) for pod in self._priorities.set_class(change.key, named)]
-        read, said = policies.service_class, policies.class_unsupported
+        read, said = policies.service_class, policies.all_acted_on
         return self._policies(changes, "class", read, said, "serviceclasses", "class") + ranked
 
     def node_pools(self, changes: list[Change[views.NodePool]]) -> list[ClusterEvent]:

@@ -344,9 +344,32 @@ class PodGroupSpec(View):
     expected_duration: str | None = None
 
 
+class TargetMember(View):
+    count: int = 1
+    pod: str = ""
+
+
+class GroupTarget(View):
+    state: str = ""
+    epoch: int = 0
+    owners: list[OwnerReference] | None = None
+    members: list[TargetMember] | None = None
+
+
+class GroupReason(View):
+    code: str = ""
+    message: str = ""
+
+
+class PodGroupStatus(View):
+    reason: GroupReason | None = None
+    target: GroupTarget | None = None
+
+
 class PodGroup(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus | None = None
 
 
 class PriorityClass(View):

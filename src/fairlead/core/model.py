@@ -155,6 +155,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     error: why its object cannot be used at all (bad quantity and the like), or None.
     started: when it began to run, seconds since the epoch. nominated: the node kept for it while its victims leave.
     preempted: terminating because a scheduler chose it as a victim. profile: by which rules it is placed.
+    root: the object that suspends it, `apiVersion/kind/name`, where there is one that can; its UID is that of its owner.
     user: who submitted it; empty: its namespace. service_class: name of its ServiceClass, or empty.
     attained: device-seconds that its job had already before this pod.
     time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where it does not say; deadline:
@@ -188,6 +189,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     attained: float = 0.0
     user: str = ""
     owner: str = ""
+    root: str = ""
     deadline: float = 0.0
     time_limit: float = 0.0
     expected: float = 0.0
@@ -297,7 +299,8 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A class of service: who may take whose devices, and at what price.
 
     mode: `Requeue` or `Suspend` when it falls, or `Never`. scope: whose work of lower standing it may take: its `Queue`'s,
-    that of its `Parent` queue, the `Cluster`'s. min_runtime: seconds that a pod runs before it may fall.
+    that of its `Parent` queue, the `Cluster`'s. min_runtime: seconds that a pod runs before it may fall; grace: that it has to
+    end when it does, 0: its own.
     checkpoint_interval: seconds of work between two checkpoints, 0 if there are none.
     max_wait: seconds that its work should wait at most, 0: no such aim. time_limit, longest: seconds that its work may run
     where it gives no limit itself, and at most; 0: not limited.
@@ -311,6 +314,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     mode: str = "Requeue"
     scope: str = "Queue"
     min_runtime: float = 0.0
+    grace: float = 0.0
     checkpoint_interval: float = 0.0
     max_wait: float = 0.0
     time_limit: float = 0.0
@@ -326,8 +330,24 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         return bisect_right(self.levels, attained)
 
 
+class Member(msgspec.Struct, frozen=True, omit_defaults=True):
+    """So many pods like this one."""
+
+    count: int
+    pod: Pod
+
+
+class Target(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the scheduler means a job to be: `Running` or `Suspended`. owners: UIDs of what makes its pods, members: these."""
+
+    state: str
+    epoch: int = 0
+    owners: tuple[str, ...] = ()
+    members: tuple[Member, ...] = ()
+
+
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A PodGroup: `min_member` of its pods run, or none. time_limit, expected: as for pods."""
+    """A PodGroup: `min_member` of its pods run, or none. time_limit, expected: as for pods. target: as last written."""
 
     namespace: str
     name: str
@@ -337,6 +357,7 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     service_class: str = ""
     time_limit: float = 0.0
     expected: float = 0.0
+    target: Target | None = None
 
     @property
     def key(self) -> str:

@@ -133,6 +133,7 @@ class QueueNode:
         self.parent = parent
         self.policy = Queue(name)
         self.used: dict[str, int] = {}
+        self.leaving: dict[str, int] = {}  # part of what is used: victims' whose room others have been given
         self.rooms: dict[tuple[object, ...], Room] = {}
         self.path: tuple[QueueNode, ...] = (self,)
         self.quota: dict[str, int] = {}
@@ -153,6 +154,10 @@ class QueueNode:
 
     def __repr__(self) -> str:
         return f"<QueueNode {self.name}>"
+
+    def stays(self, resource: str) -> int:
+        """What it holds of a resource and is not about to leave."""
+        return self.used.get(resource, 0) - self.leaving.get(resource, 0)
 
     def place(self, unit: Unit) -> Place:
         """Where a unit stands in this queue: by priority, urgency and level, by what its user holds, by age."""
@@ -259,6 +264,12 @@ class QueueTree:
             self._add(self._apart(debt.queue, debt.beneficiary), tuple(each for each in debt.charge if split(each[0])[1]), 1)
         self._totals = -1
         self.fair.touch()
+
+    @staticmethod
+    def _note_leaving(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
+        for node in nodes:
+            for resource, amount in charge:
+                node.leaving[resource] = node.leaving.get(resource, 0) + sign * amount
 
     @staticmethod
     def _add(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
@@ -478,7 +489,9 @@ class QueueTree:
         Queues above both are not: they are charged for the beneficiary. Its user is everywhere.
         """
         self.owed[debt.victim.pod.uid] = debt
-        self._add(self._apart(debt.queue, debt.beneficiary), debt.charge, 1)
+        apart = self._apart(debt.queue, debt.beneficiary)
+        self._add(apart, debt.charge, 1)
+        self._note_leaving(apart, debt.charge, 1)
         self._measure_debt(debt, 1)
 
     def repay(self, uid: str) -> None:
@@ -488,6 +501,7 @@ class QueueTree:
             return
         apart = self._apart(debt.queue, debt.beneficiary)
         self._add(apart, debt.charge, -1)
+        self._note_leaving(apart, debt.charge, -1)
         self.eased.update(node.name for node in apart)
         self._measure_debt(debt, -1)
 

@@ -22,6 +22,7 @@ from fairlead.core.actions.reserve import can_be_planned, name_of, renew, reserv
 from fairlead.core.gangs import Gang
 from fairlead.core.queues import Debt, Room
 from fairlead.core.state import ClusterState
+from fairlead.core.suspended import stands_in
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
 
@@ -41,7 +42,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     state.queues.wake_rested(now)
     renew(state, now)
     # 2. Places held for preemptors are theirs once their victims are gone, if they are still any good.
-    yield from _redeem_holds(state)
+    yield from _redeem_holds(state, now)
     yield from _bring_back(state, now)
     if state.must_settle:
         state.settle(now)
@@ -58,6 +59,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
             state.settle(now)
     # 6. Whoever has run as long as it may is ended.
     yield from _end(state)
+    yield from state.suspended.unanswered(now)
     # 7. A gang that half runs and cannot be completed in time is taken down as a whole.
     yield from _dismantle(state, now)
     # 8. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
@@ -91,7 +93,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
         _placed(state, unit, outcome, now)
         if _joins_held(state, unit, outcome):
             return
-        yield Place(tuple(_binding(state, task) for task in outcome), unit.gang.key if unit.gang else "")
+        yield _start(state, outcome, now)
         return
     plan = _search(state, unit, now) if outcome.is_capacity or outcome.code in _MAY_BE_TAKEN else None
     if isinstance(plan, Moved):
@@ -143,21 +145,40 @@ def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt
 
 
 def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
-    """Whoever replaces a pod that was moved gets the place that was kept for it."""
-    for uid, kept in sorted(state.moves.returning.items()):
+    """Whoever replaces a pod that was moved, or comes again with a job that resumes, gets the place that was kept for it."""
+    returning = state.moves.returning
+    for uid in sorted(returning):
         task = state.tasks[uid]
-        unit, row = task.unit, kept.stand_in.row
-        if task.state is not TaskState.WAITING or unit is None or len(unit.tasks) > 1:
+        unit = task.unit
+        if uid not in returning or task.state is not TaskState.WAITING or unit is None:
             continue
-        del state.moves.returning[uid]
-        state.moves.vacate(kept)
-        state.shapes.refresh()
-        if row < 0 or not task.shape.fits_row(row) or state.queues.over_limit(task, row=row) is not None:
+        together = [each for each in unit.tasks if each.pod.uid in returning]
+        if len(together) < unit.need:
+            continue  # the others of its gang are still to come
+        placed: list[Task] = []
+        for each in together:
+            row = returning[each.pod.uid].stand_in.row
+            state.moves.vacate(returning.pop(each.pod.uid))
+            state.shapes.refresh()
+            if row >= 0 and each.shape.fits_row(row) and state.queues.over_limit(each, row=row) is None:
+                state.assign(each, row, each.shape.strategy.pick(each.shape, row))
+                placed.append(each)
+        if len(placed) < unit.need:
+            for each in placed:
+                state.unassign(each)
             continue
-        state.assign(task, row, task.shape.strategy.pick(task.shape, row))
-        task.state = TaskState.ASSUMED
-        _placed(state, unit, [task], now)
-        yield Place((_binding(state, task),), unit.gang.key if unit.gang else "")
+        for each in placed:
+            each.state = TaskState.ASSUMED
+        _placed(state, unit, placed, now)
+        yield Place(tuple(_binding(state, each) for each in placed), unit.gang.key if unit.gang else "")
+
+
+def _start(state: ClusterState, tasks: list[Task], now: float) -> Transaction:
+    """Tasks that have places are bound; those that stand in for a suspended job let it resume."""
+    if stands_in(tasks[0].pod.uid):
+        return state.suspended.resume(tasks, now)
+    gang = tasks[0].gang
+    return Place(tuple(_binding(state, task) for task in tasks), gang.key if gang is not None else "")
 
 
 def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
@@ -210,7 +231,11 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         state.unsettle(gang)
     held = tuple(Binding(_ref(task), names[task.row], task.devices) for task in placed)
     groups = tuple(sorted({task.gang.key for task in victims if task.gang is not None}))
-    return Preempt(tuple(evictions), held, unit.gang.key if unit.gang else "", by_upstream(unit), groups=groups, why=plan.why)
+    outright = by_upstream(unit)
+    suspends = () if outright else state.suspended.ask(victims, now)
+    group = unit.gang.key if unit.gang else ""
+    graces = tuple((task.pod.uid, int(grace)) for task in victims if not outright and (grace := state.services.of(task).grace))
+    return Preempt(tuple(evictions), held, group, outright, groups=groups, why=plan.why, suspends=suspends, graces=graces)
 
 
 def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterator[Transaction]:
@@ -245,7 +270,7 @@ def _refuse(units: list[Unit], reason: Reason) -> Iterator[Transaction]:
         yield Refuse(tuple(_ref(task) for task in singles), reason)
 
 
-def _redeem_holds(state: ClusterState) -> Iterator[Transaction]:
+def _redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
     ready: dict[str, list[Task]] = {}
     for uid, task in sorted(state.freed_holds.items()):
         if task.state is TaskState.HELD and task.row >= 0:
@@ -258,8 +283,7 @@ def _redeem_holds(state: ClusterState) -> Iterator[Transaction]:
             continue
         for task in tasks:
             task.state = TaskState.ASSUMED
-        gang = tasks[0].gang
-        yield Place(tuple(_binding(state, task) for task in tasks), gang.key if gang else "")
+        yield _start(state, tasks, now)
 
 
 def _still_fits(state: ClusterState, task: Task) -> bool:

@@ -116,7 +116,7 @@ class Services:
         key = task.pod.uid if task.gang is None else task.gang.key
         level = self._levels.get(key)
         if level is None:
-            level = self._levels[key] = service.level(self._attained(task))
+            level = self._levels[key] = service.level(self.attained(task))
         return level
 
     def lost_with(self, task: Task) -> float:
@@ -156,12 +156,13 @@ class Services:
         times = [start + service.min_runtime] if service.min_runtime and start + service.min_runtime > self.now else []
         rate = sum(each.shape.gpus for each in _mates(task)) if service.levels else 0
         if rate:
-            attained = self._attained(task)
+            attained = self.attained(task)
             times += [self.now + (level - attained) / rate for level in service.levels if level > attained][:1]
         if times:
             heappush(self._due, (max(min(times), self.now + _MOMENT), task.pod.uid))
 
-    def _attained(self, task: Task) -> float:
+    def attained(self, task: Task) -> float:
+        """Device-seconds that its job has had."""
         return task.pod.attained + sum((self.now - begun(each)) * each.shape.gpus for each in _mates(task))
 
 

@@ -94,7 +94,7 @@ class FairShares:
         """Whether a queue holds more of a resource than it may, without so much less."""
         for name in self.share.get(node.name, ()):
             may = self.allocatable(node, name)
-            if may is not None and node.used.get(name, 0) - (less or {}).get(name, 0) > may:
+            if may is not None and node.stays(name) - (less or {}).get(name, 0) > may:
                 return True
         return False
 
@@ -104,7 +104,7 @@ class FairShares:
             lost = sum(
                 amount for task in victim for resource, amount in self.tree.charge_at(task.shape, task.row) if resource == name
             )
-            if lost and node.used.get(name, 0) - (less or {}).get(name, 0) - lost < fair:
+            if lost and node.stays(name) - (less or {}).get(name, 0) - lost < fair:
                 return False
         return True
 

@@ -47,6 +47,7 @@ from fairlead.core.scores.upstream import Kubernetes
 from fairlead.core.services import LATE, Services
 from fairlead.core.shapes import Shape, ShapeTable
 from fairlead.core.storage import Storage, StorageObject
+from fairlead.core.suspended import Suspended
 from fairlead.core.tasks import Task, TaskState, Unit
 from fairlead.core.transactions import VolumeChoice
 from fairlead.core.undo import UndoLog
@@ -95,6 +96,7 @@ class ClusterState:
         self.candidates = CandidateTable(self)
         self.victims = VictimTable(self)
         self.moves = Moves(self)
+        self.suspended = Suspended(self)
         self.nominated: dict[str, dict[str, Task]] = {}  # node -> uid -> waiting tasks for whom it was cleared
         self.lingering: dict[str, int] = {}  # victim uid -> row: its room is given away, but it is still there
         self.plans: dict[str, frozenset[str]] = {}  # victim uid -> all victims of its plan: they go together or not at all
@@ -232,6 +234,8 @@ class ClusterState:
                     self.freed_holds[beneficiary] = held
         if task.waits_for:
             self._abandon(task)
+        if pod.owner:
+            self.suspended.left(pod.owner)
 
     def _unnominate(self, pod: Pod) -> None:
         others = self.nominated.get(pod.nominated)
@@ -261,6 +265,8 @@ class ClusterState:
         if pod.nominated and pod.ours:
             self.nominated.setdefault(pod.nominated, {})[pod.uid] = task
         self.moves.arrived(task)
+        if pod.owner:
+            self.suspended.arrived(task)
         self._wait(task)
 
     def _shape(self, pod: Pod) -> Shape:
@@ -579,6 +585,7 @@ class ClusterState:
         self.victims.forget()
         self.reserved.begin(now)
         self.moves.expire(now)
+        self.suspended.begin(now)
 
     def look_at_runtimes(self) -> None:
         """Some pods have run long enough, or attained enough, to fall for somebody: whoever waits may look at their rows."""
@@ -629,9 +636,11 @@ class ClusterState:
             if queue != task.queue:
                 self._change_queue(task, queue)
         self.unsettle(gang)
+        self.suspended.upsert(group)
 
     def remove_group(self, key: str) -> None:
         """A PodGroup is gone; its pods stay where they are."""
+        self.suspended.remove(key)
         gang = self.gangs.get(key)
         if gang is None:
             return
@@ -875,7 +884,7 @@ class ClusterState:
         times = [self._delayed[0][0]] if self._delayed else []
         times += [room.rests_until for room in self.queues.resting]
         times += [self._nearing[0][0]] if self._nearing else []
-        times += [due for due in (self.reserved.next_due, self.moves.next_due) if due is not None]
+        times += [due for due in (self.reserved.next_due, self.moves.next_due, self.suspended.next_due) if due is not None]
         times += self.queues.ripening.values()
         times += [self.services.next_end] if self.services.next_end is not None else []
         if self.queues.parked and (due := self.services.next_due) is not None:

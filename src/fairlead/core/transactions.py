@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.reasons import Reason
+from fairlead.core.model import Member
 
 
 class PodRef(msgspec.Struct, frozen=True, gc=False):
@@ -46,10 +47,29 @@ class Place(msgspec.Struct, frozen=True, tag=True):
     group: str = ""
 
 
+class Suspension(msgspec.Struct, frozen=True):
+    """A job that is suspended: its pods go when its object says so, and wait as `members` until it resumes.
+
+    group: the PodGroup, `namespace/name`, that tells the intent; made: it is made for this. owners: what makes the pods, as
+    (`apiVersion/kind/name`, UID). pods: UIDs of those that go.
+    """
+
+    group: str
+    epoch: int
+    owners: tuple[tuple[str, str], ...]
+    members: tuple[Member, ...]
+    pods: tuple[str, ...]
+    made: bool = False
+    queue: str = ""
+    service_class: str = ""
+
+
 class Preempt(msgspec.Struct, frozen=True, tag=True):
     """Evict the victims; the beneficiaries' places are held until they are gone.
 
     outright: delete them whatever their disruption budgets say, as kube-scheduler does, and nominate the node.
+    graces: (UID, seconds) of victims that have other times to end than their own.
+    suspends: jobs that are suspended; their pods are among the victims, and are not evicted.
     moves: the victims' replacements have places, too. groups: the gangs that victims are of; why: on which ground they fall.
     """
 
@@ -60,6 +80,8 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     moves: bool = False
     groups: tuple[str, ...] = ()
     why: str = ""
+    suspends: tuple[Suspension, ...] = ()
+    graces: tuple[tuple[str, int], ...] = ()
 
 
 class Evict(msgspec.Struct, frozen=True, tag=True):
@@ -87,4 +109,13 @@ class Overdue(msgspec.Struct, frozen=True, tag=True):
     group: str = ""
 
 
-Transaction = Place | Preempt | Evict | Refuse | Overdue
+class Resume(msgspec.Struct, frozen=True, tag=True):
+    """A suspended job may run again; places on `nodes` are kept for `pods`, its stand-ins. None: the intent is withdrawn."""
+
+    group: str
+    epoch: int
+    pods: tuple[PodRef, ...]
+    nodes: tuple[str, ...]
+
+
+Transaction = Place | Preempt | Evict | Refuse | Overdue | Resume

@@ -25,6 +25,8 @@ class _Writes(Protocol):
     bound: int
     bind_failed: int
     evicted: int
+    suspended: int
+    resumed: int
     evict_failed: int
     plans_released: int
     conditions: int
@@ -64,6 +66,8 @@ class _Counters(Collector):
             ("fairlead_bindings", "Bindings written.", writes.bound),
             ("fairlead_binding_failures", "Bindings refused or lost.", writes.bind_failed),
             ("fairlead_evictions", "Evictions written.", writes.evicted),
+            ("fairlead_jobs_suspended", "Jobs whose suspension was asked for.", writes.suspended),
+            ("fairlead_jobs_resumed", "Suspended jobs that may run again.", writes.resumed),
             ("fairlead_eviction_failures", "Evictions refused.", writes.evict_failed),
             (
                 "fairlead_preemption_plans_released",

@@ -22,7 +22,8 @@ from fairlead.api import names
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome, QueueReport
 from fairlead.cluster.transport import Unreachable
-from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse
+from fairlead.core.suspended import stands_in
+from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Resume, Suspension
 from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
 
 log = structlog.get_logger("applier")
@@ -32,6 +33,8 @@ _MOST_EVENTS = 200_000
 _LOOK_AGAIN = 0.01
 # More writes in flight cost the API server less each, but every connection costs a handshake: width follows the backlog.
 _WIDTH, _DEPTH = 64, 40
+
+_TAKEN_DOWN = {ReasonCode.TIME_LIMIT: "TimeLimit", ReasonCode.SUSPENDED: "NotSuspended"}
 
 Work = Callable[[], Awaitable[None]]
 Status = TypeVar("Status")
@@ -44,6 +47,8 @@ class WriteCounters(msgspec.Struct):
     bind_failed: int = 0
     evicted: int = 0
     evict_failed: int = 0
+    suspended: int = 0
+    resumed: int = 0
     plans_released: int = 0
     conditions: int = 0
     events: int = 0
@@ -95,6 +100,8 @@ class Applier:
                 self._enter(0, _EvictAll(self, output))
             elif isinstance(output, Evict):
                 self._take_down(output)
+            elif isinstance(output, Resume):
+                self._resume(output)
             elif isinstance(output, Refuse):
                 self._refuse(output)
             elif isinstance(output, Overdue):
@@ -265,7 +272,7 @@ class Applier:
         task.add_done_callback(self._volumes.discard)
 
     def _refuse(self, refusal: Refuse) -> None:
-        for pod in refusal.pods:
+        for pod in _real(refusal.pods):
 
             async def write(pod: PodRef = pod) -> None:
                 self.counters.conditions += 1
@@ -277,13 +284,27 @@ class Applier:
             self.event(refusal.group, "FailedScheduling", refusal.reason.message, warning=True)
 
     def _tell_overdue(self, late: Overdue) -> None:
-        about: list[PodRef | str] = [*late.pods, *([late.group] if late.group else [])]
+        about: list[PodRef | str] = [*_real(late.pods), *([late.group] if late.group else [])]
         for each in about:
             self._enter(1, partial(self.cluster.overdue, each, late.message))
             self.event(each, names.MAX_WAIT_CONDITION, late.message, warning=True)
 
+    def _resume(self, decision: Resume) -> None:
+        async def write() -> None:
+            outcome, message = await _answer(self.cluster.resume(decision.group, decision.epoch))
+            if outcome is Outcome.REFUSED:
+                log.warning("not resumed", group=decision.group, error=message)
+                for pod in decision.pods:
+                    self.outcome(BindFailed(pod.uid, message))
+            elif decision.pods:
+                self.counters.resumed += 1
+                note = f"There is room again on {len(set(decision.nodes))} nodes: {', '.join(sorted(set(decision.nodes))[:8])}"
+                self.event(decision.group, "Resumed", note, action="Resuming")
+
+        self._enter(0, write)
+
     def _take_down(self, decision: Evict) -> None:
-        what = "TimeLimit" if decision.reason.code is ReasonCode.TIME_LIMIT else "GangBroken"
+        what = _TAKEN_DOWN.get(decision.reason.code, "GangBroken")
         if decision.group:
             self.event(decision.group, what, decision.reason.message, warning=True, action="Evicting")
         for victim in decision.victims:
@@ -310,6 +331,11 @@ async def _answer(write: Awaitable[tuple[Outcome, str]]) -> tuple[Outcome, str]:
     except Exception as error:
         log.exception("write failed")
         return Outcome.REFUSED, f"{type(error).__name__}: {error}"
+
+
+def _real(pods: Sequence[PodRef]) -> list[PodRef]:
+    """Without those that only stand for pods of suspended jobs: the cluster knows none of them."""
+    return [pod for pod in pods if not stands_in(pod.uid)]
 
 
 class _Bind:
@@ -367,8 +393,25 @@ class _EvictAll:
         if any(outcome is Outcome.REFUSED for outcome, _ in tried):
             self._give_up(victims, tried)
             return
-        done = await asyncio.gather(*(_answer(cluster.evict(pod, dry_run=False)) for pod in victims))
-        self._count(victims, done)
+        suspended = {uid for job in self.plan.suspends for uid in job.pods}
+        evicted = [pod for pod in victims if pod.uid not in suspended]
+        graces = dict(self.plan.graces)
+        writes = (cluster.evict(pod, dry_run=False, grace=graces.get(pod.uid)) for pod in evicted)
+        done = await asyncio.gather(*(_answer(write) for write in writes))
+        self._count(evicted, done)
+        if all(outcome is not Outcome.REFUSED for outcome, _ in done):
+            await asyncio.gather(*(self._suspend(job, victims) for job in self.plan.suspends))
+
+    async def _suspend(self, job: Suspension, victims: Sequence[PodRef]) -> None:
+        outcome, message = await _answer(self.applier.cluster.suspend(job))
+        pods = [pod for pod in victims if pod.uid in job.pods]
+        if outcome is Outcome.REFUSED:
+            self._give_up(pods, [(outcome, message)] * len(pods))
+            return
+        self.applier.counters.suspended += 1
+        everybody: list[PodRef | str] = [*pods, job.group]
+        for about in everybody:
+            self.applier.event(about, "Suspended", self._note().replace("Preempted", "Suspended", 1), action="Preempting")
 
     def _count(self, victims: list[PodRef], done: Sequence[tuple[Outcome, str]]) -> None:
         for pod, (outcome, _) in zip(victims, done, strict=True):

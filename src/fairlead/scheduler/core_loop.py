@@ -404,7 +404,10 @@ class CoreLoop:
                 waiting = next((task.unit for task in gang.tasks.values() if task.unit is not None), None)
                 reason = waiting.room.parked if waiting is not None and waiting.room is not None else None
             expected = self._foreseen.get(key) if not gang.placed() else None
-            status = GroupStatus(key, "Scheduled" if bound >= gang.min_member else "Pending", bound, reason, expected)
+            phase = "Scheduled" if bound >= gang.min_member else "Pending"
+            if key in self.state.suspended.targets:
+                phase = "Suspended"
+            status = GroupStatus(key, phase, bound, reason, expected)
             told = self._told.get(key)
             if told is None or told.says() != status.says() or told.expected_start != expected:
                 placing = len(gang.placed()) > bound

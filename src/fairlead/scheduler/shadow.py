@@ -14,7 +14,7 @@ import msgspec
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import Cluster, ClusterEvent, Gone, Outcome, QueueReport, Sink, Upsert
 from fairlead.core.model import Pod
-from fairlead.core.transactions import Binding, PodRef
+from fairlead.core.transactions import Binding, PodRef, Suspension
 
 
 class Decided(msgspec.Struct, frozen=True, tag="decided", tag_field="kind"):
@@ -179,6 +179,16 @@ class ShadowCluster:
         if not dry_run and pod.uid not in self._evicted:
             self._evicted.add(pod.uid)
             self._report(WouldEvict(self._clock(), pod.key))
+        return Outcome.DONE, ""
+
+    async def suspend(self, job: Suspension) -> tuple[Outcome, str]:
+        """Remember its pods as victims."""
+        for pod in (self._running[uid] for uid in job.pods if uid in self._running):
+            await self.evict(PodRef(pod.uid, pod.namespace, pod.name), dry_run=False)
+        return Outcome.DONE, ""
+
+    async def resume(self, group: str, epoch: int) -> tuple[Outcome, str]:
+        """Nothing."""
         return Outcome.DONE, ""
 
     async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason
-from fairlead.cluster import storage_views, views, workloads
+from fairlead.cluster import intents, storage_views, views, workloads
 from fairlead.cluster.port import ClusterEvent, Gone, Outcome, QueueReport, Sink, StorageKnown, Synced, Upsert
 from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
@@ -23,7 +23,7 @@ from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Object
 from fairlead.cluster.translate import Change, Translator, shown, timestamp, usage_shown, why_waiting
 from fairlead.core.model import Pod
-from fairlead.core.transactions import Binding, PodRef
+from fairlead.core.transactions import Binding, PodRef, Suspension
 
 _ENDED = ("Succeeded", "Failed")
 _RESERVATIONS = "fairlead.dev/reservations"
@@ -187,6 +187,29 @@ class SimulatedCluster:
             self.api.evict(pod.namespace, pod.name, {"metadata": {"name": pod.name}, "deleteOptions": options}, dry_run=dry_run)
         except StatusError as error:
             return (Outcome.GONE if error.code in (404, 409) else Outcome.REFUSED), str(error)
+        return Outcome.DONE, ""
+
+    async def suspend(self, job: Suspension) -> tuple[Outcome, str]:
+        """Write the intent into the job's PodGroup, made first where it has none."""
+        namespace, _, name = job.group.partition("/")
+        if job.made and self.api.store.get(_GROUPS, (namespace, name)) is None:
+            self.api.create(self.api.served(names.API_VERSION, "podgroups"), namespace, intents.group_for(job))
+        return self._intend(job.group, intents.suspended(job))
+
+    async def resume(self, group: str, epoch: int) -> tuple[Outcome, str]:
+        """Write the intent into the job's PodGroup."""
+        return self._intend(group, intents.running(epoch))
+
+    def _intend(self, group: str, target: Object) -> tuple[Outcome, str]:
+        namespace, _, name = group.partition("/")
+        record = self.api.store.get(_GROUPS, (namespace, name))
+        if record is None:
+            return Outcome.GONE, "there is no such PodGroup"
+        status = dict(record.object.get("status") or {})
+        merged = {**(status.get("target") or {}), **target}
+        status["target"] = {key: value for key, value in merged.items() if value is not None}
+        obj = {**record.object, "metadata": dict(record.object["metadata"]), "status": status}
+        self.api.store.put(_GROUPS, (namespace, name), obj)
         return Outcome.DONE, ""
 
     async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:

@@ -84,7 +84,7 @@ class Contest:
         wanted = self._scarce(mine)
         if any(mine.used.get(name, 0) + amount > mine.quota.get(name, 0) for name, amount in wanted):
             return False
-        return any(theirs.used.get(name, 0) - (less or {}).get(name, 0) > theirs.quota.get(name, 0) for name, _ in wanted)
+        return any(theirs.stays(name) - (less or {}).get(name, 0) > theirs.quota.get(name, 0) for name, _ in wanted)
 
     def _stays_within(self, top: QueueNode) -> bool:
         """Whether the queues from this unit's up to another stay within their fair shares with it."""

@@ -112,10 +112,14 @@ class VictimTable:
 
     def _make(self, queue: str) -> Iterator[Victim]:
         seen: set[str] = set()
+        suspended = self.state.suspended
+        jobs: dict[str, list[Task]] = {}
         for task in self.state.queues.queues[queue].placed.values():
             gang = task.gang
             if gang is None or gang.group is None:
-                if self._runs(task):
+                if suspended.suspendable(task):
+                    jobs.setdefault(task.pod.owner, []).append(task)  # its job is suspended as a whole
+                elif self._runs(task):
                     yield self._victim((task,))
             elif gang.key not in seen:
                 seen.add(gang.key)
@@ -127,6 +131,9 @@ class VictimTable:
                 yield from (self._victim((each,)) for each in members[:surplus])
                 if members[surplus:]:
                     yield self._victim(tuple(members[surplus:]))
+        for tasks in jobs.values():
+            if all(self._runs(task) for task in tasks):
+                yield self._victim(tuple(sorted(tasks, key=lambda task: task.pod.key)))
 
     @staticmethod
     def _runs(task: Task) -> bool:

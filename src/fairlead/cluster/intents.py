@@ -1,0 +1,70 @@
+"""What a PodGroup's `status.target` says: whether a job is to run, and what its pods look like while it does not.
+
+`owners` tells the operator whose object to act on. `members` is for the scheduler: so many pods like each, as it sees them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.api import names
+from fairlead.cluster import views
+from fairlead.core.model import Member, Pod, PodSpec, Target
+from fairlead.core.transactions import Suspension
+
+log = structlog.get_logger("intents")
+
+RUNNING, SUSPENDED = "Running", "Suspended"
+
+
+def suspended(job: Suspension) -> dict[str, Any]:
+    """The target of a job that is to be suspended."""
+    owners = []
+    for kind, uid in job.owners:
+        version, _, rest = kind.rpartition("/")[0].rpartition("/")
+        owners.append({"apiVersion": version, "kind": rest, "name": kind.rpartition("/")[2], "uid": uid})
+    members = [{"count": each.count, "pod": msgspec.json.encode(each.pod).decode()} for each in job.members]
+    return {"state": SUSPENDED, "epoch": job.epoch, "owners": owners, "members": members}
+
+
+def running(epoch: int) -> dict[str, Any]:
+    """The target of a job that may run again; a merge patch: whose it is stays known."""
+    return {"state": RUNNING, "epoch": epoch, "members": None}
+
+
+def group_for(job: Suspension) -> dict[str, Any]:
+    """The PodGroup that is made for a job that has none; it goes with the job, which resumes as whole as it was."""
+    namespace, _, name = job.group.partition("/")
+    owner = suspended(job)["owners"][0]
+    spec: dict[str, Any] = {"minMember": sum(each.count for each in job.members), "queue": job.queue}
+    if job.service_class:
+        spec["serviceClass"] = job.service_class
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {names.MADE_FOR_LABEL: owner["kind"]},
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def target(view: views.PodGroup) -> Target | None:
+    """What a PodGroup's target means. A record that cannot be read stands for a pod that asks for nothing: it resumes at once."""
+    told = view.status.target if view.status is not None else None
+    if told is None or not told.state:
+        return None
+    members = []
+    for each in told.members or ():
+        try:
+            members.append(Member(max(1, each.count), msgspec.json.decode(each.pod, type=Pod)))
+        except msgspec.MsgspecError as error:
+            log.error("record of a suspended pod cannot be read", group=view.metadata.name, error=str(error))
+            members.append(Member(1, Pod("", "", "", PodSpec())))
+    return Target(told.state, told.epoch, tuple(sorted(owner.uid for owner in told.owners or ())), tuple(members))

@@ -1,0 +1,263 @@
+"""Suspended jobs: they hold nothing, and keep their place in line.
+
+To suspend a job the scheduler writes the intent to its PodGroup (`status.target`, made where there is none), with what its pods
+look like; the operator acts on the job's object, whose controller deletes the pods. Once they are gone, stand-ins made
+from that record wait in their stead, with the rank that the job had: they are served, reserved for and explained like
+pods. When they get places, the intent becomes Running, the places are kept, and each pod that the controller makes takes
+one. All of that can be read from the PodGroup, so nothing is lost with the scheduler.
+
+Nobody may be listening: if pods are still there after a while they are evicted, and the intent is withdrawn. It is withdrawn,
+too, when somebody else resumes the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlead.api.names import KUBERNETES_PROFILE
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model import Group, Member, Pod, Target
+from fairlead.core.moves import Kept
+from fairlead.core.tasks import Task, TaskState
+from fairlead.core.transactions import Binding, Evict, PodRef, Resume, Suspension, Transaction
+
+if TYPE_CHECKING:
+    from fairlead.core.state import ClusterState
+
+STAND_IN = "suspended/"
+"""How the UIDs of stand-ins begin: no cluster knows them."""
+
+_PATIENCE = 60.0  # seconds for the operator, beyond what the pods take to end
+_KEPT_FOR = 120.0  # seconds in which a resumed job's pods must come
+
+
+def stands_in(uid: str) -> bool:
+    """Whether it is no pod, but stands for one of a suspended job."""
+    return uid.startswith(STAND_IN)
+
+
+class Suspended:
+    """Intents, stand-ins, and the places kept for jobs that resume."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.targets: dict[str, Target] = {}  # group -> an intent that is not Running
+        self._owners: dict[str, str] = {}  # owner's UID -> group
+        self._stand_ins: dict[str, list[str]] = {}  # group -> UIDs of those that wait or have places
+        self._look: set[str] = set()  # groups whose stand-ins may be due
+        self._leaving: dict[str, float] = {}  # group -> when its pods should be gone
+        self._coming: dict[str, float] = {}  # group -> until when places are kept
+        self._epochs: dict[str, int] = {}
+        self._withdrawn: set[str] = set()
+
+    # -- events --------------------------------------------------------------------------------
+
+    def upsert(self, group: Group) -> None:
+        """A PodGroup came or changed."""
+        key, target = group.key, group.target
+        if target is None:
+            return
+        self._epochs[key] = max(self._epochs.get(key, 0), target.epoch)
+        for owner in target.owners:
+            self._owners[owner] = key
+        if target.state == "Suspended":
+            if self.targets.get(key) != target:
+                self.targets[key] = target
+                self._look.add(key)
+        elif self.targets.pop(key, None) is not None:
+            self._leaving.pop(key, None)
+            self._drop(key, waiting_only=True)
+
+    def remove(self, key: str) -> None:
+        """A PodGroup is gone, and what was meant with it."""
+        self.targets.pop(key, None)
+        self._leaving.pop(key, None)
+        self._withdrawn.discard(key)
+        self._drop(key, waiting_only=True)
+        if key not in self._coming:
+            self._forget_owners(key)
+
+    def arrived(self, task: Task) -> None:
+        """A pod of a job that is, or was, suspended came to wait: it takes the place that is kept for it."""
+        key = self._owners.get(task.pod.owner, "")
+        placed = [each for each in self._of(key) if each.row >= 0]
+        alike = next((each for each in placed if each.shape is task.shape and each.queue == task.queue), None)
+        if alike is not None:
+            row, devices, until = alike.row, alike.devices, self._coming.get(key, self.state.services.now)
+            self._remove(key, alike)
+            stand_in = self.state.moves.stand_in(task)
+            self.state.assign(stand_in, row, devices)
+            self.state.moves.returning[task.pod.uid] = Kept(task.pod.uid, ("", "", "", "", 0), stand_in, until)
+        elif not placed and self._stand_ins.get(key):
+            self._drop(key)  # somebody else has resumed it
+            self._withdrawn.add(key)
+
+    def left(self, owner: str) -> None:
+        """A pod is gone: if it was the last of a job that is suspended, stand-ins wait from now on."""
+        key = self._owners.get(owner)
+        if key in self.targets:
+            self._look.add(key)
+
+    def begin(self, now: float) -> None:
+        """A pass begins: stand-ins come once a job's pods are gone, and go when nobody came to their places."""
+        for key in sorted(self._coming):
+            if self._coming[key] <= now:
+                del self._coming[key]
+                self._drop(key)
+                if key not in self.targets:
+                    self._forget_owners(key)
+                self._look.add(key)
+        looked, self._look = self._look, set()
+        for key in sorted(looked & set(self.targets)):
+            if key in self._coming or self._stand_ins.get(key):
+                continue
+            if any(self._pods(key)):
+                self._leaving.setdefault(key, now + _PATIENCE)
+            else:
+                self._leaving.pop(key, None)
+                self._raise(key)
+
+    def _forget_owners(self, key: str) -> None:
+        self._owners = {owner: group for owner, group in self._owners.items() if group != key}
+
+    def _raise(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        number = 0
+        for member in self.targets[key].members:
+            for _ in range(member.count):
+                pod = msgspec.structs.replace(
+                    member.pod, uid=f"{STAND_IN}{key}/{number}", namespace=namespace, name=f"{name}-{number}", group=name, node=""
+                )
+                self._stand_ins.setdefault(key, []).append(pod.uid)
+                self.state.upsert_pod(pod)
+                number += 1
+
+    def _drop(self, key: str, *, waiting_only: bool = False) -> None:
+        for task in list(self._of(key)):
+            if task.row < 0 or not waiting_only:
+                self._remove(key, task)
+
+    def _remove(self, key: str, task: Task) -> None:
+        self._stand_ins[key].remove(task.pod.uid)
+        if not self._stand_ins[key]:
+            del self._stand_ins[key]
+            if key not in self.targets:
+                self._coming.pop(key, None)
+        self.state.remove_pod(task.pod.uid)
+
+    def _of(self, key: str) -> list[Task]:
+        return [self.state.tasks[uid] for uid in self._stand_ins.get(key, ()) if uid in self.state.tasks]
+
+    def _pods(self, key: str) -> Iterator[Task]:
+        """The pods that a job still has."""
+        owners = {owner for owner, group in self._owners.items() if group == key}
+        return (task for task in self.state.tasks.values() if task.pod.owner in owners and not stands_in(task.pod.uid))
+
+    @property
+    def next_due(self) -> float | None:
+        """When something happens by itself."""
+        return min((*self._leaving.values(), *self._coming.values()), default=None)
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    def suspendable(self, task: Task) -> bool:
+        """Whether its job is suspended when it falls, and not evicted."""
+        return (
+            bool(task.pod.root)
+            and task.pod.profile != KUBERNETES_PROFILE
+            and self.state.services.of(task).mode == "Suspend"
+            and not stands_in(task.pod.uid)
+        )
+
+    def ask(self, victims: Iterable[Task], now: float) -> tuple[Suspension, ...]:
+        """What must be written so that victims go, instead of evicting them; they are marked as such already."""
+        jobs: dict[str, list[Task]] = {}
+        for task in victims:
+            if self.suspendable(task) and (task.gang is None or len(task.gang.placed()) < task.gang.min_member):
+                jobs.setdefault(_group_of(task), []).append(task)
+        found = []
+        for key, tasks in sorted(jobs.items()):
+            first = tasks[0]
+            shapes: dict[int, list[Task]] = {}
+            for task in tasks:
+                shapes.setdefault(task.shape.number, []).append(task)
+            epoch = self._epochs[key] = self._epochs.get(key, 0) + 1
+            self._leaving[key] = now + _PATIENCE
+            for task in tasks:
+                self._owners[task.pod.owner] = key
+            members = tuple(Member(len(alike), self._record(alike[0])) for _, alike in sorted(shapes.items()))
+            found.append(
+                Suspension(
+                    key,
+                    epoch,
+                    tuple(sorted({(task.pod.root, task.pod.owner) for task in tasks})),
+                    members,
+                    tuple(sorted(task.pod.uid for task in tasks)),
+                    made=first.gang is None or first.gang.group is None,
+                    queue=first.queue,
+                    service_class=first.service_class,
+                )
+            )
+        return tuple(found)
+
+    def _record(self, task: Task) -> Pod:
+        """What is remembered of a pod: what decides where and when one like it runs."""
+        pod, services = task.pod, self.state.services
+        return msgspec.structs.replace(
+            pod,
+            uid="",
+            name="",
+            node="",
+            started=None,
+            nominated="",
+            owner="",
+            root="",
+            terminating=False,
+            preempted=False,
+            controlled=False,
+            attained=services.attained(task),
+        )
+
+    def resume(self, tasks: list[Task], now: float) -> Resume:
+        """Stand-ins got places: their job may run again."""
+        key = tasks[0].gang.key if tasks[0].gang is not None else ""
+        self._coming[key] = now + _KEPT_FOR
+        epoch = self._epochs[key] = self._epochs.get(key, 0) + 1
+        nodes = tuple(self.state.nodes.names[task.row] for task in tasks)
+        return Resume(key, epoch, tuple(_ref(task) for task in tasks), nodes)
+
+    def unanswered(self, now: float) -> Iterator[Transaction]:
+        """Where nobody acts on an intent its pods are evicted; intents that are overtaken are withdrawn."""
+        for key in sorted(key for key, due in self._leaving.items() if due <= now):
+            del self._leaving[key]
+            pods = list(self._pods(key))
+            if any(task.pod.terminating for task in pods):
+                self._leaving[key] = now + _PATIENCE  # they take long to end
+                continue
+            asked = [task for task in pods if task.state is TaskState.EVICTING]
+            if asked:
+                message = f"no operator suspended the job within {_PATIENCE:g} s; its pods are evicted"
+                reason = Reason(ReasonCode.SUSPENDED, message)
+                yield Evict(tuple(Binding(_ref(task), task.pod.node) for task in asked), key, reason)
+            if pods:
+                self._withdrawn.add(key)
+        withdrawn, self._withdrawn = self._withdrawn, set()
+        for key in sorted(withdrawn):
+            epoch = self._epochs[key] = self._epochs.get(key, 0) + 1
+            self.targets.pop(key, None)
+            yield Resume(key, epoch, (), ())
+
+
+def _group_of(task: Task) -> str:
+    """Where a job's intent is kept: in its PodGroup, or in one that is made for it."""
+    if task.gang is not None and task.gang.group is not None:
+        return task.gang.key
+    kind, _, name = task.pod.root.rpartition("/")
+    return f"{task.pod.namespace}/{kind.rpartition('/')[2].lower()}-{name}"[:317]
+
+
+def _ref(task: Task) -> PodRef:
+    return PodRef(task.pod.uid, task.pod.namespace, task.pod.name)

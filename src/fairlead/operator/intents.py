@@ -1,0 +1,117 @@
+"""From intents to workloads: `PodGroup.status.target` says what a job is to be, and its owner's object is made so.
+
+A look at a PodGroup does whatever is missing and may be repeated at any time. Every write names the version that was read, so a
+user who edits at the same moment is never overruled unseen.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import structlog
+
+from fairlead.api import names
+from fairlead.cluster import views
+from fairlead.cluster.intents import RUNNING, SUSPENDED
+from fairlead.cluster.kubernetes.client import ApiError, Client, encode
+from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.translate import Change
+from fairlead.operator.workloads import WORKLOADS
+from fairlead.operator.workloads.base import Manifest
+from fairlead.operator.workqueue import WorkQueue
+
+log = structlog.get_logger("operator")
+
+_GROUPS = f"/apis/{names.API_VERSION}/podgroups"
+_MERGE = "application/merge-patch+json"
+
+
+class Counters(msgspec.Struct):
+    """What was done, read by the metrics."""
+
+    suspended: int = 0
+    resumed: int = 0
+    looks: int = 0
+
+
+class Intents:
+    """Watches PodGroups and acts on their targets. synced: whether all have been listed."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.counters = Counters()
+        self.synced = False
+        self._groups: dict[str, views.PodGroup] = {}
+        self.queue = WorkQueue(self._look)
+        self.informer = Informer(client, _GROUPS, views.PodGroup, self._changed, self._listed, key=_key)
+
+    def _listed(self) -> None:
+        self.synced = True
+        log.info("synced", groups=len(self._groups))
+
+    def _changed(self, changes: list[Change[views.PodGroup]]) -> None:
+        for change in changes:
+            if change.view is None:
+                self._groups.pop(change.key, None)
+            elif change.error:
+                log.error("PodGroup cannot be read", group=change.key, error=change.error)
+            else:
+                self._groups[change.key] = change.view
+                if change.view.status is not None and change.view.status.target is not None:
+                    self.queue.add(change.key)
+
+    async def _look(self, key: str) -> None:
+        """Make the objects behind one PodGroup what its target says."""
+        group = self._groups.get(key)
+        target = group.status.target if group is not None and group.status is not None else None
+        if group is None or target is None:
+            return
+        self.counters.looks += 1
+        for owner in target.owners or ():
+            await self._act(group, owner, target)
+        if target.state == RUNNING and names.MADE_FOR_LABEL in (group.metadata.labels or {}):
+            await self._discard(group)
+
+    async def _act(self, group: views.PodGroup, owner: views.OwnerReference, target: views.GroupTarget) -> None:
+        workload = WORKLOADS.get((owner.api_version, owner.kind))
+        if workload is None:
+            log.error("this kind cannot be suspended", group=_key(group.metadata), kind=f"{owner.api_version} {owner.kind}")
+            return
+        path = workload.path(group.metadata.namespace, owner.name)
+        manifest = await self._read(path)
+        if manifest is None or manifest["metadata"].get("uid") != owner.uid:
+            return  # it is gone, and its PodGroup goes with it
+        suspends = target.state == SUSPENDED
+        patch = workload.to_suspend(manifest, target.epoch) if suspends else workload.to_resume(manifest)
+        if patch is None:
+            return
+        patch["metadata"]["resourceVersion"] = manifest["metadata"]["resourceVersion"]
+        await self.client.patch(path, encode(patch), _MERGE)
+        if "spec" in patch:
+            self.counters.suspended += suspends
+            self.counters.resumed += not suspends
+            log.info("suspended" if suspends else "resumed", workload=f"{owner.kind}/{group.metadata.namespace}/{owner.name}")
+
+    async def _read(self, path: str) -> Manifest | None:
+        try:
+            manifest: Manifest = msgspec.json.decode(await self.client.get(path))
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+        return manifest
+
+    async def _discard(self, group: views.PodGroup) -> None:
+        """A PodGroup that was made to keep an intent has served its purpose."""
+        metadata = group.metadata
+        path = f"/apis/{names.API_VERSION}/namespaces/{metadata.namespace}/podgroups/{metadata.name}"
+        conditions = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+        try:
+            await self.client.delete(path, encode(body))
+        except ApiError as error:
+            if error.code not in (404, 409):  # gone already, or it changed: then it is looked at again
+                raise
+
+
+def _key(metadata: views.Metadata) -> str:
+    return f"{metadata.namespace}/{metadata.name}"

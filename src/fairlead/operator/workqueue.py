@@ -1,0 +1,68 @@
+"""Keys to look at: each once however often it was named, again after a while where that failed.
+
+As client-go's work queue: a key that is being looked at when it is named again is looked at once more afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from fairlead.cluster.kubernetes.client import ApiError, Unreachable
+
+log = structlog.get_logger("operator")
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
+
+
+class WorkQueue:
+    """Looks at keys, `workers` at a time. look: raises `ApiError` or `Unreachable` where it must be tried again."""
+
+    def __init__(self, look: Callable[[str], Awaitable[None]], workers: int = 16) -> None:
+        self._look = look
+        self._workers = workers
+        self._waiting: dict[str, None] = {}
+        self._busy: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._wake = asyncio.Event()
+
+    def add(self, key: str) -> None:
+        """Look at this key."""
+        self._waiting[key] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = next((each for each in self._waiting if each not in self._busy), None)
+            if key is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            del self._waiting[key]
+            self._busy.add(key)
+            try:
+                await self._look(key)
+                self._failures.pop(key, None)
+            except (ApiError, Unreachable) as error:
+                self._later(key, error)
+            except Exception as error:
+                log.exception("not reconciled", key=key)
+                self._later(key, error)
+            finally:
+                self._busy.discard(key)
+                if self._waiting:
+                    self._wake.set()
+
+    def _later(self, key: str, error: Exception) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        wait = min(_FIRST_WAIT * 2.0 ** min(failures - 1, 16), _LONGEST_WAIT)
+        log.warning("tried again later", key=key, wait=wait, error=str(error)[:300])
+        asyncio.get_running_loop().call_later(wait, self.add, key)

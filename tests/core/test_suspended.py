@@ -1,0 +1,310 @@
+"""Suspended jobs: they free what they hold, keep their place in line, and come back to places that are kept for them."""
+
+import msgspec
+import pytest
+
+from fairlead.core import invariants
+from fairlead.core.model import Group, Pod, Queue, ServiceClass, Target
+from fairlead.core.suspended import stands_in
+from fairlead.core.tasks import TaskState
+from fairlead.core.transactions import Evict, Place, Preempt, Refuse, Resume
+from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
+
+PATIENT = ServiceClass("batch", mode="Suspend")
+
+
+def worker(job, number, **more):
+    """A pod of a Job."""
+    more = {"service_class": "batch", "owner": f"uid-job-{job}", "root": f"batch/v1/Job/{job}", **more}
+    return pod(f"{job}-{number}", **more)
+
+
+class Story:
+    """The cluster, the operator and the Job controller around a state."""
+
+    def __init__(self, *nodes, queues=(), **policy):
+        self.state = cluster(nodes or [node("n", gpus=4)], queues, patience=9e9, **policy)
+        self.state.upsert_class(PATIENT)
+        self.groups = {}
+        self.now = 0.0
+        self.resumed = []
+        self.asked = []
+
+    def submit(self, job, count, group="", **more):
+        for number in range(count):
+            self.state.upsert_pod(worker(job, number, group=group, **more))
+
+    def group(self, name, min_member):
+        self.groups[f"ns/{name}"] = Group("ns", name, min_member)
+        self.state.upsert_group(self.groups[f"ns/{name}"])
+
+    def step(self, seconds=1.0):
+        """One pass; intents are written, bindings are."""
+        self.now += seconds
+        decided = run(self.state, self.now)
+        confirm(self.state, decided)
+        for each in decided:
+            if isinstance(each, Preempt):
+                for job in each.suspends:
+                    self.asked.append(job)
+                    owners = tuple(uid for _, uid in job.owners)
+                    self.intend(job.group, Target("Suspended", job.epoch, owners, job.members))
+            elif isinstance(each, Resume):
+                self.resumed.append(each)
+                old = self.groups[each.group].target
+                self.intend(each.group, Target("Running", each.epoch, old.owners if old else ()))
+        invariants.check(self.state)
+        return decided
+
+    def intend(self, key, target):
+        group = self.groups.get(key) or Group(*key.split("/"), sum(member.count for member in target.members))
+        self.groups[key] = msgspec.structs.replace(group, target=target)
+        self.state.upsert_group(self.groups[key])
+
+    def delete(self, job):
+        for uid, task in list(self.state.tasks.items()):
+            if task.pod.owner == f"uid-job-{job}":
+                self.state.remove_pod(uid)
+
+    def stand_ins(self):
+        return sorted(task.pod.key for uid, task in self.state.tasks.items() if stands_in(uid))
+
+    def running(self):
+        return sorted(task.pod.name for task in self.state.tasks.values() if task.state is TaskState.BOUND)
+
+
+def test_a_job_is_suspended_as_a_whole_and_resumes_when_there_is_room():
+    story = Story()
+    story.submit("low", 3)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    decided = story.step()
+    assert preempted(decided) == [["low-0", "low-1", "low-2"]]
+    (job,) = story.asked
+    assert (job.group, job.made, job.epoch) == ("ns/job-low", True, 1)
+    assert job.owners == (("batch/v1/Job/low", "uid-job-low"),)
+    assert [member.count for member in job.members] == [3]
+    assert story.stand_ins() == [], "its pods are still there"
+    story.delete("low")
+    assert placed(story.step()) == {"high": "n"}
+    assert story.stand_ins() == ["ns/job-low-0", "ns/job-low-1", "ns/job-low-2"]
+    assert story.state.queues.queues["default"].pods_waiting == 3
+    story.state.remove_pod("uid-high")
+    story.step()
+    (resumed,) = story.resumed
+    assert (resumed.group, resumed.epoch, resumed.nodes) == ("ns/job-low", 2, ("n", "n", "n"))
+    story.submit("low", 3, created=100.0)
+    story.step()
+    story.step()
+    assert story.running() == ["low-0", "low-1", "low-2"]
+    assert story.stand_ins() == []
+
+
+def test_it_keeps_its_place_in_line():
+    story = Story()
+    story.submit("low", 1, gpus=4, created=1.0)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    story.state.upsert_pod(pod("later", gpus=4, created=10.0))
+    story.delete("low")
+    story.step()
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert [each.group for each in story.resumed] == ["ns/job-low"], "it is older than the other"
+    assert "later" not in story.running()
+    story.submit("low", 1, gpus=4, created=50.0)
+    story.step()
+    assert story.running() == ["low-0"], "its place was kept, though its new pod is younger"
+
+
+def test_a_gang_comes_back_as_a_gang():
+    story = Story(node("a", gpus=4), node("b", gpus=4))
+    story.group("train", 4)
+    story.submit("train", 4, group="train", gpus=2)
+    story.step()
+    for name in ("x", "y"):
+        story.state.upsert_pod(pod(name, priority=5, gpus=4, created=9.0))
+    story.step()
+    assert [job.group for job in story.asked] == ["ns/train"]
+    assert not story.asked[0].made
+    story.delete("train")
+    story.step()
+    assert story.running() == ["x", "y"]
+    assert len(story.stand_ins()) == 4
+    story.state.remove_pod("uid-x")
+    story.step()
+    assert not story.resumed, "half a gang is none"
+    story.state.remove_pod("uid-y")
+    story.step()
+    assert len(story.resumed) == 1
+    story.submit("train", 2, group="train", gpus=2, created=60.0)
+    story.step()
+    for number in (2, 3):
+        story.state.upsert_pod(worker("train", number, group="train", gpus=2, created=61.0))
+    story.step()
+    story.step()
+    assert story.running() == ["train-0", "train-1", "train-2", "train-3"]
+    assert story.stand_ins() == []
+
+
+def test_surplus_of_a_gang_is_evicted_and_the_rest_goes_on():
+    story = Story()
+    story.group("train", 2)
+    story.submit("train", 4, group="train")
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=2, created=9.0))
+    decided = story.step()
+    assert len(preempted(decided)[0]) == 2
+    assert not story.asked, "it keeps what it needs"
+
+
+def test_it_is_read_from_the_group_after_a_restart():
+    story = Story()
+    story.submit("low", 2, gpus=2)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    story.delete("low")
+    story.step()
+    known = story.stand_ins()
+    fresh = cluster([node("n", gpus=4)])
+    fresh.upsert_class(PATIENT)
+    fresh.upsert_group(story.groups["ns/job-low"])
+    fresh.upsert_pod(pod("high", priority=5, gpus=4, created=9.0, at="n"))
+    assert not [each for each in run(fresh, 100.0) if not isinstance(each, Refuse)]
+    assert sorted(task.pod.key for uid, task in fresh.tasks.items() if stands_in(uid)) == known
+    fresh.remove_pod("uid-high")
+    (resumed,) = [each for each in run(fresh, 101.0) if isinstance(each, Resume)]
+    assert resumed.epoch == 2, "it goes on counting"
+    invariants.check(fresh)
+
+
+def test_without_an_operator_its_pods_are_evicted_after_a_while():
+    story = Story()
+    story.submit("low", 1, gpus=4)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    assert story.state.next_due <= story.now + 61.0
+    decided = story.step(61.0)
+    (evict,) = [each for each in decided if isinstance(each, Evict)]
+    assert [victim.pod.name for victim in evict.victims] == ["low-0"]
+    assert "no operator" in evict.reason.message
+    assert [(each.group, each.pods) for each in story.resumed] == [("ns/job-low", ())], "nobody is to act on it later"
+    story.delete("low")
+    story.submit("low", 1, gpus=4, created=90.0)
+    assert placed(story.step()) == {"high": "n"}
+    assert story.stand_ins() == [], "it waits by itself"
+
+
+def test_whoever_resumes_it_himself_is_heeded():
+    story = Story()
+    story.submit("low", 1, gpus=4)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    story.delete("low")
+    story.step()
+    assert len(story.stand_ins()) == 1
+    story.submit("low", 1, gpus=4, created=20.0)
+    story.step()
+    assert story.stand_ins() == []
+    assert [(each.group, each.pods) for each in story.resumed] == [("ns/job-low", ())]
+    assert story.state.queues.queues["default"].pods_waiting == 1
+
+
+def test_places_that_nobody_comes_to_are_given_up():
+    story = Story()
+    story.submit("low", 1, gpus=4)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    story.delete("low")
+    story.step()
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.state.upsert_pod(pod("other", gpus=4, created=30.0))
+    story.step()
+    assert story.running() == []
+    assert story.state.next_due <= story.now + 121.0
+    story.step(121.0)
+    assert story.running() == ["other"]
+
+
+def test_a_write_that_failed_lets_it_wait_again():
+    story = Story()
+    story.submit("low", 1, gpus=4)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    story.delete("low")
+    story.step()
+    story.state.remove_pod("uid-high")
+    (resume,) = [each for each in run(story.state, 100.0) if isinstance(each, Resume)]
+    story.state.bind_failed(resume.pods[0].uid, 100.0)
+    invariants.check(story.state)
+    (again,) = [each for each in run(story.state, 110.0) if isinstance(each, Resume)]
+    assert again.epoch == resume.epoch + 1
+
+
+def test_a_group_that_is_deleted_takes_its_stand_ins_along():
+    story = Story()
+    story.submit("low", 1, gpus=4)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    story.delete("low")
+    story.step()
+    story.state.remove_group("ns/job-low")
+    story.step()
+    assert story.stand_ins() == []
+    invariants.check(story.state)
+
+
+@pytest.mark.parametrize("more", [{"root": ""}, {"service_class": ""}])
+def test_what_cannot_be_suspended_is_evicted(more):
+    story = Story()
+    story.submit("low", 2, gpus=2, **more)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=2, created=9.0))
+    assert len(preempted(story.step())[0]) == 1
+    assert not story.asked
+
+
+def test_a_suspended_job_is_taken_back_for_across_queues_and_nothing_flaps():
+    story = Story(node("n", gpus=8), queues=[queue("owner", quota=6), queue("guest", quota=2)])
+    for job in range(4):
+        story.submit(f"guest{job}", 2, queue="guest", created=float(job))
+    story.step()
+    for number in range(6):
+        story.state.upsert_pod(pod(f"owner-{number}", queue="owner", created=50.0))
+    story.step()
+    assert sorted(job.group for job in story.asked) == ["ns/job-guest1", "ns/job-guest2", "ns/job-guest3"]
+    for job in range(1, 4):
+        story.delete(f"guest{job}")
+    story.step()
+    assert len([name for name in story.running() if name.startswith("owner")]) == 6
+    for _ in range(5):
+        assert not [each for each in story.step() if isinstance(each, Place | Preempt | Resume)]
+    assert len(story.stand_ins()) == 6
+
+
+def test_grace_is_that_of_the_class():
+    story = Story(queues=[Queue("q")])
+    story.state.upsert_class(ServiceClass("slow", grace=90.0))
+    story.state.upsert_pod(pod("low", queue="q", gpus=4, service_class="slow"))
+    story.step()
+    story.state.upsert_pod(pod("high", queue="q", priority=5, gpus=4, created=9.0))
+    (plan,) = [each for each in story.step() if isinstance(each, Preempt)]
+    assert plan.graces == (("uid-low", 90),)
+
+
+def test_what_is_remembered_of_a_pod_can_be_written_and_read():
+    story = Story()
+    story.submit("low", 1, gpus=4)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    (member,) = story.asked[0].members
+    assert msgspec.json.decode(msgspec.json.encode(member.pod), type=Pod) == member.pod
