@@ -17,7 +17,7 @@ _LIFETIME = dt.timedelta(days=2)
 class Authority:
     """Signs certificates and leaves them as PEM files in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, file: str = "ca") -> None:
         self.folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fairlead-testbed")])
@@ -26,7 +26,7 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .sign(self._key, hashes.SHA256())
         )
-        self.path = folder / "ca.crt"
+        self.path = folder / f"{file}.crt"
         self.path.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, file: str, user: str, groups: tuple[str, ...] = (), *, server: bool = False) -> tuple[Path, Path]:

@@ -93,6 +93,8 @@ class ControlPlane:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.authority = Authority(self.folder)
         self.authority.issue("apiserver", "kube-apiserver", server=True)
+        self.front_proxy = Authority(self.folder, "front-proxy-ca")
+        self.front_proxy.issue("front-proxy", "front-proxy-client")
         self._service_account_keys()
         self.etcd_port, self.peer_port, self.port = (_free_port() for _ in range(3))
         self.url = f"https://127.0.0.1:{self.port}"
@@ -147,6 +149,13 @@ class ControlPlane:
             f"--tls-private-key-file={folder / 'apiserver.key'}",
             f"--client-ca-file={self.authority.path}",
             "--authorization-mode=RBAC",
+            f"--requestheader-client-ca-file={self.front_proxy.path}",
+            "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={folder / 'front-proxy.crt'}",
+            f"--proxy-client-key-file={folder / 'front-proxy.key'}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={folder / 'service-account.pub'}",
             f"--service-account-signing-key-file={folder / 'service-account.key'}",

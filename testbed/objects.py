@@ -134,6 +134,11 @@ def rights(user: str, of: str = "fairlead-scheduler") -> list[dict[str, Any]]:
     return roles + bindings
 
 
+def chart(file: str) -> list[dict[str, Any]]:
+    """The manifests of one file of `charts/`."""
+    return [each for each in yaml.safe_load_all((_CHARTS / file).read_text()) if each]
+
+
 def path(manifest: dict[str, Any], namespace: str = "default") -> str:
     """Where such an object is created."""
     version, kind = manifest["apiVersion"], manifest["kind"]
@@ -156,6 +161,7 @@ _CLUSTER_SCOPED = {
     "ClusterRole",
     "ClusterRoleBinding",
     "CustomResourceDefinition",
+    "APIService",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 }

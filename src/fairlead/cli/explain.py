@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from fairlead.api.reasons import Reason
+from fairlead.cli.asking import by_leader
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
 from fairlead.cluster import views
@@ -15,68 +15,16 @@ from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.cluster.translate import timestamp
 from fairlead.core.forecast import forecast
 from fairlead.core.gangs import Gang
-from fairlead.core.model import WHOLE
-from fairlead.core.standing import Ahead, Term, ahead_of, line, terms
 from fairlead.core.tasks import Task, TaskState
+from fairlead.scheduler.explanations import ADVICE, Explanation, reason_of, standing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _KINDS = {"pod": "pod", "pods": "pod", "po": "pod", "podgroup": "podgroup", "podgroups": "podgroup", "pg": "podgroup"}
-_SHOWN = 5
-_ADVICE = {
-    "Resources": "It starts when enough is free at once; jobs with a lower priority in its queue may be evicted for it.",
-    "TooLarge": "No cluster state would help: ask for less, or add nodes.",
-    "NodeAffinity": "No node has the labels it asks for: check nodeSelector and affinity.",
-    "Taints": "The nodes it could use are tainted: add a toleration, or wait until they are ready.",
-    "LimitExceeded": "It starts when its queue holds less, or when the queue's limit is raised (see `fairlead share`).",
-    "UserLimit": "It starts when its user's other jobs in the queue end, or when the queue's perUser limits are raised.",
-    "NotAllowed": "Ask an administrator: the queue or the class of service does not admit its namespace, user or class.",
-    "UnknownServiceClass": "Create the ServiceClass, or name another in the label fairlead.dev/service-class.",
-    "Reservation": "Say how long it runs (expectedDuration, timeLimit): what ends in time may start before.",
-    "GangIncomplete": "Create the missing pods, or lower minMember.",
-    "UnknownQueue": "Create the queue, or name another in the label fairlead.dev/queue.",
-    "InvalidSpec": "Correct the object: nothing can be done with it as it is.",
-    "Gated": "Whoever set its scheduling gates must remove them.",
-    "Devices": "Fractions of a GPU need nodes on which a sharing plugin gives them out.",
-    "Backoff": "A binding was refused a moment ago; it is tried again soon.",
-}
 
 
-class Explanation(msgspec.Struct, frozen=True):
-    """One job. position: 1 is next in its queue; ahead: the first of those before it, and why; null once it is placed.
-
-    rank: the terms that decide who is next, the first that differs counts. expected_start: if all runs as long as it is thought
-    to, RFC 3339. message: what the scheduler says of it now, numbers: those behind it; told: what the object's conditions say;
-    would_start_on: where a pass that began now would put it; would_evict: whom it would take the place of.
-    """
-
-    object: str
-    queue: str
-    state: str
-    pods: int
-    placed: int
-    gpus: float
-    priority: int
-    waiting_seconds: float | None
-    nodes: list[str]
-    position: int | None
-    queued: int
-    ahead: list[Ahead]
-    rank: list[Term]
-    user: str
-    service_class: str
-    expected_start: str | None
-    expected_wait_seconds: float | None
-    code: str | None
-    message: str | None
-    numbers: dict[str, int]
-    told: str | None
-    advice: str | None
-    would_start_on: list[str]
-    would_evict: list[str]
-    preempted: str | None = None
-    preempted_at: str | None = None
+_FORBIDDEN = 403
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -102,9 +50,22 @@ def explain(
         fail(f"{name!r} is not pod/NAME or podgroup/NAME", Exit.USAGE)
     if not namespace:
         namespace = _namespace(kubeconfig)
-    picture = run(kubeconfig, read)
-    tasks, gang = _find(picture, _KINDS[kind.lower()], namespace, plain)
-    explanation = explained(picture, f"{_KINDS[kind.lower()]}/{plain}", tasks, gang)
+    kind = _KINDS[kind.lower()]
+
+    async def look(client: Client) -> Picture | Explanation:
+        try:
+            return await read(client)
+        except ApiError as error:
+            if error.code != _FORBIDDEN:
+                raise
+            return await by_leader(client, kind, namespace, plain)
+
+    found = run(kubeconfig, look)
+    if isinstance(found, Picture):
+        tasks, gang = _find(found, kind, namespace, plain)
+        explanation = explained(found, f"{kind}/{plain}", tasks, gang)
+    else:
+        explanation = found
     told, at = _fallen(kubeconfig, namespace, plain) if explanation.state != "Running" else (None, None)
     explanation = msgspec.structs.replace(explanation, preempted=told, preempted_at=at)
 
@@ -167,60 +128,26 @@ def _find(picture: Picture, kind: str, namespace: str, name: str) -> tuple[list[
 
 def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None) -> Explanation:
     """Everything about one job; decides once on the picture."""
-    queue = tasks[0].queue if tasks else (gang.group.queue if gang is not None and gang.group is not None else "")
+    told = standing(picture.state, tasks, gang, name, picture.now, None)
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE)]
-    placed = [task for task in tasks if task.state is TaskState.BOUND]
-    node = picture.state.queues.queues.get(queue)
-    units = line(node) if node is not None else []
-    unit = next((task.unit for task in waiting if task.unit is not None), None)
-    position = next((index for index, each in enumerate(units) if each is unit), None) if unit is not None else None
-    ahead = ahead_of(picture.state, unit, units[: position or 0], picture.now, _SHOWN) if unit is not None else []
-    rank = terms(picture.state, unit, picture.now) if unit is not None else []
-    nodes = sorted({task.pod.node for task in placed})
     reasons = picture.decide()
-    reason = _reason(waiting, gang, reasons)
+    reason = next((reasons[task.pod.uid] for task in waiting if task.pod.uid in reasons), None) or reason_of(waiting, gang)
     starts, evicted = picture.would_start(), picture.would_evict()
     start = None
     if waiting and not any(task.pod.uid in starts for task in waiting):
         start = forecast(picture.state, picture.now).get(waiting[0].job)
-    suspended = gang is not None and gang.key in picture.state.suspended.targets
-    state_name = "Suspended" if suspended else "Running" if tasks and not waiting else "Waiting" if waiting else "Empty"
-    created = min((task.pod.created for task in tasks), default=0.0)
-    return Explanation(
-        object=name,
-        queue=queue,
-        state=state_name,
-        pods=len(tasks),
-        placed=len(placed),
-        gpus=sum(task.pod.spec.gpus * task.pod.spec.gpu_milli for task in tasks) / WHOLE,
-        priority=max((task.pod.priority for task in tasks), default=0),
-        waiting_seconds=max(0.0, picture.now - created) if waiting else None,
-        nodes=nodes,
-        position=None if position is None else position + 1,
-        queued=len(units),
-        ahead=ahead,
-        rank=rank,
-        user=tasks[0].user if tasks else "",
-        service_class=tasks[0].service_class if tasks else "",
+    return msgspec.structs.replace(
+        told,
         expected_start=None if start is None else timestamp(start),
         expected_wait_seconds=None if start is None else max(0.0, start - picture.now),
         code=str(reason.code) if reason is not None else None,
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
         told=_told(picture, {task.pod.uid for task in waiting}),
-        advice=_ADVICE.get(str(reason.code)) if reason is not None else None,
+        advice=ADVICE.get(str(reason.code)) if reason is not None else None,
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
         would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
     )
-
-
-def _reason(waiting: list[Task], gang: Gang | None, reasons: dict[str, Reason]) -> Reason | None:
-    for task in waiting:
-        if task.pod.uid in reasons:
-            return reasons[task.pod.uid]
-        if task.pod.error is not None:
-            return task.pod.error
-    return gang.reason if gang is not None and waiting else None
 
 
 def _told(picture: Picture, uids: set[str]) -> str | None:

@@ -41,6 +41,12 @@ def scheduler(
     address: Annotated[
         str | None, typer.Option(help="host:port of /metrics, /healthz, /readyz; empty: none.", show_default="127.0.0.1:10259")
     ] = None,
+    visibility_address: Annotated[
+        str | None,
+        typer.Option(
+            help="host:port of the aggregated API visibility.fairlead.dev (charts/visibility.yaml).", show_default="none"
+        ),
+    ] = None,
     writers: Annotated[int | None, typer.Option(min=1, max=1024, help="Writes in flight at most.", show_default="256")] = None,
     shadow: Annotated[
         bool, typer.Option(help="Write nothing: report on stdout what would have been started and evicted, and what really was.")
@@ -71,13 +77,20 @@ def scheduler(
         options = (configuration.read(config) if config is not None else configuration.default()).options()
     except configuration.ConfigurationError as error:
         fail(str(error), Exit.USAGE)
-    given = {"leader_elect": leader_elect, "events": events, "address": address, "writers": writers}
+    given = {
+        "leader_elect": leader_elect,
+        "events": events,
+        "address": address,
+        "visibility": visibility_address,
+        "writers": writers,
+    }
     options = msgspec.structs.replace(options, **{name: value for name, value in given.items() if value is not None})
     if strategy is not None:
         options = msgspec.structs.replace(options, policy=msgspec.structs.replace(options.policy, strategy=strategy))
     address = options.address
-    if address and not address.rpartition(":")[2].isdigit():
-        fail(f"--address {address!r} is not host:port", Exit.USAGE)
+    for flag, where in (("--address", address), ("--visibility-address", options.visibility)):
+        if where and not where.rpartition(":")[2].isdigit():
+            fail(f"{flag} {where!r} is not host:port", Exit.USAGE)
     try:
         configure(log_level)
     except ValueError as error:

@@ -12,7 +12,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -28,11 +29,13 @@ from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
 from fairlead.observability.metrics import Metrics
 from fairlead.scheduler.applier import Applier
-from fairlead.scheduler.core_loop import Counters, Output, Recorder
+from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
 from fairlead.scheduler.core_thread import CoreThread
 from fairlead.scheduler.inline_core import InlineCore
 from fairlead.scheduler.shadow import Report, ShadowCluster
+from fairlead.scheduler.visibility import Visibility
 
+Answer = TypeVar("Answer")
 log = structlog.get_logger("scheduler")
 
 _STALL = 30.0
@@ -44,7 +47,8 @@ _LEASE_NAME = "fairlead-scheduler"
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run.
 
-    address: host:port of /metrics, /healthz and /readyz; empty serves none.
+    address: host:port of /metrics, /healthz and /readyz; empty serves none. visibility: host:port of the aggregated API
+    `visibility.fairlead.dev`; empty: not served.
     schedulers: whose pods are ours, `*` for everybody's, and their profiles. shadow: write nothing, only report.
     lease_*: seconds, see `Elector`.
     """
@@ -53,6 +57,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     leader_elect: bool = True
     events: bool = True
     address: str = "127.0.0.1:10259"
+    visibility: str = ""
     writers: int = 256
     schedulers: Mapping[str, str] = names.SCHEDULERS
     shadow: bool = False
@@ -85,6 +90,7 @@ class Core(Protocol):
     def stop(self) -> None: ...
     def join(self, timeout: float) -> None: ...
     def send(self, events: list[ClusterEvent]) -> None: ...
+    def ask(self, question: Callable[[CoreLoop], Answer]) -> Future[Answer]: ...
 
 
 class Scheduler:
@@ -208,6 +214,8 @@ class Scheduler:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.cluster.run(sink))
             group.create_task(self.applier.run())
+            if self.options.visibility and not self.options.shadow:
+                group.create_task(Visibility(self.client, self.options.visibility, self.core.ask, self.client.clock).run())
 
     async def _serve(self) -> web.AppRunner | None:
         if not self.options.address:

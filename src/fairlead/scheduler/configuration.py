@@ -114,6 +114,7 @@ class Configuration(_Section, frozen=True):
     leader_election: LeaderElection = LeaderElection()
     events: bool = True
     address: str = "127.0.0.1:10259"
+    visibility_address: str = ""
     writers: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
 
     def options(self) -> Options:
@@ -146,6 +147,7 @@ class Configuration(_Section, frozen=True):
             lease_retry=election.retry_seconds,
             events=self.events,
             address=self.address,
+            visibility=self.visibility_address,
             writers=self.writers,
         )
 

@@ -286,6 +286,10 @@ class CoreLoop:
         if group:
             self._groups.add(group)
 
+    def expected(self, job: str) -> float | None:
+        """When a job that waits is expected to start, as last foreseen; seconds since the epoch."""
+        return self._foreseen.get(job)
+
     @property
     def next_due(self) -> float | None:
         """When a pass is due although nothing happens."""

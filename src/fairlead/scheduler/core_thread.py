@@ -8,7 +8,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 import structlog
 
@@ -20,6 +22,7 @@ from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
 log = structlog.get_logger("core")
 
 _IDLE = 5.0
+Answer = TypeVar("Answer")
 
 
 class CoreThread(threading.Thread):
@@ -38,7 +41,7 @@ class CoreThread(threading.Thread):
         self.progressed = time.monotonic()
         self._loop = CoreLoop(policy, deliver, recorder)
         self._clock = clock
-        self._inbox: SimpleQueue[list[ClusterEvent] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[list[ClusterEvent] | Callable[[], None] | None] = SimpleQueue()
         self._stopped = False
 
     @property
@@ -64,6 +67,20 @@ class CoreThread(threading.Thread):
     def send(self, events: list[ClusterEvent]) -> None:
         """Hand over events, in order; returns at once."""
         self._inbox.put(events)
+
+    def ask(self, question: Callable[[CoreLoop], Answer]) -> Future[Answer]:
+        """Have a question answered between two passes; it must change nothing."""
+        answer: Future[Answer] = Future()
+
+        def look() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(question(self._loop))
+                except Exception as error:
+                    answer.set_exception(error)
+
+        self._inbox.put(look)
+        return answer
 
     def stop(self) -> None:
         """End after what is at hand; then `join`."""
@@ -99,7 +116,10 @@ class CoreThread(threading.Thread):
                 if batch is None:
                     self._stopped = True
                     return
-                self._loop.apply(batch, self._clock())
+                if callable(batch):
+                    batch()
+                else:
+                    self._loop.apply(batch, self._clock())
                 batch = self._inbox.get_nowait()
         except Empty:
             return

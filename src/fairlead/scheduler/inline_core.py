@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 import structlog
 
@@ -15,6 +17,7 @@ from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
 
+Answer = TypeVar("Answer")
 log = structlog.get_logger("core")
 
 
@@ -81,6 +84,15 @@ class InlineCore:
         if self._alive:
             self._core.apply(events, self._clock())
             self._plan(0.0)
+
+    def ask(self, question: Callable[[CoreLoop], Answer]) -> Future[Answer]:
+        """Have a question answered; it must change nothing."""
+        answer: Future[Answer] = Future()
+        try:
+            answer.set_result(question(self._core))
+        except Exception as error:
+            answer.set_exception(error)
+        return answer
 
     def _plan(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()

@@ -1,0 +1,97 @@
+"""Asking the leader, for whoever may not list the cluster: the aggregated API, else what the objects' statuses say."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.cluster import convert, views
+from fairlead.cluster.kubernetes.client import ApiError, Client
+from fairlead.core.model import WHOLE
+from fairlead.scheduler.explanations import ADVICE, Explanation
+from fairlead.scheduler.visibility import BASE
+
+_NOT_SERVED = (403, 404, 405, 500, 502, 503, 504)
+
+
+async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Explanation:
+    """What the leader says of a job of one namespace. kind: `pod` or `podgroup`. Raises `ApiError`, `Unreachable`."""
+    try:
+        body = msgspec.json.decode(await client.get(f"{BASE}/namespaces/{namespace}/{kind}s/{name}/explanation"))
+        return msgspec.convert(_snake(body["status"]), Explanation)
+    except ApiError as error:
+        if error.code not in _NOT_SERVED:
+            raise
+    except (KeyError, TypeError, msgspec.MsgspecError):
+        pass  # another version's answer
+    return await (_by_group if kind == "podgroup" else _by_pod)(client, namespace, name)
+
+
+async def _by_group(client: Client, namespace: str, name: str) -> Explanation:
+    path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}"
+    view = msgspec.json.decode(await client.get(path), type=_Group)
+    status, reason = view.status, view.status.reason
+    return _little(
+        f"podgroup/{name}",
+        queue=view.spec.queue or "",
+        state={"Scheduled": "Running", "Running": "Running"}.get(status.phase, status.phase or "Waiting"),
+        pods=max(view.spec.min_member, status.scheduled),
+        placed=status.scheduled,
+        code=reason.code if reason is not None else None,
+        message=reason.message if reason is not None else None,
+        expected_start=status.expected_start,
+    )
+
+
+async def _by_pod(client: Client, namespace: str, name: str) -> Explanation:
+    view = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{namespace}/pods/{name}"), type=views.Pod)
+    pod = convert.pod(view, names.DEFAULT_QUEUE)
+    told = next((each for each in (view.status.conditions if view.status else None) or () if each.type == "PodScheduled"), None)
+    waits = told is not None and told.status == "False"
+    return _little(
+        f"pod/{name}",
+        queue=pod.queue,
+        state="Running" if pod.node else "Waiting",
+        pods=1,
+        placed=int(bool(pod.node)),
+        gpus=pod.spec.gpus * pod.spec.gpu_milli / WHOLE,
+        priority=pod.priority,
+        nodes=[pod.node] if pod.node else [],
+        user=pod.user,
+        code=told.reason if waits and told is not None else None,
+        message=told.message if waits and told is not None else None,
+    )
+
+
+def _little(name: str, **known: Any) -> Explanation:
+    """What statuses tell: no position, and nobody ahead."""
+    nothing: dict[str, Any] = dict.fromkeys(Explanation.__struct_fields__)
+    nothing |= {"object": name, "nodes": [], "ahead": [], "rank": [], "numbers": {}, "would_start_on": [], "would_evict": []}
+    nothing |= {"user": "", "service_class": "", "gpus": 0.0, "priority": 0, "queued": 0, **known}
+    return Explanation(**{**nothing, "advice": ADVICE.get(str(nothing["code"]))})
+
+
+class _GroupStatus(views.PodGroupStatus):
+    phase: str = ""
+    scheduled: int = 0
+    expected_start: str | None = msgspec.field(default=None, name="expectedStart")
+
+
+class _Group(msgspec.Struct):
+    spec: views.PodGroupSpec = msgspec.field(default_factory=views.PodGroupSpec)
+    status: _GroupStatus = msgspec.field(default_factory=_GroupStatus)
+
+
+def _snake(status: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an answer, and of the lists in it, in snake_case; keys of maps as they are."""
+    return {
+        re.sub("([A-Z])", lambda found: f"_{found[1].lower()}", key): [
+            _snake(each) if isinstance(each, dict) else each for each in value
+        ]
+        if isinstance(value, list)
+        else value
+        for key, value in status.items()
+    }

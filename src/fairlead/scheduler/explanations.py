@@ -1,0 +1,210 @@
+"""Explanations: where a job stands, who is ahead of it, what stands in its way, and when it is expected to start.
+
+Told by the leader from its state as it is, deciding nothing (`live`), and by `fairlead explain` from a picture of the
+cluster. The order is that of `core.standing`.
+"""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+
+import msgspec
+
+from fairlead.api.reasons import Reason
+from fairlead.cluster.translate import timestamp
+from fairlead.core.gangs import Gang
+from fairlead.core.model import WHOLE
+from fairlead.core.queues import QueueNode
+from fairlead.core.standing import Ahead, Term, ahead_of, terms
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.scheduler.core_loop import CoreLoop
+
+SHOWN = 5
+"""So many of those ahead are told."""
+
+ADVICE = {
+    "Resources": "It starts when enough is free at once; jobs with a lower priority in its queue may be evicted for it.",
+    "TooLarge": "No cluster state would help: ask for less, or add nodes.",
+    "NodeAffinity": "No node has the labels it asks for: check nodeSelector and affinity.",
+    "Taints": "The nodes it could use are tainted: add a toleration, or wait until they are ready.",
+    "LimitExceeded": "It starts when its queue holds less, or when the queue's limit is raised (see `fairlead share`).",
+    "UserLimit": "It starts when its user's other jobs in the queue end, or when the queue's perUser limits are raised.",
+    "NotAllowed": "Ask an administrator: the queue or the class of service does not admit its namespace, user or class.",
+    "UnknownServiceClass": "Create the ServiceClass, or name another in the label fairlead.dev/service-class.",
+    "Reservation": "Say how long it runs (expectedDuration, timeLimit): what ends in time may start before.",
+    "GangIncomplete": "Create the missing pods, or lower minMember.",
+    "UnknownQueue": "Create the queue, or name another in the label fairlead.dev/queue.",
+    "InvalidSpec": "Correct the object: nothing can be done with it as it is.",
+    "Gated": "Whoever set its scheduling gates must remove them.",
+    "Devices": "Fractions of a GPU need nodes on which a sharing plugin gives them out.",
+    "Backoff": "A binding was refused a moment ago; it is tried again soon.",
+}
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """One job. position: 1 is next in its queue; ahead: the first of those before it, and why; null once it is placed.
+
+    rank: the terms that decide who is next, the first that differs counts. expected_start: if all runs as long as it is thought
+    to, RFC 3339. message: what the scheduler says of it now, numbers: those behind it; told: what the object's conditions say;
+    would_start_on: where a pass that began now would put it; would_evict: whom it would take the place of.
+    """
+
+    object: str
+    queue: str
+    state: str
+    pods: int
+    placed: int
+    gpus: float
+    priority: int
+    waiting_seconds: float | None
+    nodes: list[str]
+    position: int | None
+    queued: int
+    ahead: list[Ahead]
+    rank: list[Term]
+    user: str
+    service_class: str
+    expected_start: str | None
+    expected_wait_seconds: float | None
+    code: str | None
+    message: str | None
+    numbers: dict[str, int]
+    told: str | None = None
+    advice: str | None = None
+    would_start_on: list[str] = []
+    would_evict: list[str] = []
+    preempted: str | None = None
+    preempted_at: str | None = None
+
+
+class PendingJob(msgspec.Struct, frozen=True):
+    """One job that waits. kind: `podgroup` or `pod`; position: 1 is next in its queue."""
+
+    kind: str
+    name: str
+    queue: str
+    position: int
+    priority: int
+    pods: int
+    code: str
+    message: str
+    expected_start: str | None
+
+
+def standing(
+    state: ClusterState, tasks: list[Task], gang: Gang | None, name: str, now: float, start: float | None
+) -> Explanation:
+    """What the state says of a job. start: when it is expected to, seconds since the epoch."""
+    queue = tasks[0].queue if tasks else (gang.group.queue if gang is not None and gang.group is not None else "")
+    waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE)]
+    placed = [task for task in tasks if task.state is TaskState.BOUND]
+    unit = next((task.unit for task in waiting if task.unit is not None), None)
+    node = state.queues.queues.get(queue)
+    position, queued, ahead = place_of(state, node, unit, now) if node is not None else (None, 0, [])
+    suspended = gang is not None and gang.key in state.suspended.targets
+    reason = reason_of(waiting, gang)
+    return Explanation(
+        object=name,
+        queue=queue,
+        state="Suspended" if suspended else "Running" if tasks and not waiting else "Waiting" if waiting else "Empty",
+        pods=len(tasks),
+        placed=len(placed),
+        gpus=sum(task.pod.spec.gpus * task.pod.spec.gpu_milli for task in tasks) / WHOLE,
+        priority=max((task.pod.priority for task in tasks), default=0),
+        waiting_seconds=max(0.0, now - min(task.pod.created for task in tasks)) if waiting else None,
+        nodes=sorted({task.pod.node for task in placed}),
+        position=position,
+        queued=queued,
+        ahead=ahead,
+        rank=terms(state, unit, now) if unit is not None else [],
+        user=tasks[0].user if tasks else "",
+        service_class=tasks[0].service_class if tasks else "",
+        expected_start=None if start is None else timestamp(start),
+        expected_wait_seconds=None if start is None else max(0.0, start - now),
+        code=str(reason.code) if reason is not None else None,
+        message=reason.message if reason is not None else None,
+        numbers=reason.numbers if reason is not None else {},
+        advice=ADVICE.get(str(reason.code)) if reason is not None else None,
+    )
+
+
+def place_of(state: ClusterState, node: QueueNode, unit: Unit | None, now: float) -> tuple[int | None, int, list[Ahead]]:
+    """Its position in its queue, how many wait there, and the first of those ahead. The queue is counted, not sorted."""
+    units = [each for room in node.rooms.values() for each in room.units]
+    if unit is None or unit not in units:
+        return None, len(units), []
+    mine = node.place(unit)
+    before = [each for each in units if each is not unit and node.place(each) < mine]
+    first = nsmallest(SHOWN, before, key=node.place)
+    return len(before) + 1, len(units), ahead_of(state, unit, first, now, SHOWN)
+
+
+def reason_of(waiting: list[Task], gang: Gang | None) -> Reason | None:
+    """Why a job waits, as the state knows it."""
+    for task in waiting:
+        if task.pod.error is not None:
+            return task.pod.error
+        room = task.unit.room if task.unit is not None else None
+        if room is not None and task.unit is not None:
+            reason = room.limited.get(task.unit.user) or room.parked
+            if reason is not None:
+                return reason
+    return gang.reason if gang is not None and waiting else None
+
+
+def live(core: CoreLoop, kind: str, namespace: str, name: str, now: float) -> Explanation | None:
+    """What the leader knows of a job. kind: `pod` or `podgroup`. None: it knows none.
+
+    Jobs of other namespaces are counted, and compared with, but not named.
+    """
+    state = core.state
+    if kind == "podgroup":
+        gang = state.gangs.get(f"{namespace}/{name}")
+        if gang is None:
+            return None
+        tasks = list(gang.tasks.values())
+    else:
+        tasks = [
+            task for task in state.tasks.values() if task.pod.name == name and task.pod.namespace == namespace and task.pod.ours
+        ]
+        if not tasks:
+            return None
+        gang = tasks[0].gang
+    start = core.expected(tasks[0].job) if tasks else None
+    told = standing(state, tasks, gang, f"{kind}/{name}", now, start)
+    ahead = [each if each.job.startswith(f"{namespace}/") else _masked(each) for each in told.ahead]
+    return msgspec.structs.replace(told, ahead=ahead)
+
+
+def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:
+    """The jobs of a namespace that wait, by queue and position."""
+    state, found = core.state, []
+    for queue, node in sorted(state.queues.queues.items()):
+        units = [each for room in node.rooms.values() for each in room.units]
+        if not any(each.tasks[0].pod.namespace == namespace for each in units):
+            continue
+        for position, unit in enumerate(sorted(units, key=node.place), 1):
+            first = unit.tasks[0]
+            if first.pod.namespace != namespace:
+                continue
+            reason = reason_of([first], unit.gang)
+            start = core.expected(first.job)
+            found.append(
+                PendingJob(
+                    kind="podgroup" if unit.gang is not None else "pod",
+                    name=unit.gang.key.partition("/")[2] if unit.gang is not None else first.pod.name,
+                    queue=queue,
+                    position=position,
+                    priority=unit.priority,
+                    pods=len(unit.tasks),
+                    code=str(reason.code) if reason is not None else "",
+                    message=reason.message if reason is not None else "",
+                    expected_start=None if start is None else timestamp(start),
+                )
+            )
+    return found
+
+
+def _masked(ahead: Ahead) -> Ahead:
+    return msgspec.structs.replace(ahead, job="a job of another namespace", user="")

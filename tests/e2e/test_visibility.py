@@ -1,0 +1,144 @@
+"""The aggregated API on the real API server: researchers who may not list the cluster ask the leader about their own jobs."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+
+from testbed import objects
+from testbed.objects import node, pod, pod_group
+
+pytestmark = pytest.mark.e2e
+
+SERVER, VIEWER = "fairlead-visibility-server", "fairlead-visibility"
+BASE = "/apis/visibility.fairlead.dev/v1alpha1"
+RBAC = "rbac.authorization.k8s.io/v1"
+
+
+def binding(kind, name, role, user, namespace=None):
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+    role_kind = "Role" if kind == "RoleBinding" and role == SERVER else "ClusterRole"
+    reference = {"kind": role_kind, "name": role, "apiGroup": "rbac.authorization.k8s.io"}
+    return {"apiVersion": RBAC, "kind": kind, "metadata": metadata, "subjects": subjects, "roleRef": reference}
+
+
+@pytest.fixture(scope="module")
+def port(plane):
+    """As `charts/visibility.yaml` says, but for the Service: here it is this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        chosen = free.getsockname()[1]
+    made = objects.chart("visibility.yaml")
+    made += [
+        binding("ClusterRoleBinding", "serves", SERVER, "fairlead"),
+        binding("RoleBinding", "serves", SERVER, "fairlead", "kube-system"),
+        binding("RoleBinding", "asks", VIEWER, "ann", "default"),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}},
+    ]
+    for each in made:
+        if each["kind"] == "Service":
+            each["spec"] = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": chosen}]}
+        elif each["kind"] == "APIService":
+            each["spec"]["service"]["port"] = chosen
+        plane.request("POST", objects.path(each), each)
+    return chosen
+
+
+@pytest.fixture
+def served(cluster, port):
+    cluster.create(node("n", gpus=4), pod("runs", gpus=3))
+    cluster.scheduler("--no-leader-elect", "--visibility-address", f"127.0.0.1:{port}")
+    cluster.until(lambda: "runs" in cluster.placed())
+    cluster.create(pod_group("big", 2), *(pod(f"big-{i}", group="big", gpus=2) for i in range(2)))
+    cluster.create(pod("other-first", gpus=2), namespace="other")
+    cluster.until(lambda: cluster.condition("big-0"))
+    cluster.until(
+        lambda: (cluster.get("/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.visibility.fairlead.dev")["spec"]).get(
+            "caBundle"
+        )
+    )
+
+    def available():
+        told = cluster.get("/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.visibility.fairlead.dev")
+        return any(each["type"] == "Available" and each["status"] == "True" for each in told["status"].get("conditions", []))
+
+    cluster.until(available)
+    yield cluster
+    cluster.delete("/api/v1/namespaces/other/pods")
+
+
+def as_ann(cluster, *arguments):
+    kubeconfig = cluster.plane.user("ann", "ann")
+    command = [sys.executable, "-m", "fairlead", *arguments, "--kubeconfig", str(kubeconfig)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "COLUMNS": "160"})
+
+
+def kubectl_as_ann(cluster, *arguments):
+    command = ["kubectl", "--kubeconfig", str(cluster.plane.user("ann", "ann")), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_leader_explains_to_whoever_may_not_list_the_cluster(served):
+    done = as_ann(served, "explain", "podgroup/big", "-n", "default", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["state"], told["pods"], told["code"]) == ("Waiting", 2, "Resources")
+    assert told["position"] in (1, 2)
+    assert told["queued"] == 2
+    assert [term["name"] for term in told["rank"]][:2] == ["band", "express"]
+    assert "what helps" in as_ann(served, "explain", "podgroup/big", "-n", "default").stdout
+    raw = kubectl_as_ann(served, "get", "--raw", f"{BASE}/namespaces/default/pods/runs/explanation")
+    assert json.loads(raw.stdout)["status"]["state"] == "Running"
+
+
+def test_kubectl_lists_the_jobs_of_a_namespace_and_names_nobody_elses(served):
+    listed = kubectl_as_ann(served, "get", "pendingjobs", "-n", "default")
+    assert listed.returncode == 0, listed.stderr
+    head, *rows = listed.stdout.splitlines()
+    assert head.split()[:4] == ["NAME", "KIND", "QUEUE", "POSITION"]
+    assert [row.split()[0] for row in rows] == ["big"]
+    raw = json.loads(kubectl_as_ann(served, "get", "--raw", f"{BASE}/namespaces/default/podgroups/big/explanation").stdout)
+    assert "other-first" not in json.dumps(raw)
+
+
+def test_it_answers_only_who_may_ask(served, port):
+    for path in ("namespaces/other/pendingjobs", "namespaces/other/pods/other-first/explanation"):
+        refused = kubectl_as_ann(served, "get", "--raw", f"{BASE}/{path}")
+        assert "forbidden" in refused.stderr.lower()
+    unknown = kubectl_as_ann(served, "get", "--raw", f"{BASE}/namespaces/default/pods/nobody/explanation")
+    assert "not known to the scheduler" in unknown.stderr
+    # Past the API server nobody gets through: he has no certificate of its front proxy.
+    with pytest.raises((urllib.error.URLError, ConnectionError)):
+        urllib.request.urlopen(f"https://localhost:{port}{BASE}", timeout=10)
+
+
+def test_where_it_is_not_served_the_statuses_answer(cluster, port):
+    role = {
+        "apiVersion": RBAC,
+        "kind": "Role",
+        "metadata": {"name": "reads", "namespace": "default"},
+        "rules": [{"apiGroups": ["", "fairlead.dev"], "resources": ["pods", "podgroups"], "verbs": ["get"]}],
+    }
+    bound = {**binding("RoleBinding", "reads", "reads", "ann", "default")}
+    bound["roleRef"]["kind"] = "Role"
+    for each in (role, bound):
+        cluster.plane.request("POST", objects.path(each), each)
+    cluster.create(
+        node("n", gpus=4), pod_group("big", 2), *(pod(f"big-{i}", group="big", gpus=8) for i in range(2)), pod("huge", gpus=8)
+    )
+    cluster.scheduler("--no-leader-elect")
+    cluster.until(lambda: cluster.condition("huge") and cluster.condition("big-0"))
+    cluster.until(
+        lambda: (cluster.get("/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups/big").get("status") or {}).get("reason")
+    )
+    told = json.loads(as_ann(cluster, "explain", "podgroup/big", "-n", "default", "-o", "json").stdout)
+    assert (told["state"], told["code"], told["position"]) == ("Pending", "TooLarge", None)
+    told = json.loads(as_ann(cluster, "explain", "pod/huge", "-n", "default", "-o", "json").stdout)
+    assert (told["state"], told["code"]) == ("Waiting", "Unschedulable")
+    assert as_ann(cluster, "explain", "pod/nobody", "-n", "default").returncode == 4

@@ -1,0 +1,68 @@
+"""What the leader tells of a job from its state as it is."""
+
+import msgspec
+
+from fairlead.cluster.port import Synced, Upsert
+from fairlead.core.model import Policy
+from fairlead.scheduler import explanations
+from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.core_thread import CoreThread
+from tests.builders import group, node, pod, queue
+
+
+def other(name, namespace, **more):
+    return msgspec.structs.replace(pod(name, **more), namespace=namespace, uid=f"uid-{namespace}-{name}")
+
+
+def core(*things):
+    made = CoreLoop(Policy(), lambda _: None)
+    made.apply([*(Upsert(each) for each in things), Synced()], 100.0)
+    made.decide(100.0)
+    return made
+
+
+def test_jobs_of_other_namespaces_are_counted_but_not_named():
+    made = core(
+        node("n", gpus=2),
+        queue("q"),
+        pod("runs", queue="q", gpus=2, priority=9),
+        other("secret", "theirs", queue="q", gpus=1, priority=5, created=1.0),
+        pod("mine-first", queue="q", gpus=1, priority=3, created=2.0),
+        pod("mine", queue="q", gpus=1, created=3.0),
+    )
+    told = explanations.live(made, "pod", "ns", "mine", 110.0)
+    assert (told.position, told.queued, told.state, told.code) == (3, 3, "Waiting", "Resources")
+    assert [(each.job, each.user, each.term) for each in told.ahead] == [
+        ("a job of another namespace", "", "priority"),
+        ("ns/mine-first", "ns", "priority"),
+    ]
+    assert "secret" not in repr(told)
+    assert told.advice
+    assert explanations.live(made, "pod", "theirs", "mine", 110.0) is None
+    assert explanations.live(made, "podgroup", "ns", "mine", 110.0) is None
+    listed = explanations.pending(made, "ns")
+    assert [(each.name, each.position, each.kind) for each in listed] == [("mine-first", 2, "pod"), ("mine", 3, "pod")]
+    assert explanations.pending(made, "nobody") == []
+
+
+def test_what_runs_and_what_cannot_wait():
+    made = core(node("n", gpus=2), group("g", 3), pod("a", group="g"), pod("lost", queue="ghost"), pod("runs"))
+    told = explanations.live(made, "podgroup", "ns", "g", 110.0)
+    assert (told.code, told.position, told.pods) == ("GangIncomplete", None, 1)
+    assert explanations.live(made, "pod", "ns", "runs", 110.0).state in ("Running", "Empty", "Waiting")
+    assert explanations.live(made, "pod", "ns", "lost", 110.0).position is None
+
+
+def test_a_question_is_answered_between_passes_and_an_error_is_the_askers():
+    thread = CoreThread(Policy(), lambda _: None, clock=lambda: 100.0)
+    thread.start()
+    try:
+        thread.send([Upsert(node("n", gpus=2)), Upsert(pod("waits", gpus=8)), Synced()])
+        told = thread.ask(lambda core: explanations.live(core, "pod", "ns", "waits", 100.0)).result(10)
+        assert told.pods == 1
+        failed = thread.ask(lambda core: core.nothing)
+        assert isinstance(failed.exception(10), AttributeError)
+        assert thread.ask(lambda core: len(core.state.nodes)).result(10) == 1
+    finally:
+        thread.stop()
+        thread.join(10)
