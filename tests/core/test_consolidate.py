@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Queue, ServiceClass
+from fairlead.core.actions.defragment import next_run
+from fairlead.core.model import Defragment, Group, Queue, ServiceClass
 from fairlead.core.transactions import Place, Preempt
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, run
 
@@ -184,3 +185,92 @@ def test_few_more_move_than_the_fewest_possible(rows, size, needed):
         raise AssertionError("it never comes to rest")
     if found:
         assert all(task.row >= 0 for task in state.tasks.values())
+
+
+def pieces(every=3600.0, **more):
+    """Three nodes of four GPUs with one, two and three in use."""
+    state = cluster([node(f"n{i}", gpus=4) for i in range(1, 4)], [Queue("q")], defragment=Defragment(every=every, **more))
+    for i in range(1, 4):
+        for j in range(i):
+            state.upsert_pod(pod(f"p{i}-{j}", queue="q", at=f"n{i}", started=0.0))
+    assert run(state, 0.0) == []
+    return state
+
+
+def used(state):
+    return {name: sum(task.shape.gpus for task in state.nodes.pods[row].values()) for name, row in state.nodes.rows.items()}
+
+
+def test_nodes_that_hold_little_are_emptied_when_it_is_time():
+    state = pieces()
+    assert state.next_due == 3600.0
+    assert run(state, 3599.0) == []
+    decided = run(state, 3600.0)
+    (plan,) = decided
+    assert plan.moves
+    assert plan.beneficiaries == ()
+    assert [victim.node for victim in plan.victims] == ["n1"]
+    invariants.check(state)
+    (again,) = move(state, decided, 3601.0)
+    decided = run(state, 3601.0)
+    assert placed(decided) == {again: "n3"}, "the smallest piece takes it"
+    confirm(state, decided)
+    assert used(state) == {"n1": 0, "n2": 2, "n3": 4}
+    assert run(state, 7200.0) == [], "what is left in pieces is less than half of what is free"
+    invariants.check(state)
+
+
+def test_it_keeps_to_its_budget_and_its_hours():
+    state = pieces(moves=1, begins=2 * 3600.0, ends=5 * 3600.0)
+    assert state.next_due == 2 * 3600.0
+    assert run(state, 3600.0) == []
+    assert sum(len(each.victims) for each in run(state, 2 * 3600.0)) == 1
+    night = Defragment(every=3600.0, begins=23 * 3600.0, ends=3600.0)
+    assert next_run(night, 10 * 3600.0) == 23 * 3600.0
+    assert next_run(night, 22.5 * 3600.0) == 23.5 * 3600.0
+    assert next_run(night, 23.5 * 3600.0) == 24.5 * 3600.0
+    assert next_run(night, 24.5 * 3600.0) == 47 * 3600.0
+
+
+@pytest.mark.parametrize("more", [{"controlled": False}, {"service_class": "fixed"}, {"ours": False}])
+def test_a_node_with_a_pod_that_may_not_move_is_left_alone(more):
+    state = cluster([node("a", gpus=4), node("b", gpus=4)], [Queue("q")], defragment=Defragment(every=60.0))
+    state.upsert_class(ServiceClass("fixed", movable=False))
+    state.upsert_pod(pod("stays", queue="q", at="a", started=0.0, **more))
+    state.upsert_pod(pod("also", queue="q", at="b", gpus=3, started=0.0, **more))
+    run(state, 0.0)
+    assert run(state, 60.0) == []
+    invariants.check(state)
+
+
+def test_an_eviction_that_is_refused_gives_the_new_place_back():
+    state = pieces()
+    (plan,) = run(state, 3600.0)
+    state.evict_failed(plan.victims[0].pod.uid, 3600.0)
+    invariants.check(state)
+    assert used(state) == {"n1": 1, "n2": 2, "n3": 3}
+
+
+@settings(max_examples=30)
+@given(st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=2, max_size=6), st.integers(1, 8))
+def test_it_never_makes_more_pieces_and_moves_no_more_than_it_may(laid, budget):
+    state = cluster(
+        [node(f"n{i}", gpus=8) for i in range(len(laid))],
+        [Queue("q")],
+        defragment=Defragment(every=60.0, moves=budget, threshold=0),
+    )
+    for i, sizes in enumerate(laid):
+        for j, gpus in enumerate(sizes):
+            if sum(sizes[: j + 1]) <= 8:
+                state.upsert_pod(pod(f"p{i}-{j}", queue="q", at=f"n{i}", gpus=gpus, started=0.0))
+    run(state, 0.0)
+    before = sum(count == 0 for count in used(state).values())
+    decided = run(state, 60.0)
+    moved = [victim for each in decided for victim in each.victims]
+    assert len(moved) <= budget
+    invariants.check(state)
+    move(state, decided, 61.0)
+    confirm(state, run(state, 61.0))
+    assert sum(count == 0 for count in used(state).values()) == before + len(decided)
+    assert sum(used(state).values()) == sum(task.shape.gpus for task in state.tasks.values()), "all run"
+    invariants.check(state)

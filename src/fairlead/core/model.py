@@ -387,6 +387,20 @@ class Reservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     resources: tuple[tuple[str, int], ...] = ()
 
 
+class Defragment(msgspec.Struct, frozen=True, kw_only=True):
+    """When nodes are emptied though nobody waits: every so many seconds, between two times of the day.
+
+    moves: pods at most at a time. threshold: only while at least that part of what is free lies in pieces. begins, ends:
+    seconds of the UTC day; equal: always.
+    """
+
+    every: float
+    moves: int = 20
+    threshold: float = 0.5
+    begins: float = 0.0
+    ends: float = 0.0
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How to decide.
 
@@ -400,7 +414,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     usage_half_life: seconds in which past use of devices counts half, 0: not at all; usage_weight: how much it counts.
     reservations: for how many units that wait in vain nodes are kept, after `patience` seconds.
     moves_per_minute: how many pods may be evicted a minute only to run elsewhere, so that what waits fits, 0: none;
-    move_patience: for what has waited so many seconds.
+    move_patience: for what has waited so many seconds. defragment: when nodes are emptied besides, None: never.
     head_blocks: whether the first job of a queue that cannot start keeps all behind it waiting.
     strategy_options: passed to the strategy, e.g. the target workload of `fgd`.
     """
@@ -416,6 +430,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     patience: float = 300.0
     moves_per_minute: float = 20.0
     move_patience: float = 60.0
+    defragment: Defragment | None = None
     head_blocks: bool = False
     gang_grace: float = 60.0
     backoff: float = 1.0

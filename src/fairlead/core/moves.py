@@ -32,6 +32,21 @@ class Kept:
     until: float
 
 
+def movable(state: ClusterState, task: Task) -> bool:
+    """Whether a pod may be evicted only to run elsewhere: its own, with a controller, whose class lets it fall and be moved."""
+    services = state.services
+    return (
+        task.state is TaskState.BOUND
+        and task.pod.ours
+        and task.pod.controlled
+        and not task.pod.terminating
+        and (task.gang is None or task.gang.group is None)
+        and not task.shape.relations
+        and services.of(task).movable
+        and services.may_fall(task)
+    )
+
+
 class Moves:
     """Places that are kept, and the budget of further moves."""
 
@@ -40,6 +55,7 @@ class Moves:
         self.kept: dict[str, Kept] = {}  # victim uid -> its new place
         self.returning: dict[str, Kept] = {}  # uid of a replacement -> the place it gets
         self.refills_at = 0.0  # when moves that were refused may be tried again
+        self.defragments_at: float | None = None  # when nodes are emptied next
         self._left = 0.0
         self._at: float | None = None
 
@@ -78,7 +94,7 @@ class Moves:
         key = _key(task)
         for uid, kept in sorted(self.kept.items()):
             victim = self.state.tasks.get(uid)
-            if kept.key == key and (victim is None or victim.state is TaskState.EVICTING):
+            if kept.key == key and (victim is None or victim.pod.terminating or victim.state is TaskState.EVICTING):
                 del self.kept[uid]
                 self.returning[task.pod.uid] = kept
                 return
@@ -105,7 +121,9 @@ class Moves:
     @property
     def next_due(self) -> float | None:
         """When a place is given up."""
-        return min((kept.until for kept in (*self.kept.values(), *self.returning.values())), default=None)
+        times = [kept.until for kept in (*self.kept.values(), *self.returning.values())]
+        times += [self.defragments_at] if self.defragments_at is not None else []
+        return min(times, default=None)
 
 
 def _key(task: Task) -> Key:

@@ -17,6 +17,7 @@ from fairlead.core import explain
 from fairlead.core.actions.allocate import NO_ROW, allocate
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest
+from fairlead.core.actions.defragment import defragment, next_run
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
 from fairlead.core.actions.reserve import can_be_planned, name_of, renew, reserve, reserve_for
 from fairlead.core.gangs import Gang
@@ -57,6 +58,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
         yield from _serve(state, unit, now)
         if state.must_settle:
             state.settle(now)
+    yield from _empty_nodes(state, now)
     # 6. Whoever has run as long as it may is ended.
     yield from _end(state)
     yield from state.suspended.unanswered(now)
@@ -142,6 +144,34 @@ def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt
         state.moves.keep(task, moved.stand_ins[task.pod.uid], now)
     state.moves.spend(len(moved.plan.victims))
     return msgspec.structs.replace(_preempted(state, unit, moved.plan, now), moves=True)
+
+
+def _empty_nodes(state: ClusterState, now: float) -> Iterator[Transaction]:
+    """Now and then nodes that hold little are emptied, where that is asked for."""
+    policy, moves = state.policy.defragment, state.moves
+    if policy is None:
+        return
+    if moves.defragments_at is None:
+        moves.defragments_at = next_run(policy, now)
+    if now < moves.defragments_at:
+        return
+    moves.defragments_at = next_run(policy, now)
+    for emptied in defragment(state, policy):
+        for task in emptied.moved:
+            moves.keep(task, emptied.stand_ins[task.pod.uid], now)
+        node = state.nodes.names[emptied.row]
+        yield Preempt(
+            tuple(Binding(_ref(task), node) for task in emptied.moved),
+            (),
+            moves=True,
+            why=f"node {node} is emptied, so that whole nodes are free",
+            graces=_graces(state, emptied.moved),
+        )
+
+
+def _graces(state: ClusterState, victims: list[Task]) -> tuple[tuple[str, int], ...]:
+    """Times to end that classes give, where they do."""
+    return tuple((task.pod.uid, int(grace)) for task in victims if (grace := state.services.of(task).grace))
 
 
 def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
@@ -234,7 +264,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
     outright = by_upstream(unit)
     suspends = () if outright else state.suspended.ask(victims, now)
     group = unit.gang.key if unit.gang else ""
-    graces = tuple((task.pod.uid, int(grace)) for task in victims if not outright and (grace := state.services.of(task).grace))
+    graces = () if outright else _graces(state, victims)
     return Preempt(tuple(evictions), held, group, outright, groups=groups, why=plan.why, suspends=suspends, graces=graces)
 
 

@@ -70,7 +70,8 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     outright: delete them whatever their disruption budgets say, as kube-scheduler does, and nominate the node.
     graces: (UID, seconds) of victims that have other times to end than their own.
     suspends: jobs that are suspended; their pods are among the victims, and are not evicted.
-    moves: the victims' replacements have places, too. groups: the gangs that victims are of; why: on which ground they fall.
+    moves: the victims' replacements have places, too; there may be no beneficiary then.
+    groups: the gangs that victims are of; why: on which ground they fall.
     """
 
     victims: tuple[Binding, ...]

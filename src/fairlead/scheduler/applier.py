@@ -438,6 +438,8 @@ class _EvictAll:
             log.warning("preemption given up", victims=[pod.key for pod, _ in refused], error=refused[0][1])
 
     def _note(self) -> str:
+        if not self.plan.beneficiaries:
+            return f"Moved elsewhere: {self.plan.why}"
         first = self.plan.beneficiaries[0]
         if self.plan.moves:
             return f"Moved elsewhere, so that {self.plan.group or first.pod.key} fits on node {first.node}"

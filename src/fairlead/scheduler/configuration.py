@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from fairlead.api import names
-from fairlead.core.model import Policy
+from fairlead.core.model import Defragment, Policy
 from fairlead.core.scores import STRATEGIES
 from fairlead.scheduler.app import Options
 
@@ -76,13 +76,34 @@ class Backfill(_Section, frozen=True):
     patience_seconds: _NotNegative = 300.0
 
 
+class Defragmentation(_Section, frozen=True):
+    """Nodes that hold little are emptied though nobody waits. everySeconds: 0, never; between: hours of the UTC day such as
+    `02:00-05:00`, empty: always; moves: pods at most at a time; threshold: only while that part of what is free lies in pieces.
+    """
+
+    every_seconds: _NotNegative = 0.0
+    between: Annotated[str, msgspec.Meta(pattern=r"^(([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d)?$")] = ""
+    moves: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 20
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+
+    def policy(self) -> Defragment | None:
+        """As the core takes it."""
+        if not self.every_seconds:
+            return None
+        begins, ends = (
+            (60.0 * (int(text[:2]) * 60 + int(text[3:])) for text in self.between.split("-")) if self.between else (0.0, 0.0)
+        )
+        return Defragment(every=self.every_seconds, moves=self.moves, threshold=self.threshold, begins=begins, ends=ends)
+
+
 class Consolidation(_Section, frozen=True):
     """Pods that are evicted only to run elsewhere, so that what waits fits. movesPerMinute: so many at most, 0: none;
-    patienceSeconds: for what has waited so long.
+    patienceSeconds: for what has waited so long. defragmentation: besides, though nobody waits.
     """
 
     moves_per_minute: _NotNegative = 20.0
     patience_seconds: _NotNegative = 60.0
+    defragmentation: Defragmentation = Defragmentation()
 
 
 class LeaderElection(_Section, frozen=True):
@@ -132,6 +153,7 @@ class Configuration(_Section, frozen=True):
             patience=self.backfill.patience_seconds,
             moves_per_minute=self.consolidation.moves_per_minute,
             move_patience=self.consolidation.patience_seconds,
+            defragment=self.consolidation.defragmentation.policy(),
             gang_grace=self.retries.gang_grace_seconds,
             backoff=self.retries.backoff_seconds,
             backoff_limit=self.retries.backoff_limit_seconds,

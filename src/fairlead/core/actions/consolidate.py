@@ -19,6 +19,7 @@ import numpy as np
 from fairlead.core.actions import allocate
 from fairlead.core.actions.preempt import Fallen, Plan
 from fairlead.core.model import WHOLE, Pod
+from fairlead.core.moves import movable
 from fairlead.core.nodes import Ints
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
@@ -169,20 +170,8 @@ class _Search:
         return chosen if lacking <= 0 else []
 
     def _movable(self, row: int) -> list[Task]:
-        services = self.state.services
-        return [
-            task
-            for task in self.state.nodes.pods[row].values()
-            if task.state is TaskState.BOUND
-            and task.pod.ours
-            and task.pod.controlled
-            and not task.pod.terminating
-            and (task.gang is None or task.gang.group is None)
-            and not task.shape.relations
-            and task.pod.priority <= self.priority
-            and services.of(task).movable
-            and services.may_fall(task)
-        ]
+        state = self.state
+        return [task for task in state.nodes.pods[row].values() if task.pod.priority <= self.priority and movable(state, task)]
 
     def _target(self, task: Task) -> int:
         """Where a moved pod goes: a piece in which the unit's pods lose no place, the smallest; -1 if there is none."""

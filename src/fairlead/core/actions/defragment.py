@@ -1,0 +1,108 @@
+"""Defragment: from time to time, nodes that hold little are emptied into pieces that are free elsewhere.
+
+Nobody waits for it, so it must be asked for (`Policy.defragment`): how often, in which hours, how many pods at most, and
+only while more than a part of what is free lies in pieces. Nodes with the fewest devices in use give first, so that the
+fewest pods make the most whole nodes; each pod has a new place before it goes, on a node that is in use anyway, and a node
+is emptied of all its device pods or left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlead.core.actions.allocate import closed_to
+from fairlead.core.actions.preempt import Fallen
+from fairlead.core.model import WHOLE, Defragment
+from fairlead.core.moves import movable
+from fairlead.core.nodes import Ints
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task
+
+_DAY = 86_400.0
+
+
+class Emptied(NamedTuple):
+    """A node that is emptied: who goes, and what holds their new places."""
+
+    row: int
+    moved: list[Task]
+    stand_ins: dict[str, Task]
+
+
+def next_run(policy: Defragment, now: float) -> float:
+    """When the next run is due, seconds since the epoch, if the last was now."""
+    at = now + policy.every
+    if policy.begins == policy.ends:
+        return at
+    lasts = (policy.ends - policy.begins) % _DAY
+    return at if (at - policy.begins) % _DAY < lasts else at + (policy.begins - at) % _DAY
+
+
+def defragment(state: ClusterState, policy: Defragment) -> Iterator[Emptied]:
+    """Empty nodes while the budget lasts; the stand-ins are in place when a node is yielded, its pods still on it."""
+    nodes = state.nodes
+    left = policy.moves
+    given: set[int] = set()
+    for resource in nodes.gpu_resources:
+        column = nodes.resources.get(resource)
+        if column is None:
+            continue
+        count = nodes.count
+        free: Ints = np.maximum(nodes.free[column][:count], 0)
+        alloc = nodes.alloc[column][:count]
+        usable = nodes.open[:count] & (alloc > 0)
+        pieces = usable & (free > 0) & (free < alloc)
+        total = int(free[usable].sum())
+        if not total or int(free[pieces].sum()) < policy.threshold * total:
+            continue
+        donors = sorted((int(alloc[row] - free[row]), nodes.names[row], row) for row in np.flatnonzero(pieces).tolist())
+        for _, _, row in donors:
+            tasks = [task for task in nodes.pods[row].values() if task.shape.gpus]
+            if len(tasks) > left or not tasks or row in given:
+                continue
+            emptied = _empty(state, row, tasks, column, given)
+            if emptied is not None:
+                left -= len(tasks)
+                given.add(row)
+                yield emptied
+
+
+def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given: set[int]) -> Emptied | None:
+    if any(task.shape.gpu_milli < WHOLE or not movable(state, task) or task.pod.uid in state.moves.kept for task in tasks):
+        return None
+    mark, fallen = state.log.mark(), Fallen(state)
+    fallen.take(tasks)
+    stand_ins: dict[str, Task] = {}
+    for task in sorted(tasks, key=lambda each: (-each.shape.gpus, each.pod.key)):
+        target = _target(state, task, column, {row, *given})
+        if target < 0:
+            state.log.rollback(mark)
+            for made in stand_ins.values():
+                state.shapes.release(made.shape)
+            return None
+        made = stand_ins[task.pod.uid] = state.moves.stand_in(task)
+        state.assign(made, target, made.shape.strategy.pick(made.shape, target))
+    fallen.put_back(tasks)
+    state.log.commit()
+    return Emptied(row, tasks, stand_ins)
+
+
+def _target(state: ClusterState, task: Task, column: int, not_these: set[int]) -> int:
+    """The node in use with the smallest piece that the pod fits; -1 if there is none."""
+    nodes = state.nodes
+    state.shapes.refresh()
+    fits = task.shape.keys() >= 0
+    fits &= nodes.free[column][: nodes.count] < nodes.alloc[column][: nodes.count]
+    fits[list(not_these)] = False
+    closed = closed_to(state, task)
+    if closed is not None:
+        fits &= ~closed
+    rows = np.flatnonzero(fits)
+    if not len(rows):
+        return -1
+    free = nodes.free[column][rows]
+    least = rows[free == free.min()]
+    return int(least[nodes.label[least].argmax()])
