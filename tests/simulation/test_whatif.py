@@ -5,6 +5,7 @@ import pytest
 
 from fairlead.cluster import views
 from fairlead.cluster.translate import Objects
+from fairlead.core.model import Member, Pod, PodSpec, Policy
 from fairlead.simulation import whatif
 from testbed import objects as made
 
@@ -133,3 +134,33 @@ def test_a_snapshot_is_read_back_as_it_was():
     before = a_cluster(*FULL)
     again = msgspec.json.decode(msgspec.json.encode(before), type=Objects)
     assert again == before
+
+
+def test_another_configuration_and_parts_of_a_pool():
+    before = a_cluster(*FULL)
+    before.queues = [view(views.Queue, made.queue("owner", quota=6)), view(views.Queue, made.queue("guest", quota=2))]
+    before.pods.append(view(views.Pod, made.pod("mine", queue="owner"), "ns"))
+    result = whatif.what_if(before, changed(before), Policy(), Policy(reclaim=False))
+    assert result.before.evicted
+    assert not result.after.evicted
+    assert result.delayed == ["ns/mine"]
+    after = changed(before)
+    before.nodes[0].metadata.labels = {"nvidia.com/gpu.product": "h100"}
+    whatif.set_amount(after, "owner", "limit", "nvidia.com/gpu@h100", "0")
+    entry = next(each for queue in after.queues for each in queue.spec.resources if each.pool)
+    assert (entry.name, entry.pool, entry.limit) == ("nvidia.com/gpu", "h100", "0")
+    assert {each.node for each in whatif.play(after).evicted} == {"b"}
+
+
+def test_a_suspended_job_resumes_on_paper():
+    member = Member(2, Pod("", "ns", "", PodSpec((("nvidia.com/gpu", 2), ("pods", 1)), gpus=2), queue="owner"))
+    target = {
+        "state": "Suspended",
+        "epoch": 1,
+        "owners": [],
+        "members": [{"count": 2, "pod": msgspec.json.encode(member.pod).decode()}],
+    }
+    before = a_cluster()
+    before.groups = [view(views.PodGroup, {**made.pod_group("train", 2, "owner"), "status": {"target": target}}, "ns")]
+    (job,) = whatif.play(before).jobs
+    assert (job.job, job.starts, job.pods) == ("ns/train", "now", 2)

@@ -13,6 +13,7 @@ from fairlead.cli.picture import KubeconfigOption, read, run, span
 
 if TYPE_CHECKING:
     from fairlead.cluster.translate import Objects
+    from fairlead.core.model import Policy
     from fairlead.simulation.whatif import Outcome, WhatIf
 
 _MOST_BYTES = 1 << 30
@@ -22,10 +23,14 @@ def whatif(
     file: Annotated[
         list[Path] | None, typer.Option("--file", "-f", help="Manifests to submit or change; may be repeated.")
     ] = None,
-    quota: Annotated[list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT, its guarantee; may be repeated.")] = None,
+    quota: Annotated[
+        list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT, its guarantee; RESOURCE@POOL for one pool; may be repeated.")
+    ] = None,
     limit: Annotated[list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT, its cap; may be repeated.")] = None,
     add_nodes: Annotated[str, typer.Option(help="COUNT or COUNT:NODE, more nodes like that one.")] = "",
     drain: Annotated[list[str] | None, typer.Option(help="A node that goes; may be repeated.")] = None,
+    config: Annotated[Path | None, typer.Option(help="The scheduler's configuration file, where it has one.")] = None,
+    new_config: Annotated[Path | None, typer.Option(help="A configuration file that it would have instead.")] = None,
     snapshot: Annotated[Path | None, typer.Option(help="Read the cluster from this file instead.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the cluster as it is to this file.")] = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Of manifests that name none.")] = "default",
@@ -33,6 +38,7 @@ def whatif(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What would start, who would be evicted and how long each queue would wait, were the cluster different."""
+    from fairlead.core.model import Policy
     from fairlead.simulation import whatif as trial
 
     objects = _snapshot(snapshot) if snapshot is not None else run(kubeconfig, read).objects()
@@ -52,8 +58,18 @@ def whatif(
             trial.drain(changed, node)
     except trial.WhatIfError as error:
         fail(str(error), Exit.USAGE)
-    result = trial.what_if(objects, changed)
+    policy, then = (_policy(path) if path is not None else None for path in (config, new_config))
+    result = trial.what_if(objects, changed, policy or Policy(), then)
     emit(result, output, lambda: _show(result))
+
+
+def _policy(path: Path) -> Policy:
+    from fairlead.scheduler import configuration
+
+    try:
+        return configuration.read(path).options().policy
+    except configuration.ConfigurationError as error:
+        fail(str(error), Exit.USAGE)
 
 
 def _snapshot(path: Path) -> Objects:

@@ -19,11 +19,13 @@ from fairlead.cluster.port import Synced
 from fairlead.cluster.translate import Objects, first_events, timestamp
 from fairlead.core.forecast import forecast
 from fairlead.core.model import WHOLE, Policy
+from fairlead.core.pools import split
 from fairlead.core.tasks import Task
-from fairlead.core.transactions import Place, Preempt, Refuse
+from fairlead.core.transactions import Place, Preempt, Refuse, Resume
 from fairlead.scheduler.core_loop import CoreLoop, Output
 
 _PASSES = 200
+_DEFAULT = Policy()
 _MOST_PODS = 100_000
 
 
@@ -82,9 +84,9 @@ class WhatIf(msgspec.Struct, frozen=True):
     evicted: list[str]
 
 
-def what_if(before: Objects, after: Objects) -> WhatIf:
-    """Compare two states of a cluster."""
-    one, two = play(before), play(after)
+def what_if(before: Objects, after: Objects, policy: Policy = _DEFAULT, then: Policy | None = None) -> WhatIf:
+    """Compare two states of a cluster. policy: the scheduler's; then: how it would be afterwards, if that differs."""
+    one, two = play(before, policy), play(after, then or policy)
     old, new = {each.job: each for each in one.jobs}, {each.job: each for each in two.jobs}
     fallen = {each.pod for each in one.evicted}
     return WhatIf(
@@ -102,16 +104,16 @@ def _later(job: Job) -> float:
     return 1e12 if job.wait_seconds is None else job.wait_seconds
 
 
-def play(objects: Objects) -> Outcome:
+def play(objects: Objects, policy: Policy = _DEFAULT) -> Outcome:
     """What the scheduler would do from here on, without anybody else doing anything."""
-    return _Trial(objects).run()
+    return _Trial(objects, policy).run()
 
 
 class _Trial:
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, policy: Policy) -> None:
         self.objects = objects
         self.decided: list[Output] = []
-        self.core = CoreLoop(Policy(), self.decided.extend)
+        self.core = CoreLoop(policy, self.decided.extend)
         self.core.apply([*first_events(objects), Synced()], objects.now)
         self.evicted: list[Evicted] = []
         self.started: dict[str, set[str]] = {}  # job -> nodes
@@ -130,7 +132,7 @@ class _Trial:
         for _ in range(_PASSES):
             self.decided.clear()
             self.core.decide(now)
-            moved = [each for each in self.decided if isinstance(each, Place | Preempt)]
+            moved = [each for each in self.decided if isinstance(each, Place | Preempt | Resume)]
             for each in self.decided:
                 if isinstance(each, Refuse):
                     self.reasons |= {pod.uid: f"{each.reason.code}: {each.reason.message}" for pod in each.pods}
@@ -143,8 +145,14 @@ class _Trial:
         jobs += [self._started(job) for job in sorted(self.started)]
         return Outcome(sorted(jobs, key=lambda job: job.job), self.evicted, self._queues(jobs), self._utilization())
 
-    def _carry_out(self, decision: Place | Preempt) -> None:
+    def _carry_out(self, decision: Place | Preempt | Resume) -> None:
         state = self.core.state
+        if isinstance(decision, Resume):
+            for pod, node in zip(decision.pods, decision.nodes, strict=True):
+                self.started.setdefault(state.tasks[pod.uid].job, set()).add(node)
+                self.reasons.pop(pod.uid, None)
+                state.bound(pod.uid)
+            return
         if isinstance(decision, Place):
             for binding in decision.bindings:
                 task = state.tasks[binding.pod.uid]
@@ -294,12 +302,14 @@ def pods_of(manifest: dict[str, Any], namespace: str, now: float) -> list[dict[s
 
 
 def set_amount(objects: Objects, queue: str, field: str, resource: str, amount: str) -> None:
-    """Change the quota or the limit of a queue. field: `quota` or `limit`. Raises `WhatIfError`."""
+    """Change the quota or the limit of a queue, of one pool where it is `RESOURCE@POOL`. field: which. Raises `WhatIfError`."""
     found = next((each for each in objects.queues if each.metadata.name == queue), None)
     if found is None:
         raise WhatIfError(f"queue {queue!r} does not exist")
     entries = list(found.spec.resources or ())
-    entry = next((each for each in entries if each.name == resource and each.pool is None), None) or views.QueueResource(resource)
+    name, pool = split(resource)
+    entry = next((each for each in entries if each.name == name and (each.pool or "") == pool), None)
+    entry = entry or views.QueueResource(name, pool=pool or None)
     changed = msgspec.structs.replace(entry, **{field: amount})
     resources = [each for each in entries if each is not entry] + [changed]
     spec = msgspec.structs.replace(found.spec, resources=resources)
