@@ -198,6 +198,7 @@ def test_a_job_is_suspended_and_resumes_with_an_operator(slow_box):
         assert told["state"] == "Suspended"
         assert told["position"] > 0
         assert "Suspended by" in told["preempted"]
+        assert box.json("explain", "job/train", "-n", "vision")["state"] == "Suspended"
         assert "SUSPENDED" in box.fairlead("queue").output.upper()
         box.kubectl("delete", "pod", "-n", "vision", *(f"high-{i}" for i in range(nodes)), "--wait=false")
         until(lambda: len([each for each in running(box) if each["name"].startswith("train")]) == 2)

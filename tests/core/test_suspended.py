@@ -7,7 +7,7 @@ from fairlead.core import invariants
 from fairlead.core.model import Group, Pod, Queue, ServiceClass, Target
 from fairlead.core.suspended import stands_in
 from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Evict, Place, Preempt, Refuse, Resume
+from fairlead.core.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
 from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
 
 PATIENT = ServiceClass("batch", mode="Suspend")
@@ -288,6 +288,19 @@ def test_a_suspended_job_is_taken_back_for_across_queues_and_nothing_flaps():
     for _ in range(5):
         assert not [each for each in story.step() if isinstance(each, Place | Preempt | Resume)]
     assert len(story.stand_ins()) == 6
+
+
+def test_its_longest_wait_is_not_counted_from_when_it_first_came():
+    story = Story()
+    story.state.upsert_class(ServiceClass("batch", mode="Suspend", max_wait=60.0))
+    story.submit("low", 1, gpus=4)
+    story.step()
+    story.step(1000.0)
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=1000.0))
+    story.step()
+    story.delete("low")
+    assert not [each for each in story.step() if isinstance(each, Overdue)]
+    assert next(task.urgency for uid, task in story.state.tasks.items() if stands_in(uid)) == 0
 
 
 def test_grace_is_that_of_the_class():

@@ -1,4 +1,4 @@
-"""`fairlead explain pod/NAME|podgroup/NAME`: where a job stands, who is ahead, and what stands in its way."""
+"""`fairlead explain pod/NAME|podgroup/NAME|job/NAME`: where a job stands, who is ahead, and what stands in its way."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from fairlead.cluster.translate import timestamp
 from fairlead.core.forecast import forecast
 from fairlead.core.gangs import Gang
 from fairlead.core.tasks import Task, TaskState
-from fairlead.scheduler.explanations import ADVICE, Explanation, reason_of, standing
+from fairlead.scheduler.explanations import ADVICE, Explanation, find, reason_of, standing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _KINDS = {"pod": "pod", "pods": "pod", "po": "pod", "podgroup": "podgroup", "podgroups": "podgroup", "pg": "podgroup"}
+_KINDS |= {"job": "job", "jobs": "job"}
 
 
 _FORBIDDEN = 403
@@ -39,7 +40,9 @@ def _complete(incomplete: str) -> list[str]:
 
 
 def explain(
-    name: Annotated[str, typer.Argument(metavar="KIND/NAME", help="pod/NAME or podgroup/NAME.", autocompletion=_complete)],
+    name: Annotated[
+        str, typer.Argument(metavar="KIND/NAME", help="pod/NAME, podgroup/NAME or job/NAME.", autocompletion=_complete)
+    ],
     kubeconfig: KubeconfigOption = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace; default: the kubeconfig's.")] = "",
     output: OutputOption = Output.TABLE,
@@ -47,7 +50,7 @@ def explain(
     """Why a job waits, in which position, behind whom, and what would make it start."""
     kind, slash, plain = name.partition("/")
     if not slash or kind.lower() not in _KINDS or not plain:
-        fail(f"{name!r} is not pod/NAME or podgroup/NAME", Exit.USAGE)
+        fail(f"{name!r} is not pod/NAME, podgroup/NAME or job/NAME", Exit.USAGE)
     if not namespace:
         namespace = _namespace(kubeconfig)
     kind = _KINDS[kind.lower()]
@@ -113,6 +116,11 @@ def _find(picture: Picture, kind: str, namespace: str, name: str) -> tuple[list[
         if gang is None:
             fail(f"podgroup {namespace}/{name} does not exist (another namespace? give --namespace)", Exit.NOT_FOUND)
         return list(gang.tasks.values()), gang
+    if kind == "job":
+        tasks, gang = find(state, kind, namespace, name)
+        if not tasks:
+            fail(f"job {namespace}/{name} has no pods that wait or run, and is not suspended by Fairlead", Exit.NOT_FOUND)
+        return tasks, gang
     for task in state.tasks.values():
         if (task.pod.namespace, task.pod.name) == (namespace, name):
             if not task.pod.ours:

@@ -47,7 +47,7 @@ from fairlead.core.scores.upstream import Kubernetes
 from fairlead.core.services import LATE, Services
 from fairlead.core.shapes import Shape, ShapeTable
 from fairlead.core.storage import Storage, StorageObject
-from fairlead.core.suspended import Suspended
+from fairlead.core.suspended import Suspended, stands_in
 from fairlead.core.tasks import Task, TaskState, Unit
 from fairlead.core.transactions import VolumeChoice
 from fairlead.core.undo import UndoLog
@@ -418,9 +418,10 @@ class ClusterState:
         self.applicants.pop(pod.uid, None)
         task.state = TaskState.WAITING
         task.level = self.services.of(task).level(pod.attained)
-        task.urgency = self.services.urgency(task)
-        if (due := self.services.next_urgency(task)) is not None:
-            heappush(self._nearing, (due, pod.uid))
+        if not stands_in(pod.uid):  # whose age is that of a job which ran: how long that waited in all is not known
+            task.urgency = self.services.urgency(task)
+            if (due := self.services.next_urgency(task)) is not None:
+                heappush(self._nearing, (due, pod.uid))
         if pod.error is not None:
             self._set_aside(task, pod.error)
         elif pod.gated:

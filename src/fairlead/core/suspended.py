@@ -256,7 +256,12 @@ def _group_of(task: Task) -> str:
     if task.gang is not None and task.gang.group is not None:
         return task.gang.key
     kind, _, name = task.pod.root.rpartition("/")
-    return f"{task.pod.namespace}/{kind.rpartition('/')[2].lower()}-{name}"[:317]
+    return made_for(task.pod.namespace, kind.rpartition("/")[2], name)
+
+
+def made_for(namespace: str, kind: str, name: str) -> str:
+    """The PodGroup, `namespace/name`, that is made for a workload which has none."""
+    return f"{namespace}/{kind.lower()}-{name}"[:317]
 
 
 def _ref(task: Task) -> PodRef:

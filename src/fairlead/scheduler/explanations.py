@@ -17,6 +17,7 @@ from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
 from fairlead.core.standing import Ahead, Term, ahead_of, terms
 from fairlead.core.state import ClusterState
+from fairlead.core.suspended import made_for
 from fairlead.core.tasks import Task, TaskState, Unit
 from fairlead.scheduler.core_loop import CoreLoop
 
@@ -153,24 +154,31 @@ def reason_of(waiting: list[Task], gang: Gang | None) -> Reason | None:
     return gang.reason if gang is not None and waiting else None
 
 
+def find(state: ClusterState, kind: str, namespace: str, name: str) -> tuple[list[Task], Gang | None]:
+    """The pods of a job, and its gang. kind: `pod`, `podgroup`, or `job` for a batch/v1 Job, running or suspended."""
+    if kind == "podgroup":
+        gang = state.gangs.get(f"{namespace}/{name}")
+        return (list(gang.tasks.values()) if gang is not None else []), gang
+    ours = (task for task in state.tasks.values() if task.pod.ours and task.pod.namespace == namespace)
+    if kind == "job":
+        tasks = [task for task in ours if task.pod.root == f"batch/v1/Job/{name}"]
+        if not tasks:
+            gang = state.gangs.get(made_for(namespace, "Job", name))
+            return (list(gang.tasks.values()), gang) if gang is not None and gang.tasks else ([], None)
+    else:
+        tasks = [task for task in ours if task.pod.name == name]
+    return tasks, tasks[0].gang if tasks else None
+
+
 def live(core: CoreLoop, kind: str, namespace: str, name: str, now: float) -> Explanation | None:
-    """What the leader knows of a job. kind: `pod` or `podgroup`. None: it knows none.
+    """What the leader knows of a job. kind: `pod`, `podgroup` or `job`. None: it knows none.
 
     Jobs of other namespaces are counted, and compared with, but not named.
     """
+    tasks, gang = find(core.state, kind, namespace, name)
+    if not tasks and gang is None:
+        return None
     state = core.state
-    if kind == "podgroup":
-        gang = state.gangs.get(f"{namespace}/{name}")
-        if gang is None:
-            return None
-        tasks = list(gang.tasks.values())
-    else:
-        tasks = [
-            task for task in state.tasks.values() if task.pod.name == name and task.pod.namespace == namespace and task.pod.ours
-        ]
-        if not tasks:
-            return None
-        gang = tasks[0].gang
     start = core.expected(tasks[0].job) if tasks else None
     told = standing(state, tasks, gang, f"{kind}/{name}", now, start)
     ahead = [each if each.job.startswith(f"{namespace}/") else _masked(each) for each in told.ahead]

@@ -2,6 +2,7 @@
 
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/pods/NAME/explanation
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/podgroups/NAME/explanation
+    /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/jobs/NAME/explanation
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/pendingjobs
 
 The leader answers from its state as it is, between two passes; nothing is decided and nothing is written for it. RBAC on these
@@ -70,7 +71,7 @@ class Visibility:
                 web.get("/apis", self._groups),
                 web.get(f"/apis/{GROUP}", self._group),
                 web.get(BASE, self._resources),
-                web.get(f"{named}/{{plural:pods|podgroups}}/{{name}}/explanation", self._explanation),
+                web.get(f"{named}/{{plural:pods|podgroups|jobs}}/{{name}}/explanation", self._explanation),
                 web.get(f"{named}/pendingjobs", self._pending),
             ]
         )
@@ -113,6 +114,7 @@ class Visibility:
             {"name": "pendingjobs", **jobs},
             {"name": "podgroups/explanation", **explained},
             {"name": "pods/explanation", **explained},
+            {"name": "jobs/explanation", **explained},
         ]
         listed = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}", "resources": resources}
         return web.json_response(listed)
