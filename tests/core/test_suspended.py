@@ -303,6 +303,30 @@ def test_its_longest_wait_is_not_counted_from_when_it_first_came():
     assert next(task.urgency for uid, task in story.state.tasks.items() if stands_in(uid)) == 0
 
 
+def test_what_it_attained_and_when_it_came_are_carried_over():
+    story = Story()
+    story.state.upsert_class(ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0)))
+    story.submit("low", 1, gpus=4, created=1.0)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=50.0))
+    story.step(50.0)
+    attained = story.asked[0].members[0].pod.attained
+    assert attained == 200.0, "four devices for fifty seconds"
+    story.delete("low")
+    story.step()
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.submit("low", 1, gpus=4, created=100.0)
+    story.step()
+    task = story.state.tasks["uid-low-0"]
+    assert task.state is TaskState.BOUND
+    assert story.state.services.level(task) == 1
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=200.0))
+    story.step(50.0)
+    (member,) = story.asked[1].members
+    assert (member.pod.created, member.pod.attained > attained) == (1.0, True)
+
+
 def test_grace_is_that_of_the_class():
     story = Story(queues=[Queue("q")])
     story.state.upsert_class(ServiceClass("slow", grace=90.0))

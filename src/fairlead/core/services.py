@@ -27,6 +27,8 @@ class Services:
         self.classes: dict[str, ServiceClass] = {}
         self.now = 0.0
         self.starts = 0
+        # uid -> (device-seconds, since when) of the job of a pod that came back from a suspension
+        self.carried: dict[str, tuple[float, float]] = {}
         self._levels: dict[str, int] = {}  # of what runs, in this pass
         self._ends: list[tuple[float, str]] = []  # when a pod has run as long as it may, and its uid
         self._end_of: dict[str, float] = {}  # uid -> the entry that holds
@@ -161,9 +163,17 @@ class Services:
         if times:
             heappush(self._due, (max(min(times), self.now + _MOMENT), task.pod.uid))
 
+    def before(self, task: Task) -> float:
+        """Device-seconds that its job had before this pod: as it says, or as was remembered when it was suspended."""
+        return task.pod.attained or self.carried.get(task.pod.uid, (0.0, 0.0))[0]
+
+    def first_came(self, task: Task) -> float:
+        """When its job came first, as far as it is known."""
+        return self.carried.get(task.pod.uid, (0.0, task.pod.created))[1]
+
     def attained(self, task: Task) -> float:
         """Device-seconds that its job has had."""
-        return task.pod.attained + sum((self.now - begun(each)) * each.shape.gpus for each in _mates(task))
+        return self.before(task) + sum((self.now - begun(each)) * each.shape.gpus for each in _mates(task))
 
 
 def begun(task: Task) -> float:

@@ -193,6 +193,7 @@ class ClusterState:
         task = self.tasks.pop(uid, None)
         if task is None:
             return
+        self.services.carried.pop(uid, None)
         if task.unit is not None:
             room = task.unit.room
             if room is not None and room.parked is not None and room.queue.blocked == task.unit.rank:
@@ -417,7 +418,7 @@ class ClusterState:
         pod = task.pod
         self.applicants.pop(pod.uid, None)
         task.state = TaskState.WAITING
-        task.level = self.services.of(task).level(pod.attained)
+        task.level = self.services.of(task).level(self.services.before(task))
         if not stands_in(pod.uid):  # whose age is that of a job which ran: how long that waited in all is not known
             task.urgency = self.services.urgency(task)
             if (due := self.services.next_urgency(task)) is not None:

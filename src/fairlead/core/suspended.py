@@ -86,6 +86,7 @@ class Suspended:
         placed = [each for each in self._of(key) if each.row >= 0]
         alike = next((each for each in placed if each.shape is task.shape and each.queue == task.queue), None)
         if alike is not None:
+            self.state.services.carried[task.pod.uid] = (alike.pod.attained, alike.pod.created)
             row, devices, until = alike.row, alike.devices, self._coming.get(key, self.state.services.now)
             self._remove(key, alike)
             stand_in = self.state.moves.stand_in(task)
@@ -219,6 +220,7 @@ class Suspended:
             preempted=False,
             controlled=False,
             attained=services.attained(task),
+            created=services.first_came(task),
         )
 
     def resume(self, tasks: list[Task], now: float) -> Resume:
