@@ -20,8 +20,8 @@ from fairlead.cluster.simulated.cluster import SimulatedCluster
 from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
-from fairlead.core.model import Group, Node, Pod, Queue, UsageRecord
-from fairlead.core.transactions import Binding, PodRef
+from fairlead.core.model import Group, Member, Node, Pod, PodSpec, Queue, Target, UsageRecord
+from fairlead.core.transactions import Binding, PodRef, Suspension
 from testbed import objects
 
 LIMIT = 15.0
@@ -246,7 +246,42 @@ async def test_a_queues_status_is_written_and_forgets_what_is_gone(port):
     await port.cluster.queue_status(name, QueueReport({}, 0, {}, UsageRecord(7000.0, 1_767_225_660.0, (("ann", 7000.0),))))
     usage = (await port.admin("GET", path, None))["status"]["usage"]
     assert usage == {"deviceSeconds": 7000, "at": "2026-01-01T00:01:00Z", "users": {"ann": 7000}}
+    why = Reason(ReasonCode.RESOURCES, "no room")
+    await port.cluster.queue_status(name, QueueReport({}, 1, {}, None, why))
+    assert (await port.admin("GET", path, None))["status"]["reason"] == {"code": "Resources", "message": "no room"}
+    await port.cluster.queue_status(name, QueueReport({}, 0, {}))
+    assert "reason" not in (await port.admin("GET", path, None))["status"]
     await port.cluster.queue_status(f"{name}-gone", QueueReport({}, 0, {}))
+
+
+async def test_the_intent_to_suspend_a_job_is_written_and_heard(port):
+    name = f"port-{next(counter)}"
+    await port.create(objects.pod_group(name, 2))
+    path = f"/apis/fairlead.dev/v1alpha1/namespaces/{NS}/podgroups/{name}"
+    members = (Member(2, Pod("", NS, "", PodSpec((("nvidia.com/gpu", 1), ("pods", 1)), gpus=1), labels=(("a", "b"),))),)
+    job = Suspension(f"{NS}/{name}", 3, (("batch/v1/Job/train", "uid-train"),), members, ("uid-a", "uid-b"))
+    assert await port.cluster.suspend(job) == (Outcome.DONE, "")
+    target = (await port.admin("GET", path, None))["status"]["target"]
+    assert (target["state"], target["epoch"], target["members"][0]["count"]) == ("Suspended", 3, 2)
+    assert target["owners"] == [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train"}]
+    await port.until(lambda: port.seen(Group, name).target == Target("Suspended", 3, ("uid-train",), members))
+    await port.cluster.group_status(f"{NS}/{name}", "Suspended", 0, None)
+    assert (await port.admin("GET", path, None))["status"]["target"]["state"] == "Suspended", "it is left alone"
+    assert await port.cluster.resume(f"{NS}/{name}", 4) == (Outcome.DONE, "")
+    await port.until(lambda: port.seen(Group, name).target == Target("Running", 4, ("uid-train",)))
+    assert (await port.cluster.resume(f"{NS}/{name}-gone", 4))[0] is Outcome.GONE
+
+
+async def test_a_group_is_made_for_a_job_that_has_none_and_only_once(port):
+    name = f"job-port-{next(counter)}"
+    members = (Member(3, Pod("", NS, "", PodSpec())),)
+    job = Suspension(f"{NS}/{name}", 1, (("batch/v1/Job/lone", "uid-lone"),), members, ("uid-a",), made=True, queue="vision")
+    for _ in range(2):
+        assert await port.cluster.suspend(job) == (Outcome.DONE, "")
+    made = await port.admin("GET", f"/apis/fairlead.dev/v1alpha1/namespaces/{NS}/podgroups/{name}", None)
+    assert made["spec"] == {"minMember": 3, "queue": "vision"}
+    assert made["metadata"]["labels"] == {"fairlead.dev/made-for": "Job"}
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-lone"
 
 
 async def test_events_are_written_about_pods_and_groups(port):

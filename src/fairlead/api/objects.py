@@ -147,6 +147,13 @@ class UsageStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     users: Annotated[dict[str, float], Meta(description="Of its users, those who used most.")] = {}
 
 
+class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Why something waits."""
+
+    code: str
+    message: str = ""
+
+
 class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """What a queue holds now."""
 
@@ -156,6 +163,7 @@ class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
         dict[str, Quantity], Meta(description="What is its due now, of resources that are scarce among its siblings.")
     ] = {}
     usage: UsageStatus | None = None
+    reason: Annotated[GroupReason, Meta(description="Why the first job that waits in it does.")] | None = None
     conditions: list[Condition] = []
 
 
@@ -174,13 +182,6 @@ class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
     max_member: Annotated[int, Meta(ge=1, description="Elastic: at most this many pods.")] | None = None
     time_limit: Duration | None = None
     expected_duration: Duration | None = None
-
-
-class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Why a pod group waits."""
-
-    code: str
-    message: str = ""
 
 
 class TargetOwner(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

@@ -88,13 +88,14 @@ ClusterEvent = Upsert | Gone | Judged | StorageKnown | Synced | Bound | BindFail
 class QueueReport(msgspec.Struct, frozen=True):
     """Where a queue stands: what it and its descendants hold, pods that wait in it, its due; in base units, devices in milli.
 
-    usage: what was used of late; None where it is not kept.
+    usage: what was used of late; None where it is not kept. reason: why the first that waits does.
     """
 
     allocated: dict[str, int]
     pending: int
     fair_share: dict[str, int]
     usage: UsageRecord | None = None
+    reason: Reason | None = None
 
 
 Sink = Callable[[list[ClusterEvent]], None]

@@ -155,6 +155,17 @@ class QueueNode:
     def __repr__(self) -> str:
         return f"<QueueNode {self.name}>"
 
+    def why_first_waits(self) -> Reason | None:
+        """Why the first of those that wait in it, and were looked at, has no place."""
+        found: tuple[Place, Reason] | None = None
+        for room in self.rooms.values():
+            for user, entries in room.lines.items():
+                unit = entries[0][1] if entries else None
+                reason = room.limited.get(user) or room.parked
+                if unit is not None and unit.alive and reason is not None and (found is None or self.place(unit) < found[0]):
+                    found = self.place(unit), reason
+        return found[1] if found is not None else None
+
     def stays(self, resource: str) -> int:
         """What it holds of a resource and is not about to leave."""
         return self.used.get(resource, 0) - self.leaving.get(resource, 0)

@@ -133,7 +133,7 @@ class Applier:
         )
 
     async def _write_queue(self, status: QueueStatus) -> None:
-        report = QueueReport(dict(status.allocated), status.pending, dict(status.fair_share), status.usage)
+        report = QueueReport(dict(status.allocated), status.pending, dict(status.fair_share), status.usage, status.reason)
         await self.cluster.queue_status(status.queue, report)
 
     async def run(self) -> None:

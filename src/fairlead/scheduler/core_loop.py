@@ -29,6 +29,7 @@ from fairlead.core.model import (
     ServiceClass,
     UsageRecord,
 )
+from fairlead.core.queues import QueueNode
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state import ClusterState
 from fairlead.core.storage import STORAGE_KINDS, StorageObject
@@ -70,13 +71,17 @@ class Trouble(msgspec.Struct, frozen=True, tag=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True, tag=True):
-    """What to say of a queue: what it and its descendants hold, pods that wait in it, its due; as (resource, base units)."""
+    """What to say of a queue: what it and its descendants hold, pods that wait in it, its due; as (resource, base units).
+
+    reason: why the first job that waits in it does.
+    """
 
     queue: str
     allocated: tuple[tuple[str, int], ...]
     pending: int
     fair_share: tuple[tuple[str, int], ...]
     usage: UsageRecord | None = None
+    reason: Reason | None = None
 
 
 class ReservationStatus(msgspec.Struct, frozen=True, tag=True):
@@ -319,11 +324,20 @@ class CoreLoop:
                 node.pods_waiting,
                 tuple(sorted(queues.fair.share.get(name, {}).items())),
                 self._usage_of(name, now),
+                self._why_waits(node),
             )
             if queues.has_object(name) and self._queues.get(name) != status:
                 self._queues[name] = status
                 told.append(status)
         return told
+
+    def _why_waits(self, node: QueueNode) -> Reason | None:
+        """Why the first job of a queue waits; as told before, while only the numbers behind it change."""
+        reason = node.why_first_waits()
+        told = self._queues.get(node.name)
+        if reason is not None and told is not None and told.reason is not None and told.reason.code is reason.code:
+            return told.reason
+        return reason
 
     def _usage_of(self, name: str, now: float) -> UsageRecord | None:
         """What a queue used of late, as of the latest checkpoint."""

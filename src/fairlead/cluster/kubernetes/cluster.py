@@ -385,10 +385,9 @@ class KubernetesCluster:
     ) -> None:
         """`PodGroup.status`: phase, members placed, why not all are, and when they are expected to start."""
         namespace, _, name = group.partition("/")
-        why = {"code": str(reason.code), "message": reason.message[:_NOTE_LIMIT]} if reason else None
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
         expected = None if expected_start is None else timestamp(expected_start)
-        body = {"status": {"phase": phase, "scheduled": scheduled, "reason": why, "expectedStart": expected}}
+        body = {"status": {"phase": phase, "scheduled": scheduled, "reason": _why(reason), "expectedStart": expected}}
         await self._status(path, body, "application/merge-patch+json")
 
     async def overdue(self, regarding: PodRef | str, message: str) -> None:
@@ -427,7 +426,7 @@ class KubernetesCluster:
             # A merge keeps users that it does not name.
             usage["usage"]["users"] = {**dict.fromkeys(self._users.get(queue, ())), **users}
             self._users[queue] = set(users)
-        await self._status(path, {"status": {**body, **usage, "pending": status.pending}}, merge)
+        await self._status(path, {"status": {**body, **usage, "pending": status.pending, "reason": _why(status.reason)}}, merge)
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """`Reservation.status`: its phase and its nodes."""
@@ -510,6 +509,10 @@ async def _outcome(write: Awaitable[object]) -> tuple[Outcome | None, str]:
     except Unreachable as error:
         return None, str(error)
     return Outcome.DONE, ""
+
+
+def _why(reason: Reason | None) -> dict[str, str] | None:
+    return {"code": str(reason.code), "message": reason.message[:_NOTE_LIMIT]} if reason is not None else None
 
 
 def _claim_path(key: str) -> str:

@@ -305,6 +305,9 @@ class SimulatedCluster:
         told |= {"allocated": shown(status.allocated), "fairShare": shown(status.fair_share)}
         if status.usage is not None:
             told["usage"] = usage_shown(status.usage)
+        told.pop("reason", None)
+        if status.reason is not None:
+            told["reason"] = {"code": str(status.reason.code), "message": status.reason.message}
         self.api.store.put(_QUEUES, ("", queue), {**record.object, "metadata": dict(record.object["metadata"]), "status": told})
 
     async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
