@@ -242,7 +242,7 @@ class ControlPlane:
         """The custom resources and a scheduler's rights for a user; they are served when this returns."""
         for manifest in [*objects.definitions(), *objects.rights(user)]:
             self.request("POST", objects.path(manifest), manifest)
-        for plural in ("queues", "podgroups", "serviceclasses", "reservations", "nodepools"):
+        for plural in ("queues", "podgroups", "serviceclasses", "reservations", "nodepools", "aijobs"):
             self.await_served(f"/apis/fairlead.dev/v1alpha1/{plural}")
 
     def await_served(self, path: str) -> Any:

@@ -73,6 +73,18 @@ def job(name: str, *, pods: int = 1) -> dict[str, Any]:
     }
 
 
+def ai_job(name: str, *, workers: int = 2, gpus: int = 1, **spec: Any) -> dict[str, Any]:
+    """An AIJob of one role."""
+    template = {"spec": pod("template", gpus=gpus)["spec"]}
+    roles = [{"name": "worker", "replicas": workers, "template": template}]
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "AIJob",
+        "metadata": {"name": name},
+        "spec": {"roles": roles, **spec},
+    }
+
+
 def pod_group(name: str, min_member: int, queue: str = "") -> dict[str, Any]:
     """A PodGroup."""
     spec: dict[str, Any] = {"minMember": min_member}

@@ -120,6 +120,7 @@ class Cluster:
             each.kill()
         for path in (
             "/apis/batch/v1/namespaces/default/jobs?propagationPolicy=Background",
+            "/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs",
             "/api/v1/namespaces/default/pods",
             "/api/v1/nodes",
             "/apis/fairlead.dev/v1alpha1/queues",

@@ -27,6 +27,7 @@ _KEPT = (
     "minItems",
     "maxItems",
     "format",
+    "x-kubernetes-preserve-unknown-fields",
 )
 
 

@@ -288,6 +288,111 @@ class NodePoolStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults
     conditions: list[Condition] = []
 
 
+class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Members of a job that are alike."""
+
+    name: Annotated[
+        str, Meta(pattern="^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$", max_length=32, description="E.g. worker, evaluator, ps.")
+    ]
+    replicas: Annotated[int, Meta(ge=1, le=100_000, description="How many.")] = 1
+    min_replicas: Annotated[int, Meta(ge=1, description="Elastic: it starts with so many.")] | None = None
+    max_replicas: Annotated[int, Meta(ge=1, description="Elastic: it grows to so many.")] | None = None
+    template: Annotated[
+        dict[str, Any],
+        Meta(
+            description="A pod template, as in a Job: metadata.labels, metadata.annotations, spec.",
+            extra_json_schema={"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        ),
+    ]
+
+
+class ExitCodeRule(msgspec.Struct, rename="camel", kw_only=True):
+    """What a failure with one of these exit codes means."""
+
+    codes: Annotated[list[Annotated[int, Meta(ge=1, le=255)]], Meta(min_length=1, max_length=255)]
+    action: Annotated[
+        str,
+        Meta(
+            pattern="^(Fail|Restart|Ignore)$", description="Fail: at once. Restart: for nothing. Ignore: as if it had succeeded."
+        ),
+    ]
+
+
+class Restart(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What happens when a member fails: the whole job starts again."""
+
+    limit: Annotated[int, Meta(ge=0, description="So often for its own faults; lost nodes and evictions do not count.")] = 3
+    backoff: Annotated[str, Meta(description="Before the first restart; doubled for each after.", pattern=_SPAN)] = "10s"
+    exit_codes: Annotated[list[ExitCodeRule], Meta(max_length=64)] = []
+
+
+class Checkpoint(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Where and how often the job saves its work."""
+
+    path: Annotated[str, Meta(min_length=1, description="Told to its members as FAIRLEAD_CHECKPOINT_PATH.")]
+    interval: Annotated[str, Meta(description="Time between two of them.", pattern=_SPAN)] | None = None
+    grace_period: Annotated[str, Meta(description="Time from SIGTERM on for a last one.", pattern=_SPAN)] | None = None
+
+
+class Dependency(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Another job of the namespace that comes first."""
+
+    job: Annotated[str, Meta(min_length=1, max_length=253)]
+    when: Annotated[str, Meta(pattern="^(afterok|afterany|afternotok|aftercorr|singleton)$")] = "afterok"
+
+
+class Array(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """The same job many times, each with an index."""
+
+    indexes: Annotated[str, Meta(pattern="^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$", description="E.g. 0-999 or 1,3,5.")]
+    parallelism: Annotated[int, Meta(ge=1, description="So many at a time.")] | None = None
+
+
+class SuccessPolicy(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """When the job has succeeded."""
+
+    roles: Annotated[
+        list[Annotated[str, Meta(max_length=32)]],
+        Meta(min_length=1, max_length=16, description="When all members of these have; the others are ended then."),
+    ]
+
+
+class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A job: it starts as a whole, ends as a whole, and comes back by itself."""
+
+    queue: Annotated[str, Meta(max_length=253)] | None = None
+    service_class: Annotated[str, Meta(max_length=253)] | None = None
+    workload_type: Annotated[str, Meta(pattern="^(Training|Inference|Interactive)$")] = "Training"
+    roles: Annotated[list[Role], Meta(min_length=1, max_length=16)]
+    time_limit: Duration | None = None
+    expected_duration: Duration | None = None
+    restart: Restart = msgspec.field(default_factory=Restart)
+    checkpoint: Checkpoint | None = None
+    depends_on: Annotated[list[Dependency], Meta(max_length=64)] = []
+    array: Array | None = None
+    success_policy: SuccessPolicy | None = None
+    suspend: Annotated[bool, Meta(description="The user's: as long as it is true the job has no pods.")] = False
+    ttl_after_finished: Duration | None = None
+
+
+class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Where a job stands; written by the operator alone."""
+
+    phase: Annotated[str, Meta(pattern="^(Pending|Starting|Running|Restarting|Resizing|Suspended|Succeeded|Failed)$")] = "Pending"
+    attempt: Annotated[int, Meta(ge=0, description="Which set of pods; the first is 0.")] = 0
+    restarts: Annotated[int, Meta(ge=0, description="For faults of its own.")] = 0
+    interruptions: Annotated[int, Meta(ge=0, description="For lost nodes, evictions and suspensions; they cost nothing.")] = 0
+    complete_attempt: Annotated[int, Meta(description="The attempt whose members were all there at once; -1: none yet.")] = -1
+    members: Annotated[int, Meta(ge=0, description="How many it is to have.")] = 0
+    running: Annotated[int, Meta(ge=0)] = 0
+    succeeded: Annotated[int, Meta(ge=0)] = 0
+    resume_at: Annotated[Time, Meta(description="Restarting: when the next attempt begins.")] | None = None
+    started_at: Time | None = None
+    finished_at: Time | None = None
+    message: str = ""
+    conditions: list[Condition] = []
+
+
 class Metadata(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """The part of ObjectMeta that Fairlead reads."""
 
@@ -338,6 +443,14 @@ class NodePool(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True)
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: NodePoolSpec = msgspec.field(default_factory=NodePoolSpec)
     status: NodePoolStatus | None = None
+
+
+class AIJob(msgspec.Struct, rename="camel", kw_only=True):
+    """A job of one or more roles that runs, restarts, gives way and ends as a whole."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: AIJobSpec
+    status: AIJobStatus | None = None
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -447,4 +560,35 @@ NODE_POOL = Kind(
         ),
     ),
 )
-KINDS = (QUEUE, POD_GROUP, SERVICE_CLASS, RESERVATION, NODE_POOL)
+AI_JOB = Kind(
+    kind="AIJob",
+    plural="aijobs",
+    singular="aijob",
+    short_names=("aj",),
+    namespaced=True,
+    spec=AIJobSpec,
+    status=AIJobStatus,
+    columns=(
+        ("Queue", "string", ".spec.queue"),
+        ("Phase", "string", ".status.phase"),
+        ("Members", "integer", ".status.members"),
+        ("Running", "integer", ".status.running"),
+        ("Restarts", "integer", ".status.restarts"),
+    ),
+    rules=(
+        ("self.roles.all(r, self.roles.exists_one(s, s.name == r.name))", "roles must have different names"),
+        (
+            "self.roles.all(r, !has(r.minReplicas) || r.minReplicas <= (has(r.replicas) ? r.replicas : 1))",
+            "minReplicas must not be above replicas",
+        ),
+        (
+            "self.roles.all(r, !has(r.maxReplicas) || r.maxReplicas >= (has(r.replicas) ? r.replicas : 1))",
+            "maxReplicas must not be below replicas",
+        ),
+        (
+            "!has(self.successPolicy) || self.successPolicy.roles.all(n, self.roles.exists(r, r.name == n))",
+            "successPolicy names a role that there is not",
+        ),
+    ),
+)
+KINDS = (QUEUE, POD_GROUP, SERVICE_CLASS, RESERVATION, NODE_POOL, AI_JOB)

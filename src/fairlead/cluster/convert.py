@@ -101,7 +101,7 @@ def pod(
     )
 
 
-_SUSPENDABLE = {("batch/v1", "Job")}
+_SUSPENDABLE = {("batch/v1", "Job"), (names.API_VERSION, "AIJob")}
 """What the operator can suspend and resume."""
 
 

@@ -18,6 +18,8 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.lease import Elector
 from fairlead.operator.intents import Counters, Intents
+from fairlead.operator.jobs.controller import Counters as JobCounters
+from fairlead.operator.jobs.controller import Jobs
 
 log = structlog.get_logger("operator")
 
@@ -41,7 +43,8 @@ class Operator:
     def __init__(self, client: Client, options: Options) -> None:
         self.options = options
         self.failed = False
-        self.intents = Intents(client)
+        self.jobs = Jobs(client)
+        self.intents = Intents(client, self.jobs)
         self._stop = asyncio.Event()
         self.elector = Elector(
             client,
@@ -53,7 +56,7 @@ class Operator:
             retry=options.lease_retry,
         )
         self.registry = CollectorRegistry()
-        self.registry.register(_Collected(self.intents.counters, client))
+        self.registry.register(_Collected(self.intents.counters, self.jobs.counters, client))
 
     def stop(self) -> None:
         """End `run`."""
@@ -82,6 +85,9 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.intents.informer.run())
             group.create_task(self.intents.queue.run())
+            group.create_task(self.jobs.jobs_informer.run())
+            group.create_task(self.jobs.pods_informer.run())
+            group.create_task(self.jobs.queue.run())
 
     async def _serve(self) -> web.AppRunner | None:
         if not self.options.address:
@@ -103,20 +109,24 @@ class Operator:
         return web.Response(text="ok")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        if self.intents.synced:
+        if self.intents.synced and self.jobs.synced:
             return web.Response(text="ok")
         return web.Response(status=503, text="not leading, or the first lists are not complete")
 
 
 class _Collected(Collector):
-    def __init__(self, counters: Counters, client: Client) -> None:
-        self.counters, self.client = counters, client
+    def __init__(self, counters: Counters, jobs: JobCounters, client: Client) -> None:
+        self.counters, self.jobs, self.client = counters, jobs, client
 
     def collect(self) -> Iterator[Metric]:
         for name, text, value in (
             ("fairlead_operator_suspensions", "Workloads suspended.", self.counters.suspended),
             ("fairlead_operator_resumptions", "Workloads resumed.", self.counters.resumed),
             ("fairlead_operator_looks", "Looks at pod groups that have a target.", self.counters.looks),
+            ("fairlead_operator_pods_created", "Members of AIJobs created.", self.jobs.created),
+            ("fairlead_operator_pods_deleted", "Members of AIJobs deleted.", self.jobs.deleted),
+            ("fairlead_operator_job_restarts", "AIJobs that started again as a whole.", self.jobs.restarted),
+            ("fairlead_operator_jobs_finished", "AIJobs that came to their end.", self.jobs.finished),
             ("fairlead_operator_api_writes", "Requests to the API server that change something.", self.client.writes),
         ):
             yield CounterMetricFamily(name, text, value=value)

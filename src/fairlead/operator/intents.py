@@ -15,6 +15,7 @@ from fairlead.cluster.intents import RUNNING, SUSPENDED
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
+from fairlead.operator.jobs.controller import Jobs
 from fairlead.operator.workloads import WORKLOADS
 from fairlead.operator.workloads.base import Manifest
 from fairlead.operator.workqueue import WorkQueue
@@ -36,8 +37,9 @@ class Counters(msgspec.Struct):
 class Intents:
     """Watches PodGroups and acts on their targets. synced: whether all have been listed."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, jobs: Jobs) -> None:
         self.client = client
+        self.jobs = jobs
         self.counters = Counters()
         self.synced = False
         self._groups: dict[str, views.PodGroup] = {}
@@ -47,15 +49,18 @@ class Intents:
     def _listed(self) -> None:
         self.synced = True
         log.info("synced", groups=len(self._groups))
+        self.jobs.groups_listed()
 
     def _changed(self, changes: list[Change[views.PodGroup]]) -> None:
         for change in changes:
             if change.view is None:
                 self._groups.pop(change.key, None)
+                self.jobs.intent(change.key, None)
             elif change.error:
                 log.error("PodGroup cannot be read", group=change.key, error=change.error)
             else:
                 self._groups[change.key] = change.view
+                self.jobs.intent(change.key, change.view.status.target if change.view.status is not None else None)
                 if change.view.status is not None and change.view.status.target is not None:
                     self.queue.add(change.key)
 
@@ -72,6 +77,8 @@ class Intents:
             await self._discard(group)
 
     async def _act(self, group: views.PodGroup, owner: views.OwnerReference, target: views.GroupTarget) -> None:
+        if (owner.api_version, owner.kind) == (names.API_VERSION, "AIJob"):
+            return  # its own controller was told
         workload = WORKLOADS.get((owner.api_version, owner.kind))
         if workload is None:
             log.error("this kind cannot be suspended", group=_key(group.metadata), kind=f"{owner.api_version} {owner.kind}")

@@ -38,7 +38,7 @@ class TooOld(Exception):
 class Informer(Generic[View]):
     """Reports every change of one kind, in order, in batches.
 
-    silence: seconds without any byte after which a watch counts as dead.
+    silence: seconds without any byte after which a watch counts as dead. selector: labels; empty for all objects.
     on_synced: called once, after the first list has been reported.
     """
 
@@ -52,12 +52,14 @@ class Informer(Generic[View]):
         *,
         key: Callable[[views.Metadata], str],
         silence: float = _SILENCE,
+        selector: str = "",
     ) -> None:
         self.client = client
         self.path = path
         self.report = report
         self.on_synced = on_synced
         self.silence = silence
+        self._selected = {"labelSelector": selector} if selector else {}
         self.relists = 0
         self.restarts = 0
         self.known: dict[str, str] = {}  # key -> resourceVersion
@@ -111,7 +113,7 @@ class Informer(Generic[View]):
         seen: set[str] = set()
         token = ""
         while True:
-            query = {"limit": str(_PAGE)}
+            query = {"limit": str(_PAGE), **self._selected}
             if token:
                 query["continue"] = token
             try:
@@ -172,6 +174,7 @@ class Informer(Generic[View]):
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_SECONDS),
+            **self._selected,
         }
 
         async def follow() -> None:

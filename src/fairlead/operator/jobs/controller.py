@@ -1,0 +1,308 @@
+"""The AIJob controller: hears of jobs, their pods and the scheduler's intents, and carries out what `plan` says.
+
+The status is written before anything is done that follows from it, and only over the version that was looked at: whoever comes up
+after a crash between the two finds an attempt that is over and pods that belong to no attempt any more, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.api import names
+from fairlead.api.objects import AIJob
+from fairlead.cluster import views
+from fairlead.cluster.kubernetes.client import ApiError, Client, encode
+from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.translate import Change
+from fairlead.operator.jobs import members as made
+from fairlead.operator.jobs.plan import Plan, PodSeen, plan
+from fairlead.operator.workqueue import WorkQueue
+
+log = structlog.get_logger("jobs")
+
+_JOBS = f"/apis/{names.API_VERSION}/aijobs"
+_AT_ONCE = 64
+_NOTE_LIMIT = 1000
+
+
+class _Terminated(msgspec.Struct, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+
+
+class _ContainerState(msgspec.Struct):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(msgspec.Struct):
+    state: _ContainerState | None = None
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    phase: str = "Pending"
+    reason: str = ""
+    conditions: list[views.Condition] = []
+    container_statuses: list[_ContainerStatus] = []
+    init_container_statuses: list[_ContainerStatus] = []
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: views.Metadata
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class Counters(msgspec.Struct):
+    """What was done, read by the metrics."""
+
+    created: int = 0
+    deleted: int = 0
+    statuses: int = 0
+    finished: int = 0
+    restarted: int = 0
+
+
+class Jobs:
+    """Reconciles AIJobs. suspended: whether the scheduler means the job `namespace/name` to be suspended."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.counters = Counters()
+        self.queue = WorkQueue(self._look)
+        self.jobs_informer = Informer(client, _JOBS, AIJob, self._jobs_changed, lambda: self._listed("jobs"), key=_key)
+        self.pods_informer = Informer(
+            client, "/api/v1/pods", _Pod, self._pods_changed, lambda: self._listed("pods"), key=_key, selector=names.JOB_LABEL
+        )
+        self._jobs: dict[str, AIJob] = {}
+        self._pods: dict[str, dict[str, PodSeen]] = {}  # job -> pod's name -> pod
+        self._job_of: dict[str, str] = {}  # pod -> job
+        self._policy: dict[str, bool] = {}  # job -> whether the scheduler has it suspended
+        self._missing = {"jobs", "pods", "groups"}
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything that exists has been heard."""
+        return not self._missing
+
+    def _listed(self, what: str) -> None:
+        self._missing.discard(what)
+        if self.synced:
+            log.info("synced", jobs=len(self._jobs))
+            for key in self._jobs:
+                self.queue.add(key)
+
+    def groups_listed(self) -> None:
+        """All PodGroups have been heard of."""
+        self._listed("groups")
+
+    def intent(self, key: str, target: views.GroupTarget | None) -> None:
+        """What the scheduler means the job of a PodGroup to be."""
+        self._policy[key] = target is not None and target.state == "Suspended"
+        self._again(key)
+
+    def _again(self, key: str) -> None:
+        if self.synced and key in self._jobs:
+            self.queue.add(key)
+
+    # -- what is heard -------------------------------------------------------------------------
+
+    def _jobs_changed(self, changes: list[Change[AIJob]]) -> None:
+        for change in changes:
+            if change.view is None:
+                self._jobs.pop(change.key, None)
+                self._policy.pop(change.key, None)
+            elif change.error:
+                log.error("AIJob cannot be read", job=change.key, error=change.error)
+            elif not self._older(change.key, change.view):
+                self._jobs[change.key] = change.view
+                self._again(change.key)
+
+    def _older(self, key: str, job: AIJob) -> bool:
+        """Whether we know a later version already, from the answer to a write."""
+        known = self._jobs.get(key)
+        if known is None or known.metadata.uid != job.metadata.uid:
+            return False
+        one, two = known.metadata.resource_version, job.metadata.resource_version
+        return one.isdigit() and two.isdigit() and int(two) < int(one)
+
+    def _pods_changed(self, changes: list[Change[_Pod]]) -> None:
+        for change in changes:
+            old = self._job_of.pop(change.key, None)
+            if old is not None:
+                self._pods.get(old, {}).pop(change.key.partition("/")[2], None)
+                self._again(old)
+            view = change.view
+            if view is None or change.error:
+                continue
+            labels = view.metadata.labels or {}
+            attempt = labels.get(names.ATTEMPT_LABEL, "")
+            if not attempt.isdigit():
+                continue
+            key = f"{view.metadata.namespace}/{labels.get(names.JOB_LABEL, '')}"
+            self._job_of[change.key] = key
+            self._pods.setdefault(key, {})[view.metadata.name] = _seen(view, int(attempt))
+            self._again(key)
+
+    # -- what is done --------------------------------------------------------------------------
+
+    async def _look(self, key: str) -> None:
+        job = self._jobs.get(key)
+        if job is None or not self.synced:
+            return
+        now = self.client.clock()
+        decided = plan(job, list(self._pods.get(key, {}).values()), self._policy.get(key, False), now)
+        if decided.status != job.status:
+            job = await self._write_status(key, job, decided)
+        for reason, message, warning in decided.events:
+            await self._event(job, reason, message, warning=warning)
+        if decided.create:
+            await self._create(job, decided)
+        await asyncio.gather(*(self._delete(job, name) for name in decided.delete))
+        if decided.delete_job:
+            await self._delete_job(job)
+        elif decided.look_again is not None:
+            asyncio.get_running_loop().call_later(decided.look_again, self._again, key)
+
+    async def _write_status(self, key: str, job: AIJob, decided: Plan) -> AIJob:
+        """Over the version that was looked at and no other; a 409 is another look."""
+        path = f"{_path(job)}/status"
+        status = msgspec.to_builtins(decided.status)
+        patch = {name: status.get(name) for name in _STATUS_FIELDS}
+        body = {"metadata": {"resourceVersion": job.metadata.resource_version}, "status": patch}
+        reply = await self.client.patch(path, encode(body), "application/merge-patch+json")
+        self.counters.statuses += 1
+        before = job.status.phase if job.status is not None else "Pending"
+        if decided.status.phase != before:
+            self.counters.finished += decided.status.phase in ("Succeeded", "Failed")
+            self.counters.restarted += decided.status.phase == "Restarting"
+            log.info("phase", job=key, before=before, after=decided.status.phase, message=decided.status.message)
+        written = self._jobs[key] = msgspec.json.decode(reply, type=AIJob)
+        return written
+
+    async def _create(self, job: AIJob, decided: Plan) -> None:
+        metadata = job.metadata
+        services = f"/api/v1/namespaces/{metadata.namespace}/services"
+        groups = f"/apis/{names.API_VERSION}/namespaces/{metadata.namespace}/podgroups"
+        await self._make(services, made.service(job))
+        await self._make(groups, made.group(job))
+        roles = {role.name: role for role in job.spec.roles}
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(member: made.Member) -> None:
+            async with turns:
+                manifest = made.pod(job, roles[member.role], member, decided.status.attempt)
+                if await self._make(f"/api/v1/namespaces/{metadata.namespace}/pods", manifest):
+                    self.counters.created += 1
+
+        outcomes = await asyncio.gather(*(one(member) for member in decided.create), return_exceptions=True)
+        failed = next((each for each in outcomes if isinstance(each, Exception)), None)
+        if failed is not None:
+            await self._event(job, "FailedCreate", f"a member cannot be made: {failed}", warning=True)
+            raise failed
+
+    async def _make(self, path: str, manifest: made.Manifest) -> bool:
+        """Create something; whether it was not there yet."""
+        try:
+            await self.client.post(path, encode(manifest))
+        except ApiError as error:
+            if error.code == 409 and error.reason == "AlreadyExists":
+                return False
+            raise
+        return True
+
+    async def _delete(self, job: AIJob, name: str) -> None:
+        try:
+            await self.client.delete(f"/api/v1/namespaces/{job.metadata.namespace}/pods/{name}")
+            self.counters.deleted += 1
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    async def _delete_job(self, job: AIJob) -> None:
+        """Its time after the end is over; all that it owns goes with it."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": job.metadata.uid},
+        }
+        try:
+            await self.client.delete(_path(job), encode(body))
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    async def _event(self, job: AIJob, reason: str, note: str, *, warning: bool) -> None:
+        metadata = job.metadata
+        regarding = {"apiVersion": names.API_VERSION, "kind": "AIJob", "uid": metadata.uid}
+        regarding |= {"name": metadata.name, "namespace": metadata.namespace}
+        body: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{metadata.name[:200]}-", "namespace": metadata.namespace},
+            "eventTime": datetime.fromtimestamp(self.client.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": "fairlead.dev/operator",
+            "reportingInstance": "fairlead-operator",
+            "action": reason,
+            "reason": reason,
+            "note": note[:_NOTE_LIMIT],
+            "type": "Warning" if warning else "Normal",
+            "regarding": regarding,
+        }
+        try:
+            await self.client.post(f"/apis/events.k8s.io/v1/namespaces/{metadata.namespace}/events", encode(body))
+        except ApiError as error:
+            log.warning("event not written", job=_key(metadata), reason=reason, error=str(error)[:300])
+
+
+_STATUS_FIELDS = (
+    "phase",
+    "attempt",
+    "restarts",
+    "interruptions",
+    "completeAttempt",
+    "members",
+    "running",
+    "succeeded",
+    "resumeAt",
+    "startedAt",
+    "finishedAt",
+    "message",
+    "conditions",
+)
+
+
+def _seen(view: _Pod, attempt: int) -> PodSeen:
+    status = view.status
+    codes = [
+        container.state.terminated.exit_code
+        for container in (*status.init_container_statuses, *status.container_statuses)
+        if container.state is not None and container.state.terminated is not None and container.state.terminated.exit_code
+    ]
+    return PodSeen(
+        view.metadata.name,
+        attempt,
+        status.phase,
+        view.spec.node_name,
+        view.metadata.deletion_timestamp is not None,
+        any(each.type == "DisruptionTarget" and each.status == "True" for each in status.conditions),
+        status.reason,
+        codes[0] if codes else None,
+    )
+
+
+def _path(job: AIJob) -> str:
+    return f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/aijobs/{job.metadata.name}"
+
+
+def _key(metadata: Any) -> str:
+    return f"{metadata.namespace}/{metadata.name}"

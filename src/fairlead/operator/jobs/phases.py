@@ -1,0 +1,42 @@
+"""The phases of an AIJob: one table of what leads from each to which."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+FINISHED = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+
+TRANSITIONS: dict[Phase, frozenset[Phase]] = {
+    # Whatever happened between two looks is one step: a job that is over before it was seen running goes there at once.
+    Phase.PENDING: frozenset({Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}),
+    Phase.STARTING: frozenset({Phase.PENDING, Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}),
+    Phase.RUNNING: frozenset({Phase.PENDING, Phase.STARTING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}),
+    Phase.RESTARTING: frozenset({Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED, Phase.FAILED}),
+    Phase.SUSPENDED: frozenset({Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.FAILED}),
+    Phase.SUCCEEDED: frozenset(),
+    Phase.FAILED: frozenset(),
+}
+
+
+class WrongTransition(RuntimeError):
+    """A step that is not in the table: a fault of ours."""
+
+
+def step(before: Phase, after: Phase) -> Phase:
+    """`after`, if it may follow. Raises `WrongTransition`."""
+    if after is not before and after not in TRANSITIONS[before]:
+        raise WrongTransition(f"a job does not go from {before} to {after}")
+    return after

@@ -1,0 +1,138 @@
+"""AIJobs on the real API server: scheduler and operator as processes, the kubelets' part played by the test."""
+
+import urllib.error
+
+import pytest
+
+from testbed import objects
+from testbed.controlplane import ControlPlane
+from testbed.objects import ai_job, node, pod, priority_class, service_class
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def plane():
+    with ControlPlane(
+        controllers="serviceaccount-controller,garbage-collector-controller",
+        flags=["--disable-admission-plugins=ServiceAccount"],
+    ) as running:
+        running.install("fairlead")
+        for each in objects.rights("fairlead-operator", "fairlead-operator"):
+            running.request("POST", objects.path(each), each)
+        running.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 1000))
+        yield running
+
+
+def start(cluster):
+    cluster.scheduler("--no-leader-elect")
+    return cluster.operator("--no-leader-elect", "--address", "")
+
+
+def status(cluster, name):
+    return (cluster.get(f"/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs/{name}") or {}).get("status") or {}
+
+
+def reaches(cluster, name, phase):
+    return cluster.until(lambda: (found := status(cluster, name)).get("phase") == phase and found)
+
+
+def play(cluster, names, phase, code=None):
+    """What their kubelets would say."""
+    for name in names:
+        said = {"phase": phase}
+        if code is not None:
+            ended = {"exitCode": code, "reason": "Error"}
+            said["containerStatuses"] = [
+                {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": {"terminated": ended}}
+            ]
+        path = f"/api/v1/namespaces/default/pods/{name}/status"
+        cluster.plane.request("PATCH", path, {"status": said}, "application/merge-patch+json")
+
+
+def members(cluster, prefix):
+    return sorted(name for name in cluster.placed() if name.startswith(prefix))
+
+
+def test_a_job_runs_restarts_as_a_whole_and_ends(cluster):
+    cluster.create(node("n", gpus=4), ai_job("bert", workers=3, restart={"limit": 1, "backoff": "1s"}, ttlAfterFinished="2s"))
+    start(cluster)
+    first = [f"bert-worker-{index}-0" for index in range(3)]
+    cluster.until(lambda: members(cluster, "bert") == first)
+    assert status(cluster, "bert")["phase"] == "Pending"
+    play(cluster, first, "Running")
+    assert reaches(cluster, "bert", "Running")["running"] == 3
+    made = cluster.get("/api/v1/namespaces/default/services/bert")
+    assert made["spec"]["clusterIP"] == "None"
+    play(cluster, first[:1], "Failed", code=1)
+    second = [f"bert-worker-{index}-1" for index in range(3)]
+    cluster.until(lambda: members(cluster, "bert") == second)
+    told = status(cluster, "bert")
+    assert (told["restarts"], told["attempt"]) == (1, 1)
+    cluster.until(lambda: "Restarting" in {reason for reason, _ in cluster.events("bert")}, 5)
+    play(cluster, second, "Running")
+    reaches(cluster, "bert", "Running")
+    play(cluster, second, "Succeeded")
+    reaches(cluster, "bert", "Succeeded")
+    cluster.until(lambda: not status(cluster, "bert"))
+    cluster.until(lambda: not [name for name in cluster.pods() if name.startswith("bert")])
+    cluster.until(lambda: cluster.get("/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups/bert") is None)
+
+
+def test_a_job_gives_way_and_comes_back_and_a_killed_operator_changes_nothing(cluster):
+    cluster.create(node("n", gpus=4), service_class("batch", preemption={"mode": "Suspend"}))
+    cluster.create(ai_job("train", workers=4, serviceClass="batch", restart={"limit": 0}))
+    operator = start(cluster)
+    cluster.until(lambda: len(members(cluster, "train")) == 4)
+    play(cluster, members(cluster, "train"), "Running")
+    reaches(cluster, "train", "Running")
+    operator.kill()
+    cluster.create(pod("urgent", gpus=2, priorityClassName="urgent"))
+    target = "/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups/train"
+    cluster.until(lambda: (cluster.get(target)["status"].get("target") or {}).get("state") == "Suspended")
+    assert len(members(cluster, "train")) == 4, "nobody acts on it"
+    cluster.operator("--no-leader-elect", "--address", "")
+    reaches(cluster, "train", "Suspended")
+    cluster.until(lambda: "urgent" in cluster.placed() and not members(cluster, "train"))
+    cluster.until(lambda: cluster.get(target)["status"]["phase"] == "Suspended")
+    cluster.delete("/api/v1/namespaces/default/pods/urgent")
+    cluster.until(lambda: len(members(cluster, "train")) == 4)
+    play(cluster, members(cluster, "train"), "Running")
+    told = reaches(cluster, "train", "Running")
+    assert (told.get("restarts", 0), told["interruptions"]) == (0, 1)
+
+
+def test_a_member_that_is_evicted_costs_nothing_and_its_user_may_suspend(cluster):
+    cluster.create(node("n", gpus=4), ai_job("solo", workers=2, restart={"limit": 0}))
+    start(cluster)
+    cluster.until(lambda: len(members(cluster, "solo")) == 2)
+    play(cluster, members(cluster, "solo"), "Running")
+    reaches(cluster, "solo", "Running")
+    cluster.delete("/api/v1/namespaces/default/pods/solo-worker-1-0")
+    cluster.until(lambda: members(cluster, "solo") == ["solo-worker-0-1", "solo-worker-1-1"])
+    cluster.kubectl("patch", "aijob", "solo", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    reaches(cluster, "solo", "Suspended")
+    cluster.until(lambda: not [name for name in cluster.pods() if name.startswith("solo")])
+    cluster.kubectl("patch", "aijob", "solo", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    cluster.until(lambda: members(cluster, "solo") == ["solo-worker-0-2", "solo-worker-1-2"])
+    assert "solo" in cluster.kubectl("get", "aijobs")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"roles": []},
+        {"workloadType": "Dream"},
+        {"successPolicy": {"roles": ["nobody"]}},
+        {"roles": [{"name": "worker", "replicas": 2, "minReplicas": 3, "template": {}}]},
+        {"roles": [{"name": "w", "template": {}}, {"name": "w", "template": {}}]},
+        {"restart": {"backoff": "soon"}},
+    ],
+)
+def test_the_crd_refuses_what_cannot_be_meant(cluster, change):
+    wrong = ai_job("wrong")
+    wrong["spec"] |= change
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        cluster.create(wrong)
+    refused.value.close()
+    assert refused.value.code == 422

@@ -1,0 +1,268 @@
+"""What is done for a job, case by case, and random stories that must end well."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.api.objects import AIJob, AIJobStatus
+from fairlead.operator.jobs.members import group, members, name_of, pod, service
+from fairlead.operator.jobs.phases import FINISHED, TRANSITIONS, Phase, WrongTransition, step
+from fairlead.operator.jobs.plan import PodSeen, plan
+
+CONTAINER = {"name": "main", "image": "train", "env": [{"name": "RANK", "value": "mine"}]}
+T0 = 1_767_225_600.0
+
+
+def job(workers=2, **spec):
+    roles = spec.pop("roles", [{"name": "worker", "replicas": workers, "template": {"spec": {"containers": [CONTAINER]}}}])
+    made = {"metadata": {"name": "bert", "namespace": "vision", "uid": "u1"}, "spec": {"roles": roles, **spec}}
+    return msgspec.convert(made, AIJob)
+
+
+class Story:
+    """A job, its pods as a kubelet plays them, and a clock."""
+
+    def __init__(self, made):
+        self.job = made
+        self.pods = {}
+        self.now = T0
+        self.policy = False
+        self.deleted_job = False
+
+    def look(self, seconds=0.0):
+        self.now += seconds
+        before = Phase(self.job.status.phase) if self.job.status else Phase.PENDING
+        decided = plan(self.job, list(self.pods.values()), self.policy, self.now)
+        assert step(before, Phase(decided.status.phase))
+        self.job.status = decided.status
+        for member in decided.create:
+            name = name_of(self.job, member, decided.status.attempt)
+            self.pods.setdefault(name, PodSeen(name, decided.status.attempt, "Pending"))
+        for name in decided.delete:
+            self.pods.pop(name, None)
+        self.deleted_job = self.deleted_job or decided.delete_job
+        return decided
+
+    def set(self, which=None, **fields):
+        for name, seen in list(self.pods.items()):
+            if which is None or f"-{which}-" in name:
+                self.pods[name] = msgspec.structs.replace(seen, **fields)
+
+    @property
+    def phase(self):
+        return self.job.status.phase
+
+    def run(self):
+        self.look()
+        self.set(phase="Running", node="n")
+        self.look()
+        assert self.phase == "Running"
+        return self
+
+
+def conditions(story):
+    return {each.type: each.status for each in story.job.status.conditions}
+
+
+def test_it_starts_runs_and_succeeds_as_a_whole():
+    story = Story(job())
+    story.look()
+    assert (story.phase, sorted(story.pods)) == ("Pending", ["bert-worker-0-0", "bert-worker-1-0"])
+    story.set("0", phase="Running")
+    story.look()
+    assert story.phase == "Starting"
+    story.set(phase="Running")
+    decided = story.look()
+    assert (story.phase, decided.status.running, decided.status.started_at) == ("Running", 2, "2026-01-01T00:00:00Z")
+    story.set("worker-0", phase="Succeeded")
+    story.look()
+    assert (story.phase, story.job.status.succeeded) == ("Running", 1)
+    story.set(phase="Succeeded")
+    story.look(5.0)
+    assert (story.phase, story.job.status.finished_at) == ("Succeeded", "2026-01-01T00:00:05Z")
+    assert conditions(story)["Complete"] == "True"
+    assert story.look(1e6).status == story.job.status, "nothing happens any more"
+
+
+def test_a_member_that_fails_takes_the_attempt_with_it_and_costs_one_restart():
+    story = Story(job(restart={"limit": 2, "backoff": "10s"})).run()
+    story.set("worker-1", phase="Failed", exit_code=1)
+    decided = story.look()
+    assert (story.phase, decided.delete, decided.look_again) == ("Restarting", ("bert-worker-0-0", "bert-worker-1-0"), 10.0)
+    assert "exit code 1: restart 1 of 2 in 10 s" in story.job.status.message
+    assert story.look(9.0).look_again == 1.0
+    assert not story.pods
+    story.look(1.0)
+    assert sorted(story.pods) == ["bert-worker-0-1", "bert-worker-1-1"]
+    story.set(phase="Failed", exit_code=1)
+    assert story.look().look_again == 20.0, "it doubles"
+    story.look(20.0)
+    story.set(phase="Failed", exit_code=1)
+    story.look()
+    assert story.phase == "Failed"
+    assert "all 2 restarts are used up" in story.job.status.message
+    assert conditions(story)["Failed"] == "True"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"phase": "Failed", "disrupted": True, "exit_code": 143},
+        {"phase": "Failed", "reason": "NodeLost"},
+        {"terminating": True},
+        None,
+    ],
+)
+def test_what_is_not_its_fault_costs_nothing(fault):
+    story = Story(job(restart={"limit": 0})).run()
+    if fault is None:
+        del story.pods["bert-worker-1-0"]
+    else:
+        story.set("worker-1", **fault)
+    story.look()
+    assert story.phase == "Restarting"
+    story.look()
+    status = story.job.status
+    assert (status.attempt, status.restarts, status.interruptions, story.phase) == (1, 0, 1, "Pending")
+    assert {"bert-worker-0-1", "bert-worker-1-1"} <= set(story.pods)
+
+
+def test_exit_codes_have_rules():
+    rules = [{"codes": [42], "action": "Fail"}, {"codes": [3], "action": "Restart"}, {"codes": [7], "action": "Ignore"}]
+    for code, phase, restarts in ((42, "Failed", 0), (3, "Restarting", 0), (5, "Restarting", 1)):
+        story = Story(job(restart={"limit": 3, "exitCodes": rules})).run()
+        story.set("worker-0", phase="Failed", exit_code=code)
+        story.look()
+        assert (story.phase, story.job.status.restarts) == (phase, restarts), code
+    story = Story(job(restart={"exitCodes": rules})).run()
+    story.set("worker-0", phase="Failed", exit_code=7)
+    story.set("worker-1", phase="Succeeded")
+    story.look()
+    assert story.phase == "Succeeded"
+
+
+def test_a_success_policy_ends_the_others():
+    template = {"spec": {"containers": [CONTAINER]}}
+    roles = [{"name": "worker", "replicas": 2, "template": template}, {"name": "ps", "template": template}]
+    story = Story(job(roles=roles, successPolicy={"roles": ["worker"]})).run()
+    story.set("worker", phase="Succeeded")
+    decided = story.look()
+    assert (story.phase, decided.delete) == ("Succeeded", ("bert-ps-0-0",))
+
+
+def test_its_user_and_the_scheduler_suspend_it_and_neither_costs_a_restart():
+    story = Story(job()).run()
+    story.job.spec.suspend = True
+    decided = story.look()
+    assert (story.phase, len(decided.delete)) == ("Suspended", 2)
+    assert conditions(story)["Suspended"] == "True"
+    story.policy = True
+    story.job.spec.suspend = False
+    story.look()
+    assert story.phase == "Suspended", "now the scheduler has it so"
+    story.policy = False
+    story.look()
+    assert (story.phase, story.job.status.attempt, story.job.status.restarts) == ("Pending", 1, 0)
+    assert conditions(story)["Suspended"] == "False"
+    fresh = Story(job(suspend=True))
+    fresh.look()
+    assert (fresh.phase, fresh.pods, fresh.job.status.attempt) == ("Suspended", {}, 0)
+
+
+def test_it_is_cleaned_up_after_a_while():
+    story = Story(job(ttlAfterFinished="1h")).run()
+    story.set(phase="Succeeded")
+    assert story.look().look_again == 3600.0
+    assert story.look(3599.0).look_again == 1.0
+    assert not story.deleted_job
+    story.look(1.0)
+    assert story.deleted_job
+
+
+def test_what_this_version_does_not_do_is_said_and_does_not_start():
+    template = {"spec": {"containers": [CONTAINER]}}
+    for spec in (
+        {"array": {"indexes": "0-9"}},
+        {"dependsOn": [{"job": "first"}]},
+        {"roles": [{"name": "worker", "replicas": 4, "minReplicas": 2, "template": template}]},
+    ):
+        story = Story(job(**spec))
+        decided = story.look()
+        assert not decided.create
+        accepted = next(each for each in decided.status.conditions if each.type == "Accepted")
+        assert (accepted.status, accepted.reason) == ("False", "Unsupported")
+
+
+def test_members_find_each_other_and_know_who_they_are():
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER, {"name": "log", "image": "log"}]}}
+    roles = [{"name": "worker", "replicas": 2, "template": template}, {"name": "eval", "template": template}]
+    made = job(roles=roles, queue="vision", serviceClass="batch", timeLimit="2h", checkpoint={"path": "/c", "gracePeriod": "2m"})
+    first, second, third = members(made)
+    manifest = pod(made, made.spec.roles[0], second, 3)
+    assert manifest["metadata"]["name"] == "bert-worker-1-3"
+    labels = manifest["metadata"]["labels"]
+    assert labels["a"] == "b"
+    assert (labels["fairlead.dev/pod-group"], labels["fairlead.dev/queue"], labels["fairlead.dev/attempt"]) == (
+        "bert",
+        "vision",
+        "3",
+    )
+    spec = manifest["spec"]
+    assert (spec["hostname"], spec["subdomain"], spec["restartPolicy"]) == ("worker-1", "bert", "Never")
+    assert (spec["schedulerName"], spec["terminationGracePeriodSeconds"]) == ("fairlead", 120)
+    told, log = ({each["name"]: each["value"] for each in container["env"]} for container in spec["containers"])
+    assert told["RANK"] == "mine", "what the template says stands"
+    assert (log["RANK"], log["WORLD_SIZE"], log["PET_NNODES"]) == ("1", "2", "2")
+    assert log["MASTER_ADDR"] == "worker-0.bert.vision.svc"
+    assert log["FAIRLEAD_CHECKPOINT_PATH"] == "/c"
+    assert "RANK" not in {each["name"] for each in pod(made, made.spec.roles[1], third, 0)["spec"]["containers"][1]["env"]}
+    assert pod(made, made.spec.roles[0], first, 0)["spec"] is not made.spec.roles[0].template["spec"], (
+        "the template is not touched"
+    )
+    assert group(made)["spec"] == {"minMember": 3, "queue": "vision", "serviceClass": "batch", "timeLimit": "2h"}
+    assert service(made)["spec"]["clusterIP"] == "None"
+
+
+def test_the_table_of_phases_is_closed():
+    assert set(TRANSITIONS) == set(Phase)
+    assert all(not TRANSITIONS[phase] for phase in FINISHED)
+    with pytest.raises(WrongTransition):
+        step(Phase.SUCCEEDED, Phase.RUNNING)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_whatever_happens_it_ends_and_its_budget_holds(data):
+    limit = data.draw(st.integers(0, 3))
+    story = Story(job(workers=3, restart={"limit": limit, "backoff": "1s"}))
+    for _ in range(data.draw(st.integers(0, 40))):
+        event = data.draw(st.sampled_from(["look", "run", "fail", "lose", "evict", "end", "suspend", "resume", "policy", "wait"]))
+        which = f"worker-{data.draw(st.integers(0, 2))}"
+        if event == "run":
+            story.set(which, phase="Running")
+        elif event == "fail":
+            story.set(which, phase="Failed", exit_code=1)
+        elif event == "lose":
+            story.pods = {name: seen for name, seen in story.pods.items() if which not in name}
+        elif event == "evict":
+            story.set(which, terminating=True, disrupted=True)
+        elif event == "end":
+            story.set(which, phase="Succeeded")
+        elif event in ("suspend", "resume"):
+            story.job.spec.suspend = event == "suspend"
+        elif event == "policy":
+            story.policy = not story.policy
+        story.look(data.draw(st.sampled_from([0.0, 1.0, 5.0])))
+        status = story.job.status
+        assert status.restarts <= limit
+        assert len({seen.attempt for seen in story.pods.values() if not seen.terminating}) <= 1
+    story.job.spec.suspend = story.policy = False
+    for _ in range(30):
+        story.pods = {name: seen for name, seen in story.pods.items() if not seen.terminating}
+        story.set(phase="Succeeded")
+        story.look(700.0)
+        if Phase(story.phase) in FINISHED:
+            break
+    assert Phase(story.phase) in FINISHED
+    assert isinstance(story.job.status, AIJobStatus)
