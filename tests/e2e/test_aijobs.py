@@ -118,6 +118,33 @@ def test_a_member_that_is_evicted_costs_nothing_and_its_user_may_suspend(cluster
     assert "solo" in cluster.kubectl("get", "aijobs")
 
 
+def test_jobs_wait_for_each_other_and_failures_are_handled(cluster):
+    def after(name, *first):
+        return ai_job(name, workers=1, restart={"limit": 0}, dependsOn=[{"job": job, "when": when} for job, when in first])
+
+    cluster.create(
+        node("n", gpus=4),
+        after("evaluate", ("train", "afterok")),
+        after("rescue", ("train", "afternotok")),
+        after("train", ("prepare", "afterok")),
+        after("prepare"),
+        after("loop", ("loop", "afterok")),
+    )
+    start(cluster)
+    cluster.until(lambda: members(cluster, "prepare"))
+    cluster.until(lambda: "prepare" in status(cluster, "train").get("message", ""))
+    assert set(cluster.placed()) == {"prepare-worker-0-0"}
+    play(cluster, ["prepare-worker-0-0"], "Succeeded")
+    cluster.until(lambda: members(cluster, "train"))
+    play(cluster, ["train-worker-0-0"], "Failed", code=1)
+    reaches(cluster, "train", "Failed")
+    cluster.until(lambda: members(cluster, "rescue"))
+    assert "needed job 'train'" in reaches(cluster, "evaluate", "Failed")["message"]
+    assert not members(cluster, "evaluate")
+    told = {each["type"]: each["reason"] for each in status(cluster, "loop")["conditions"]}
+    assert told["Accepted"] == "DependencyCycle"
+
+
 @pytest.mark.parametrize(
     "change",
     [

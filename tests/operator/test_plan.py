@@ -184,7 +184,7 @@ def test_what_this_version_does_not_do_is_said_and_does_not_start():
     template = {"spec": {"containers": [CONTAINER]}}
     for spec in (
         {"array": {"indexes": "0-9"}},
-        {"dependsOn": [{"job": "first"}]},
+        {"dependsOn": [{"job": "first", "when": "aftercorr"}]},
         {"roles": [{"name": "worker", "replicas": 4, "minReplicas": 2, "template": template}]},
     ):
         story = Story(job(**spec))

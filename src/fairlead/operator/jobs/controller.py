@@ -20,6 +20,7 @@ from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.operator.jobs import members as made
+from fairlead.operator.jobs.dependencies import READY, dependents, judge
 from fairlead.operator.jobs.plan import Plan, PodSeen, plan
 from fairlead.operator.workqueue import WorkQueue
 
@@ -123,8 +124,11 @@ class Jobs:
             elif change.error:
                 log.error("AIJob cannot be read", job=change.key, error=change.error)
             elif not self._older(change.key, change.view):
+                old = self._jobs.get(change.key)
                 self._jobs[change.key] = change.view
                 self._again(change.key)
+                if old is None or (old.status and old.status.phase) != (change.view.status and change.view.status.phase):
+                    self._tell_dependents(change.key)
 
     def _older(self, key: str, job: AIJob) -> bool:
         """Whether we know a later version already, from the answer to a write."""
@@ -152,6 +156,18 @@ class Jobs:
             self._pods.setdefault(key, {})[view.metadata.name] = _seen(view, int(attempt))
             self._again(key)
 
+    def _beside(self, key: str) -> dict[str, AIJob]:
+        """The jobs of a job's namespace, by name."""
+        namespace = key.partition("/")[0]
+        return {job.metadata.name: job for job in self._jobs.values() if job.metadata.namespace == namespace}
+
+    def _tell_dependents(self, key: str) -> None:
+        """Who waits for a job looks again."""
+        namespace, _, name = key.partition("/")
+        if any(job.spec.depends_on for job in self._jobs.values()):
+            for other in dependents(name, self._beside(key)):
+                self._again(f"{namespace}/{other}")
+
     # -- what is done --------------------------------------------------------------------------
 
     async def _look(self, key: str) -> None:
@@ -159,7 +175,8 @@ class Jobs:
         if job is None or not self.synced:
             return
         now = self.client.clock()
-        decided = plan(job, list(self._pods.get(key, {}).values()), self._policy.get(key, False), now)
+        first = judge(job, self._beside(key)) if job.spec.depends_on else READY
+        decided = plan(job, list(self._pods.get(key, {}).values()), self._policy.get(key, False), now, first)
         if decided.status != job.status:
             job = await self._write_status(key, job, decided)
         for reason, message, warning in decided.events:
@@ -186,6 +203,8 @@ class Jobs:
             self.counters.restarted += decided.status.phase == "Restarting"
             log.info("phase", job=key, before=before, after=decided.status.phase, message=decided.status.message)
         written = self._jobs[key] = msgspec.json.decode(reply, type=AIJob)
+        if decided.status.phase != before:
+            self._tell_dependents(key)
         return written
 
     async def _create(self, job: AIJob, decided: Plan) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.api import spans
 from fairlead.api.objects import AIJob, AIJobStatus, Condition
+from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, members, name_of
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
 
@@ -46,9 +47,9 @@ class Plan(msgspec.Struct, frozen=True):
     events: tuple[tuple[str, str, bool], ...] = ()
 
 
-def plan(job: AIJob, pods: Sequence[PodSeen], suspended_by_policy: bool, now: float) -> Plan:
-    """The next step of a job. now: seconds since the epoch."""
-    return _Step(job, pods, suspended_by_policy, now).take()
+def plan(job: AIJob, pods: Sequence[PodSeen], suspended_by_policy: bool, now: float, first: Verdict = READY) -> Plan:
+    """The next step of a job. now: seconds since the epoch. first: what those that come first say of it."""
+    return _Step(job, pods, suspended_by_policy, now, first).take()
 
 
 def not_acted_on(job: AIJob) -> str:
@@ -56,7 +57,7 @@ def not_acted_on(job: AIJob) -> str:
     spec = job.spec
     asked = {
         "array": spec.array is not None,
-        "dependsOn": bool(spec.depends_on),
+        "dependsOn with aftercorr": any(each.when == "aftercorr" for each in spec.depends_on),
         "minReplicas": any(role.min_replicas not in (None, role.replicas) for role in spec.roles),
         "maxReplicas": any(role.max_replicas not in (None, role.replicas) for role in spec.roles),
     }
@@ -65,8 +66,9 @@ def not_acted_on(job: AIJob) -> str:
 
 
 class _Step:
-    def __init__(self, job: AIJob, pods: Sequence[PodSeen], suspended_by_policy: bool, now: float) -> None:
+    def __init__(self, job: AIJob, pods: Sequence[PodSeen], suspended_by_policy: bool, now: float, first: Verdict) -> None:
         self.job = job
+        self.first = first
         self.now = now
         self.old = job.status or AIJobStatus()
         self.members = members(job)
@@ -86,11 +88,29 @@ class _Step:
             return Plan(self._status(Phase.PENDING, message=wrong, accepted=(False, "Unsupported", wrong)))
         if job.spec.suspend or self.by_policy:
             return self._suspend(before)
+        if self.first.state is not State.READY and self._untouched():
+            return self._wait(before)
         if before is Phase.RESTARTING and old.resume_at and (left := _seconds(old.resume_at) - self.now) > 0:
             return Plan(old, delete=self._leaving(self.stale), look_again=left)
         return self._go_on(before)
 
     # -- the cases -----------------------------------------------------------------------------
+
+    def _untouched(self) -> bool:
+        """Whether it has not begun: once it has, those that came first are no matter any more."""
+        return not self.pods and self.attempt == 0 and self.old.complete_attempt < 0
+
+    def _wait(self, before: Phase) -> Plan:
+        """Others come first, or it never begins."""
+        state, message = self.first
+        if state is State.FAILED:
+            return self._end(before, Phase.FAILED, message)
+        if state is State.NOT_NEEDED:
+            return self._end(before, Phase.SUCCEEDED, message)
+        accepted = (False, "DependencyCycle", message) if state is State.CYCLE else (True, "InForce", "")
+        if self.old.message != message:
+            self.events.append(("Dependency", message, state is State.CYCLE))
+        return Plan(self._status(step(before, Phase.PENDING), message=message, accepted=accepted), events=tuple(self.events))
 
     def _finished(self, old: AIJobStatus) -> Plan:
         """Nothing of it runs on; after a while the object goes, too."""

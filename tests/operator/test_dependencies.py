@@ -1,0 +1,101 @@
+"""Which jobs come first, and what becomes of those that wait."""
+
+import msgspec
+import pytest
+
+from fairlead.api.objects import AIJob
+from fairlead.operator.jobs.dependencies import State, dependents, judge
+from fairlead.operator.jobs.plan import plan
+
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
+
+
+def job(name, *first, phase="", created="2026-01-01T00:00:00Z", user="ann", singleton=""):
+    made = {
+        "metadata": {
+            "name": name,
+            "namespace": "vision",
+            "uid": name,
+            "creationTimestamp": created,
+            "labels": {"fairlead.dev/singleton": singleton} if singleton else {},
+            "annotations": {"fairlead.dev/user": user},
+        },
+        "spec": {
+            "roles": [{"name": "worker", "template": TEMPLATE}],
+            "dependsOn": [dict(zip(("job", "when"), each.split(":"), strict=False)) for each in first],
+        },
+    }
+    if phase:
+        made["status"] = {"phase": phase}
+    return msgspec.convert(made, AIJob)
+
+
+def among(*jobs):
+    return {each.metadata.name: each for each in jobs}
+
+
+@pytest.mark.parametrize(
+    ("when", "phase", "state"),
+    [
+        ("afterok", "Running", State.WAITS),
+        ("afterok", "Succeeded", State.READY),
+        ("afterok", "Failed", State.FAILED),
+        ("afternotok", "Succeeded", State.NOT_NEEDED),
+        ("afternotok", "Failed", State.READY),
+        ("afternotok", "Suspended", State.WAITS),
+        ("afterany", "Failed", State.READY),
+        ("afterany", "Restarting", State.WAITS),
+    ],
+)
+def test_each_kind(when, phase, state):
+    waits = job("second", f"first:{when}")
+    found = judge(waits, among(waits, job("first", phase=phase)))
+    assert found.state is state
+    decided = plan(waits, [], False, 0.0, found)
+    expected = {State.READY: "Pending", State.WAITS: "Pending", State.FAILED: "Failed", State.NOT_NEEDED: "Succeeded"}
+    assert decided.status.phase == expected[state]
+    assert bool(decided.create) == (state is State.READY)
+
+
+def test_all_of_them_count_and_what_is_missing_is_said():
+    waits = job("third", "first", "second:afterany", "nobody")
+    found = judge(waits, among(waits, job("first", phase="Succeeded"), job("second", phase="Running")))
+    assert found == (State.WAITS, "job 'second' is Running; job 'nobody' does not exist")
+
+
+def test_circles_are_found_and_nobody_in_them_starts():
+    jobs = among(job("a", "b"), job("b", "c:afterany"), job("c", "a"), job("d", "a"))
+    for name in "abc":
+        found = judge(jobs[name], jobs)
+        assert found.state is State.CYCLE
+        decided = plan(jobs[name], [], False, 0.0, found)
+        accepted = next(each for each in decided.status.conditions if each.type == "Accepted")
+        assert (accepted.reason, decided.create) == ("DependencyCycle", ())
+    assert judge(jobs["a"], jobs).message == "it waits for itself: a -> b -> c -> a"
+    assert judge(jobs["d"], jobs).state is State.WAITS, "it only waits for one of them"
+    assert judge(job("self", "self"), {}).state is State.CYCLE
+
+
+def test_one_at_a_time():
+    first = job("run-1", "nightly:singleton", singleton="nightly")
+    second = job("run-2", "nightly:singleton", singleton="nightly", created="2026-01-02T00:00:00Z")
+    hers = job("run-3", "nightly:singleton", singleton="nightly", created="2026-01-03T00:00:00Z", user="eve")
+    jobs = among(first, second, hers)
+    assert judge(first, jobs).state is State.READY
+    assert judge(second, jobs) == (State.WAITS, "job 'run-1' of the same user is to end first")
+    assert judge(hers, jobs).state is State.READY
+    done = among(msgspec.structs.replace(first, status=job("x", phase="Failed").status), second)
+    assert judge(second, done).state is State.READY
+    assert set(dependents("run-1", jobs)) == {"run-1", "run-2", "run-3"}
+
+
+def test_who_looks_at_whom():
+    jobs = among(job("a"), job("b", "a"), job("c", "b", "a:afterany"), job("d", "c"))
+    assert sorted(dependents("a", jobs)) == ["b", "c"]
+
+
+def test_once_it_has_begun_those_before_it_are_no_matter():
+    waits = job("second", "first", phase="Suspended")
+    waits.status.attempt = 1
+    decided = plan(waits, [], False, 0.0, judge(waits, among(waits)))
+    assert decided.create
