@@ -208,6 +208,74 @@ def test_a_job_is_suspended_and_resumes_with_an_operator(slow_box):
         assert operator.wait(20) == 0
 
 
+@pytest.fixture
+def operator(slow_box):
+    command = [sys.executable, "-m", "fairlead", "operator", "--kubeconfig", str(slow_box.kubeconfig), "--no-leader-elect"]
+    process = subprocess.Popen([*command, "--address", ""], stderr=subprocess.DEVNULL)
+    yield process
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+def submitted(box, *arguments):
+    """What stands behind `--` comes last."""
+    options, command = (list(arguments), [])
+    if "--" in options:
+        cut = options.index("--")
+        options, command = options[:cut], options[cut:]
+    return CliRunner().invoke(app, ["submit", "-n", "vision", "--kubeconfig", str(box.kubeconfig), *options, *command])
+
+
+def test_a_script_is_submitted_runs_and_is_controlled(slow_box, operator, tmp_path):
+    box, script = slow_box, tmp_path / "train.sh"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH -J Train -N 2 -G 4 --mail-user=me\n#FAIRLEAD --image=train --env A=b\npython train.py\n"
+    )
+
+    def phase(name):
+        return json.loads(box.kubectl("get", "aijob", name, "-n", "vision", "-o", "json")).get("status", {}).get("phase")
+
+    done = submitted(box, str(script), "-o", "json", "--", "--fast")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["jobs"], told["left_out"]) == (["vision/train"], ["line 2: --mail-user has no meaning here"])
+    until(lambda: phase("train") == "Running")
+    pod = json.loads(box.kubectl("get", "pod", "train-worker-1-0", "-n", "vision", "-o", "json"))
+    assert pod["spec"]["containers"][0]["command"] == ["/fairlead/script", "--fast"]
+    kept = json.loads(box.kubectl("get", "configmap", "train-script", "-n", "vision", "-o", "json"))
+    assert kept["data"]["script"] == script.read_text()
+    assert kept["metadata"]["ownerReferences"][0]["kind"] == "AIJob"
+    assert box.fairlead("hold", "train", "-n", "vision").exit_code == 3, "it runs"
+    assert "train suspended" in box.fairlead("suspend", "train", "-n", "vision").output
+    until(lambda: phase("train") == "Suspended")
+    assert "train resumed" in box.fairlead("resume", "aijob/train", "-n", "vision").output
+    until(lambda: phase("train") == "Running")
+    assert "train cancelled" in box.fairlead("cancel", "train", "-n", "vision").output
+    until(lambda: not [each for each in running(box) if each["name"] == "train"])
+    assert box.fairlead("cancel", "train", "-n", "vision").exit_code == 4
+
+
+def test_what_cannot_be_submitted_is_said_and_a_rehearsal_submits_nothing(box, tmp_path):
+    plain = tmp_path / "plain.sh"
+    plain.write_text("echo hello\n")
+    for arguments, told in (
+        ([str(plain)], "#!/bin/bash"),
+        (["--", "true"], "no image is given"),
+        ([], "give a script"),
+        (["--image", "i", "--gpus", "many", "--", "true"], "--gpus 'many' is not a number"),
+        ([str(tmp_path / "none.sh")], "cannot read"),
+    ):
+        done = submitted(box, *arguments)
+        assert (done.exit_code, told in done.output) == (2, True), done.output
+    done = submitted(box, "--dry-run", "--image", "i", "-G", "8", "--name", "probe", "--", "python", "train.py")
+    assert done.exit_code == 0, done.output
+    assert "kind: AIJob" in done.output
+    assert "# vision/probe would start now on" in done.output
+    assert not box.json("queue")["jobs"]
+    huge = submitted(box, "--dry-run", "--image", "i", "-G", "64", "--name", "huge", "--", "true")
+    assert "would not start as things stand" in huge.output
+
+
 def test_what_if_touches_nothing(box, tmp_path):
     box.create(objects.pod_group("ring", 3), *(objects.pod(f"ring-{i}", group="ring", gpus=8) for i in range(3)))
     until(lambda: len(running(box)) == 1)

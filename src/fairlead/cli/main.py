@@ -9,6 +9,7 @@ import typer
 from fairlead import __version__
 from fairlead.cli import (
     bench,
+    control,
     crds,
     demo,
     explain,
@@ -22,6 +23,7 @@ from fairlead.cli import (
     scheduler,
     share,
     simulate,
+    submit,
     whatif,
 )
 
@@ -42,6 +44,12 @@ app.command("nodes")(nodes.nodes)
 app.command("queue")(queue.queue)
 app.command("quota")(quota.quota)
 app.command("replay")(replay.replay)
+app.command("submit")(submit.submit)
+app.command("cancel")(control.cancel)
+app.command("suspend")(control.suspend)
+app.command("resume")(control.resume)
+app.command("hold")(control.hold)
+app.command("release")(control.release)
 app.command("scheduler")(scheduler.scheduler)
 app.command("operator")(operator.operator)
 app.command("share")(share.share)

@@ -177,11 +177,11 @@ async def list_all(client: Client, path: str, view: type[View]) -> list[View]:
             return found
 
 
-def run(kubeconfig: str, work: Callable[[Client], Any]) -> Any:
+def run(kubeconfig: str, work: Callable[[Client], Any], *, writes: bool = False) -> Any:
     """Run a coroutine function with an open client; whatever goes wrong ends the command with its exit code."""
 
     async def main() -> Any:
-        async with Client(load(kubeconfig or None), connections=8, read_only=True) as client:
+        async with Client(load(kubeconfig or None), connections=8, read_only=not writes) as client:
             return await work(client)
 
     try:
@@ -193,6 +193,8 @@ def run(kubeconfig: str, work: Callable[[Client], Any]) -> Any:
     except ApiError as error:
         if error.code in (401, 403):
             fail(f"the cluster refuses: {error.message}", Exit.REFUSED)
+        if writes and error.code in (409, 422):
+            fail(error.message, Exit.REFUSED)
         if error.code == 404:
             fail(error.message, Exit.NOT_FOUND)
         fail(f"the cluster answers {error}")

@@ -28,7 +28,7 @@ BATCH = ServiceClass(
     "batch",
     mode="Suspend",
     checkpoint_interval=1800.0,
-    levels=tuple(hours * _HOUR for hours in (0.25, 1, 4, 16, 64, 256, 1024)),
+    levels=tuple(hours * _HOUR for hours in (0.25, 1, 4, 16, 64, 256)),
     express=3,
 )
 """The class of all jobs: by attained GPU-hours, those with less than four from any queue's."""

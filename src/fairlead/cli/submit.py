@@ -1,0 +1,258 @@
+"""`fairlead submit`: a script with `#SBATCH` lines, a command, or manifests, as jobs of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
+from fairlead.cli.picture import KubeconfigOption, run
+
+if TYPE_CHECKING:
+    from fairlead.cluster.kubernetes.client import Client
+
+_LOOK = 1.0
+_MANIFESTS = (".yaml", ".yml", ".json")
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """What was submitted: `namespace/name` of each job; left_out: what of the script has no meaning here; phases: with --wait."""
+
+    jobs: list[str]
+    left_out: list[str]
+    phases: dict[str, str]
+
+
+def submit(
+    file: Annotated[str, typer.Argument(metavar="[SCRIPT|JOB.YAML|-]", help="A script, manifests, or - for stdin.")] = "",
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What to run, or the script's arguments.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", "-J", help="Of the job; default: the script's.")] = "",
+    queue: Annotated[str, typer.Option("--queue", "-p", help="Its queue.")] = "",
+    service_class: Annotated[str, typer.Option("--class", "-q", help="Its class of service.")] = "",
+    nodes: Annotated[str, typer.Option("--nodes", "-N", help="How many members.")] = "",
+    gpus: Annotated[str, typer.Option("--gpus", "-G", help="GPUs of all members together, optionally MODEL:COUNT.")] = "",
+    cpus: Annotated[str, typer.Option("--cpus-per-task", "-c", help="CPUs of each member.")] = "",
+    mem: Annotated[str, typer.Option("--mem", help="Memory of each member, such as 64G.")] = "",
+    time: Annotated[str, typer.Option("--time", "-t", help="Time limit: 90, 1:30:00, 2-12:00:00 or 36h.")] = "",
+    dependency: Annotated[
+        str, typer.Option("--dependency", "-d", help="afterok:JOB, afterany:JOB, afternotok:JOB, singleton.")
+    ] = "",
+    image: Annotated[str, typer.Option(help="Container image; default: that of the namespace's submit profile.")] = "",
+    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be repeated.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", "-W", help="Until the jobs have ended; the exit code says how.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Print the manifests and when they would start; submit nothing.")] = False,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Default: the kubeconfig's.")] = "",
+    kubeconfig: KubeconfigOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Submit a job: a script with #SBATCH or #FAIRLEAD lines, a command after --, or manifests."""
+    from fairlead.cluster.kubernetes.config import ConfigError, load
+    from fairlead.submission import directives
+
+    try:
+        namespace = namespace or load(kubeconfig or None).namespace
+    except ConfigError as error:
+        fail(str(error), Exit.UNREACHABLE)
+    given = [
+        (option, value, f"--{option}")
+        for option, value in (
+            ("job-name", name),
+            ("queue", queue),
+            ("class", service_class),
+            ("nodes", nodes),
+            ("gpus", gpus),
+            ("cpus-per-task", cpus),
+            ("mem", mem),
+            ("time", time),
+            ("dependency", dependency),
+            ("image", image),
+        )
+        if value
+    ] + [("env", each, "--env") for each in env or ()]
+    words = list(command or ())
+    if file and not _is_file(file):
+        words, file = [file, *words], ""
+    try:
+        manifests, left_out = _manifests(file, words, given, namespace, kubeconfig)
+    except directives.DirectiveError as error:
+        fail(str(error), Exit.USAGE)
+    if dry_run:
+        _rehearse(manifests, kubeconfig, namespace)
+        return
+    result = run(kubeconfig, lambda client: _submit(client, manifests, left_out, wait=wait), writes=True)
+
+    def table() -> None:
+        for job in result.jobs:
+            phase = f": {result.phases[job]}" if job in result.phases else ""
+            console().print(f"submitted {job}{phase}")
+        for each in result.left_out:
+            typer.echo(f"left out: {each}", err=True)
+
+    emit(result, output, table)
+    if any(phase != "Succeeded" for phase in result.phases.values()):
+        raise typer.Exit(int(Exit.FAILED))
+
+
+def _is_file(text: str) -> bool:
+    if text == "-" or text.endswith(_MANIFESTS) or text.endswith((".sh", ".py", ".bash", ".sbatch")):
+        return True
+    return Path(text).is_file()
+
+
+def _manifests(
+    file: str, words: list[str], given: list[tuple[str, str, str]], namespace: str, kubeconfig: str
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """What is to be created, and what could not be carried over. Raises `DirectiveError`."""
+    from fairlead.submission import directives, jobs
+
+    if file.endswith(_MANIFESTS):
+        return _documents(_read(file), file, namespace), []
+    if not file and not words:
+        raise directives.DirectiveError("give a script, a manifest, or a command after `--`")
+    script = jobs.check_script(_read(file), file) if file else ""
+    options = directives.options_of(script) + given if script else given
+    asked = directives.asked(options)
+    name = asked.name or _name_for(file or words[0])
+    profile = jobs.Profile(run(kubeconfig, lambda client: _profile(client, namespace)))
+    made = [jobs.ai_job(name, namespace, asked, profile, words, scripted=bool(script))]
+    if script:
+        made.append(jobs.script_map(name, namespace, script))
+    return made, asked.left_out
+
+
+def _read(file: str) -> bytes:
+    from fairlead.submission.jobs import MOST_BYTES
+
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read(MOST_BYTES + 1)
+        with Path(file).open("rb") as opened:
+            return opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}", Exit.USAGE)
+
+
+def _documents(data: bytes, file: str, namespace: str) -> list[dict[str, Any]]:
+    import yaml
+
+    try:
+        found = [each for each in yaml.safe_load_all(data.decode()) if each is not None]
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        fail(f"{file} is not YAML: {error}", Exit.USAGE)
+    for each in found:
+        if not isinstance(each, dict) or each.get("kind") != "AIJob" or not isinstance(each.get("metadata"), dict):
+            fail(f"{file}: only AIJobs are submitted; anything else goes by `kubectl apply -f {file}`", Exit.USAGE)
+        each["metadata"].setdefault("namespace", namespace)
+    return found
+
+
+def _name_for(text: str) -> str:
+    from fairlead.submission.directives import label
+
+    return label(Path(text).stem) or "job"
+
+
+async def _profile(client: Client, namespace: str) -> dict[str, str] | None:
+    from fairlead.cluster.kubernetes.client import ApiError
+    from fairlead.submission.jobs import PROFILE
+
+    try:
+        found = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{namespace}/configmaps/{PROFILE}"))
+    except ApiError as error:
+        if error.code in (403, 404):
+            return None
+        raise
+    return found.get("data") or {}
+
+
+async def _submit(client: Client, manifests: list[dict[str, Any]], left_out: list[str], *, wait: bool) -> Submitted:
+    from fairlead.api import names
+    from fairlead.cluster.kubernetes.client import encode
+
+    made: dict[str, dict[str, Any]] = {}
+    for manifest in manifests:
+        namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+        if manifest["kind"] == "ConfigMap":
+            job = made[f"{namespace}/{name.removesuffix('-script')}"]
+            owner = {
+                "apiVersion": names.API_VERSION,
+                "kind": "AIJob",
+                "name": job["metadata"]["name"],
+                "uid": job["metadata"]["uid"],
+            }
+            manifest["metadata"]["ownerReferences"] = [owner]
+            await client.post(f"/api/v1/namespaces/{namespace}/configmaps", encode(manifest))
+            continue
+        path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs"
+        made[f"{namespace}/{name}"] = msgspec.json.decode(await client.post(path, encode(manifest)))
+    phases = {key: await _ended(client, key) for key in made} if wait else {}
+    return Submitted(list(made), left_out, phases)
+
+
+async def _ended(client: Client, key: str) -> str:
+    """The phase in which a job ends."""
+    from fairlead.api import names
+    from fairlead.cluster.kubernetes.client import ApiError
+
+    namespace, _, name = key.partition("/")
+    path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs/{name}"
+    last = "Pending"
+    while True:
+        try:
+            found = msgspec.json.decode(await client.get(path))
+        except ApiError as error:
+            if error.code == 404:
+                return last if last in ("Succeeded", "Failed") else "Deleted"
+            raise
+        last = str((found.get("status") or {}).get("phase", last))
+        if last in ("Succeeded", "Failed"):
+            return last
+        await asyncio.sleep(_LOOK)
+
+
+def _rehearse(manifests: list[dict[str, Any]], kubeconfig: str, namespace: str) -> None:
+    """The manifests, and when their pods would start as things stand, if the cluster may be listed."""
+    import yaml
+
+    typer.echo("---\n".join(yaml.safe_dump(each, sort_keys=False) for each in manifests), nl=False)
+    for line in run(kubeconfig, lambda client: _expected(client, manifests, namespace)):
+        typer.echo(f"# {line}")
+
+
+async def _expected(client: Client, manifests: list[dict[str, Any]], namespace: str) -> list[str]:
+    from fairlead.api.objects import AIJob
+    from fairlead.cli.picture import read
+    from fairlead.cluster.kubernetes.client import ApiError
+    from fairlead.operator.jobs import members
+    from fairlead.simulation import whatif
+
+    try:
+        objects = (await read(client)).objects()
+    except ApiError as error:
+        return [f"when it would start is not known: {error.message}"]
+    told = []
+    for manifest in manifests:
+        if manifest["kind"] != "AIJob":
+            continue
+        job = msgspec.convert(manifest, AIJob)
+        changed = msgspec.structs.replace(objects, nodes=list(objects.nodes))
+        roles = {role.name: role for role in job.spec.roles}
+        whatif.apply(changed, members.group(job), namespace)
+        for member in members.members(job):
+            whatif.apply(changed, members.pod(job, roles[member.role], member, 0), namespace)
+        key = f"{job.metadata.namespace}/{job.metadata.name}"
+        found = next((each for each in whatif.play(changed).jobs if each.job == key), None)
+        if found is None or found.starts == "never":
+            told.append(f"{key} would not start as things stand: {found.reason if found is not None else 'it is not known'}")
+        elif found.starts == "now":
+            told.append(f"{key} would start now on {', '.join(found.nodes)}")
+        else:
+            told.append(f"{key} would start in about {found.wait_seconds or 0:.0f} s: {found.reason}")
+    return told

@@ -1,0 +1,1 @@
+"""From what researchers have - a script with `#SBATCH` lines, a command - to an AIJob."""

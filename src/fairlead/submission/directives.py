@@ -1,0 +1,233 @@
+"""`#SBATCH` and `#FAIRLEAD` lines of a script: what a job asks for.
+
+Both take sbatch's options; `#FAIRLEAD` also those that Slurm has no word for (image, env, checkpoint, restarts, ttl). As for
+sbatch, they end at the first line that is neither a comment nor empty, and the command line goes before them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from fractions import Fraction
+
+import msgspec
+
+_MARK = re.compile(r"^#(SBATCH|FAIRLEAD)\s+(.*)$")
+_SHORT = {
+    "J": "job-name",
+    "N": "nodes",
+    "n": "ntasks",
+    "G": "gpus",
+    "c": "cpus-per-task",
+    "t": "time",
+    "a": "array",
+    "d": "dependency",
+    "o": "output",
+    "e": "error",
+    "p": "partition",
+    "q": "qos",
+    "D": "chdir",
+}
+_SAME = {"queue": "partition", "class": "qos", "name": "job-name"}
+_KNOWN = frozenset(_SHORT.values()) | {"gpus-per-node", "gres", "mem", "export", "requeue", "no-requeue"}
+_OURS = frozenset({"image", "env", "checkpoint", "restarts", "ttl"})
+_FLAGS = frozenset({"requeue", "no-requeue"})
+_SIZES = {"": "Mi", "K": "Ki", "M": "Mi", "G": "Gi", "T": "Ti"}
+_WHEN = ("afterok", "afterany", "afternotok", "aftercorr", "singleton")
+
+
+class DirectiveError(ValueError):
+    """A line that cannot be meant; the message says which, and what would do."""
+
+
+class Asked(msgspec.Struct):
+    """What a job asks for. gpus, cpus, memory: for each member; time: as `1h30m`; left_out: what has no meaning here, and why."""
+
+    name: str = ""
+    nodes: int = 1
+    gpus: int = 0
+    gpu_model: str = ""
+    cpus: str = ""
+    memory: str = ""
+    time: str = ""
+    array: str = ""
+    parallelism: int | None = None
+    dependencies: list[tuple[str, str]] = []
+    queue: str = ""
+    service_class: str = ""
+    directory: str = ""
+    image: str = ""
+    env: dict[str, str] = {}
+    checkpoint: str = ""
+    restarts: int | None = None
+    ttl: str = ""
+    left_out: list[str] = []
+
+
+def options_of(script: str) -> list[tuple[str, str, str]]:
+    """(option, value, where) of the lines at the head of a script. Raises `DirectiveError`."""
+    options: list[tuple[str, str, str]] = []
+    for number, line in enumerate(script.splitlines(), 1):
+        text = line.strip()
+        found = _MARK.match(text)
+        if found is not None:
+            options += _options(found[2], f"line {number}", ours=found[1] == "FAIRLEAD")
+        elif text and not text.startswith("#"):
+            break
+    return options
+
+
+def _options(text: str, where: str, *, ours: bool) -> list[tuple[str, str, str]]:
+    """(option, value, where) of one line."""
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError as error:
+        raise DirectiveError(f"{where}: {text!r} cannot be read: {error}") from error
+    found: list[tuple[str, str, str]] = []
+    while words:
+        word = words.pop(0)
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+        elif word.startswith("-") and len(word) > 1:
+            name, equals, value = _SHORT.get(word[1], word[1]), word[2:], word[2:].removeprefix("=")
+        else:
+            raise DirectiveError(f"{where}: {word!r} is no option; write --name=value")
+        if not equals and name not in _FLAGS:
+            if not words:
+                raise DirectiveError(f"{where}: --{name} needs a value")
+            value = words.pop(0)
+        if name in _OURS and not ours:
+            raise DirectiveError(f"{where}: --{name} is no option of sbatch; write it in a #FAIRLEAD line")
+        found.append((name, value, where))
+    return found
+
+
+def asked(options: list[tuple[str, str, str]]) -> Asked:
+    """What options, given one after the other, ask for; the last of a kind holds. Raises `DirectiveError`."""
+    made = Asked(dependencies=[], env={}, left_out=[])
+    total, per_node, tasks = 0, 0, 0
+    for given, value, where in options:
+        name = _SAME.get(given, given)
+        if name not in _KNOWN and name not in _OURS:
+            made.left_out.append(f"{where}: --{given} has no meaning here")
+        elif name in ("output", "error"):
+            made.left_out.append(f"{where}: --{given}: what members print is kept as their logs")
+        elif name == "job-name":
+            made.name = label(value)
+        elif name == "nodes":
+            made.nodes = _number(value.partition("-")[0], name, where, least=1)
+        elif name == "ntasks":
+            tasks = _number(value, name, where, least=1)
+        elif name == "gpus":
+            model, _, count = value.rpartition(":")
+            made.gpu_model, total = model, _number(count, name, where)
+        elif name == "gpus-per-node":
+            model, _, count = value.rpartition(":")
+            made.gpu_model, per_node = model, _number(count, name, where)
+        elif name == "gres":
+            kind, _, rest = value.partition(":")
+            if kind != "gpu":
+                made.left_out.append(f"{where}: --gres={value}: only gpu is known here")
+                continue
+            model, _, count = (rest or "1").rpartition(":")
+            made.gpu_model, per_node = model, _number(count, name, where)
+        elif name == "cpus-per-task":
+            made.cpus = str(_number(value, name, where, least=1))
+        elif name == "mem":
+            made.memory = _memory(value, where)
+        elif name == "time":
+            made.time = duration(value, where)
+        elif name == "array":
+            indexes, _, at_once = value.partition("%")
+            made.array, made.parallelism = indexes, _number(at_once, name, where, least=1) if at_once else None
+        elif name == "dependency":
+            made.dependencies += _dependencies(value, where)
+        elif name == "partition":
+            made.queue = value
+        elif name == "qos":
+            made.service_class = value
+        elif name == "chdir":
+            made.directory = value
+        elif name == "image":
+            made.image = value
+        elif name in ("env", "export"):
+            made.env |= _environment(value, where, made.left_out)
+        elif name == "checkpoint":
+            made.checkpoint = value
+        elif name in ("restarts", "requeue", "no-requeue"):
+            made.restarts = {"requeue": None, "no-requeue": 0}.get(name) if name != "restarts" else _number(value, name, where)
+        elif name == "ttl":
+            made.ttl = duration(value, where)
+    if tasks and made.nodes == 1:
+        made.nodes = tasks
+    if total and not per_node:
+        if total % made.nodes:
+            raise DirectiveError(f"--gpus={total} cannot be divided among {made.nodes} nodes; use --gpus-per-node")
+        per_node = total // made.nodes
+    made.gpus = per_node
+    return made
+
+
+def duration(text: str, where: str = "--time") -> str:
+    """A time as sbatch takes it (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) or as Kubernetes writes it (90m)."""
+    if re.fullmatch(r"([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+", text):
+        return text
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if found is None:
+        raise DirectiveError(f"{where}: {text!r} is no time such as 90, 1:30:00, 2-12:00:00 or 36h")
+    days, first, second, third = (int(part) if part is not None else None for part in found.groups())
+    first = first or 0
+    if days is not None:
+        seconds = days * 86_400 + first * 3600 + (second or 0) * 60 + (third or 0)
+    elif third is not None:
+        seconds = first * 3600 + (second or 0) * 60 + third
+    else:
+        seconds = first * 60 + (second or 0)
+    if not seconds:
+        raise DirectiveError(f"{where}: {text!r} is no time at all")
+    return f"{seconds}s"
+
+
+def _number(text: str, name: str, where: str, least: int = 0) -> int:
+    if not text.isdigit() or not least <= int(text) <= 1_000_000:
+        raise DirectiveError(f"{where}: --{name} {text!r} is not a number of at least {least}")
+    return int(text)
+
+
+def _memory(text: str, where: str) -> str:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.upper())
+    if found is None:
+        raise DirectiveError(f"{where}: --mem {text!r} is no size such as 64G")
+    amount = Fraction(found[1])
+    if amount.denominator != 1:
+        raise DirectiveError(f"{where}: --mem {text!r}: give a whole number, in a smaller unit")
+    return f"{amount}{_SIZES[found[2]]}"
+
+
+def _dependencies(text: str, where: str) -> list[tuple[str, str]]:
+    """(job, when) of `afterok:a:b,afterany:c`; names of jobs stand where Slurm has numbers."""
+    found: list[tuple[str, str]] = []
+    for part in text.split(","):
+        when, *jobs = part.split(":")
+        if when not in _WHEN or (not jobs and when != "singleton") or not all(jobs):
+            raise DirectiveError(
+                f"{where}: --dependency {part!r} is not one of {', '.join(_WHEN)}, with names of jobs: afterok:prepare"
+            )
+        found += [(job, when) for job in jobs] or [("", when)]
+    return found
+
+
+def _environment(text: str, where: str, left_out: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if equals and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            found[name] = value
+        elif part not in ("NONE", "ALL", ""):
+            left_out.append(f"{where}: {part!r}: the environment of this shell does not travel; give {part}=VALUE")
+    return found
+
+
+def label(text: str) -> str:
+    """A name that Kubernetes takes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-")

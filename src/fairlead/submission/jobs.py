@@ -1,0 +1,141 @@
+"""AIJobs from what was asked for, and a namespace's submit profile: what its jobs have in common.
+
+The profile is the ConfigMap `fairlead-submit`: `image`, `workingDir`, `env` (lines NAME=VALUE), `volumes` and `volumeMounts`
+(YAML as in a pod). A script travels in a ConfigMap of its own and is run by its first line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from fairlead.api import names
+from fairlead.submission.directives import Asked, DirectiveError
+
+Manifest = dict[str, Any]
+
+PROFILE = "fairlead-submit"
+MOST_BYTES = 1 << 20
+_FOLDER, _FILE = "/fairlead", "script"
+_MOST_ENV = 1 << 20
+
+
+class Profile:
+    """What the jobs of a namespace have in common. Raises `DirectiveError` for one that cannot be read."""
+
+    def __init__(self, data: dict[str, str] | None = None) -> None:
+        given = data or {}
+        self.image = given.get("image", "").strip()
+        self.directory = given.get("workingDir", "").strip()
+        self.env: dict[str, str] = {}
+        for line in given.get("env", "").splitlines():
+            name, equals, value = line.strip().partition("=")
+            if equals:
+                self.env[name] = value
+        self.volumes = _listed(given, "volumes")
+        self.mounts = _listed(given, "volumeMounts")
+
+
+def _listed(data: dict[str, str], field: str) -> list[Any]:
+    try:
+        found = yaml.safe_load(data.get(field, "") or "[]")
+    except yaml.YAMLError as error:
+        raise DirectiveError(f"{field} in ConfigMap {PROFILE} is not YAML: {error}") from error
+    if not isinstance(found, list):
+        raise DirectiveError(f"{field} in ConfigMap {PROFILE} is no list")
+    return found
+
+
+def check_script(script: bytes, name: str) -> str:
+    """A script's text. Raises `DirectiveError` with what to do."""
+    if len(script) > MOST_BYTES:
+        raise DirectiveError(
+            f"{name} has {len(script)} bytes, more than 1 MiB: put data and programs on a volume or into the image"
+        )
+    try:
+        text = script.decode()
+    except UnicodeDecodeError as error:
+        raise DirectiveError(f"{name} is no text: give a script, or a program of the image after `--`") from error
+    if not text.startswith("#!"):
+        raise DirectiveError(f"{name} does not say what runs it: its first line must be such as #!/bin/bash")
+    return text
+
+
+def script_map(name: str, namespace: str, script: str, owner: Manifest | None = None) -> Manifest:
+    """The ConfigMap in which a script travels; it goes with its job."""
+    metadata: Manifest = {"name": f"{name}-script", "namespace": namespace, "labels": {names.JOB_LABEL: name}}
+    if owner is not None:
+        metadata["ownerReferences"] = [owner]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_FILE: script}}
+
+
+def ai_job(name: str, namespace: str, asked: Asked, profile: Profile, command: list[str], *, scripted: bool) -> Manifest:
+    """The AIJob. command: what runs, with arguments; scripted: they are the script's. Raises `DirectiveError`."""
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > 40:
+        raise DirectiveError(f"{name!r} is no name for a job: lower-case letters, digits and '-', at most 40; give --name")
+    image = asked.image or profile.image
+    if not image:
+        raise DirectiveError(
+            f"no image is given: use --image, a line `#FAIRLEAD --image=...`, or `image` in the namespace's ConfigMap {PROFILE}"
+        )
+    env = {**profile.env, **asked.env}
+    if sum(len(key) + len(value) for key, value in env.items()) > _MOST_ENV:
+        raise DirectiveError("the environment is larger than 1 MiB: put it into a file on a volume")
+    requests: dict[str, Any] = {}
+    if asked.gpus:
+        requests["nvidia.com/gpu"] = asked.gpus
+    if asked.cpus:
+        requests["cpu"] = asked.cpus
+    if asked.memory:
+        requests["memory"] = asked.memory
+    limits = {key: value for key, value in requests.items() if key != "cpu"}
+    container: Manifest = {
+        "name": "main",
+        "image": image,
+        "command": [f"{_FOLDER}/{_FILE}", *command] if scripted else command,
+        "resources": {"requests": requests, "limits": limits} if requests else {},
+    }
+    mounts, volumes = list(profile.mounts), list(profile.volumes)
+    if scripted:
+        mounts.append({"name": "fairlead-script", "mountPath": _FOLDER, "readOnly": True})
+        volumes.append({"name": "fairlead-script", "configMap": {"name": f"{name}-script", "defaultMode": 0o755}})
+    if env:
+        container["env"] = [{"name": key, "value": value} for key, value in env.items()]
+    if asked.directory or profile.directory:
+        container["workingDir"] = asked.directory or profile.directory
+    if mounts:
+        container["volumeMounts"] = mounts
+    pod: Manifest = {"containers": [container]}
+    if volumes:
+        pod["volumes"] = volumes
+    if asked.gpu_model:
+        pod["nodeSelector"] = {names.POOL_LABELS[0]: asked.gpu_model}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "AIJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": _spec(name, asked, pod),
+    }
+
+
+def _spec(name: str, asked: Asked, pod: Manifest) -> Manifest:
+    spec: Manifest = {"roles": [{"name": "worker", "replicas": asked.nodes, "template": {"spec": pod}}]}
+    for field, value in (
+        ("queue", asked.queue),
+        ("serviceClass", asked.service_class),
+        ("timeLimit", asked.time),
+        ("ttlAfterFinished", asked.ttl),
+    ):
+        if value:
+            spec[field] = value
+    if asked.restarts is not None:
+        spec["restart"] = {"limit": asked.restarts}
+    if asked.checkpoint:
+        spec["checkpoint"] = {"path": asked.checkpoint}
+    if asked.dependencies:
+        spec["dependsOn"] = [{"job": job or name, "when": when} for job, when in asked.dependencies]
+    if asked.array:
+        spec["array"] = {"indexes": asked.array, **({"parallelism": asked.parallelism} if asked.parallelism else {})}
+    return spec

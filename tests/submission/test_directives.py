@@ -1,0 +1,136 @@
+"""What scripts ask for, and what they are told where they cannot be meant."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.submission.directives import DirectiveError, asked, duration, label, options_of
+from fairlead.submission.jobs import MOST_BYTES, Profile, ai_job, check_script
+
+SCRIPT = """#!/bin/bash
+#SBATCH --job-name=Bert_Large --nodes=2
+#SBATCH -G 16 -c 8 --mem=64G   # for all
+# a remark
+#SBATCH -t 1-12:00:00 -p vision --qos batch
+#SBATCH --dependency=afterok:prepare:download,afterany:old
+#SBATCH --output=%j.out --mail-type=END
+#FAIRLEAD --image registry/train:1 --env LR=0.1,SEED=7 --checkpoint=/ckpt --restarts 5 --ttl 7d
+
+srun train
+#SBATCH --nodes=99
+"""
+
+
+def read(text):
+    return asked(options_of(text))
+
+
+def test_a_whole_script():
+    found = read(SCRIPT)
+    assert (found.name, found.nodes, found.gpus, found.cpus, found.memory) == ("bert-large", 2, 8, "8", "64Gi")
+    assert (found.time, found.queue, found.service_class) == ("129600s", "vision", "batch")
+    assert found.dependencies == [("prepare", "afterok"), ("download", "afterok"), ("old", "afterany")]
+    assert (found.image, found.env, found.checkpoint) == ("registry/train:1", {"LR": "0.1", "SEED": "7"}, "/ckpt")
+    assert (found.restarts, found.ttl) == (5, "7d")
+    assert found.left_out == [
+        "line 7: --output: what members print is kept as their logs",
+        "line 7: --mail-type has no meaning here",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", "5400s"), ("1:30", "90s"), ("01:30:00", "5400s"), ("2-0", "172800s"), ("1-1:30", "91800s"), ("36h", "36h")],
+)
+def test_times(text, seconds):
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("#SBATCH --nodes=many", "--nodes 'many' is not a number of at least 1"),
+        ("#SBATCH --time=soon", "is no time such as"),
+        ("#SBATCH --time=0", "is no time at all"),
+        ("#SBATCH --mem=lots", "is no size such as 64G"),
+        ("#SBATCH --gpus=3 --nodes=2", "cannot be divided among 2 nodes"),
+        ("#SBATCH --dependency=after:x", "is not one of afterok"),
+        ("#SBATCH --dependency=afterok", "with names of jobs"),
+        ("#SBATCH --image=x", "is no option of sbatch; write it in a #FAIRLEAD line"),
+        ("#SBATCH nodes=2", "is no option"),
+        ("#SBATCH --nodes", "needs a value"),
+        ("#SBATCH --comment='open", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_with_its_line(line, told):
+    with pytest.raises(DirectiveError) as refused:
+        read(f"#!/bin/sh\n{line}\n")
+    assert told in str(refused.value)
+    assert "line 2" in str(refused.value) or "--gpus" in str(refused.value)
+
+
+def test_gpus_in_all_their_forms():
+    assert read("#SBATCH --gres=gpu:a100:4").gpu_model == "a100"
+    assert read("#SBATCH --gres=gpu:4").gpus == 4
+    assert read("#SBATCH --gpus-per-node=h100:8 -N 3").gpus == 8
+    assert read("#SBATCH --gres=fpga:1").left_out == ["line 1: --gres=fpga:1: only gpu is known here"]
+    assert read("#SBATCH -n 4").nodes == 4
+    assert read("#SBATCH --array=0-99%10").parallelism == 10
+
+
+def test_a_job_of_it():
+    profile = Profile(
+        {
+            "image": "base",
+            "env": "HOME=/data\nLR=1",
+            "volumes": "[{name: data}]",
+            "volumeMounts": "[{name: data, mountPath: /data}]",
+        }
+    )
+    made = ai_job("bert", "vision", read(SCRIPT), profile, ["--fast"], scripted=True)
+    (role,) = made["spec"]["roles"]
+    pod = role["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (role["replicas"], container["image"]) == (2, "registry/train:1")
+    assert container["command"] == ["/fairlead/script", "--fast"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "memory": "64Gi"}
+    assert {each["name"]: each["value"] for each in container["env"]} == {"HOME": "/data", "LR": "0.1", "SEED": "7"}
+    assert [each["name"] for each in pod["volumes"]] == ["data", "fairlead-script"]
+    assert made["spec"]["dependsOn"][0] == {"job": "prepare", "when": "afterok"}
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (b"echo hello", "its first line must be such as #!/bin/bash"),
+        (b"\x7fELF\xff", "is no text"),
+        (b"#!" + b"x" * MOST_BYTES, "more than 1 MiB: put data and programs on a volume"),
+    ],
+)
+def test_scripts_that_are_refused(script, told):
+    with pytest.raises(DirectiveError, match=r".*") as refused:
+        check_script(script, "train.sh")
+    assert told in str(refused.value)
+
+
+def test_jobs_that_are_refused():
+    for name, profile, told in (
+        ("Bert", Profile({"image": "i"}), "is no name for a job"),
+        ("bert", Profile(), "no image is given"),
+        ("bert", Profile({"image": "i", "env": f"A={'x' * MOST_BYTES}"}), "larger than 1 MiB"),
+    ):
+        with pytest.raises(DirectiveError) as refused:
+            ai_job(name, "vision", asked([]), profile, ["true"], scripted=False)
+        assert told in str(refused.value)
+    with pytest.raises(DirectiveError, match="is no list"):
+        Profile({"volumes": "a: b"})
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text):
+    with contextlib.suppress(DirectiveError):
+        read(f"#SBATCH {text}")
+    name = label(text)
+    assert name == "" or (name[0].isalnum() and name[-1].isalnum() and len(name) <= 40)
