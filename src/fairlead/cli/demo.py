@@ -86,6 +86,7 @@ async def _live(
 
     from fairlead.cluster.simulated.http import Server
     from fairlead.simulation.lab import Lab, quiet
+    from fairlead.simulation.world import OperatorProcess
 
     quiet()
     lab = Lab(nodes=nodes, jobs=jobs, seed=seed, speed=speed, start=time.time())
@@ -94,6 +95,8 @@ async def _live(
         if not console.is_terminal or until is None:
             typer.echo(f"export KUBECONFIG={path}    # kubectl get pods -A; fairlead queue; fairlead nodes")
         lab.start(endless=until is None)
+        operator = OperatorProcess(lab.world)
+        operator.start()
         try:
             if console.is_terminal:
                 with Live(_picture(lab, path), console=console, screen=True, auto_refresh=False) as live:
@@ -106,6 +109,7 @@ async def _live(
                     typer.echo(_head(lab))
             return lab.summary()
         finally:
+            await operator.kill()
             await lab.process.kill()
             with contextlib.suppress(OSError):
                 path.unlink()  # it leads nowhere from now on

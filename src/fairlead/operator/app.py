@@ -38,12 +38,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operator:
-    """One operator on an open client. `run` returns when it was told to stop, or lost its lease."""
+    """One operator on an open client. `run` returns when it was told to stop, or lost its lease.
 
-    def __init__(self, client: Client, options: Options) -> None:
+    speed: of the client's clock against the loop's, in simulations.
+    """
+
+    def __init__(self, client: Client, options: Options, *, speed: float = 1.0) -> None:
         self.options = options
         self.failed = False
-        self.jobs = Jobs(client)
+        self.jobs = Jobs(client, speed=speed)
         self.intents = Intents(client, self.jobs)
         self._stop = asyncio.Event()
         self.elector = Elector(

@@ -23,6 +23,8 @@ from fairlead.cluster.simulated.kubelet import Kubelet, Timing
 from fairlead.cluster.simulated.transport import Partition, SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
 from fairlead.core.model import Policy
+from fairlead.operator.app import Operator
+from fairlead.operator.app import Options as OperatorOptions
 from fairlead.scheduler.app import Options, Scheduler, Simulation
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.inline_core import InlineCore
@@ -243,3 +245,29 @@ class Process:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self._task
+
+
+class OperatorProcess:
+    """One operator process in a world, beside the schedulers."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._transport = SimulatedTransport(world.wire, world.plan, latency=world.latency)
+        self._client = Client(Config("http://simulated"), transport=self._transport, clock=world.clock.now)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with self._client:
+            await Operator(self._client, OperatorOptions(leader_elect=False, address=""), speed=self._world.speed).run()
+
+    async def kill(self) -> None:
+        """End at once."""
+        self._transport.closed = True
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._task

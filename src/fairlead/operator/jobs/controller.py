@@ -73,10 +73,11 @@ class Counters(msgspec.Struct):
 
 
 class Jobs:
-    """Reconciles AIJobs. suspended: whether the scheduler means the job `namespace/name` to be suspended."""
+    """Reconciles AIJobs. speed: of the client's clock against the loop's."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, speed: float = 1.0) -> None:
         self.client = client
+        self.speed = speed
         self.counters = Counters()
         self.queue = WorkQueue(self._look)
         self.jobs_informer = Informer(client, _JOBS, AIJob, self._jobs_changed, lambda: self._listed("jobs"), key=_key)
@@ -187,7 +188,7 @@ class Jobs:
         if decided.delete_job:
             await self._delete_job(job)
         elif decided.look_again is not None:
-            asyncio.get_running_loop().call_later(decided.look_again, self._again, key)
+            asyncio.get_running_loop().call_later(decided.look_again / self.speed, self._again, key)
 
     async def _write_status(self, key: str, job: AIJob, decided: Plan) -> AIJob:
         """Over the version that was looked at and no other; a 409 is another look."""
