@@ -200,7 +200,12 @@ def test_crds_hold_their_rules_and_read_well(cluster):
     cluster.create(pooled)
     path = "/apis/fairlead.dev/v1alpha1/queues/pooled"
     (condition,) = cluster.until(lambda: (cluster.get(path).get("status") or {}).get("conditions"))
-    assert "not acted on by this version: resources with a pool" in condition["message"]
+    assert (condition["reason"], condition["status"]) == ("MissingPool", "False")
+    told = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "spare"}}
+    cluster.create({**told, "spec": {"price": {"perNodeHour": 3.5}}})
+    path = "/apis/fairlead.dev/v1alpha1/nodepools/spare"
+    (condition,) = cluster.until(lambda: (cluster.get(path).get("status") or {}).get("conditions"))
+    assert "not acted on by this version: price" in condition["message"]
 
 
 def test_a_forced_relist_loses_nothing(cluster):
