@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import structlog
@@ -59,7 +59,7 @@ class Operator:
             retry=options.lease_retry,
         )
         self.registry = CollectorRegistry()
-        self.registry.register(_Collected(self.intents.counters, self.jobs.counters, client))
+        self.registry.register(Collected(self.intents.counters, self.jobs.counters, lambda: client.writes))
 
     def stop(self) -> None:
         """End `run`."""
@@ -117,11 +117,14 @@ class Operator:
         return web.Response(status=503, text="not leading, or the first lists are not complete")
 
 
-class _Collected(Collector):
-    def __init__(self, counters: Counters, jobs: JobCounters, client: Client) -> None:
-        self.counters, self.jobs, self.client = counters, jobs, client
+class Collected(Collector):
+    """The operator's metrics."""
+
+    def __init__(self, counters: Counters, jobs: JobCounters, api_writes: Callable[[], int]) -> None:
+        self.counters, self.jobs, self.api_writes = counters, jobs, api_writes
 
     def collect(self) -> Iterator[Metric]:
+        """All of them, as they are."""
         for name, text, value in (
             ("fairlead_operator_suspensions", "Workloads suspended.", self.counters.suspended),
             ("fairlead_operator_resumptions", "Workloads resumed.", self.counters.resumed),
@@ -130,7 +133,7 @@ class _Collected(Collector):
             ("fairlead_operator_pods_deleted", "Members of AIJobs deleted.", self.jobs.deleted),
             ("fairlead_operator_job_restarts", "AIJobs that started again as a whole.", self.jobs.restarted),
             ("fairlead_operator_jobs_finished", "AIJobs that came to their end.", self.jobs.finished),
-            ("fairlead_operator_api_writes", "Requests to the API server that change something.", self.client.writes),
+            ("fairlead_operator_api_writes", "Requests to the API server that change something.", self.api_writes()),
         ):
             yield CounterMetricFamily(name, text, value=value)
 
