@@ -84,7 +84,7 @@ class Room:
         self.searched = 0  # how often in a row victims were looked for in vain
         self.replans_at = 0.0  # no reservation is planned before
         self.reserved = -1  # which reservations there were when it was looked at last
-        self.kept_out = False  # whether some of them kept rows from it
+        self.kept_out = 0  # how many of them kept rows from it
         self.rests_until = 0.0  # no search for victims before
         self.around: tuple[int, ...] = ()  # how its shapes' surroundings stood when it was looked at last
         self.offered: Place | None = None  # place of the entry that stands for it among the heads

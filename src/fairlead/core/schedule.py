@@ -276,7 +276,7 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
         yield from _refuse(state.queues.limit(room, unit.user, reason), reason)
         return
     room.reserved = state.reserved.version
-    room.kept_out = bool(state.reserved.holds and state.reserved.against(unit.tasks[0]))
+    room.kept_out = _kept_out(state, unit)
     ripe = max(_may_move(state, unit), state.moves.refills_at)
     if now < ripe < math.inf and reason.code is ReasonCode.RESOURCES:
         state.queues.ripening[room] = ripe
@@ -285,6 +285,11 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
         state.queues.block(room)
     yield from _refuse(untold, reason)
     reserve_for(state, unit, now)
+
+
+def _kept_out(state: ClusterState, unit: Unit) -> int:
+    """How many holds keep rows from a unit."""
+    return len(list(state.reserved.against(unit.tasks[0]))) if state.reserved.holds else 0
 
 
 def _refuse(units: list[Unit], reason: Reason) -> Iterator[Transaction]:
@@ -353,6 +358,8 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
     if room.reserved != state.reserved.version and (room.parked.code is ReasonCode.RESERVATION or (room.kept_out and preempts)):
         return True  # nobody is taken from rows that are kept for others, so victims may be had now
+    if room.kept_out and _kept_out(state, unit) < room.kept_out:
+        return True  # it is known by now to end in time
     contest = Contest(state, unit)
     limited = room.parked.code is ReasonCode.LIMIT_EXCEEDED
     if limited:
