@@ -4,14 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from typer.testing import CliRunner
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.cli.main import app
-from fairlead.observability.metrics import Metrics
+from fairlead.observability.metrics import Metrics, of_scheduler
 from fairlead.operator import intents
-from fairlead.operator.app import Collected
+from fairlead.operator.app import of_operator
 from fairlead.operator.jobs import controller
 from fairlead.scheduler.applier import WriteCounters
 from fairlead.scheduler.core_loop import Counters
@@ -20,10 +19,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_every_metric_is_documented_and_every_documented_one_exists():
-    text = Metrics(Counters(), WriteCounters(), lambda: 0).render().decode()
-    registry = CollectorRegistry()
-    registry.register(Collected(intents.Counters(), controller.Counters(), lambda: 0))
-    text += generate_latest(registry).decode()
+    counts = [*of_scheduler(Counters(), WriteCounters(), 0), *of_operator(intents.Counters(), controller.Counters(), 0)]
+    text = Metrics(lambda: counts).render().decode()
     served = set(re.findall(r"^(fairlead_\w+_total) ", text, re.MULTILINE))
     documented = set(re.findall(r"`(fairlead_\w+)`", (ROOT / "docs/metrics.md").read_text()))
     assert served == documented

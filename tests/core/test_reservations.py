@@ -273,3 +273,19 @@ def test_victims_on_nodes_that_were_kept_are_taken_once_they_are_kept_no_longer(
     assert run(state, 11.0) == []
     state.remove_reservation("later")
     assert preempted(run(state, 12.0)) == [["low"]]
+
+
+def test_who_was_kept_out_because_its_run_time_was_not_known_looks_again_once_it_is():
+    state = cluster([node("a", gpus=4), node("b", gpus=1)], [Queue("q")], patience=0.0)
+    state.upsert_pod(pod("long", queue="q", gpus=2, at="a", time_limit=HOUR, started=0.0))
+    state.upsert_pod(pod("big", queue="q", gpus=4, created=1.0))
+    state.upsert_pod(pod("unknown", queue="q", gpus=2, created=2.0))
+    assert refused(run(state, 3.0))["unknown"].code == "Reservation"
+    for i in range(6):
+        begun = 10.0 + 20 * i
+        state.upsert_pod(pod(f"small-{i}", queue="q", gpus=1, at="b", created=begun, started=begun))
+        assert start(state, begun + 10.0) == {}, "b is too small for it, whoever ends there"
+        state.remove_pod(f"uid-small-{i}")
+        if "unknown" in start(state, begun + 11.0):
+            return
+    raise AssertionError("such jobs run for ten seconds, and it waits for an hour")

@@ -404,6 +404,11 @@ class Metadata(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True)
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
 
 class Queue(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A queue: quota that is guaranteed, a limit that caps, a place in the tree."""

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from fairlead.api.names import GPU_RESOURCES
 from fairlead.cli.output import Column, Exit, Output, OutputOption, fail, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
-from fairlead.core.model import WHOLE, UserLimits
-from fairlead.core.pools import split
+from fairlead.core.model import UserLimits
+from fairlead.core.pools import units_of
 from fairlead.core.queues import QueueNode
 
 if TYPE_CHECKING:
@@ -100,14 +99,14 @@ def _quota(picture: Picture, node: QueueNode, only: str) -> Quota:
         mine[task.job] = mine.get(task.job, False) or task.row >= 0
         for resource, amount in task.shape.charge if task.row >= 0 else ():
             amounts = held.setdefault(task.user, {})
-            amounts[resource] = amounts.get(resource, 0.0) + amount / _unit(resource)
+            amounts[resource] = amounts.get(resource, 0.0) + amount / units_of(resource)
     each_may = policy.per_user or UserLimits()
     together = policy.jobs or UserLimits()
     users = [
         User(
             user=name,
             used=held.get(name, {}),
-            limits={resource: amount / _unit(resource) for resource, amount in each_may.resources},
+            limits={resource: amount / units_of(resource) for resource, amount in each_may.resources},
             running=sum(found.values()),
             running_limit=each_may.running,
             submitted=len(found),
@@ -133,7 +132,7 @@ def _limited_above(node: QueueNode) -> set[str]:
 
 
 def _amount(node: QueueNode, resource: str) -> Amount:
-    unit = _unit(resource)
+    unit = units_of(resource)
     used, quota_, limit = node.used.get(resource, 0), node.quota.get(resource), node.limits.get(resource)
     rooms = [each.limits[resource] - each.used.get(resource, 0) for each in node.path if resource in each.limits]
     return Amount(
@@ -144,10 +143,6 @@ def _amount(node: QueueNode, resource: str) -> Amount:
         limit=None if limit is None else limit / unit,
         left=max(0, min(rooms)) / unit if rooms else None,
     )
-
-
-def _unit(resource: str) -> int:
-    return WHOLE if split(resource)[0] in GPU_RESOURCES else 1
 
 
 def _table(found: list[Quota]) -> Table:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from fairlead.cli import process
 from fairlead.cli.output import Exit, fail
 
 if TYPE_CHECKING:
@@ -59,12 +61,8 @@ def scheduler(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Schedule the pods whose schedulerName is fairlead or fairlead-kubernetes, until SIGTERM. Logs are JSON lines on stderr."""
-    import uvloop
-
     from fairlead.api.names import AI_PROFILE
-    from fairlead.cluster.kubernetes.config import ConfigError, load
     from fairlead.core.scores import STRATEGIES
-    from fairlead.observability.logs import configure
     from fairlead.scheduler import configuration
     from fairlead.scheduler.app import run_process
 
@@ -87,27 +85,14 @@ def scheduler(
     options = msgspec.structs.replace(options, **{name: value for name, value in given.items() if value is not None})
     if strategy is not None:
         options = msgspec.structs.replace(options, policy=msgspec.structs.replace(options.policy, strategy=strategy))
-    address = options.address
-    for flag, where in (("--address", address), ("--visibility-address", options.visibility)):
-        if where and not where.rpartition(":")[2].isdigit():
-            fail(f"{flag} {where!r} is not host:port", Exit.USAGE)
-    try:
-        configure(log_level)
-    except ValueError as error:
-        fail(str(error), Exit.USAGE)
+    process.prepare(log_level, {"--address": options.address, "--visibility-address": options.visibility})
     if shadow_of != "*" and not shadow:
         fail("--shadow-of says whose pods --shadow looks at: give --shadow, too", Exit.USAGE)
     if shadow:
         options = msgspec.structs.replace(options, shadow=True, schedulers={shadow_of: AI_PROFILE})
-    try:
-        with _recording(record, record_limit, options.policy) as recorder, _reporting(shadow) as report:
-            failed = uvloop.run(run_process(load(kubeconfig or None), options, recorder=recorder, report=report))
-    except ConfigError as error:
-        fail(str(error), Exit.UNREACHABLE)
-    except OSError as error:
-        fail(f"cannot serve on {address}: {error}")
-    if failed:
-        raise typer.Exit(int(Exit.FAILED))
+    with _recording(record, record_limit, options.policy) as recorder, _reporting(shadow) as report:
+        start = partial(run_process, options=options, recorder=recorder, report=report)
+        process.run(start, kubeconfig, options.address)
 
 
 @contextmanager

@@ -10,8 +10,7 @@ import typer
 from fairlead.api.names import GPU_RESOURCES
 from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
-from fairlead.core.model import WHOLE
-from fairlead.core.pools import split
+from fairlead.core.pools import units_of
 from fairlead.core.tasks import TaskState
 
 if TYPE_CHECKING:
@@ -87,11 +86,11 @@ def shares(picture: Picture) -> list[Share]:
         resources = [
             Amount(
                 each,
-                node.used.get(each, 0) / _unit(each),
-                quotas[each] / _unit(each) if each in quotas else None,
-                limits[each] / _unit(each) if each in limits else None,
+                node.used.get(each, 0) / units_of(each),
+                quotas[each] / units_of(each) if each in quotas else None,
+                limits[each] / units_of(each) if each in limits else None,
                 node.named[each].weight if each in node.named else None,
-                fair[each] / _unit(each) if each in fair else None,
+                fair[each] / units_of(each) if each in fair else None,
             )
             for each in sorted({*quotas, *limits, *fair, *(key for key, value in node.used.items() if value)})
         ]
@@ -107,10 +106,6 @@ def shares(picture: Picture) -> list[Share]:
             )
         )
     return found
-
-
-def _unit(resource: str) -> int:
-    return WHOLE if split(resource)[0] in GPU_RESOURCES else 1
 
 
 def _table(found: list[Share], resource: str) -> Table:

@@ -158,7 +158,7 @@ def convert(view: StorageView) -> storage.StorageObject:
         case StorageCapacity():
             size = view.maximum_volume_size if view.maximum_volume_size is not None else view.capacity
             return storage.StorageCapacity(
-                _key(view.metadata),
+                view.metadata.key,
                 view.storage_class_name,
                 None if size is None else _size(size),
                 label_selector(view.node_topology)[0],
@@ -174,7 +174,7 @@ def _claim(view: Claim) -> storage.Claim:
     asked = ((spec.resources.requests if spec.resources else None) or {}).get("storage")
     owner = next((each.uid for each in metadata.owner_references or () if each.controller), "")
     return storage.Claim(
-        key=_key(metadata),
+        key=metadata.key,
         uid=metadata.uid,
         storage_class=annotations.get(_OLD_CLASS, spec.storage_class_name or ""),
         volume=spec.volume_name,
@@ -226,7 +226,3 @@ def _size(text: str | float) -> int:
     if value > quantity.SANE_MAXIMUM:
         raise QuantityError(f"{text!r} is larger than any volume", too_large=True)
     return -(-value.numerator // value.denominator)
-
-
-def _key(metadata: Metadata) -> str:
-    return f"{metadata.namespace}/{metadata.name}"

@@ -37,6 +37,11 @@ class Metadata(View):
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
 
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
 
 class Resources(View):
     requests: Quantities | None = None

@@ -256,10 +256,7 @@ class _Play:
         return int(np.where(held > 0, held, np.iinfo(np.int64).max).argmin())
 
     def _limited(self, unit: Unit) -> bool:
-        demand: dict[str, int] = {}
-        for task in unit.tasks[: unit.need]:
-            for resource, amount in self.state.queues.asked(task.shape):
-                demand[resource] = demand.get(resource, 0) + amount
+        demand = dict(self.state.queues.asked_together(unit.tasks[: unit.need]))
         for node in self.state.queues.queues[unit.tasks[0].queue].path:
             for resource, limit in node.limits.items():
                 if resource in demand and self.used[node.name].get(resource, 0) + demand[resource] > limit:

@@ -8,12 +8,14 @@ be in several pools; a pod on it counts in each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.api.names import POOL_LABELS
+from fairlead.api.names import GPU_RESOURCES, POOL_LABELS
+from fairlead.core.model import WHOLE
 from fairlead.core.selectors import Selector, matches
 
 if TYPE_CHECKING:
@@ -34,6 +36,22 @@ def split(key: str) -> tuple[str, str]:
     """(resource, pool) of a key; the pool is empty for all nodes."""
     resource, _, pool = key.partition("@")
     return resource, pool
+
+
+def units_of(key: str) -> int:
+    """Charged units per unit of what a key names: devices are charged in milli."""
+    return WHOLE if split(key)[0] in GPU_RESOURCES else 1
+
+
+def sum_of(charges: Sequence[Charge]) -> Charge:
+    """The sum of charges, by resource."""
+    if len(charges) == 1:
+        return charges[0]
+    summed: dict[str, int] = {}
+    for charge in charges:
+        for resource, amount in charge:
+            summed[resource] = summed.get(resource, 0) + amount
+    return tuple(sorted(summed.items()))
 
 
 class Pools:

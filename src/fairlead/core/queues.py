@@ -24,7 +24,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.meters import Meter, wanted
 from fairlead.core.model import WHOLE, NodePool, Policy, Queue, QueueResource
 from fairlead.core.nodes import NodeTable
-from fairlead.core.pools import Pools, key_of, split
+from fairlead.core.pools import Pools, key_of, split, sum_of
 from fairlead.core.shares import FairShares
 from fairlead.core.tasks import Rank, Task, Unit
 from fairlead.core.undo import UndoLog
@@ -442,11 +442,7 @@ class QueueTree:
 
     def asked_together(self, tasks: Sequence[Task]) -> Charge:
         """What tasks will be charged for together."""
-        together: dict[str, int] = {}
-        for task in tasks:
-            for resource, amount in self.asked(task.shape):
-                together[resource] = together.get(resource, 0) + amount
-        return tuple(sorted(together.items()))
+        return sum_of([self.asked(task.shape) for task in tasks])
 
     def charge(self, task: Task, sign: int, row: int) -> None:
         """Add (`sign` 1) or take back (-1) what a task holds on a row, up to the root. -1: its node is not known."""

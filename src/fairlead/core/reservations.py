@@ -9,7 +9,7 @@ for administrators only time limits do, since nobody is evicted when a window be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -150,7 +150,7 @@ class Reservations:
                     closed[row] = True
         return closed
 
-    def against(self, task: Task) -> Iterable[Hold]:
+    def against(self, task: Task) -> list[Hold]:
         """The holds that keep rows from a task."""
         return [hold for hold in self.holds.values() if not self._lets(hold, task)]
 

@@ -200,7 +200,7 @@ def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
         for each in placed:
             each.state = TaskState.ASSUMED
         _placed(state, unit, placed, now)
-        yield Place(tuple(_binding(state, each) for each in placed), unit.gang.key if unit.gang else "")
+        yield _start(state, placed, now)
 
 
 def _start(state: ClusterState, tasks: list[Task], now: float) -> Transaction:
@@ -289,7 +289,7 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
 
 def _kept_out(state: ClusterState, unit: Unit) -> int:
     """How many holds keep rows from a unit."""
-    return len(list(state.reserved.against(unit.tasks[0]))) if state.reserved.holds else 0
+    return len(state.reserved.against(unit.tasks[0])) if state.reserved.holds else 0
 
 
 def _refuse(units: list[Unit], reason: Reason) -> Iterator[Transaction]:

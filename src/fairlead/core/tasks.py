@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model import Pod
+from fairlead.core.pools import Charge, sum_of
 from fairlead.core.shapes import Shape
 
 if TYPE_CHECKING:
@@ -183,15 +184,9 @@ class Unit:
         )
 
 
-def demand_of(tasks: tuple[Task, ...]) -> tuple[tuple[str, int], ...]:
+def demand_of(tasks: tuple[Task, ...]) -> Charge:
     """What tasks ask for together: (resource, base units)."""
-    if len(tasks) == 1:
-        return tasks[0].shape.charge
-    together: dict[str, int] = {}
-    for task in tasks:
-        for resource, amount in task.shape.charge:
-            together[resource] = together.get(resource, 0) + amount
-    return tuple(sorted(together.items()))
+    return sum_of([task.shape.charge for task in tasks])
 
 
 def refusal_told(task: Task, reason: Reason) -> bool:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-from collections.abc import Callable, Iterator
 
 import msgspec
 import structlog
-from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
-from fairlead.cluster.kubernetes.lease import Elector
+from fairlead.cluster.kubernetes.lease import Elector, until
+from fairlead.observability.endpoints import NOT_SYNCED, served
+from fairlead.observability.metrics import Count, Metrics
 from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
@@ -58,8 +54,7 @@ class Operator:
             renew_deadline=options.lease_renew,
             retry=options.lease_retry,
         )
-        self.registry = CollectorRegistry()
-        self.registry.register(Collected(self.intents.counters, self.jobs.counters, lambda: client.writes))
+        self.metrics = Metrics(lambda: of_operator(self.intents.counters, self.jobs.counters, client.writes))
 
     def stop(self) -> None:
         """End `run`."""
@@ -67,21 +62,8 @@ class Operator:
 
     async def run(self) -> None:
         """Run until `stop` or the loss of the lease; raises what cannot be lived with."""
-        server = await self._serve()
-        stopping = asyncio.ensure_future(self._stop.wait())
-        leading = asyncio.ensure_future(self.elector.lead(self._lead) if self.options.leader_elect else self._lead())
-        try:
-            await asyncio.wait({stopping, leading}, return_when=asyncio.FIRST_COMPLETED)
-            if leading.done():
-                self.failed = True
-                leading.result()
-        finally:
-            stopping.cancel()
-            leading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await leading
-            if server is not None:
-                await server.cleanup()
+        async with served(self.options.address, self._render, lambda: "", self._unready):
+            self.failed = await until(self._stop, self.elector.lead(self._lead) if self.options.leader_elect else self._lead())
         log.info("stopped")
 
     async def _lead(self) -> None:
@@ -92,50 +74,25 @@ class Operator:
             group.create_task(self.jobs.pods_informer.run())
             group.create_task(self.jobs.queue.run())
 
-    async def _serve(self) -> web.AppRunner | None:
-        if not self.options.address:
-            return None
-        application = web.Application()
-        application.add_routes(
-            [web.get("/metrics", self._metrics), web.get("/healthz", self._healthz), web.get("/readyz", self._readyz)]
-        )
-        runner = web.AppRunner(application, access_log=None)
-        await runner.setup()
-        host, _, port = self.options.address.rpartition(":")
-        await web.TCPSite(runner, host or "127.0.0.1", int(port)).start()
-        return runner
+    async def _render(self) -> bytes:
+        return self.metrics.render()
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def _readyz(self, _: web.Request) -> web.Response:
-        if self.intents.synced and self.jobs.synced:
-            return web.Response(text="ok")
-        return web.Response(status=503, text="not leading, or the first lists are not complete")
+    def _unready(self) -> str:
+        return "" if self.intents.synced and self.jobs.synced else NOT_SYNCED
 
 
-class Collected(Collector):
-    """The operator's metrics."""
-
-    def __init__(self, counters: Counters, jobs: JobCounters, api_writes: Callable[[], int]) -> None:
-        self.counters, self.jobs, self.api_writes = counters, jobs, api_writes
-
-    def collect(self) -> Iterator[Metric]:
-        """All of them, as they are."""
-        for name, text, value in (
-            ("fairlead_operator_suspensions", "Workloads suspended.", self.counters.suspended),
-            ("fairlead_operator_resumptions", "Workloads resumed.", self.counters.resumed),
-            ("fairlead_operator_looks", "Looks at pod groups that have a target.", self.counters.looks),
-            ("fairlead_operator_pods_created", "Members of AIJobs created.", self.jobs.created),
-            ("fairlead_operator_pods_deleted", "Members of AIJobs deleted.", self.jobs.deleted),
-            ("fairlead_operator_job_restarts", "AIJobs that started again as a whole.", self.jobs.restarted),
-            ("fairlead_operator_jobs_finished", "AIJobs that came to their end.", self.jobs.finished),
-            ("fairlead_operator_api_writes", "Requests to the API server that change something.", self.api_writes()),
-        ):
-            yield CounterMetricFamily(name, text, value=value)
+def of_operator(intents: Counters, jobs: JobCounters, api_writes: int) -> tuple[Count, ...]:
+    """What an operator counts."""
+    return (
+        ("fairlead_operator_suspensions", "Workloads suspended.", intents.suspended),
+        ("fairlead_operator_resumptions", "Workloads resumed.", intents.resumed),
+        ("fairlead_operator_looks", "Looks at pod groups that have a target.", intents.looks),
+        ("fairlead_operator_pods_created", "Members of AIJobs created.", jobs.created),
+        ("fairlead_operator_pods_deleted", "Members of AIJobs deleted.", jobs.deleted),
+        ("fairlead_operator_job_restarts", "AIJobs that started again as a whole.", jobs.restarted),
+        ("fairlead_operator_jobs_finished", "AIJobs that came to their end.", jobs.finished),
+        ("fairlead_operator_api_writes", "Requests to the API server that change something.", api_writes),
+    )
 
 
 async def run_process(config: Config, options: Options) -> bool:

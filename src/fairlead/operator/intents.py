@@ -44,7 +44,7 @@ class Intents:
         self.synced = False
         self._groups: dict[str, views.PodGroup] = {}
         self.queue = WorkQueue(self._look)
-        self.informer = Informer(client, _GROUPS, views.PodGroup, self._changed, self._listed, key=_key)
+        self.informer = Informer(client, _GROUPS, views.PodGroup, self._changed, self._listed)
 
     def _listed(self) -> None:
         self.synced = True
@@ -81,7 +81,7 @@ class Intents:
             return  # its own controller was told
         workload = WORKLOADS.get((owner.api_version, owner.kind))
         if workload is None:
-            log.error("this kind cannot be suspended", group=_key(group.metadata), kind=f"{owner.api_version} {owner.kind}")
+            log.error("this kind cannot be suspended", group=group.metadata.key, kind=f"{owner.api_version} {owner.kind}")
             return
         path = workload.path(group.metadata.namespace, owner.name)
         manifest = await self._read(path)
@@ -118,7 +118,3 @@ class Intents:
         except ApiError as error:
             if error.code not in (404, 409):  # gone already, or it changed: then it is looked at again
                 raise
-
-
-def _key(metadata: views.Metadata) -> str:
-    return f"{metadata.namespace}/{metadata.name}"

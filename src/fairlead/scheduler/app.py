@@ -17,17 +17,17 @@ from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
-from aiohttp import web
 
 from fairlead.api import names
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
-from fairlead.cluster.kubernetes.lease import Elector
+from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.cluster.port import Cluster, ClusterEvent, Synced
 from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
-from fairlead.observability.metrics import Metrics
+from fairlead.observability.endpoints import NOT_SYNCED, served
+from fairlead.observability.metrics import Metrics, of_scheduler
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
 from fairlead.scheduler.core_thread import CoreThread
@@ -141,7 +141,7 @@ class Scheduler:
             write_events=options.events and not options.shadow,
             busy=lambda: self.core.busy,
         )
-        self.metrics = Metrics(self.core.counters, self.applier.counters, lambda: client.writes)
+        self.metrics = Metrics(lambda: of_scheduler(self.core.counters, self.applier.counters, client.writes))
 
     def stop(self) -> None:
         """End `run`."""
@@ -164,32 +164,15 @@ class Scheduler:
         """Run until `stop` or the loss of the lease; raises what cannot be lived with."""
         self._loop = asyncio.get_running_loop()
         self.core.start()
-        server = await self._serve()
+        elect = self.options.leader_elect and not self.options.shadow
         try:
-            await self._work()
+            async with served(self.options.address, self._render, self._stalled, self._unready):
+                self.failed = await until(self._stop, self.elector.lead(self._lead) if elect else self._lead())
         finally:
             self.core.stop()
             if isinstance(self.core, CoreThread):
                 await asyncio.to_thread(self.core.join, 10.0)
-            if server is not None:
-                await server.cleanup()
         log.info("stopped")
-
-    async def _work(self) -> None:
-        """Watch and decide while leading; stop cleanly when told to."""
-        stopping = asyncio.ensure_future(self._stop.wait())
-        elect = self.options.leader_elect and not self.options.shadow
-        leading = asyncio.ensure_future(self.elector.lead(self._lead) if elect else self._lead())
-        try:
-            await asyncio.wait({stopping, leading}, return_when=asyncio.FIRST_COMPLETED)
-            if leading.done():
-                self.failed = True
-                leading.result()
-        finally:
-            stopping.cancel()
-            leading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await leading
 
     async def _lead(self) -> None:
         """The core starts deciding only here: it hears of the world from the leader's watches alone."""
@@ -217,37 +200,15 @@ class Scheduler:
             if self.options.visibility and not self.options.shadow:
                 group.create_task(Visibility(self.client, self.options.visibility, self.core.ask, self.client.clock).run())
 
-    async def _serve(self) -> web.AppRunner | None:
-        if not self.options.address:
-            return None
-        application = web.Application()
-        application.add_routes(
-            [
-                web.get("/metrics", self._metrics),
-                web.get("/healthz", self._healthz),
-                web.get("/readyz", self._readyz),
-            ]
-        )
-        runner = web.AppRunner(application, access_log=None)
-        await runner.setup()
-        host, _, port = self.options.address.rpartition(":")
-        await web.TCPSite(runner, host or "127.0.0.1", int(port)).start()
-        return runner
+    async def _render(self) -> bytes:
+        return await asyncio.to_thread(self.metrics.render)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        content = await asyncio.to_thread(self.metrics.render)
-        return web.Response(body=content, headers={"Content-Type": self.metrics.content_type})
-
-    async def _healthz(self, _: web.Request) -> web.Response:
+    def _stalled(self) -> str:
         stalled = self.core.stalled
-        if stalled < _STALL and self.core.is_alive():
-            return web.Response(text="ok")
-        return web.Response(status=503, text=f"the core has made no progress for {stalled:.0f} s")
+        return "" if stalled < _STALL and self.core.is_alive() else f"the core has made no progress for {stalled:.0f} s"
 
-    async def _readyz(self, _: web.Request) -> web.Response:
-        if self.core.synced:
-            return web.Response(text="ok")
-        return web.Response(status=503, text="not leading, or the first lists are not complete")
+    def _unready(self) -> str:
+        return "" if self.core.synced else NOT_SYNCED
 
 
 async def run_process(

@@ -15,7 +15,7 @@ from fairlead.cluster.translate import timestamp
 from fairlead.core.gangs import Gang
 from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
-from fairlead.core.standing import Ahead, Term, ahead_of, terms
+from fairlead.core.standing import Ahead, Term, ahead_of, line, terms
 from fairlead.core.state import ClusterState
 from fairlead.core.suspended import made_for
 from fairlead.core.tasks import Task, TaskState, Unit
@@ -189,10 +189,10 @@ def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:
     """The jobs of a namespace that wait, by queue and position."""
     state, found = core.state, []
     for queue, node in sorted(state.queues.queues.items()):
-        units = [each for room in node.rooms.values() for each in room.units]
-        if not any(each.tasks[0].pod.namespace == namespace for each in units):
+        waiting = (unit for room in node.rooms.values() for unit in room.units)
+        if not any(unit.tasks[0].pod.namespace == namespace for unit in waiting):
             continue
-        for position, unit in enumerate(sorted(units, key=node.place), 1):
+        for position, unit in enumerate(line(node), 1):
             first = unit.tasks[0]
             if first.pod.namespace != namespace:
                 continue

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ import structlog
 from fairlead.api import names
 from fairlead.api.reasons import Reason
 from fairlead.cluster import intents, storage_views, views, workloads
+from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import ClusterEvent, Outcome, QueueReport, Sink, StorageKnown, Synced
@@ -27,7 +27,6 @@ from fairlead.core.transactions import Binding, PodRef, Suspension, VolumeChoice
 
 log = structlog.get_logger("kubernetes")
 
-_NOTE_LIMIT = 1000
 _PODS = "/api/v1/pods"
 _NODES = "/api/v1/nodes"
 _NAMESPACES = "/api/v1/namespaces"
@@ -53,7 +52,7 @@ def _name(metadata: views.Metadata) -> str:
 
 
 def _key(metadata: views.Metadata) -> str:
-    return f"{metadata.namespace}/{metadata.name}"
+    return metadata.key
 
 
 def _uid(metadata: views.Metadata) -> str:
@@ -396,7 +395,7 @@ class KubernetesCluster:
             "type": names.MAX_WAIT_CONDITION,
             "status": "True",
             "reason": names.MAX_WAIT_CONDITION,
-            "message": message[:_NOTE_LIMIT],
+            "message": message[: events.NOTE_LIMIT],
             "lastTransitionTime": self._now(),
         }
         if isinstance(regarding, PodRef):
@@ -441,28 +440,13 @@ class KubernetesCluster:
         else:
             namespace, _, name = regarding.partition("/")
             about = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "namespace": namespace, "name": name}
-        now = datetime.fromtimestamp(self.client.clock(), UTC)
-        body = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": f"{name[:200]}.{int(now.timestamp() * 1e6):x}", "namespace": namespace},
-            "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": names.SCHEDULER_NAME,
-            "reportingInstance": self.instance[:128],
-            "action": action or ("Binding" if reason == "Scheduled" else "Scheduling"),
-            "reason": reason[:128],
-            "regarding": about,
-            "note": note[:_NOTE_LIMIT],
-            "type": "Warning" if warning else "Normal",
-        }
-        try:
-            await self.client.post(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", encode(body))
-        except (ApiError, Unreachable) as error:
-            log.warning("event not written", regarding=f"{namespace}/{name}", reason=reason, error=str(error)[:300])
+        doing = action or ("Binding" if reason == "Scheduled" else "Scheduling")
+        who = {"controller": names.SCHEDULER_NAME, "instance": self.instance}
+        await events.write(self.client, about, reason, note, action=doing, warning=warning, **who)
 
     async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
         """Condition Accepted of a policy."""
-        told = (accepted, reason, message[:_NOTE_LIMIT])
+        told = (accepted, reason, message[: events.NOTE_LIMIT])
         if self.translator.verdicts.get((kind, name)) == told:
             return
         condition = {
@@ -512,7 +496,7 @@ async def _outcome(write: Awaitable[object]) -> tuple[Outcome | None, str]:
 
 
 def _why(reason: Reason | None) -> dict[str, str] | None:
-    return {"code": str(reason.code), "message": reason.message[:_NOTE_LIMIT]} if reason is not None else None
+    return {"code": str(reason.code), "message": reason.message[: events.NOTE_LIMIT]} if reason is not None else None
 
 
 def _claim_path(key: str) -> str:

@@ -38,6 +38,7 @@ class TooOld(Exception):
 class Informer(Generic[View]):
     """Reports every change of one kind, in order, in batches.
 
+    key: what an object is known by; default: namespace/name.
     silence: seconds without any byte after which a watch counts as dead. selector: labels; empty for all objects.
     on_synced: called once, after the first list has been reported.
     """
@@ -50,7 +51,7 @@ class Informer(Generic[View]):
         report: Callable[[list[Change[View]]], None],
         on_synced: Callable[[], None],
         *,
-        key: Callable[[views.Metadata], str],
+        key: Callable[[views.Metadata], str] = lambda metadata: metadata.key,
         silence: float = _SILENCE,
         selector: str = "",
     ) -> None:

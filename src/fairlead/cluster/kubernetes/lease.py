@@ -9,10 +9,11 @@ compared with anybody else's: a Lease is stale once it has not changed for its d
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +23,23 @@ import structlog
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 
 log = structlog.get_logger("lease")
+
+
+async def until(stop: asyncio.Event, leading: Coroutine[None, None, None]) -> bool:
+    """Work until told to stop. Returns whether the work ended before, its lease lost; raises what ended it."""
+    stopping = asyncio.ensure_future(stop.wait())
+    work = asyncio.ensure_future(leading)
+    try:
+        await asyncio.wait({stopping, work}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+            return True
+        return False
+    finally:
+        stopping.cancel()
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", omit_defaults=True):

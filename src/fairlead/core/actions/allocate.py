@@ -129,10 +129,10 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason 
             return explain.no_row(state, tasks[-1])
         laid = 0
         for task, row in zip(tasks, rows, strict=False):
-            refused = state.queues.over_limit(task)
-            if refused is not None:
-                return refused
             if state.queues.over_limit(task, row=row) is not None:
+                refused = state.queues.over_limit(task)
+                if refused is not None:
+                    return refused
                 break  # its pool's limit is reached on the way: the others are laid over the other pools
             state.assign(task, row, shape.strategy.pick(shape, row))
             state.reserved.take(task, row)

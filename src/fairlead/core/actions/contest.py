@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from fairlead.core.queues import Charge, QueueNode
-from fairlead.core.tasks import Task, TaskState, Unit, demand_of
+from fairlead.core.tasks import Task, TaskState, Unit
 
 if TYPE_CHECKING:
     from fairlead.core.state import ClusterState
@@ -35,7 +35,7 @@ class Contest:
         self.service = state.services.of(unit.tasks[0])
         self.express = unit.level < self.service.express
         core, queues = unit.tasks[: unit.need], state.queues
-        self._demand: Charge = queues.asked_together(core) if queues.pools.named else demand_of(core)
+        self._demand: Charge = queues.asked_together(core)
         self._entitled: bool | None = None
         self._owing: dict[str, bool] = {}
         self._within: dict[str, bool] = {}

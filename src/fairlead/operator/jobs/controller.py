@@ -7,8 +7,6 @@ after a crash between the two finds an attempt that is over and pods that belong
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import structlog
@@ -16,6 +14,7 @@ import structlog
 from fairlead.api import names
 from fairlead.api.objects import AIJob
 from fairlead.cluster import views
+from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
@@ -28,7 +27,6 @@ log = structlog.get_logger("jobs")
 
 _JOBS = f"/apis/{names.API_VERSION}/aijobs"
 _AT_ONCE = 64
-_NOTE_LIMIT = 1000
 
 
 class _Terminated(msgspec.Struct, rename="camel"):
@@ -80,9 +78,9 @@ class Jobs:
         self.speed = speed
         self.counters = Counters()
         self.queue = WorkQueue(self._look)
-        self.jobs_informer = Informer(client, _JOBS, AIJob, self._jobs_changed, lambda: self._listed("jobs"), key=_key)
+        self.jobs_informer = Informer(client, _JOBS, AIJob, self._jobs_changed, lambda: self._listed("jobs"))
         self.pods_informer = Informer(
-            client, "/api/v1/pods", _Pod, self._pods_changed, lambda: self._listed("pods"), key=_key, selector=names.JOB_LABEL
+            client, "/api/v1/pods", _Pod, self._pods_changed, lambda: self._listed("pods"), selector=names.JOB_LABEL
         )
         self._jobs: dict[str, AIJob] = {}
         self._pods: dict[str, dict[str, PodSeen]] = {}  # job -> pod's name -> pod
@@ -265,23 +263,8 @@ class Jobs:
         metadata = job.metadata
         regarding = {"apiVersion": names.API_VERSION, "kind": "AIJob", "uid": metadata.uid}
         regarding |= {"name": metadata.name, "namespace": metadata.namespace}
-        body: dict[str, Any] = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"generateName": f"{metadata.name[:200]}-", "namespace": metadata.namespace},
-            "eventTime": datetime.fromtimestamp(self.client.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": "fairlead.dev/operator",
-            "reportingInstance": "fairlead-operator",
-            "action": reason,
-            "reason": reason,
-            "note": note[:_NOTE_LIMIT],
-            "type": "Warning" if warning else "Normal",
-            "regarding": regarding,
-        }
-        try:
-            await self.client.post(f"/apis/events.k8s.io/v1/namespaces/{metadata.namespace}/events", encode(body))
-        except ApiError as error:
-            log.warning("event not written", job=_key(metadata), reason=reason, error=str(error)[:300])
+        who = {"controller": "fairlead.dev/operator", "instance": "fairlead-operator"}
+        await events.write(self.client, regarding, reason, note, action=reason, warning=warning, **who)
 
 
 _STATUS_FIELDS = (
@@ -322,7 +305,3 @@ def _seen(view: _Pod, attempt: int) -> PodSeen:
 
 def _path(job: AIJob) -> str:
     return f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/aijobs/{job.metadata.name}"
-
-
-def _key(metadata: Any) -> str:
-    return f"{metadata.namespace}/{metadata.name}"

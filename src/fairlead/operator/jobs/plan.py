@@ -6,13 +6,14 @@ Nothing is read and nothing is written here; every action may be repeated. Whoev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from fairlead.api import spans
 from fairlead.api.objects import AIJob, AIJobStatus, Condition
+from fairlead.cluster.convert import seconds
+from fairlead.cluster.translate import timestamp
 from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, members, name_of
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
@@ -90,7 +91,7 @@ class _Step:
             return self._suspend(before)
         if self.first.state is not State.READY and self._untouched():
             return self._wait(before)
-        if before is Phase.RESTARTING and old.resume_at and (left := _seconds(old.resume_at) - self.now) > 0:
+        if before is Phase.RESTARTING and old.resume_at and (left := seconds(old.resume_at) - self.now) > 0:
             return Plan(old, delete=self._leaving(self.stale), look_again=left)
         return self._go_on(before)
 
@@ -118,7 +119,7 @@ class _Step:
         ttl = self.job.spec.ttl_after_finished
         if ttl is None or old.finished_at is None:
             return Plan(old, delete=self._leaving(alive))
-        left = _seconds(old.finished_at) + spans.seconds(ttl) - self.now
+        left = seconds(old.finished_at) + spans.seconds(ttl) - self.now
         return Plan(old, delete=self._leaving(alive), delete_job=left <= 0, look_again=left if left > 0 else None)
 
     def _suspend(self, before: Phase) -> Plan:
@@ -160,7 +161,7 @@ class _Step:
             running=running,
             succeeded=len(done),
             complete_attempt=self.attempt if not missing else self.old.complete_attempt,
-            started_at=self.old.started_at or (_time(self.now) if phase is Phase.RUNNING else None),
+            started_at=self.old.started_at or (timestamp(self.now) if phase is Phase.RUNNING else None),
             resume_at=None,
         )
         if phase is not before:
@@ -195,7 +196,7 @@ class _Step:
             step(before, Phase.RESTARTING),
             attempt=self.attempt + 1,
             restarts=restarts,
-            resume_at=_time(self.now + wait),
+            resume_at=timestamp(self.now + wait),
             message=message,
         )
         return Plan(status, delete=self._leaving(self.pods.values()), look_again=wait, events=tuple(self.events))
@@ -216,7 +217,7 @@ class _Step:
         self.events.append((str(phase), message, phase is Phase.FAILED))
         status = self._status(
             step(before, phase),
-            finished_at=_time(self.now),
+            finished_at=timestamp(self.now),
             succeeded=sum(pod.phase == _SUCCEEDED for pod in self.pods.values()),
             resume_at=None,
             message=message,
@@ -266,13 +267,5 @@ class _Step:
     def _condition(self, kind: str, true: bool, reason: str, message: str) -> Condition:
         status = "True" if true else "False"
         old = next((each for each in self.old.conditions if each.type == kind), None)
-        since = old.last_transition_time if old is not None and old.status == status else _time(self.now)
+        since = old.last_transition_time if old is not None and old.status == status else timestamp(self.now)
         return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()

@@ -1,0 +1,42 @@
+"""What commands that run until SIGTERM do alike: check where they serve, set up logs, run, and end with the right exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+import typer
+
+from fairlead.cli.output import Exit, fail
+
+if TYPE_CHECKING:
+    from fairlead.cluster.kubernetes.config import Config
+
+
+def prepare(log_level: str, addresses: dict[str, str]) -> None:
+    """Set up logs; refuse flags that are not host:port. addresses: by flag; empty ones serve nothing."""
+    from fairlead.observability.logs import configure
+
+    for flag, address in addresses.items():
+        if address and not address.rpartition(":")[2].isdigit():
+            fail(f"{flag} {address!r} is not host:port", Exit.USAGE)
+    try:
+        configure(log_level)
+    except ValueError as error:
+        fail(str(error), Exit.USAGE)
+
+
+def run(process: Callable[[Config], Coroutine[None, None, bool]], kubeconfig: str, address: str) -> None:
+    """Run a process to its end. process: returns whether it failed, having lost its lease."""
+    import uvloop
+
+    from fairlead.cluster.kubernetes.config import ConfigError, load
+
+    try:
+        failed = uvloop.run(process(load(kubeconfig or None)))
+    except ConfigError as error:
+        fail(str(error), Exit.UNREACHABLE)
+    except OSError as error:
+        fail(f"cannot serve on {address}: {error}")
+    if failed:
+        raise typer.Exit(int(Exit.FAILED))

@@ -1,0 +1,45 @@
+"""/metrics, /healthz and /readyz of a running process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+Probe = Callable[[], str]
+"""What is wrong; empty if all is well."""
+NOT_SYNCED = "not leading, or the first lists are not complete"
+
+
+@asynccontextmanager
+async def served(address: str, metrics: Callable[[], Awaitable[bytes]], health: Probe, ready: Probe) -> AsyncIterator[None]:
+    """Serve while the context is open. address: host:port; empty: nothing is served. Raises OSError where it cannot listen."""
+    if not address:
+        yield
+        return
+
+    async def exposition(_: web.Request) -> web.Response:
+        return web.Response(body=await metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def answer(probe: Probe) -> web.Response:
+        wrong = probe()
+        return web.Response(status=503, text=wrong) if wrong else web.Response(text="ok")
+
+    application = web.Application()
+    application.add_routes(
+        [
+            web.get("/metrics", exposition),
+            web.get("/healthz", lambda _: answer(health)),
+            web.get("/readyz", lambda _: answer(ready)),
+        ]
+    )
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        host, _, port = address.rpartition(":")
+        await web.TCPSite(runner, host or "127.0.0.1", int(port)).start()
+        yield
+    finally:
+        await runner.cleanup()
