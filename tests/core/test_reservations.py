@@ -289,3 +289,13 @@ def test_who_was_kept_out_because_its_run_time_was_not_known_looks_again_once_it
         if "unknown" in start(state, begun + 11.0):
             return
     raise AssertionError("such jobs run for ten seconds, and it waits for an hour")
+
+
+def test_who_ends_before_a_start_that_was_put_off_begins_at_once():
+    state = cluster([node("a", gpus=4)], [Queue("q")], patience=0.0)
+    state.upsert_pod(pod("long", queue="q", gpus=1, at="a", expected=HOUR, started=0.0))
+    state.upsert_pod(pod("big", queue="q", gpus=4, created=1.0))
+    state.upsert_pod(pod("medium", queue="q", created=2.0, time_limit=HOUR / 2))
+    assert set(start(state, HOUR * 0.75)) == set(), "the big one is thought to begin before it would end"
+    assert kept(state) == {"pod/uid-big": (["a"], HOUR)}
+    assert start(state, HOUR + 5) == {"medium": "a"}, "what runs is late, by as long as it ran: nobody came or went"

@@ -98,6 +98,8 @@ def kept(state: ClusterState, task: Task) -> Reason | None:
         runs = "how long this pod runs is not known" if first.given is None else "this pod has no time limit"
     else:
         runs = f"this pod may run for {total:g} s"
+        if first.late:
+            runs += f", and as that was put off {first.late} times already, it is to end in 1/{first.late + 1} of the time"
     wait = max(0.0, first.start - state.reserved.now)
     message = f"{count} nodes with room are kept for {first.key}, which begins in about {wait:.0f} s; {runs}"
     return Reason(ReasonCode.RESERVATION, message, {"nodes": count, "begins_in": int(wait)})

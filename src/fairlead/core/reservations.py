@@ -34,7 +34,7 @@ class Hold:
     """Rows kept from `start` to `end`, seconds since the epoch; before `start` for whoever ends in time.
 
     unit: for whom, if a unit waits for them; else `given` says. spare: row -> column -> what is left there at the
-    start, for anybody.
+    start, for anybody. late: how often the start came and what ran was still there. stale: to be planned anew.
     """
 
     key: str
@@ -44,6 +44,8 @@ class Hold:
     unit: Unit | None = None
     given: Reservation | None = None
     spare: dict[int, dict[int, int]] = field(default_factory=dict)
+    late: int = 0
+    stale: bool = False
 
 
 class Reservations:
@@ -71,7 +73,7 @@ class Reservations:
             for reservation in self.given.values():
                 self._lay(reservation)
             for hold in self.of_units():
-                hold.start = min(hold.start, now)  # its rows may be others' now
+                hold.stale = True  # its rows may be others' now
         for hold in list(self.holds.values()):
             if hold.end <= now:
                 self.drop(hold)
@@ -81,7 +83,10 @@ class Reservations:
         return (hold for hold in self.holds.values() if hold.unit is not None)
 
     def keep(self, hold: Hold) -> None:
-        """Keep rows for somebody."""
+        """Keep rows for somebody. Whoever ends before may have them meanwhile: the later it begins, the more do."""
+        old = self.holds.get(hold.key)
+        if old is not None and (hold.start > old.start or hold.spare != old.spare):
+            self.version += 1
         self.holds[hold.key] = hold
 
     def drop(self, hold: Hold) -> None:
@@ -176,7 +181,12 @@ class Reservations:
         if self._band(task) > self._band(first):
             return True
         total = self.runtimes.total(task)
-        return total is not None and self.now + total <= hold.start
+        if total is None:
+            return False
+        # Whoever is ended then does end. What is only thought to was wrong each time that the start was put off: were it believed
+        # again for all who come, one after the other would put it off for ever.
+        certain = self.runtimes.services.time_limit(task) <= total
+        return self.now + (total if certain else total * (1 + hold.late)) <= hold.start
 
     def _band(self, task: Task) -> int:
         return self.queues.queues[task.queue].path[-1].policy.priority

@@ -32,11 +32,12 @@ def renew(state: ClusterState, now: float) -> None:
             state.reserved.drop(hold)
             continue
         hold.unit = unit
-        if hold.start <= now:
+        if hold.stale or hold.start <= now:
             again = plan(state, unit, now)
             if again is None or again.rows != hold.rows:
                 state.reserved.drop(hold)
             if again is not None:
+                again.late = hold.late + (hold.start <= now)
                 state.reserved.keep(again)
 
 
