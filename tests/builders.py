@@ -41,6 +41,7 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "finished",
         "never_preempts",
         "controlled",
+        "surplus",
         "error",
         "profile",
         "service_class",

@@ -180,18 +180,103 @@ def test_it_is_cleaned_up_after_a_while():
     assert story.deleted_job
 
 
-def test_what_this_version_does_not_do_is_said_and_does_not_start():
-    template = {"spec": {"containers": [CONTAINER]}}
-    for spec in (
-        {"array": {"indexes": "0-9"}},
-        {"dependsOn": [{"job": "first", "when": "aftercorr"}]},
-        {"roles": [{"name": "worker", "replicas": 4, "minReplicas": 2, "template": template}]},
-    ):
-        story = Story(job(**spec))
-        decided = story.look()
-        assert not decided.create
-        accepted = next(each for each in decided.status.conditions if each.type == "Accepted")
-        assert (accepted.status, accepted.reason) == ("False", "Unsupported")
+def elastic(least=2, most=4, **spec):
+    template = {"spec": {"containers": [{"name": "main", "image": "train"}]}}
+    role = {"name": "worker", "replicas": least, "minReplicas": least, "maxReplicas": most, "template": template}
+    return job(roles=[role], **spec)
+
+
+def test_an_elastic_job_starts_with_what_it_needs_and_grows_and_shrinks():
+    story = Story(elastic())
+    story.look()
+    assert len(story.pods) == 4
+    assert group(story.job)["spec"] == {"minMember": 2, "maxMember": 4}
+    surplus = [
+        pod(story.job, story.job.spec.roles[0], each, 0)["metadata"]["labels"].get("fairlead.dev/surplus")
+        for each in members(story.job)
+    ]
+    assert surplus == [None, None, "true", "true"]
+    told = {
+        each["name"]: each["value"]
+        for each in pod(story.job, story.job.spec.roles[0], members(story.job)[1], 0)["spec"]["containers"][0]["env"]
+    }
+    assert told["PET_NNODES"] == "2:4"
+    assert not {"RANK", "WORLD_SIZE", "PET_NODE_RANK"} & set(told)
+    story.set("worker-0", phase="Running", node="n")
+    story.look()
+    assert story.phase == "Starting"
+    story.set("worker-1", phase="Running", node="n")
+    story.look()
+    assert (story.phase, story.job.status.size, story.job.status.resizes) == ("Running", 2, 0)
+    story.set("worker-2", node="n")
+    story.look()
+    assert story.phase == "Resizing", "one more is on its way"
+    story.set("worker-2", phase="Running")
+    decided = story.look()
+    assert (story.phase, story.job.status.size, story.job.status.resizes) == ("Running", 3, 1)
+    assert ("Resized", "from 2 to 3 members", False) in decided.events
+    story.set("worker-2", terminating=True, disrupted=True)
+    story.look()
+    assert (story.phase, story.job.status.attempt) == ("Resizing", 0)
+    del story.pods["bert-worker-2-0"]
+    decided = story.look()
+    assert (story.phase, story.job.status.size, story.job.status.interruptions) == ("Running", 2, 0)
+    assert [each.index for each in decided.create] == [2], "it waits to come again"
+
+
+def test_of_an_elastic_job_only_the_first_and_the_least_are_irreplaceable():
+    story = Story(elastic())
+    story.run()
+    story.set("worker-1", phase="Failed", disrupted=True)
+    decided = story.look()
+    assert (story.job.status.attempt, decided.delete) == (0, ("bert-worker-1-0",)), "two surplus members stand in for it"
+    story.look()
+    story.set("worker-1", phase="Running", node="n")
+    story.look()
+    assert story.phase == "Running"
+    story.set("worker-0", phase="Failed", disrupted=True)
+    story.look()
+    assert (story.phase, story.job.status.interruptions) == ("Restarting", 1), "all meet at the first"
+    story = Story(elastic(most=3)).run()
+    story.set("worker-2", terminating=True)
+    story.set("worker-1", phase="Failed", reason="NodeLost")
+    story.look()
+    assert story.phase == "Restarting", "one is not enough"
+    story = Story(elastic(restart={"limit": 0})).run()
+    story.set("worker-3", phase="Failed", exit_code=1)
+    story.look()
+    assert story.phase == "Failed", "whoever fails by itself takes the job with it, surplus or not"
+
+
+def test_an_elastic_job_has_succeeded_when_all_that_ran_have():
+    story = Story(elastic())
+    story.look()
+    for name in ("worker-0", "worker-1", "worker-2"):
+        story.set(name, phase="Running", node="n")
+    story.look()
+    story.set("worker-0", phase="Succeeded")
+    decided = story.look()
+    assert (story.phase, decided.delete) == ("Running", ("bert-worker-3-0",)), "nobody joins at the end"
+    assert not story.look().create
+    story.set("worker-1", phase="Succeeded")
+    story.set("worker-2", phase="Succeeded")
+    story.look()
+    assert (story.phase, story.job.status.succeeded) == ("Succeeded", 3)
+
+
+def test_the_bounds_of_an_elastic_job_may_be_changed_while_it_runs():
+    story = Story(elastic()).run()
+    story.job.spec.roles[0].max_replicas = 3
+    assert story.look().delete == ("bert-worker-3-0",)
+    story.job.spec.roles[0].max_replicas = 5
+    assert [each.index for each in story.look().create] == [3, 4]
+
+
+def test_a_member_that_is_ended_has_not_succeeded_though_it_says_so():
+    story = Story(job()).run()
+    story.set("worker-1", phase="Succeeded", disrupted=True, terminating=True)
+    story.look()
+    assert (story.phase, story.job.status.interruptions) == ("Restarting", 1)
 
 
 def test_members_find_each_other_and_know_who_they_are():
@@ -235,12 +320,13 @@ def test_the_table_of_phases_is_closed():
 @given(st.data())
 def test_whatever_happens_it_ends_and_its_budget_holds(data):
     limit = data.draw(st.integers(0, 3))
-    story = Story(job(workers=3, restart={"limit": limit, "backoff": "1s"}))
+    restart = {"limit": limit, "backoff": "1s"}
+    story = Story(data.draw(st.sampled_from([job(workers=3, restart=restart), elastic(1, 3, restart=restart)])))
     for _ in range(data.draw(st.integers(0, 40))):
         event = data.draw(st.sampled_from(["look", "run", "fail", "lose", "evict", "end", "suspend", "resume", "policy", "wait"]))
         which = f"worker-{data.draw(st.integers(0, 2))}"
         if event == "run":
-            story.set(which, phase="Running")
+            story.set(which, phase="Running", node="n")
         elif event == "fail":
             story.set(which, phase="Failed", exit_code=1)
         elif event == "lose":

@@ -375,6 +375,16 @@ class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     ttl_after_finished: Duration | None = None
 
 
+class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What an element of an array that is under way has behind it."""
+
+    index: Annotated[int, Meta(ge=0)]
+    attempt: Annotated[int, Meta(ge=0)] = 0
+    restarts: Annotated[int, Meta(ge=0)] = 0
+    interruptions: Annotated[int, Meta(ge=0)] = 0
+    resume_at: Time | None = None
+
+
 class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Where a job stands; written by the operator alone."""
 
@@ -383,9 +393,14 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     restarts: Annotated[int, Meta(ge=0, description="For faults of its own.")] = 0
     interruptions: Annotated[int, Meta(ge=0, description="For lost nodes, evictions and suspensions; they cost nothing.")] = 0
     complete_attempt: Annotated[int, Meta(description="The attempt whose members were all there at once; -1: none yet.")] = -1
-    members: Annotated[int, Meta(ge=0, description="How many it is to have.")] = 0
+    members: Annotated[int, Meta(ge=0, description="How many it may have at most.")] = 0
+    size: Annotated[int, Meta(ge=0, description="How many it ran with when nobody came or went.")] = 0
+    resizes: Annotated[int, Meta(ge=0, description="How often that changed within an attempt.")] = 0
     running: Annotated[int, Meta(ge=0)] = 0
     succeeded: Annotated[int, Meta(ge=0)] = 0
+    completed_indexes: Annotated[str, Meta(description="Array: elements that succeeded, such as 0-4,7.")] = ""
+    failed_indexes: Annotated[str, Meta(description="Array: elements that failed for good.")] = ""
+    elements: Annotated[list[ElementStatus], Meta(description="Array: elements under way that were started more than once.")] = []
     resume_at: Annotated[Time, Meta(description="Restarting: when the next attempt begins.")] | None = None
     started_at: Time | None = None
     finished_at: Time | None = None

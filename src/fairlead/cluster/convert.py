@@ -66,6 +66,7 @@ def pod(
         code = ReasonCode.TOO_LARGE if refused.too_large else ReasonCode.INVALID_SPEC
         error, wanted = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {refused}"), PodSpec()
     status = view.status or _NO_STATUS
+    surplus = labels.get(names.SURPLUS_LABEL) == "true" and names.POD_GROUP_LABEL in labels
     return Pod(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -86,10 +87,11 @@ def pod(
         gated=bool(spec.scheduling_gates),
         terminating=metadata.deletion_timestamp is not None,
         finished=status.phase in ("Succeeded", "Failed"),
-        never_preempts=spec.preemption_policy == "Never",
+        never_preempts=spec.preemption_policy == "Never" or surplus,
+        surplus=surplus,
         controlled=any(owner.controller for owner in metadata.owner_references or ()),
         owner=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
-        root=_root(metadata.owner_references or ()),
+        root=_root(metadata.owner_references or ()) if names.ELEMENT_LABEL not in labels else "",
         error=error,
         labels=_interned_labels(tuple(sorted(labels.items()))),
         started=seconds(status.start_time) if status.start_time else None,

@@ -76,7 +76,7 @@ class Priorities:
         if given is None:
             return pod
         value, never = given
-        return msgspec.structs.replace(pod, priority=value, never_preempts=never)
+        return msgspec.structs.replace(pod, priority=value, never_preempts=never or pod.surplus)
 
 
 def _group(pod: Pod) -> str:

@@ -36,6 +36,10 @@ class Gang:
         """How many must run together."""
         return self.group.min_member if self.group else 1
 
+    def spares(self) -> bool:
+        """Whether it runs with more members than it needs."""
+        return self.group is not None and len(self.placed()) > self.group.min_member
+
     def broken(self) -> bool:
         """Some members run, but too few, and no write is under way."""
         bound = len(self.bound())
@@ -65,4 +69,5 @@ class Gang:
             return [], Reason(ReasonCode.GANG_INCOMPLETE, message, numbers)
         if len(ready) < need:
             return [], Reason(ReasonCode.BACKOFF, f"PodGroup {self.key} waits after a failed binding")
-        return [Unit(tuple(ready), need, self)], None
+        wanted = sum(not task.pod.surplus for task in ready)
+        return [Unit(tuple(ready[: max(need, wanted)]), need, self)], None  # its surplus comes after all others

@@ -161,6 +161,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where it does not say; deadline:
     seconds after which its kubelet ends it.
     ours: whether Fairlead places it; others only occupy their node.
+    surplus: its gang can do without it: others of its priority go first, and may have its place.
     controlled: whether a controller would recreate it after an eviction; owner: that controller's UID.
     """
 
@@ -178,6 +179,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     terminating: bool = False
     finished: bool = False
     never_preempts: bool = False
+    surplus: bool = False
     controlled: bool = True
     error: Reason | None = None
     labels: Labels = ()

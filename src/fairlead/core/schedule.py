@@ -222,8 +222,8 @@ def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> 
     for task in placed:
         task.started = now
         task.told = None
-    if unit.gang is not None and len(placed) < len(unit.tasks):
-        state.unsettle(unit.gang)
+    if unit.gang is not None and (len(placed) < len(unit.tasks) or (state.surplus and not unit.tasks[0].pod.surplus)):
+        state.unsettle(unit.gang)  # the others may have places now, too
 
 
 def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Unit
+from fairlead.core.tasks import SURPLUS, Unit
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
         ),
         Term("priority", unit.priority, True, "of its class"),
         Term("urgency", -unit.rank[1], True, "quarters of the longest wait its class allows that are over"),
-        Term("level", unit.level, False, "of attained service"),
+        Term("level", unit.level, False, f"of attained service; {SURPLUS} for a member that its gang can do without"),
         Term("devices of its user", devices / WHOLE, False, f"that {unit.user!r} holds in the queue"),
         Term("CPUs of its user", cpu / 1000, False, f"that {unit.user!r} holds in the queue"),
         Term("age", round(max(0.0, now - unit.rank[3]), 3), True, "seconds since it was created"),

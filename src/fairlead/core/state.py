@@ -69,13 +69,7 @@ class ClusterState:
         self.storage = Storage()
         self.budgets: dict[str, DisruptionBudget] = {}
         self.budgets_version = 0
-        self.woken = (
-            0,
-            0,
-            0,
-            0,
-            0,
-        )  # how what may help the waiting stood when they were last looked at
+        self.woken = (0, 0, 0, 0, 0)  # how what may help the waiting stood when they were last looked at
         self.services = Services()
         self.runtimes = RunTimes(self.services)
         self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
@@ -84,6 +78,7 @@ class ClusterState:
         self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
         self.tasks: dict[str, Task] = {}
         self.gangs: dict[str, Gang] = {}
+        self.surplus: set[str] = set()  # pods that their gangs can do without
         self.unsettled: dict[str, Gang] = {}
         self.faulty: set[str] = set()
         self.strays: dict[str, dict[str, Task]] = {}  # node name -> tasks bound to a node not known
@@ -171,6 +166,8 @@ class ClusterState:
         old = task.pod
         if old == pod:
             return
+        if old.surplus != pod.surplus:
+            self.surplus ^= {pod.uid}
         if task.state is TaskState.EVICTING:
             self._recount_one(task, pod)
             return
@@ -194,6 +191,7 @@ class ClusterState:
         if task is None:
             return
         self.services.carried.pop(uid, None)
+        self.surplus.discard(uid)
         if task.unit is not None:
             room = task.unit.room
             if room is not None and room.parked is not None and room.queue.blocked == task.unit.rank:
@@ -247,6 +245,8 @@ class ClusterState:
         # A pod whose size cannot be read holds nothing that could be counted: its node is closed instead.
         task = Task(pod, self._shape(pod))
         self.tasks[pod.uid] = task
+        if pod.surplus:
+            self.surplus.add(pod.uid)
         if pod.ours and pod.group:
             key = f"{pod.namespace}/{pod.group}"
             task.gang = self.gangs.setdefault(key, Gang(key))
@@ -735,7 +735,9 @@ class ClusterState:
         if not self.queues.parked or task.row < 0 or not self.policy.preempt:
             return
         for room in self.queues.parked:
-            if room.queue.name == task.queue and (unit := room.first()) is not None and unit.priority > task.pod.priority:
+            unit = room.first()
+            above = room.queue.name == task.queue and unit is not None and unit.priority > task.pod.priority
+            if above or (task.pod.surplus and unit is not None and unit.priority >= task.pod.priority):
                 self.nodes.gained.add(task.row)
                 return
 

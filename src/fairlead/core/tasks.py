@@ -23,6 +23,10 @@ Rank = tuple[int, int, int, float, str]
 """Order inside a queue: (-priority, -urgency, level of attained service, created, name); smaller goes first."""
 
 
+SURPLUS = 1_000
+"""The level of members that their gang can do without: beyond every level of attained service."""
+
+
 class TaskState(Enum):
     """Where a task stands.
 
@@ -103,7 +107,7 @@ class Task:
     def rank(self) -> Rank:
         """Its order inside its queue."""
         pod = self.pod
-        return (-pod.priority, -self.urgency, self.level, pod.created, pod.key)
+        return (-pod.priority, -self.urgency, SURPLUS if pod.surplus else self.level, pod.created, pod.key)
 
 
 class Unit:

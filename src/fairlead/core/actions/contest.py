@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 class Ground(IntEnum):
     """Why somebody may fall; what is cheaper for all goes first."""
 
-    SERVICE = 0  # attained more service than the unit
-    SHARE = 1  # its queue holds more than is fair, the unit's less
-    PRIORITY = 2  # of lower class priority
+    SURPLUS = 0  # its gang can do without it
+    SERVICE = 1  # attained more service than the unit
+    SHARE = 2  # its queue holds more than is fair, the unit's less
+    PRIORITY = 3  # of lower class priority
 
 
 class Contest:
@@ -139,6 +140,8 @@ class Contest:
         other = state.queues.queues[task.queue]
         level = services.level(task) if service.levels else 0
         near = self.in_scope(other)
+        if near and task.pod.surplus and task.pod.priority <= unit.priority and task.gang is not None and task.gang.spares():
+            return Ground.SURPLUS
         if (
             self.service.levels
             and level > unit.level
@@ -164,6 +167,8 @@ class Contest:
     def grounds(self) -> list[Ground]:
         """On which somebody may fall at all, in order."""
         possible = []
+        if self.state.surplus:
+            possible.append(Ground.SURPLUS)
         if self.service.levels:
             possible.append(Ground.SERVICE)
         if self.entitled:
@@ -175,4 +180,4 @@ class Contest:
         priority = self.unit.priority
         if any(count and each < priority for each, count in self.queue.priorities.items()):
             return True
-        return bool(self.service.levels) or self.service.scope != "Queue" or self.entitled
+        return bool(self.state.surplus) or bool(self.service.levels) or self.service.scope != "Queue" or self.entitled

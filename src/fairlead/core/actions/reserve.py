@@ -89,7 +89,9 @@ def _left(state: ClusterState) -> int:
 
 def _qualifies(state: ClusterState, room: Room, unit: Unit) -> bool:
     why = room.parked
-    return why is not None and why.code in _WAITS_FOR_ROOM and name_of(unit) not in state.reserved.holds and can_be_planned(unit)
+    if why is None or unit.tasks[0].pod.surplus:
+        return False
+    return why.code in _WAITS_FOR_ROOM and name_of(unit) not in state.reserved.holds and can_be_planned(unit)
 
 
 def _ripe(state: ClusterState, room: Room, unit: Unit) -> float:

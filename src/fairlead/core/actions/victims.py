@@ -10,7 +10,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.actions.contest import Contest, Ground
-from fairlead.core.tasks import Task, TaskState
+from fairlead.core.tasks import SURPLUS, Task, TaskState
 
 if TYPE_CHECKING:
     from fairlead.core.state import ClusterState
@@ -126,7 +126,9 @@ class VictimTable:
                 members = gang.placed()
                 if not all(self._runs(each) for each in members):
                     continue  # still being placed: its fate is open
-                members = sorted(members, key=lambda each: (each.pod.priority, -each.pod.created, each.pod.key))
+                members = sorted(
+                    members, key=lambda each: (not each.pod.surplus, each.pod.priority, -each.pod.created, each.pod.key)
+                )
                 surplus = max(0, len(members) - gang.min_member)
                 yield from (self._victim((each,)) for each in members[:surplus])
                 if members[surplus:]:
@@ -143,7 +145,7 @@ class VictimTable:
         services = self.state.services
         order = (
             max(task.pod.priority for task in tasks),
-            -max(services.level(task) for task in tasks),
+            -max(SURPLUS if task.pod.surplus and len(tasks) == 1 else services.level(task) for task in tasks),
             sum(services.lost_with(task) for task in tasks),
             len(tasks),
             -max(task.pod.created for task in tasks),

@@ -12,15 +12,18 @@ import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob
+from fairlead.api.objects import AIJob, AIJobStatus
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.operator.jobs import members as made
-from fairlead.operator.jobs.dependencies import READY, dependents, judge
-from fairlead.operator.jobs.plan import Plan, PodSeen, plan
+from fairlead.operator.jobs.arrays import ArrayRun
+from fairlead.operator.jobs.dependencies import READY, Verdict, dependents, gate, judge
+from fairlead.operator.jobs.indexes import WrongIndexes
+from fairlead.operator.jobs.phases import Phase
+from fairlead.operator.jobs.plan import Plan, PodSeen, Step, plan
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("jobs")
@@ -85,6 +88,7 @@ class Jobs:
         self._jobs: dict[str, AIJob] = {}
         self._pods: dict[str, dict[str, PodSeen]] = {}  # job -> pod's name -> pod
         self._job_of: dict[str, str] = {}  # pod -> job
+        self._arrays: dict[str, tuple[str, ArrayRun]] = {}  # job -> what it was made from, and the run
         self._policy: dict[str, bool] = {}  # job -> whether the scheduler has it suspended
         self._missing = {"jobs", "pods", "groups"}
 
@@ -119,6 +123,7 @@ class Jobs:
         for change in changes:
             if change.view is None:
                 self._jobs.pop(change.key, None)
+                self._arrays.pop(change.key, None)
                 self._policy.pop(change.key, None)
             elif change.error:
                 log.error("AIJob cannot be read", job=change.key, error=change.error)
@@ -126,7 +131,7 @@ class Jobs:
                 old = self._jobs.get(change.key)
                 self._jobs[change.key] = change.view
                 self._again(change.key)
-                if old is None or (old.status and old.status.phase) != (change.view.status and change.view.status.phase):
+                if old is None or _progress(old) != _progress(change.view):
                     self._tell_dependents(change.key)
 
     def _older(self, key: str, job: AIJob) -> bool:
@@ -139,21 +144,27 @@ class Jobs:
 
     def _pods_changed(self, changes: list[Change[_Pod]]) -> None:
         for change in changes:
-            old = self._job_of.pop(change.key, None)
-            if old is not None:
-                self._pods.get(old, {}).pop(change.key.partition("/")[2], None)
-                self._again(old)
             view = change.view
-            if view is None or change.error:
-                continue
-            labels = view.metadata.labels or {}
+            labels = (view.metadata.labels or {}) if view is not None else {}
             attempt = labels.get(names.ATTEMPT_LABEL, "")
-            if not attempt.isdigit():
+            if view is None or change.error or not attempt.isdigit():
+                self._pod_gone(change.key)
                 continue
             key = f"{view.metadata.namespace}/{labels.get(names.JOB_LABEL, '')}"
+            seen = _seen(view, int(attempt), int(labels.get(names.ELEMENT_LABEL, "-1")))
             self._job_of[change.key] = key
-            self._pods.setdefault(key, {})[view.metadata.name] = _seen(view, int(attempt))
+            self._pods.setdefault(key, {})[seen.name] = seen
+            if key in self._arrays:
+                self._arrays[key][1].heard(seen)
             self._again(key)
+
+    def _pod_gone(self, key: str) -> None:
+        job = self._job_of.pop(key, None)
+        if job is not None:
+            seen = self._pods.get(job, {}).pop(key.partition("/")[2], None)
+            if seen is not None and job in self._arrays:
+                self._arrays[job][1].gone(seen)
+            self._again(job)
 
     def _beside(self, key: str) -> dict[str, AIJob]:
         """The jobs of a job's namespace, by name."""
@@ -175,7 +186,10 @@ class Jobs:
             return
         now = self.client.clock()
         first = judge(job, self._beside(key)) if job.spec.depends_on else READY
-        decided = plan(job, list(self._pods.get(key, {}).values()), self._policy.get(key, False), now, first)
+        if job.spec.array is not None:
+            decided = self._plan_array(key, job, now, first)
+        else:
+            decided = plan(job, list(self._pods.get(key, {}).values()), self._policy.get(key, False), now, first)
         if decided.status != job.status:
             job = await self._write_status(key, job, decided)
         for reason, message, warning in decided.events:
@@ -187,6 +201,20 @@ class Jobs:
             await self._delete_job(job)
         elif decided.look_again is not None:
             asyncio.get_running_loop().call_later(decided.look_again / self.speed, self._again, key)
+
+    def _plan_array(self, key: str, job: AIJob, now: float, first: Verdict) -> Plan:
+        made_from = f"{job.metadata.uid} {job.spec.array.indexes if job.spec.array is not None else ''}"
+        known, run = self._arrays.get(key, ("", None))
+        if run is None or known != made_from:
+            try:
+                run = ArrayRun(job)
+            except WrongIndexes as error:
+                wrong = (False, "WrongIndexes", str(error))
+                return Plan(Step(job, (), False, now).status(Phase.PENDING, message=str(error), accepted=wrong))
+            for seen in self._pods.get(key, {}).values():
+                run.heard(seen)
+            self._arrays[key] = made_from, run
+        return run.plan(job, now, first, gate(job, self._beside(key)) if job.spec.depends_on else None)
 
     async def _write_status(self, key: str, job: AIJob, decided: Plan) -> AIJob:
         """Over the version that was looked at and no other; a 409 is another look."""
@@ -202,7 +230,7 @@ class Jobs:
             self.counters.restarted += decided.status.phase == "Restarting"
             log.info("phase", job=key, before=before, after=decided.status.phase, message=decided.status.message)
         written = self._jobs[key] = msgspec.json.decode(reply, type=AIJob)
-        if decided.status.phase != before:
+        if _progress(job) != _progress(written):
             self._tell_dependents(key)
         return written
 
@@ -211,13 +239,16 @@ class Jobs:
         services = f"/api/v1/namespaces/{metadata.namespace}/services"
         groups = f"/apis/{names.API_VERSION}/namespaces/{metadata.namespace}/podgroups"
         await self._make(services, made.service(job))
-        await self._make(groups, made.group(job))
+        elements = sorted({member.element for member in decided.create})
+        if elements == [-1] or made.is_gang(job):
+            await asyncio.gather(*(self._make(groups, made.group(job, element)) for element in elements))
         roles = {role.name: role for role in job.spec.roles}
         turns = asyncio.Semaphore(_AT_ONCE)
 
         async def one(member: made.Member) -> None:
             async with turns:
-                manifest = made.pod(job, roles[member.role], member, decided.status.attempt)
+                attempt = decided.attempts.get(member.element, decided.status.attempt)
+                manifest = made.pod(job, roles[member.role], member, attempt)
                 if await self._make(f"/api/v1/namespaces/{metadata.namespace}/pods", manifest):
                     self.counters.created += 1
 
@@ -276,6 +307,11 @@ _STATUS_FIELDS = (
     "members",
     "running",
     "succeeded",
+    "size",
+    "resizes",
+    "completedIndexes",
+    "failedIndexes",
+    "elements",
     "resumeAt",
     "startedAt",
     "finishedAt",
@@ -284,7 +320,13 @@ _STATUS_FIELDS = (
 )
 
 
-def _seen(view: _Pod, attempt: int) -> PodSeen:
+def _progress(job: AIJob) -> tuple[str, str, str]:
+    """What those that wait for a job look at."""
+    status = job.status or AIJobStatus()
+    return status.phase, status.completed_indexes, status.failed_indexes
+
+
+def _seen(view: _Pod, attempt: int, element: int) -> PodSeen:
     status = view.status
     codes = [
         container.state.terminated.exit_code
@@ -300,6 +342,7 @@ def _seen(view: _Pod, attempt: int) -> PodSeen:
         any(each.type == "DisruptionTarget" and each.status == "True" for each in status.conditions),
         status.reason,
         codes[0] if codes else None,
+        element,
     )
 
 

@@ -1,18 +1,20 @@
 """Which jobs come first: whether a job may begin, must wait, or never will.
 
-`afterok` waits for a success, `afternotok` for a failure, `afterany` for either end. What can never come true ends the
+`afterok` waits for a success, `afternotok` for a failure, `afterany` for either end; `aftercorr` between two arrays is
+`afterok` element by element, and `afterok` otherwise. What can never come true ends the
 job: it has failed where it needed a success, and is not needed where it was there for a failure. `singleton` waits while an
 older job of the same user with the same label `fairlead.dev/singleton` is not over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob
+from fairlead.api.objects import AIJob, AIJobStatus
+from fairlead.operator.jobs import indexes
 
 _OVER = ("Succeeded", "Failed")
 
@@ -53,15 +55,43 @@ def judge(job: AIJob, others: Mapping[str, AIJob]) -> Verdict:
             continue
         other = others.get(each.job)
         phase = _phase(other)
+        if other is not None and by_element(job, other, each.when):
+            continue
         if other is None:
             waits.append(f"job {each.job!r} does not exist")
         elif phase not in _OVER:
             waits.append(f"job {each.job!r} is {phase}")
-        elif each.when == "afterok" and phase == "Failed":
+        elif each.when in ("afterok", "aftercorr") and phase == "Failed":
             return Verdict(State.FAILED, f"it needed job {each.job!r}, which failed")
         elif each.when == "afternotok" and phase == "Succeeded":
             return Verdict(State.NOT_NEEDED, f"it is not needed: job {each.job!r} succeeded")
     return Verdict(State.WAITS, "; ".join(waits)) if waits else READY
+
+
+def by_element(job: AIJob, other: AIJob, when: str) -> bool:
+    """Whether a dependency is one of elements on elements."""
+    return when == "aftercorr" and job.spec.array is not None and other.spec.array is not None
+
+
+def gate(job: AIJob, others: Mapping[str, AIJob]) -> Callable[[int], State]:
+    """Whether an element of an array may begin, as far as it waits for those of others."""
+    statuses = [
+        other.status or AIJobStatus()
+        for each in job.spec.depends_on
+        if (other := others.get(each.job)) is not None and by_element(job, other, each.when)
+    ]
+    done = [indexes.as_set(each.completed_indexes) for each in statuses]
+    never = [indexes.as_set(each.failed_indexes) for each in statuses]
+
+    def may(index: int) -> State:
+        for status, completed, failed in zip(statuses, done, never, strict=True):
+            if index in failed or (index not in completed and status.phase in _OVER):
+                return State.FAILED
+            if index not in completed:
+                return State.WAITS
+        return State.READY
+
+    return may
 
 
 def dependents(name: str, others: Mapping[str, AIJob]) -> list[str]:

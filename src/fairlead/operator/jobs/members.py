@@ -17,24 +17,42 @@ PORT = 29500
 
 
 class Member(msgspec.Struct, frozen=True, order=True):
-    """One member: the how-manieth of its role. rank: among all members of the job."""
+    """One member: the how-manieth of its role. surplus: the job can do without it. element: of an array; -1: of none."""
 
-    rank: int
     role: str
     index: int
+    surplus: bool = False
+    element: int = -1
 
 
-def members(job: AIJob) -> list[Member]:
-    """All members, role by role."""
+def bounds(role: Role) -> tuple[int, int]:
+    """How few members of a role are enough, and how many it may have; the same where its size is fixed."""
+    least = role.replicas if role.min_replicas is None else role.min_replicas
+    return least, max(least, role.replicas if role.max_replicas is None else role.max_replicas)
+
+
+def members(job: AIJob, element: int = -1) -> list[Member]:
+    """All members that a job, or an element of its array, may have, role by role."""
     found: list[Member] = []
     for role in job.spec.roles:
-        found += [Member(len(found) + index, role.name, index) for index in range(role.replicas)]
+        least, most = bounds(role)
+        found += [Member(role.name, index, index >= least, element) for index in range(most)]
     return found
+
+
+def needed(job: AIJob) -> int:
+    """How many members it starts with."""
+    return sum(bounds(role)[0] for role in job.spec.roles)
 
 
 def name_of(job: AIJob, member: Member, attempt: int) -> str:
     """What a member's pod is called."""
-    return f"{job.metadata.name}-{member.role}-{member.index}-{attempt}"
+    return f"{gang_of(job, member.element)}-{member.role}-{member.index}-{attempt}"
+
+
+def gang_of(job: AIJob, element: int = -1) -> str:
+    """What the PodGroup of a job, or of an element of its array, is called."""
+    return job.metadata.name if element < 0 else f"{job.metadata.name}-{element}"
 
 
 def owner(job: AIJob) -> Manifest:
@@ -69,10 +87,13 @@ def service(job: AIJob) -> Manifest:
     }
 
 
-def group(job: AIJob) -> Manifest:
-    """The gang: all members, or none."""
+def group(job: AIJob, element: int = -1) -> Manifest:
+    """The gang: all members that are needed, or none."""
     spec = job.spec
-    asked: Manifest = {"minMember": sum(role.replicas for role in spec.roles)}
+    asked: Manifest = {"minMember": needed(job)}
+    most = sum(bounds(role)[1] for role in spec.roles)
+    if most > asked["minMember"]:
+        asked["maxMember"] = most
     for field, value in (
         ("queue", spec.queue),
         ("serviceClass", spec.service_class),
@@ -85,7 +106,7 @@ def group(job: AIJob) -> Manifest:
         "apiVersion": names.API_VERSION,
         "kind": "PodGroup",
         "metadata": {
-            "name": job.metadata.name,
+            "name": gang_of(job, element),
             "namespace": job.metadata.namespace,
             "labels": {names.JOB_LABEL: job.metadata.name},
             "ownerReferences": [owner(job)],
@@ -105,19 +126,31 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         names.ROLE_LABEL: member.role,
         names.INDEX_LABEL: str(member.index),
         names.ATTEMPT_LABEL: str(attempt),
-        names.POD_GROUP_LABEL: job.metadata.name,
     }
+    if member.element < 0 or is_gang(job):
+        labels[names.POD_GROUP_LABEL] = gang_of(job, member.element)
+    if member.element >= 0:
+        labels[names.ELEMENT_LABEL] = str(member.element)
+    if member.surplus:
+        labels[names.SURPLUS_LABEL] = "true"
     if job.spec.queue:
         labels[names.QUEUE_LABEL] = job.spec.queue
     if job.spec.service_class:
         labels[names.SERVICE_CLASS_LABEL] = job.spec.service_class
     annotations = dict(given.get("annotations") or {})
+    if names.POD_GROUP_LABEL not in labels:
+        for name, span in (
+            (names.TIME_LIMIT_ANNOTATION, job.spec.time_limit),
+            (names.EXPECTED_DURATION_ANNOTATION, job.spec.expected_duration),
+        ):
+            if span:
+                annotations.setdefault(name, span)
     user = (job.metadata.annotations or {}).get(names.USER_ANNOTATION)
     if user:
         annotations[names.USER_ANNOTATION] = user
     spec.setdefault("schedulerName", names.SCHEDULER_NAME)
     spec["restartPolicy"] = "Never"  # the job restarts as a whole
-    spec["hostname"], spec["subdomain"] = f"{member.role}-{member.index}", job.metadata.name
+    spec["hostname"], spec["subdomain"] = host_of(member.role, member.index, member.element), job.metadata.name
     checkpoint = job.spec.checkpoint
     if checkpoint is not None and checkpoint.grace_period and "terminationGracePeriodSeconds" not in spec:
         spec["terminationGracePeriodSeconds"] = int(spans.seconds(checkpoint.grace_period))
@@ -139,10 +172,23 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
     }
 
 
+def is_gang(job: AIJob) -> bool:
+    """Whether an element of its array is more than one pod."""
+    return sum(bounds(role)[1] for role in job.spec.roles) > 1
+
+
+def host_of(role: str, index: int, element: int = -1) -> str:
+    """Under which name, in the job's Service, a member is found."""
+    return f"{role}-{index}" if element < 0 else f"{role}-{index}-{element}"
+
+
 def _env(job: AIJob, member: Member, attempt: int) -> list[tuple[str, str]]:
-    """What a member is told: whose it is and which, where the first is, where checkpoints go; torchrun reads PET_*."""
+    """What a member is told: whose it is and which, where the first is, where checkpoints go; torchrun reads PET_*.
+
+    Where the size is not fixed nobody is told his rank: the rendezvous gives ranks, anew whenever members come or go.
+    """
     first = job.spec.roles[0]
-    address = f"{first.name}-0.{job.metadata.name}.{job.metadata.namespace}.svc"
+    address = f"{host_of(first.name, 0, member.element)}.{job.metadata.name}.{job.metadata.namespace}.svc"
     found = [
         ("FAIRLEAD_JOB", job.metadata.name),
         ("FAIRLEAD_ROLE", member.role),
@@ -151,16 +197,22 @@ def _env(job: AIJob, member: Member, attempt: int) -> list[tuple[str, str]]:
         ("MASTER_ADDR", address),
         ("MASTER_PORT", str(PORT)),
     ]
+    if job.spec.array is not None:
+        element = str(member.element)
+        found += [(name, element) for name in ("FAIRLEAD_ARRAY_INDEX", "JOB_COMPLETION_INDEX", "SLURM_ARRAY_TASK_ID")]
     if job.spec.checkpoint is not None:
         found.append(("FAIRLEAD_CHECKPOINT_PATH", job.spec.checkpoint.path))
     if member.role == first.name:
+        least, most = bounds(first)
+        element = f"-{member.element}" if member.element >= 0 else ""
         found += [
-            ("RANK", str(member.index)),
-            ("WORLD_SIZE", str(first.replicas)),
-            ("PET_NNODES", str(first.replicas)),
-            ("PET_NODE_RANK", str(member.index)),
             ("PET_RDZV_BACKEND", "c10d"),
             ("PET_RDZV_ENDPOINT", f"{address}:{PORT}"),
-            ("PET_RDZV_ID", f"{job.metadata.uid}-{attempt}"),
+            ("PET_RDZV_ID", f"{job.metadata.uid}{element}-{attempt}"),
         ]
+        if least < most:
+            found.append(("PET_NNODES", f"{least}:{most}"))
+        else:
+            index, size = str(member.index), str(least)
+            found += [("PET_NNODES", size), ("PET_NODE_RANK", index), ("RANK", index), ("WORLD_SIZE", size)]
     return found

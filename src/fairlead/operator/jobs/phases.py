@@ -11,6 +11,7 @@ class Phase(StrEnum):
     PENDING = "Pending"
     STARTING = "Starting"
     RUNNING = "Running"
+    RESIZING = "Resizing"
     RESTARTING = "Restarting"
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
@@ -23,7 +24,12 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     # Whatever happened between two looks is one step: a job that is over before it was seen running goes there at once.
     Phase.PENDING: frozenset({Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}),
     Phase.STARTING: frozenset({Phase.PENDING, Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}),
-    Phase.RUNNING: frozenset({Phase.PENDING, Phase.STARTING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}),
+    Phase.RUNNING: frozenset(
+        {Phase.PENDING, Phase.STARTING, Phase.RESIZING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}
+    ),
+    Phase.RESIZING: frozenset(
+        {Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}
+    ),
     Phase.RESTARTING: frozenset({Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED, Phase.FAILED}),
     Phase.SUSPENDED: frozenset({Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.FAILED}),
     Phase.SUCCEEDED: frozenset(),

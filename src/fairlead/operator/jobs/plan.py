@@ -5,7 +5,8 @@ Nothing is read and nothing is written here; every action may be repeated. Whoev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from fairlead.api.objects import AIJob, AIJobStatus, Condition
 from fairlead.cluster.convert import seconds
 from fairlead.cluster.translate import timestamp
 from fairlead.operator.jobs.dependencies import READY, State, Verdict
-from fairlead.operator.jobs.members import Member, members, name_of
+from fairlead.operator.jobs.members import Member, bounds, members, name_of
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
 
 _LONGEST_BACKOFF = 600.0
@@ -25,7 +26,10 @@ _NOT_OUR_FAULT = frozenset({"NodeLost", "NodeShutdown", "Terminated", "Evicted",
 
 
 class PodSeen(msgspec.Struct, frozen=True):
-    """A pod of a job. exit_code: of the container that failed; disrupted: it was evicted, or its node went."""
+    """A pod of a job.
+
+    exit_code: of the container that failed; disrupted: it was evicted, or its node went; element: of an array, else -1.
+    """
 
     name: str
     attempt: int
@@ -35,10 +39,14 @@ class PodSeen(msgspec.Struct, frozen=True):
     disrupted: bool = False
     reason: str = ""
     exit_code: int | None = None
+    element: int = -1
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to do. look_again: seconds from now, None if nothing happens by itself. events: (reason, message, warning)."""
+    """What to do. look_again: seconds from now, None if nothing happens by itself. events: (reason, message, warning).
+
+    attempts: of elements of an array for whom members are created, where it is not the first.
+    """
 
     status: AIJobStatus
     create: tuple[Member, ...] = ()
@@ -46,33 +54,43 @@ class Plan(msgspec.Struct, frozen=True):
     delete_job: bool = False
     look_again: float | None = None
     events: tuple[tuple[str, str, bool], ...] = ()
+    attempts: Mapping[int, int] = {}
 
 
-def plan(job: AIJob, pods: Sequence[PodSeen], suspended_by_policy: bool, now: float, first: Verdict = READY) -> Plan:
-    """The next step of a job. now: seconds since the epoch. first: what those that come first say of it."""
-    return _Step(job, pods, suspended_by_policy, now, first).take()
+def plan(
+    job: AIJob,
+    pods: Sequence[PodSeen],
+    suspended_by_policy: bool,
+    now: float,
+    first: Verdict = READY,
+    element: int = -1,
+) -> Plan:
+    """The next step of a job. now: seconds since the epoch. first: what those that come first say of it.
+
+    element: of an array, with the job's status being that element's.
+    """
+    return Step(job, pods, suspended_by_policy, now, first, element).take()
 
 
-def not_acted_on(job: AIJob) -> str:
-    """What a job asks for that this version does not do: it is not started without it."""
-    spec = job.spec
-    asked = {
-        "array": spec.array is not None,
-        "dependsOn with aftercorr": any(each.when == "aftercorr" for each in spec.depends_on),
-        "minReplicas": any(role.min_replicas not in (None, role.replicas) for role in spec.roles),
-        "maxReplicas": any(role.max_replicas not in (None, role.replicas) for role in spec.roles),
-    }
-    fields = [name for name, given in asked.items() if given]
-    return f"not acted on by this version: {', '.join(fields)}" if fields else ""
+class Step:
+    """One look at a job."""
 
-
-class _Step:
-    def __init__(self, job: AIJob, pods: Sequence[PodSeen], suspended_by_policy: bool, now: float, first: Verdict) -> None:
+    def __init__(
+        self,
+        job: AIJob,
+        pods: Sequence[PodSeen],
+        suspended_by_policy: bool,
+        now: float,
+        first: Verdict = READY,
+        element: int = -1,
+    ) -> None:
         self.job = job
         self.first = first
         self.now = now
         self.old = job.status or AIJobStatus()
-        self.members = members(job)
+        self.members = members(job, element)
+        self.least = {role.name: bounds(role)[0] for role in job.spec.roles}
+        self.elastic = {role.name for role in job.spec.roles if bounds(role)[0] < bounds(role)[1]}
         self.by_policy = suspended_by_policy
         self.attempt = self.old.attempt
         self.stale = [pod for pod in pods if pod.attempt != self.attempt]
@@ -80,19 +98,17 @@ class _Step:
         self.events: list[tuple[str, str, bool]] = []
 
     def take(self) -> Plan:
+        """What to do."""
         job, old = self.job, self.old
         before = Phase(old.phase)
         if before in FINISHED:
-            return self._finished(old)
-        wrong = not_acted_on(job)
-        if wrong:
-            return Plan(self._status(Phase.PENDING, message=wrong, accepted=(False, "Unsupported", wrong)))
+            return self.finished()
         if job.spec.suspend or self.by_policy:
             return self._suspend(before)
         if self.first.state is not State.READY and self._untouched():
-            return self._wait(before)
+            return self.wait(before)
         if before is Phase.RESTARTING and old.resume_at and (left := seconds(old.resume_at) - self.now) > 0:
-            return Plan(old, delete=self._leaving(self.stale), look_again=left)
+            return Plan(old, delete=self.leaving(self.stale), look_again=left)
         return self._go_on(before)
 
     # -- the cases -----------------------------------------------------------------------------
@@ -101,26 +117,27 @@ class _Step:
         """Whether it has not begun: once it has, those that came first are no matter any more."""
         return not self.pods and self.attempt == 0 and self.old.complete_attempt < 0
 
-    def _wait(self, before: Phase) -> Plan:
+    def wait(self, before: Phase) -> Plan:
         """Others come first, or it never begins."""
         state, message = self.first
         if state is State.FAILED:
-            return self._end(before, Phase.FAILED, message)
+            return self.end(before, Phase.FAILED, message)
         if state is State.NOT_NEEDED:
-            return self._end(before, Phase.SUCCEEDED, message)
+            return self.end(before, Phase.SUCCEEDED, message)
         accepted = (False, "DependencyCycle", message) if state is State.CYCLE else (True, "InForce", "")
         if self.old.message != message:
             self.events.append(("Dependency", message, state is State.CYCLE))
-        return Plan(self._status(step(before, Phase.PENDING), message=message, accepted=accepted), events=tuple(self.events))
+        return Plan(self.status(step(before, Phase.PENDING), message=message, accepted=accepted), events=tuple(self.events))
 
-    def _finished(self, old: AIJobStatus) -> Plan:
+    def finished(self) -> Plan:
         """Nothing of it runs on; after a while the object goes, too."""
+        old = self.old
         alive = [pod for pod in (*self.pods.values(), *self.stale) if pod.phase in (_PENDING, _RUNNING)]
         ttl = self.job.spec.ttl_after_finished
         if ttl is None or old.finished_at is None:
-            return Plan(old, delete=self._leaving(alive))
+            return Plan(old, delete=self.leaving(alive))
         left = seconds(old.finished_at) + spans.seconds(ttl) - self.now
-        return Plan(old, delete=self._leaving(alive), delete_job=left <= 0, look_again=left if left > 0 else None)
+        return Plan(old, delete=self.leaving(alive), delete_job=left <= 0, look_again=left if left > 0 else None)
 
     def _suspend(self, before: Phase) -> Plan:
         """No pods; those that end may save their work. The next ones are another attempt, which costs nothing."""
@@ -131,8 +148,8 @@ class _Step:
             self.events.append(("Suspended", f"suspended by {'its user' if who == 'User' else 'the scheduler'}", False))
             if self.pods:
                 changes |= {"attempt": self.attempt + 1, "interruptions": self.old.interruptions + 1}
-        status = self._status(step(before, Phase.SUSPENDED), suspended=who, **changes)
-        return Plan(status, delete=self._leaving(present), events=tuple(self.events))
+        status = self.status(step(before, Phase.SUSPENDED), suspended=who, **changes)
+        return Plan(status, delete=self.leaving(present), events=tuple(self.events))
 
     def _go_on(self, before: Phase) -> Plan:
         failed = [pod for pod in self.pods.values() if pod.phase == _FAILED]
@@ -140,82 +157,118 @@ class _Step:
         ending = next((pod for pod in counted if self._action(pod) == "Fail"), None)
         if ending is not None:
             message = f"{ending.name} ended with exit code {ending.exit_code}, which ends the job"
-            return self._end(before, Phase.FAILED, message)
+            return self.end(before, Phase.FAILED, message)
         own = [pod for pod in counted if self._action(pod) != "Restart"]
         if own:
             return self._restart(before, own[0])
-        done = {pod.name for pod in self.pods.values() if pod.phase == _SUCCEEDED}
+        done = {pod.name for pod in self.pods.values() if pod.phase == _SUCCEEDED and not self._excused(pod)}
         done |= {pod.name for pod in failed if not self._excused(pod) and self._action(pod) == "Ignore"}
-        if self._succeeded(done):
-            return self._end(before, Phase.SUCCEEDED, "all members that count have succeeded")
-        lost = self._lost(failed, done)
+        named = {name_of(self.job, each, self.attempt): each for each in self.members}
+        if self._succeeded(named, done):
+            return self.end(before, Phase.SUCCEEDED, "all members that count have succeeded")
+        lost, leaving = self._lost(named, done)
         if lost:
             return self._interrupted(before, lost)
-        missing = tuple(each for each in self.members if name_of(self.job, each, self.attempt) not in self.pods)
-        running = sum(pod.phase == _RUNNING for pod in self.pods.values())
-        everybody = len(self.members)
-        here = running + len(done)
-        phase = Phase.RUNNING if here == everybody else Phase.STARTING if running or done else Phase.PENDING
-        status = self._status(
-            step(before, phase),
-            running=running,
+        closed = {each.role for name, each in named.items() if name in done} & self.elastic  # its size is final
+        wanted = {name: each for name, each in named.items() if each.role not in closed or name in self.pods}
+        waiting = [
+            pod for pod in self.pods.values() if pod.name not in wanted or (named[pod.name].role in closed and not pod.node)
+        ]
+        missing = tuple(each for name, each in wanted.items() if name not in self.pods)
+        at_work = {name: each for name, each in named.items() if name in done or self._works(name)}
+        counts = Counter(each.role for each in at_work.values())
+        enough = all(counts[role] >= least for role, least in self.least.items())
+        status = self.status(
+            step(before, self._phase_with(before, enough, bool(at_work))),
+            running=len(at_work) - len(done),
             succeeded=len(done),
-            complete_attempt=self.attempt if not missing else self.old.complete_attempt,
-            started_at=self.old.started_at or (timestamp(self.now) if phase is Phase.RUNNING else None),
+            complete_attempt=self.old.complete_attempt if any(not each.surplus for each in missing) else self.attempt,
             resume_at=None,
         )
-        if phase is not before:
-            self.events.append((str(phase), f"{here} of {everybody} members run", False))
-        return Plan(status, create=missing, delete=self._leaving(self.stale), events=tuple(self.events))
+        if enough:
+            status = self._sized(status, len(at_work))
+        if status.phase != before:
+            self.events.append((status.phase, f"{len(at_work)} of {len(self.members)} members run", False))
+        gone = self.leaving([*self.stale, *waiting, *leaving])
+        return Plan(status, create=missing, delete=gone, events=tuple(self.events))
 
-    def _lost(self, failed: list[PodSeen], done: set[str]) -> str:
-        """Why the attempt cannot go on, though the job is not to blame; empty if it can."""
-        for pod in failed:
-            if pod.name not in done:
-                return f"{pod.name} was ended: {pod.reason or 'its node or the scheduler took it'}"
-        for pod in self.pods.values():
-            if pod.terminating and pod.name not in done:
-                return f"{pod.name} is being removed"
-        if self.old.complete_attempt == self.attempt:
-            for each in self.members:
-                name = name_of(self.job, each, self.attempt)
-                if name not in self.pods:
-                    return f"{name} is gone"
-        return ""
+    def _works(self, name: str) -> bool:
+        pod = self.pods.get(name)
+        return pod is not None and pod.phase == _RUNNING and not pod.terminating
+
+    def _phase_with(self, before: Phase, enough: bool, somebody: bool) -> Phase:
+        if not enough:
+            return Phase.STARTING if somebody else Phase.PENDING
+        changing = any(pod.terminating or (pod.node and pod.phase == _PENDING) for pod in self.pods.values())
+        return Phase.RESIZING if self.elastic and changing and before in (Phase.RUNNING, Phase.RESIZING) else Phase.RUNNING
+
+    def _sized(self, status: AIJobStatus, size: int) -> AIJobStatus:
+        """It runs; once nobody comes or goes, its size is what it is."""
+        started = status.started_at or timestamp(self.now)
+        if status.phase == Phase.RESIZING or size == status.size:
+            return msgspec.structs.replace(status, started_at=started)
+        resized = bool(status.size) and bool(self.elastic) and self.attempt == self.old.complete_attempt
+        if resized:
+            self.events.append(("Resized", f"from {status.size} to {size} members", False))
+        return msgspec.structs.replace(status, started_at=started, size=size, resizes=status.resizes + resized)
+
+    def _lost(self, named: Mapping[str, Member], done: set[str]) -> tuple[str, list[PodSeen]]:
+        """Why the attempt cannot go on, though the job is not to blame, empty if it can; and who is gone without whom it does."""
+        leaving: list[PodSeen] = []
+        staying = Counter(named[name].role for name in self.pods if name in named and (name in done or self._works(name)))
+        for name, each in named.items():
+            pod = self.pods.get(name)
+            if name in done:
+                continue
+            # Where the size may change, it does; but the first of the first role is where all meet.
+            replaced = each.role in self.elastic and not (each.index == 0 and each.role == self.job.spec.roles[0].name)
+            expendable = each.surplus or (replaced and staying[each.role] >= self.least[each.role])
+            if pod is None:
+                if self.old.complete_attempt == self.attempt and not expendable:
+                    return f"{name} is gone", []
+            elif pod.phase in (_FAILED, _SUCCEEDED) or pod.terminating:
+                if expendable:
+                    leaving.append(pod)
+                elif pod.phase == _FAILED:
+                    return f"{name} was ended: {pod.reason or 'its node or the scheduler took it'}", []
+                else:
+                    return f"{name} is being removed", []
+        return "", leaving
 
     def _restart(self, before: Phase, culprit: PodSeen) -> Plan:
         """A member failed by itself: the whole job starts again, while its budget lasts."""
         code = f" with exit code {culprit.exit_code}" if culprit.exit_code is not None else ""
         restarts, limit = self.old.restarts + 1, self.job.spec.restart.limit
         if restarts > limit:
-            return self._end(before, Phase.FAILED, f"{culprit.name} failed{code}, and all {limit} restarts are used up")
+            return self.end(before, Phase.FAILED, f"{culprit.name} failed{code}, and all {limit} restarts are used up")
         wait = min(spans.seconds(self.job.spec.restart.backoff) * 2.0 ** min(restarts - 1, 16), _LONGEST_BACKOFF)
         message = f"{culprit.name} failed{code}: restart {restarts} of {limit} in {wait:g} s"
         self.events.append(("Restarting", message, True))
-        status = self._status(
+        status = self.status(
             step(before, Phase.RESTARTING),
             attempt=self.attempt + 1,
             restarts=restarts,
             resume_at=timestamp(self.now + wait),
             message=message,
         )
-        return Plan(status, delete=self._leaving(self.pods.values()), look_again=wait, events=tuple(self.events))
+        return Plan(status, delete=self.leaving(self.pods.values()), look_again=wait, events=tuple(self.events))
 
     def _interrupted(self, before: Phase, why: str) -> Plan:
         """It lost members through no fault of its own: it starts again at once, for nothing."""
         self.events.append(("Interrupted", f"{why}: the job starts again", True))
-        status = self._status(
+        status = self.status(
             step(before, Phase.RESTARTING),
             attempt=self.attempt + 1,
             interruptions=self.old.interruptions + 1,
             resume_at=None,
             message=why,
         )
-        return Plan(status, delete=self._leaving(self.pods.values()), look_again=0.0, events=tuple(self.events))
+        return Plan(status, delete=self.leaving(self.pods.values()), look_again=0.0, events=tuple(self.events))
 
-    def _end(self, before: Phase, phase: Phase, message: str) -> Plan:
+    def end(self, before: Phase, phase: Phase, message: str) -> Plan:
+        """It is over."""
         self.events.append((str(phase), message, phase is Phase.FAILED))
-        status = self._status(
+        status = self.status(
             step(before, phase),
             finished_at=timestamp(self.now),
             succeeded=sum(pod.phase == _SUCCEEDED for pod in self.pods.values()),
@@ -225,7 +278,7 @@ class _Step:
         ttl = self.job.spec.ttl_after_finished
         alive = [pod for pod in (*self.pods.values(), *self.stale) if pod.phase in (_PENDING, _RUNNING)]
         again = spans.seconds(ttl) if ttl is not None else None
-        return Plan(status, delete=self._leaving(alive), look_again=again, events=tuple(self.events))
+        return Plan(status, delete=self.leaving(alive), look_again=again, events=tuple(self.events))
 
     # -- judgements ----------------------------------------------------------------------------
 
@@ -238,16 +291,29 @@ class _Step:
         rules = self.job.spec.restart.exit_codes
         return next((rule.action for rule in rules if pod.exit_code in rule.codes), "")
 
-    def _succeeded(self, done: set[str]) -> bool:
+    def _succeeded(self, named: Mapping[str, Member], done: set[str]) -> bool:
+        """Whether all have that count. Of a role without a fixed size these are all that ran to the end."""
         policy = self.job.spec.success_policy
-        counts = policy.roles if policy is not None else [role.name for role in self.job.spec.roles]
-        return all(name_of(self.job, each, self.attempt) in done for each in self.members if each.role in counts)
+        counts = policy.roles if policy is not None else list(self.least)
+        for role in counts:
+            theirs = [name for name, each in named.items() if each.role == role]
+            if role not in self.elastic:
+                if any(name not in done for name in theirs):
+                    return False
+            elif not any(name in done for name in theirs) or any(self._on_a_node(name) for name in theirs if name not in done):
+                return False
+        return True
+
+    def _on_a_node(self, name: str) -> bool:
+        pod = self.pods.get(name)
+        return pod is not None and bool(pod.node) and pod.phase in (_PENDING, _RUNNING) and not pod.terminating
 
     @staticmethod
-    def _leaving(pods: object) -> tuple[str, ...]:
-        return tuple(sorted(pod.name for pod in pods if not pod.terminating))  # type: ignore[attr-defined]
+    def leaving(pods: Iterable[PodSeen]) -> tuple[str, ...]:
+        """Those that must be deleted still."""
+        return tuple(sorted(pod.name for pod in pods if not pod.terminating))
 
-    def _status(
+    def status(
         self,
         phase: Phase,
         *,
@@ -255,6 +321,7 @@ class _Step:
         accepted: tuple[bool, str, str] = (True, "InForce", ""),
         **changes: object,
     ) -> AIJobStatus:
+        """The status with these changes; what is not named and does not last is as at the beginning."""
         kept = {"running": 0, "succeeded": 0, "message": "", **changes}
         conditions = [
             self._condition("Accepted", *accepted),

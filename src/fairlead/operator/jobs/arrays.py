@@ -1,0 +1,232 @@
+"""Arrays: the same job many times. Each element goes its own way by the rules of `plan`; here they are made and counted.
+
+What is done is kept as two sets of indexes in the job's status; an element under way is its pods, and what it has behind it
+(attempts, restarts) a line in the status as soon as there is anything. A look costs what happened since the last one, not how
+many there are. Pods are made as they find places: only so many wait for a node at a time as already run, within limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+
+import msgspec
+
+from fairlead.api.objects import AIJob, AIJobStatus, ElementStatus
+from fairlead.cluster.convert import seconds
+from fairlead.cluster.translate import timestamp
+from fairlead.operator.jobs import indexes
+from fairlead.operator.jobs.dependencies import READY, State, Verdict
+from fairlead.operator.jobs.members import Member, members
+from fairlead.operator.jobs.phases import FINISHED, Phase, step
+from fairlead.operator.jobs.plan import Plan, PodSeen, Step, plan
+
+_LEAST_AHEAD, _MOST_AHEAD = 32, 256  # elements that wait for a node
+_TELL = 1.0  # seconds between two statuses that differ in counts only
+
+Gate = Callable[[int], State]
+"""Whether an element may begin: READY, WAITS or FAILED."""
+
+
+class ArrayRun:
+    """One array. Rebuilt from the job and its pods it is the same again. Raises `indexes.WrongIndexes`."""
+
+    def __init__(self, job: AIJob) -> None:
+        spec, status = job.spec.array, job.status or AIJobStatus()
+        self.indexes = indexes.parse(spec.indexes if spec is not None else "")
+        self.completed = set(indexes.parse(status.completed_indexes))
+        self.failed = set(indexes.parse(status.failed_indexes))
+        self.behind = {each.index: each for each in status.elements}
+        over = self.completed | self.failed
+        self.waiting = [index for index in reversed(self.indexes) if index not in over]  # the next is last
+        self.active: dict[int, dict[str, PodSeen]] = {}
+        self._unplaced: set[int] = set()
+        self._dirty: set[int] = set(self.behind)
+        self._timers: list[tuple[float, int]] = []
+        self._told = 0.0
+        self._size = len(members(job, 0))
+
+    # -- what is heard -------------------------------------------------------------------------
+
+    def heard(self, pod: PodSeen) -> None:
+        """A pod of an element came or changed."""
+        index = pod.element
+        if index >= 0 and index not in self.completed and index not in self.failed:
+            self.active.setdefault(index, {})[pod.name] = pod
+            self._dirty.add(index)
+
+    def gone(self, pod: PodSeen) -> None:
+        """A pod of an element is no more."""
+        if self.active.get(pod.element, {}).pop(pod.name, None) is not None:
+            self._dirty.add(pod.element)
+
+    # -- what is done --------------------------------------------------------------------------
+
+    def plan(self, job: AIJob, now: float, first: Verdict = READY, gate: Gate | None = None) -> Plan:
+        """The next step. gate: of each element, where these wait for those of another array."""
+        look = Step(job, [pod for pods in self.active.values() for pod in pods.values()] if self._ends(job) else (), False, now)
+        before = Phase(look.old.phase)
+        if before in FINISHED:
+            return look.finished()
+        if job.spec.suspend:
+            return self._suspend(look, before)
+        if first.state is not State.READY and not self.active and not self.behind and not self.completed:
+            return Step(job, (), False, now, first).wait(before)
+        return self._go_on(look, before, gate or (lambda _: State.READY))
+
+    @staticmethod
+    def _ends(job: AIJob) -> bool:
+        """Whether all pods are to be looked at, and not only those about which there is news."""
+        return job.spec.suspend or (job.status is not None and job.status.phase in FINISHED)
+
+    def _suspend(self, look: Step, before: Phase) -> Plan:
+        for index, pods in self.active.items():
+            old = self.behind.get(index, ElementStatus(index=index))
+            if any(pod.attempt == old.attempt for pod in pods.values()):
+                self.behind[index] = msgspec.structs.replace(
+                    old, attempt=old.attempt + 1, interruptions=old.interruptions + 1, resume_at=None
+                )
+        leaving = look.leaving(look.pods.values()) + look.leaving(look.stale)
+        if before is not Phase.SUSPENDED:
+            look.events.append(("Suspended", "suspended by its user", False))
+            self._dirty.update(self.active)
+        status = self._status(look, step(before, Phase.SUSPENDED), suspended="User")
+        return Plan(status, delete=leaving, events=tuple(look.events))
+
+    def _go_on(self, look: Step, before: Phase, gate: Gate) -> Plan:
+        create: list[Member] = []
+        delete: list[str] = []
+        remembered = False
+        while self._timers and self._timers[0][0] <= look.now:
+            self._dirty.add(heappop(self._timers)[1])
+        dirty, self._dirty = sorted(self._dirty), set()
+        for index in dirty:
+            if index in self.completed or index in self.failed:
+                continue
+            made, left, changed = self._element(look, index)
+            create += made
+            delete += left
+            remembered = remembered or changed
+        create += self._begin(look.job, gate)
+        if not self.waiting and not self.active:
+            return self._end(look, before, delete)
+        busy = self._busy()
+        phase = Phase.RUNNING if busy or self.completed or self.failed else Phase.PENDING
+        status = self._status(look, step(before, phase))
+        if phase is not before:
+            look.events.append((str(phase), f"{busy} of {len(self.indexes)} elements run", False))
+        elif not remembered and look.now < self._told + _TELL:
+            status = look.old
+        times = [self._timers[0][0] - look.now] if self._timers else []
+        if status is look.old:
+            times.append(self._told + _TELL - look.now)
+        else:
+            self._told = look.now
+        attempts = {each.element: self.behind[each.element].attempt for each in create if each.element in self.behind}
+        again = max(0.0, min(times)) if times else None
+        return Plan(status, tuple(create), tuple(delete), look_again=again, events=tuple(look.events), attempts=attempts)
+
+    def _element(self, look: Step, index: int) -> tuple[Iterable[Member], Iterable[str], bool]:
+        """One element's next step: whom to make, whom to delete, and whether what it has behind it changed."""
+        pods = self.active.get(index, {})
+        old = self.behind.get(index, ElementStatus(index=index))
+        if any(pod.node for pod in pods.values()):
+            self._unplaced.discard(index)
+        if len(pods) == self._size == 1:
+            (pod,) = pods.values()
+            if pod.phase in ("Pending", "Running") and pod.attempt == old.attempt and not pod.terminating:
+                return (), (), False  # by far the commonest: it is on its way
+        running = any(pod.phase == "Running" for pod in pods.values())
+        status = AIJobStatus(
+            phase="Restarting" if old.resume_at else "Running" if running else "Pending",
+            attempt=old.attempt,
+            restarts=old.restarts,
+            interruptions=old.interruptions,
+            complete_attempt=old.attempt if running else -1,
+            resume_at=old.resume_at,
+        )
+        decided = plan(msgspec.structs.replace(look.job, status=status), list(pods.values()), False, look.now, READY, index)
+        after = decided.status
+        if after.phase in ("Succeeded", "Failed"):
+            (self.completed if after.phase == "Succeeded" else self.failed).add(index)
+            if after.phase == "Failed":
+                look.events.append(("ElementFailed", f"element {index}: {after.message}", True))
+            self._forget(index)
+            return (), decided.delete, False
+        if index not in self.active:
+            self.active[index] = {}
+            if index in self.waiting:
+                self.waiting.remove(index)
+        behind = msgspec.structs.replace(
+            old, attempt=after.attempt, restarts=after.restarts, interruptions=after.interruptions, resume_at=after.resume_at
+        )
+        changed = behind != old
+        if changed:
+            self.behind[index] = behind
+            look.events += decided.events
+        if behind.resume_at:
+            heappush(self._timers, (seconds(behind.resume_at), index))
+        elif changed and decided.look_again is not None:
+            self._dirty.add(index)
+            heappush(self._timers, (look.now, index))
+        if decided.create:
+            self._unplaced.add(index)
+        return decided.create, decided.delete, changed
+
+    def _begin(self, job: AIJob, gate: Gate) -> list[Member]:
+        """Elements that may begin now, as far as there is room for them."""
+        spec = job.spec.array
+        at_once = spec.parallelism if spec is not None and spec.parallelism else len(self.indexes)
+        ahead = min(max(_LEAST_AHEAD, len(self.active) - len(self._unplaced)), _MOST_AHEAD)
+        made: list[Member] = []
+        held: list[int] = []
+        while self.waiting and len(self.active) < at_once and len(self._unplaced) < ahead:
+            index = self.waiting.pop()
+            if index in self.active or index in self.completed or index in self.failed:
+                continue  # its pods were there already
+            state = gate(index)
+            if state is State.FAILED:
+                self.failed.add(index)
+            elif state is State.WAITS:
+                held.append(index)
+            else:
+                self.active[index] = {}
+                self._unplaced.add(index)
+                made += members(job, index)
+        self.waiting += reversed(held)
+        return made
+
+    def _busy(self) -> int:
+        """How many have a node."""
+        return len(self.active) - len(self._unplaced) - sum(each.resume_at is not None for each in self.behind.values())
+
+    def _forget(self, index: int) -> None:
+        self.active.pop(index, None)
+        self.behind.pop(index, None)
+        self._unplaced.discard(index)
+
+    def _end(self, look: Step, before: Phase, delete: list[str]) -> Plan:
+        phase = Phase.FAILED if self.failed else Phase.SUCCEEDED
+        few = indexes.shown(self.failed)
+        message = (
+            f"{len(self.failed)} of {len(self.indexes)} elements failed: {few[:200]}"
+            if self.failed
+            else f"all {len(self.indexes)} elements have succeeded"
+        )
+        ended = look.end(before, phase, message)
+        status = msgspec.structs.replace(ended.status, **self._counts())
+        return msgspec.structs.replace(ended, status=status, delete=(*delete, *ended.delete))
+
+    def _counts(self) -> Mapping[str, object]:
+        return {
+            "members": len(self.indexes),
+            "running": self._busy(),
+            "succeeded": len(self.completed),
+            "completed_indexes": indexes.shown(self.completed),
+            "failed_indexes": indexes.shown(self.failed),
+            "elements": [self.behind[index] for index in sorted(self.behind)],
+        }
+
+    def _status(self, look: Step, phase: Phase, suspended: str = "") -> AIJobStatus:
+        started = look.old.started_at or (timestamp(look.now) if phase is Phase.RUNNING else None)
+        return msgspec.structs.replace(look.status(phase, suspended=suspended, started_at=started), **self._counts())

@@ -1,0 +1,285 @@
+"""Arrays: each element goes its own way, at most so many at a time, and none is run twice or forgotten."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.api.objects import AIJob
+from fairlead.operator.jobs import indexes
+from fairlead.operator.jobs.arrays import ArrayRun
+from fairlead.operator.jobs.dependencies import READY, dependents, gate, judge
+from fairlead.operator.jobs.members import name_of, pod
+from fairlead.operator.jobs.phases import FINISHED, Phase
+from fairlead.operator.jobs.plan import PodSeen
+
+T0 = 1_767_225_600.0
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train"}]}}
+
+
+def job(spec, name="sweep", replicas=1, **more):
+    roles = [{"name": "worker", "replicas": replicas, "template": TEMPLATE}]
+    metadata = {"name": name, "namespace": "vision", "uid": f"uid-{name}"}
+    return msgspec.convert({"metadata": metadata, "spec": {"roles": roles, "array": spec, **more}}, AIJob)
+
+
+class Story:
+    """An array, its pods as a kubelet plays them, and a clock."""
+
+    def __init__(self, made, gate=None):
+        self.job = made
+        self.gate = gate
+        self.run = ArrayRun(made)
+        self.pods = {}
+        self.now = T0
+        self.begun = []
+
+    def look(self, seconds=0.0):
+        self.now += seconds
+        decided = self.run.plan(self.job, self.now, READY, self.gate)
+        self.job.status = decided.status
+        for member in decided.create:
+            attempt = decided.attempts.get(member.element, 0)
+            name = name_of(self.job, member, attempt)
+            assert name not in self.pods
+            self.begun.append(member.element)
+            self.hear(PodSeen(name, attempt, "Pending", element=member.element))
+        for name in decided.delete:
+            if name in self.pods:
+                self.run.gone(self.pods.pop(name))
+        return decided
+
+    def hear(self, seen):
+        self.pods[seen.name] = seen
+        self.run.heard(seen)
+
+    def set(self, element, **fields):
+        for seen in list(self.pods.values()):
+            if seen.element == element and seen.phase in ("Pending", "Running"):
+                self.hear(msgspec.structs.replace(seen, **fields))
+
+    def restart_operator(self):
+        self.run = ArrayRun(self.job)
+        for seen in self.pods.values():
+            self.run.heard(seen)
+
+    @property
+    def elements(self):
+        return sorted({seen.element for seen in self.pods.values() if seen.phase in ("Pending", "Running")})
+
+
+@pytest.mark.parametrize(
+    ("text", "meant", "back"),
+    [("0-3", [0, 1, 2, 3], "0-3"), ("7,1,2,3", [1, 2, 3, 7], "1-3,7"), ("5", [5], "5"), ("1,1-2", [1, 2], "1-2"), ("", [], "")],
+)
+def test_sets_of_indexes(text, meant, back):
+    assert indexes.parse(text) == meant
+    assert indexes.shown(meant) == back
+
+
+@pytest.mark.parametrize("text", ["3-1", "0-99999999999", "0-60000,70000-170000", "a", "1-", "-1"])
+def test_indexes_without_sense(text):
+    with pytest.raises(indexes.WrongIndexes):
+        indexes.parse(text)
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_sets_of_indexes_go_there_and_back(found):
+    assert set(indexes.parse(indexes.shown(found))) == found
+
+
+def test_no_more_run_at_a_time_than_is_said_and_all_do_in_turn():
+    story = Story(job({"indexes": "0-9", "parallelism": 3}))
+    story.look()
+    assert story.elements == [0, 1, 2]
+    story.set(0, phase="Running", node="n")
+    story.set(1, phase="Running", node="n")
+    story.look()
+    assert (story.job.status.phase, story.job.status.running, story.job.status.members) == ("Running", 2, 10)
+    story.set(1, phase="Succeeded")
+    story.look(2.0)
+    assert story.elements == [0, 2, 3]
+    assert story.job.status.completed_indexes == "1"
+    for _ in range(10):
+        for element in story.elements:
+            story.set(element, phase="Succeeded", node="n")
+        story.look(2.0)
+    assert (story.job.status.phase, story.job.status.completed_indexes) == ("Succeeded", "0-9")
+    assert sorted(story.begun) == list(range(10))
+
+
+def test_pods_are_made_as_they_find_places():
+    story = Story(job({"indexes": "0-999"}))
+    story.look()
+    assert len(story.pods) == 32, "so many wait, no more"
+    for element in story.elements:
+        story.set(element, phase="Running", node="n")
+    story.look()
+    assert len(story.pods) == 64
+    for _ in range(10):
+        for element in story.elements:
+            story.set(element, phase="Running", node="n")
+        story.look()
+    assert len(story.pods) == 1000
+    story = Story(job({"indexes": "0-999"}))
+    for _ in range(5):
+        story.look(1.0)
+    assert len(story.pods) == 32, "nobody found a place"
+
+
+def test_an_element_that_fails_starts_again_by_itself_and_ends_nobody_elses():
+    story = Story(job({"indexes": "0-2"}, restart={"limit": 1, "backoff": "10s"}))
+    story.look()
+    story.set(1, phase="Failed", node="n", exit_code=1)
+    decided = story.look()
+    assert decided.look_again is not None
+    assert story.elements == [0, 2]
+    assert [(each.index, each.attempt, each.restarts) for each in story.job.status.elements] == [(1, 1, 1)]
+    story.restart_operator()
+    assert story.look(5.0).create == ()
+    story.look(5.0)
+    assert "sweep-1-worker-0-1" in story.pods
+    story.set(1, phase="Failed", node="n", exit_code=1)
+    decided = story.look()
+    assert any(reason == "ElementFailed" for reason, _, _ in decided.events)
+    story.set(0, phase="Succeeded")
+    story.set(2, phase="Succeeded")
+    story.look()
+    assert story.job.status.phase == "Failed"
+    assert story.job.status.message == "1 of 3 elements failed: 1"
+    assert (story.job.status.completed_indexes, story.job.status.failed_indexes) == ("0,2", "1")
+
+
+def test_what_is_taken_from_it_costs_nothing():
+    story = Story(job({"indexes": "0-1"}, restart={"limit": 0}))
+    story.look()
+    story.set(0, phase="Running", node="n")
+    story.set(0, phase="Failed", disrupted=True)
+    story.look()
+    story.look(0.1)
+    assert "sweep-0-worker-0-1" in story.pods
+    seen = story.pods.pop("sweep-1-worker-0-0")
+    story.run.gone(seen)
+    story.look()
+    assert "sweep-1-worker-0-0" in story.pods, "it is made again"
+    assert story.job.status.restarts == 0
+
+
+def test_its_user_suspends_it():
+    story = Story(job({"indexes": "0-4", "parallelism": 2}))
+    story.look()
+    story.set(0, phase="Succeeded", node="n")
+    story.look(2.0)
+    story.job.spec.suspend = True
+    story.look()
+    assert (story.job.status.phase, story.elements) == ("Suspended", [])
+    story.look()
+    assert {each.attempt for each in story.job.status.elements} == {1}
+    story.job.spec.suspend = False
+    story.look()
+    assert story.elements == [1, 2]
+    assert {seen.attempt for seen in story.pods.values() if seen.phase == "Pending"} == {1}
+
+
+def test_who_starts_again_counts_no_element_twice():
+    story = Story(job({"indexes": "0-5", "parallelism": 3}))
+    story.look()
+    story.set(1, phase="Running", node="n")
+    story.look(0.1)
+    story.set(0, phase="Succeeded", node="n")
+    story.look(0.1)
+    assert story.job.status.completed_indexes == "", "counts are told once a second"
+    story.restart_operator()
+    story.look(0.1)
+    assert story.elements == [1, 2, 3]
+    assert story.begun == [0, 1, 2, 3]
+
+
+def test_elements_of_several_members_are_gangs_of_their_own():
+    made = job({"indexes": "3-4"}, replicas=2)
+    story = Story(made)
+    decided = story.look()
+    first = next(each for each in decided.create if each.element == 4 and each.index == 1)
+    manifest = pod(made, made.spec.roles[0], first, 0)
+    assert manifest["metadata"]["name"] == "sweep-4-worker-1-0"
+    assert manifest["metadata"]["labels"]["fairlead.dev/pod-group"] == "sweep-4"
+    told = {each["name"]: each["value"] for each in manifest["spec"]["containers"][0]["env"]}
+    assert (told["FAIRLEAD_ARRAY_INDEX"], told["SLURM_ARRAY_TASK_ID"], told["RANK"]) == ("4", "4", "1")
+    assert told["MASTER_ADDR"] == "worker-0-4.sweep.vision.svc"
+    assert manifest["spec"]["hostname"] == "worker-1-4"
+    single = job({"indexes": "3-4"}, timeLimit="1h")
+    manifest = pod(single, single.spec.roles[0], Story(single).look().create[0], 0)
+    assert "fairlead.dev/pod-group" not in manifest["metadata"]["labels"]
+    assert manifest["metadata"]["annotations"]["fairlead.dev/time-limit"] == "1h"
+    story.set(3, phase="Running", node="n")
+    story.look()
+    story.hear(msgspec.structs.replace(story.pods["sweep-3-worker-1-0"], phase="Failed", exit_code=2))
+    decided = story.look()
+    assert decided.delete == ("sweep-3-worker-0-0", "sweep-3-worker-1-0"), "the whole element, and only it"
+
+
+def test_elements_wait_for_those_of_another_array():
+    first = job({"indexes": "0-2"}, "first")
+    second = job({"indexes": "0-3"}, "second", dependsOn=[{"job": "first", "when": "aftercorr"}])
+    others = {"first": first, "second": second}
+    assert judge(second, others) == READY
+    assert dependents("first", others) == ["second"]
+    front, back = Story(first), Story(second)
+    front.look()
+    back.gate = gate(second, others)
+    back.look()
+    assert back.elements == []
+    front.set(1, phase="Succeeded", node="n")
+    front.look(2.0)
+    back.gate = gate(second, others)
+    back.look(2.0)
+    assert back.elements == [1]
+    front.set(0, phase="Failed", node="n", exit_code=1)
+    front.job.spec.restart.limit = 0
+    front.set(2, phase="Succeeded", node="n")
+    front.look(2.0)
+    back.gate = gate(second, others)
+    back.look(2.0)
+    assert back.elements == [1, 2]
+    assert back.job.status.failed_indexes == "0,3", "the one failed, and the other has no counterpart"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_whatever_happens_each_element_comes_to_one_end(data):
+    count = data.draw(st.integers(1, 8))
+    at_once = data.draw(st.integers(1, 4))
+    story = Story(job({"indexes": f"0-{count - 1}", "parallelism": at_once}, restart={"limit": 1, "backoff": "1s"}))
+    for _ in range(data.draw(st.integers(0, 40))):
+        story.look(data.draw(st.sampled_from([0.0, 1.0])))
+        assert len(story.elements) <= at_once
+        event = data.draw(st.sampled_from(["run", "fail", "evict", "end", "lose", "restart", "suspend", "resume"]))
+        element = data.draw(st.integers(0, count - 1))
+        if event == "run":
+            story.set(element, phase="Running", node="n")
+        elif event == "fail":
+            story.set(element, phase="Failed", node="n", exit_code=1)
+        elif event == "evict":
+            story.set(element, phase="Failed", node="n", disrupted=True)
+        elif event == "end":
+            story.set(element, phase="Succeeded", node="n")
+        elif event == "lose":
+            for name, seen in list(story.pods.items()):
+                if seen.element == element and seen.phase in ("Pending", "Running"):
+                    story.run.gone(story.pods.pop(name))
+        elif event == "restart":
+            story.restart_operator()
+        else:
+            story.job.spec.suspend = event == "suspend"
+    story.job.spec.suspend = False
+    for _ in range(10 * count + 10):
+        story.look(5.0)
+        if Phase(story.job.status.phase) in FINISHED:
+            break
+        for element in story.elements:
+            story.set(element, phase="Succeeded", node="n")
+    status = story.job.status
+    assert Phase(status.phase) in FINISHED
+    done, failed = set(indexes.parse(status.completed_indexes)), set(indexes.parse(status.failed_indexes))
+    assert done | failed == set(range(count))
+    assert not done & failed
