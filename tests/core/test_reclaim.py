@@ -265,3 +265,22 @@ def test_what_is_express_goes_before_all_shares():
     state.upsert_pod(sliced("long", queue="poor", attained=5 * HOUR))
     assert not preempted(run(state, HOUR - 1))
     assert preempted(run(state, HOUR)) == [["short"]]
+
+
+def test_who_holds_less_than_its_quota_again_looks_again():
+    nodes = [node("x", gpus=3, labels={"zone": "x"}), node("y", gpus=5)]
+    state = cluster(nodes, [weighted("a", 1, quota=4), weighted("b", 1, quota=2)])
+    for number in range(4):
+        state.upsert_pod(pod(f"a-{number}", "a", at="y"))
+    for number in range(3):
+        state.upsert_pod(pod(f"b-{number}", "b", at="x"))
+    state.upsert_pod(pod("b-more", "b", gpus=2, created=1.0))
+    state.upsert_pod(pod("large", "a", gpus=5, created=1.0))
+    state.upsert_pod(pod("wants", "a", created=2.0, selector={"zone": "x"}))
+    assert preempted(run(state, 10.0)) == [], (
+        "beyond its quota it may have what is left over, and nobody holds more than his part"
+    )
+    state.upsert_node(node("z", gpus=0))
+    assert preempted(run(state, 10.5)) == [], "looked at once more, in vain"
+    state.remove_pod("uid-a-0")
+    assert len(preempted(run(state, 11.0))) == 1, "on another node; but now it is within its quota, and b lives on what was lent"

@@ -375,11 +375,14 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         if preempts or any(shape.relations and shape.best() >= 0 for shape in shapes):
             return True
     if preempts and contest.entitled:
-        # Below its fair share: others that start, or shares that move, may make somebody owe it something.
+        # Below its fair share: others that start, or shares that move, may make somebody owe it something; and if its own
+        # queue holds less, that may be within its quota now.
         shares = (state.queues.fair.version, state.services.starts)
-        if shares != room.shares:
+        if shares != room.shares or any(node.name in eased and contest.within_quota(node) for node in room.queue.path):
             room.shares = shares
             return True
+    else:
+        room.shares = (-1, -1)
     if not rows:
         return False
     if preempts:

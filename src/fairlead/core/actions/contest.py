@@ -83,7 +83,7 @@ class Contest:
         if fair.over(theirs, less) and (not victim or fair.keeps(theirs, less, victim)):
             return True
         wanted = self._scarce(mine)
-        if any(mine.used.get(name, 0) + amount > mine.quota.get(name, 0) for name, amount in wanted):
+        if not self.within_quota(mine):
             return False
         return any(theirs.stays(name) - (less or {}).get(name, 0) > theirs.quota.get(name, 0) for name, _ in wanted)
 
@@ -98,6 +98,10 @@ class Contest:
                     break
             self._within[top.name] = known
         return known
+
+    def within_quota(self, node: QueueNode) -> bool:
+        """Whether a queue on its path holds no more than its quota with it, of what is scarce."""
+        return all(node.used.get(name, 0) + amount <= node.quota.get(name, 0) for name, amount in self._scarce(node))
 
     def _scarce(self, node: QueueNode) -> list[tuple[str, int]]:
         scarce = self.state.queues.fair.share.get(node.name, {})
