@@ -157,6 +157,13 @@ async def test_binding_again_to_the_same_node_is_done(port):
     assert (await port.cluster.bind(Binding(pod, "some-node"), None))[0] is Outcome.DONE
 
 
+async def test_binding_right_after_its_condition_was_written_is_done(port):
+    pods = [await port.pod() for _ in range(5)]
+    for pod in pods:
+        await port.cluster.refuse(pod, Reason(ReasonCode.RESOURCES, "none fits"))
+        assert await port.cluster.bind(Binding(pod, "some-node"), None) == (Outcome.DONE, "")
+
+
 async def test_binding_to_another_node_is_refused(port):
     pod = await port.pod()
     await port.cluster.bind(Binding(pod, "some-node"), None)

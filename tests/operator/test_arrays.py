@@ -36,7 +36,7 @@ class Story:
 
     def look(self, seconds=0.0):
         self.now += seconds
-        decided = self.run.plan(self.job, self.now, READY, self.gate)
+        decided = self.run.plan(self.job, self.now, READY, self.gate, tell=seconds >= 1.0)
         self.job.status = decided.status
         for member in decided.create:
             attempt = decided.attempts.get(member.element, 0)

@@ -322,7 +322,7 @@ class Restart(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """What happens when a member fails: the whole job starts again."""
 
     limit: Annotated[int, Meta(ge=0, description="So often for its own faults; lost nodes and evictions do not count.")] = 3
-    backoff: Annotated[str, Meta(description="Before the first restart; doubled for each after.", pattern=_SPAN)] = "10s"
+    backoff: Annotated[str, Meta(description="Before the first restart; doubled for each after.", pattern=_SPAN)] = "1s"
     exit_codes: Annotated[list[ExitCodeRule], Meta(max_length=64)] = []
 
 

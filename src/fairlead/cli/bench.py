@@ -132,6 +132,48 @@ def answers(
 
 
 @app.command()
+def job(
+    scenario: Annotated[str, typer.Option(help="start, array, worker-kill, suspend, elastic or operator-kill.")] = "start",
+    workers: Annotated[int, typer.Option(min=2, max=1024, help="start, worker-kill, suspend: members of the job.")] = 64,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="start, worker-kill, suspend: how often.")] = 20,
+    tasks: Annotated[int, typer.Option(min=1, max=100_000, help="array: how many.")] = 10_000,
+    parallelism: Annotated[int, typer.Option(min=1, max=10_000, help="array: at a time.")] = 500,
+    minutes: Annotated[float, typer.Option(min=1, max=1440, help="elastic: how long capacity changes.")] = 20.0,
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="operator-kill: how often.")] = 50,
+    seed: Annotated[int, typer.Option(help="elastic, operator-kill: seed of changes and moments.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """AIJobs: how soon they run, and what they make of faults. start, worker-kill and suspend need a checkout."""
+    from fairlead.simulation import aijobs
+    from fairlead.simulation.lab import quiet
+
+    result: msgspec.Struct
+    if scenario in ("start", "worker-kill", "suspend"):
+        _checkout()
+        from testbed import jobs as real
+
+        try:
+            result = real.run(scenario, workers, repeats, lambda step: typer.echo(step, err=True))
+        except real.JobsError as error:
+            fail(str(error))
+    else:
+        quiet()
+        if scenario == "array":
+            result = aijobs.array(tasks, parallelism)
+        elif scenario == "elastic":
+            result = aijobs.elastic(minutes=minutes, seed=seed)
+        elif scenario == "operator-kill":
+            with progress("kills") as report:
+                result = aijobs.kills(count, seed, report)
+        else:
+            known = "start, array, worker-kill, suspend, elastic or operator-kill"
+            fail(f"--scenario {scenario!r} is unknown: choose one of {known}", Exit.USAGE)
+    emit(result, output, lambda: print_table(f"bench job: {scenario}", msgspec.to_builtins(result)))
+    if isinstance(result, aijobs.Kills) and result.differences:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
 def lifecycles(
     pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods to live through.")] = 20_000,
     nodes: Annotated[int, typer.Option(min=1, max=10_000, help="Nodes of 8 GPUs.")] = 1000,

@@ -56,6 +56,7 @@ class Translator:
     def __init__(self, schedulers: Mapping[str, str] = names.SCHEDULERS) -> None:
         self.schedulers = schedulers
         self.versions: dict[str, str] = {}
+        self._unbound: dict[str, Pod] = {}  # ours that have no node yet, as they were told last
         self.told: dict[str, tuple[str, str]] = {}
         self.verdicts: dict[tuple[str, str], tuple[bool, str, str]] = {}  # (plural, name) -> condition Accepted, as it stands
         self._default_queues: dict[str, str] = {}
@@ -185,7 +186,10 @@ class Translator:
                 continue
             pod = self._pod(view)
             if pod.ours:
-                if not pod.node:
+                if pod.node:
+                    self._unbound.pop(change.key, None)
+                else:
+                    self._unbound[change.key] = pod
                     self._note_condition(change.key, view)
                     self._note_demands(pod)
                 self._note_spread(view, pod)
@@ -193,6 +197,10 @@ class Translator:
                     self._unlabelled.setdefault(metadata.namespace, {})[change.key] = pod
             events.append(Upsert(self._priorities.of(pod)))
         return events
+
+    def unchanged(self, view: views.Pod) -> bool:
+        """Whether a pod without a node is still what was told of it, whatever was written to its status."""
+        return self._pod(view) == self._unbound.get(view.metadata.uid)
 
     def _note_demands(self, pod: Pod) -> None:
         if pod.spec.claims:
@@ -262,6 +270,7 @@ class Translator:
 
     def _forget(self, uid: str, events: list[ClusterEvent]) -> None:
         self.told.pop(uid, None)
+        self._unbound.pop(uid, None)
         if self.versions.pop(uid, None) is not None:
             events.append(Gone("pod", uid))
             for pods in self._unlabelled.values():

@@ -43,6 +43,7 @@ _POOLS = f"/apis/{names.API_VERSION}/nodepools"
 _RESERVATIONS = f"/apis/{names.API_VERSION}/reservations"
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 _STORAGE = "/apis/storage.k8s.io/v1"
+_BIND_TRIES = 3
 
 _Kind = tuple[str, type[msgspec.Struct], Callable[[list[Change[Any]]], None], Callable[[views.Metadata], str]]
 
@@ -189,24 +190,31 @@ class KubernetesCluster:
     # -- writes --------------------------------------------------------------------------------
 
     async def bind(self, binding: Binding, epoch: int | None) -> tuple[Outcome, str]:
-        """Bind one pod under its UID and the version last seen, marked with our epoch."""
+        """Bind one pod under its UID and the version last seen, marked with our epoch.
+
+        Where somebody, as often as not we ourselves, wrote no more than its status meanwhile, it is bound in its new version.
+        """
         pod = binding.pod
         metadata: dict[str, Any] = {"name": pod.name, "uid": pod.uid}
-        version = self.translator.versions.get(pod.uid)
-        if version:
-            metadata["resourceVersion"] = version
         if epoch is not None:
             metadata["annotations"] = {names.EPOCH_ANNOTATION: str(epoch)}
-        body = encode({"metadata": metadata, "target": {"kind": "Node", "name": binding.node}})
-        outcome, message = await _outcome(self.client.post(f"{_path(pod)}/binding", body))
-        if outcome is not None:
-            return outcome, message
-        seen = await self._read(pod)
-        if seen is None:
-            return Outcome.GONE, message
-        if seen.spec.node_name == binding.node:
-            return Outcome.DONE, ""
-        self.translator.versions[pod.uid] = seen.metadata.resource_version
+        message = ""
+        for _ in range(_BIND_TRIES):
+            version = self.translator.versions.get(pod.uid)
+            if version:
+                metadata["resourceVersion"] = version
+            body = encode({"metadata": metadata, "target": {"kind": "Node", "name": binding.node}})
+            outcome, message = await _outcome(self.client.post(f"{_path(pod)}/binding", body))
+            if outcome is not None:
+                return outcome, message
+            seen = await self._read(pod)
+            if seen is None:
+                return Outcome.GONE, message
+            if seen.spec.node_name == binding.node:
+                return Outcome.DONE, ""
+            self.translator.versions[pod.uid] = seen.metadata.resource_version
+            if seen.metadata.resource_version == version or not self.translator.unchanged(seen):
+                break
         return Outcome.REFUSED, message
 
     async def evict(self, pod: PodRef, *, dry_run: bool, grace: int | None = None) -> tuple[Outcome, str]:

@@ -22,7 +22,6 @@ from fairlead.operator.jobs.phases import FINISHED, Phase, step
 from fairlead.operator.jobs.plan import Plan, PodSeen, Step, plan
 
 _LEAST_AHEAD, _MOST_AHEAD = 32, 256  # elements that wait for a node
-_TELL = 1.0  # seconds between two statuses that differ in counts only
 
 Gate = Callable[[int], State]
 """Whether an element may begin: READY, WAITS or FAILED."""
@@ -43,7 +42,6 @@ class ArrayRun:
         self._unplaced: set[int] = set()
         self._dirty: set[int] = set(self.behind)
         self._timers: list[tuple[float, int]] = []
-        self._told = 0.0
         self._size = len(members(job, 0))
 
     # -- what is heard -------------------------------------------------------------------------
@@ -62,8 +60,11 @@ class ArrayRun:
 
     # -- what is done --------------------------------------------------------------------------
 
-    def plan(self, job: AIJob, now: float, first: Verdict = READY, gate: Gate | None = None) -> Plan:
-        """The next step. gate: of each element, where these wait for those of another array."""
+    def plan(self, job: AIJob, now: float, first: Verdict = READY, gate: Gate | None = None, *, tell: bool = True) -> Plan:
+        """The next step.
+
+        gate: of each element, where these wait for those of another array. tell: whether counts that changed are wanted.
+        """
         look = Step(job, [pod for pods in self.active.values() for pod in pods.values()] if self._ends(job) else (), False, now)
         before = Phase(look.old.phase)
         if before in FINISHED:
@@ -72,7 +73,7 @@ class ArrayRun:
             return self._suspend(look, before)
         if first.state is not State.READY and not self.active and not self.behind and not self.completed:
             return Step(job, (), False, now, first).wait(before)
-        return self._go_on(look, before, gate or (lambda _: State.READY))
+        return self._go_on(look, before, gate or (lambda _: State.READY), tell)
 
     @staticmethod
     def _ends(job: AIJob) -> bool:
@@ -93,7 +94,7 @@ class ArrayRun:
         status = self._status(look, step(before, Phase.SUSPENDED), suspended="User")
         return Plan(status, delete=leaving, events=tuple(look.events))
 
-    def _go_on(self, look: Step, before: Phase, gate: Gate) -> Plan:
+    def _go_on(self, look: Step, before: Phase, gate: Gate, tell: bool) -> Plan:
         create: list[Member] = []
         delete: list[str] = []
         remembered = False
@@ -112,19 +113,14 @@ class ArrayRun:
             return self._end(look, before, delete)
         busy = self._busy()
         phase = Phase.RUNNING if busy or self.completed or self.failed else Phase.PENDING
-        status = self._status(look, step(before, phase))
         if phase is not before:
             look.events.append((str(phase), f"{busy} of {len(self.indexes)} elements run", False))
-        elif not remembered and look.now < self._told + _TELL:
-            status = look.old
-        times = [self._timers[0][0] - look.now] if self._timers else []
-        if status is look.old:
-            times.append(self._told + _TELL - look.now)
-        else:
-            self._told = look.now
+        told = tell or remembered or phase is not before
+        status = self._status(look, step(before, phase)) if told else look.old
         attempts = {each.element: self.behind[each.element].attempt for each in create if each.element in self.behind}
-        again = max(0.0, min(times)) if times else None
-        return Plan(status, tuple(create), tuple(delete), look_again=again, events=tuple(look.events), attempts=attempts)
+        again = max(0.0, self._timers[0][0] - look.now) if self._timers else None
+        made, gone, events = tuple(create), tuple(delete), tuple(look.events)
+        return Plan(status, made, gone, look_again=again, events=events, attempts=attempts, untold=not told)
 
     def _element(self, look: Step, index: int) -> tuple[Iterable[Member], Iterable[str], bool]:
         """One element's next step: whom to make, whom to delete, and whether what it has behind it changed."""

@@ -30,6 +30,7 @@ log = structlog.get_logger("jobs")
 
 _JOBS = f"/apis/{names.API_VERSION}/aijobs"
 _AT_ONCE = 64
+_TELL = 0.5  # seconds between two statuses that differ in counts only
 
 
 class _Terminated(msgspec.Struct, rename="camel"):
@@ -89,6 +90,7 @@ class Jobs:
         self._pods: dict[str, dict[str, PodSeen]] = {}  # job -> pod's name -> pod
         self._job_of: dict[str, str] = {}  # pod -> job
         self._arrays: dict[str, tuple[str, ArrayRun]] = {}  # job -> what it was made from, and the run
+        self._told: dict[str, float] = {}  # job -> when its status was written last
         self._policy: dict[str, bool] = {}  # job -> whether the scheduler has it suspended
         self._missing = {"jobs", "pods", "groups"}
 
@@ -124,6 +126,7 @@ class Jobs:
             if change.view is None:
                 self._jobs.pop(change.key, None)
                 self._arrays.pop(change.key, None)
+                self._told.pop(change.key, None)
                 self._policy.pop(change.key, None)
             elif change.error:
                 log.error("AIJob cannot be read", job=change.key, error=change.error)
@@ -186,11 +189,17 @@ class Jobs:
             return
         now = self.client.clock()
         first = judge(job, self._beside(key)) if job.spec.depends_on else READY
+        tell_at = self._told.get(key, 0.0) + _TELL
         if job.spec.array is not None:
-            decided = self._plan_array(key, job, now, first)
+            decided = self._plan_array(key, job, now, first, tell=now >= tell_at)
         else:
             decided = plan(job, list(self._pods.get(key, {}).values()), self._policy.get(key, False), now, first)
-        if decided.status != job.status:
+            if now < tell_at and decided.status != job.status and _counts_only(job.status, decided.status):
+                decided = msgspec.structs.replace(decided, status=job.status, untold=True)
+        if decided.untold:
+            asyncio.get_running_loop().call_later((tell_at - now) / self.speed, self._again, key)
+        elif decided.status != job.status:
+            self._told[key] = now
             job = await self._write_status(key, job, decided)
         for reason, message, warning in decided.events:
             await self._event(job, reason, message, warning=warning)
@@ -202,7 +211,7 @@ class Jobs:
         elif decided.look_again is not None:
             asyncio.get_running_loop().call_later(decided.look_again / self.speed, self._again, key)
 
-    def _plan_array(self, key: str, job: AIJob, now: float, first: Verdict) -> Plan:
+    def _plan_array(self, key: str, job: AIJob, now: float, first: Verdict, *, tell: bool) -> Plan:
         made_from = f"{job.metadata.uid} {job.spec.array.indexes if job.spec.array is not None else ''}"
         known, run = self._arrays.get(key, ("", None))
         if run is None or known != made_from:
@@ -214,7 +223,7 @@ class Jobs:
             for seen in self._pods.get(key, {}).values():
                 run.heard(seen)
             self._arrays[key] = made_from, run
-        return run.plan(job, now, first, gate(job, self._beside(key)) if job.spec.depends_on else None)
+        return run.plan(job, now, first, gate(job, self._beside(key)) if job.spec.depends_on else None, tell=tell)
 
     async def _write_status(self, key: str, job: AIJob, decided: Plan) -> AIJob:
         """Over the version that was looked at and no other; a 409 is another look."""
@@ -318,6 +327,11 @@ _STATUS_FIELDS = (
     "message",
     "conditions",
 )
+
+
+def _counts_only(old: AIJobStatus | None, new: AIJobStatus) -> bool:
+    """Whether two statuses differ in nothing but how many run."""
+    return old is not None and msgspec.structs.replace(old, running=new.running, succeeded=new.succeeded) == new
 
 
 def _progress(job: AIJob) -> tuple[str, str, str]:

@@ -45,7 +45,7 @@ class PodSeen(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """What to do. look_again: seconds from now, None if nothing happens by itself. events: (reason, message, warning).
 
-    attempts: of elements of an array for whom members are created, where it is not the first.
+    attempts: of elements of an array for whom members are created, where it is not the first. untold: the status lags behind.
     """
 
     status: AIJobStatus
@@ -55,6 +55,7 @@ class Plan(msgspec.Struct, frozen=True):
     look_again: float | None = None
     events: tuple[tuple[str, str, bool], ...] = ()
     attempts: Mapping[int, int] = {}
+    untold: bool = False
 
 
 def plan(
