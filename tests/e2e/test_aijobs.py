@@ -163,3 +163,61 @@ def test_the_crd_refuses_what_cannot_be_meant(cluster, change):
         cluster.create(wrong)
     refused.value.close()
     assert refused.value.code == 422
+
+
+def test_an_elastic_job_grows_gives_way_and_loses_nothing(cluster):
+    cluster.create(node("n", gpus=4), ai_job("grows", workers=2, restart={"limit": 0}))
+    elastic = '[{"op":"add","path":"/spec/roles/0/maxReplicas","value":4}]'
+    start(cluster)
+    cluster.kubectl("patch", "aijob", "grows", "--type=json", "-p", elastic)
+    everybody = [f"grows-worker-{index}-0" for index in range(4)]
+    cluster.until(lambda: members(cluster, "grows") == everybody)
+    play(cluster, everybody, "Running")
+    reaches(cluster, "grows", "Running")
+    cluster.until(lambda: status(cluster, "grows").get("size") == 4)
+    cluster.create(pod("equal", gpus=2))
+    cluster.until(lambda: "equal" in cluster.placed())
+    assert members(cluster, "grows") == everybody[:2]
+    cluster.until(lambda: status(cluster, "grows").get("size") == 2)
+    cluster.delete("/api/v1/namespaces/default/pods/equal")
+    cluster.until(lambda: members(cluster, "grows") == everybody)
+    told = status(cluster, "grows")
+    assert {"attempt", "interruptions", "restarts"}.isdisjoint(told), "nothing began anew"
+    play(cluster, everybody, "Succeeded")
+    reaches(cluster, "grows", "Succeeded")
+
+
+def test_an_array_goes_its_way_element_by_element_and_another_follows_it(cluster):
+    cluster.create(node("n", gpus=8), ai_job("sweep", workers=1, array={"indexes": "0-5", "parallelism": 2}, restart={"limit": 0}))
+    cluster.create(
+        ai_job("after", workers=1, array={"indexes": "0-5"}, dependsOn=[{"job": "sweep", "when": "aftercorr"}]),
+    )
+    start(cluster)
+    cluster.until(lambda: members(cluster, "sweep") == ["sweep-0-worker-0-0", "sweep-1-worker-0-0"])
+    assert not [name for name in cluster.pods() if name.startswith("after")]
+    play(cluster, ["sweep-0-worker-0-0"], "Failed", code=1)
+    play(cluster, ["sweep-1-worker-0-0"], "Succeeded")
+    cluster.until(lambda: members(cluster, "after") == ["after-1-worker-0-0"])
+    for index in range(2, 6):
+        cluster.until(lambda index=index: f"sweep-{index}-worker-0-0" in cluster.placed())
+        play(cluster, [f"sweep-{index}-worker-0-0"], "Succeeded")
+    told = reaches(cluster, "sweep", "Failed")
+    assert (told["completedIndexes"], told["failedIndexes"]) == ("1-5", "0")
+    cluster.until(lambda: len(members(cluster, "after")) == 5)
+    play(cluster, members(cluster, "after"), "Succeeded")
+    assert reaches(cluster, "after", "Failed")["failedIndexes"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("role", "complaint"),
+    [
+        ({"replicas": 2, "minReplicas": 3}, "minReplicas must not be above replicas"),
+        ({"replicas": 2, "maxReplicas": 1}, "maxReplicas must not be below replicas"),
+    ],
+)
+def test_impossible_sizes_are_refused_at_submit(cluster, role, complaint):
+    made = ai_job("no")
+    made["spec"]["roles"][0] |= role
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        cluster.plane.request("POST", "/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs", made)
+    assert complaint in refused.value.read().decode()
