@@ -188,7 +188,9 @@ def test_an_elastic_job_grows_gives_way_and_loses_nothing(cluster):
 
 
 def test_an_array_goes_its_way_element_by_element_and_another_follows_it(cluster):
-    cluster.create(node("n", gpus=8), ai_job("sweep", workers=1, array={"indexes": "0-5", "parallelism": 2}, restart={"limit": 0}))
+    cluster.create(
+        node("n", gpus=8), ai_job("sweep", workers=1, array={"indexes": "0-5", "parallelism": 2}, restart={"limit": 0})
+    )
     cluster.create(
         ai_job("after", workers=1, array={"indexes": "0-5"}, dependsOn=[{"job": "sweep", "when": "aftercorr"}]),
     )

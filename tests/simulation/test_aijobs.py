@@ -3,8 +3,10 @@
 import asyncio
 import time
 
+from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.simulation import aijobs
 from fairlead.simulation.charged import ChargedLoop, at_the_expense_of
+from fairlead.simulation.world import OperatorProcess, Process, World
 
 
 def test_every_job_comes_to_the_end_that_it_would_have_come_to():
@@ -52,3 +54,77 @@ def test_who_is_charged_pays_with_everybodys_time():
     assert set(charged) == {"worker"}
     assert 0 < charged["worker"] <= taken + 1e-9
     assert charged["worker"] < (time.thread_time() - begun) / 2, "what the world does is free"
+
+
+async def cluster(nodes):
+    world = World(nodes=0, seed=1)
+    for number in range(nodes):
+        world.create(aijobs.node(f"n{number}", 8))
+    Process(world, 0).start()
+    OperatorProcess(world).start()
+    await asyncio.sleep(5.0)
+    return world
+
+
+def live(story):
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(story())
+
+
+def places(world, job):
+    return {pod["spec"].get("nodeName") for pod in aijobs.pods(world, job) if not pod["metadata"].get("deletionTimestamp")}
+
+
+def test_a_lost_node_does_not_hold_its_gang_and_costs_nothing():
+    async def story():
+        world = await cluster(3)
+        world.create(aijobs.ai_job("train", 16, seconds=None, restart={"limit": 0}), "vision")
+        await aijobs.until(lambda: aijobs.phase(world, "train") == "Running", 60)
+        bad = min(places(world, "train"))
+        begun = asyncio.get_running_loop().time()
+        world.kubelet.lose(bad)
+        await aijobs.until(lambda: aijobs.status(world, "train").get("attempt") == 1, 60)
+        await aijobs.until(lambda: aijobs.phase(world, "train") == "Running", 30)
+        taken = asyncio.get_running_loop().time() - begun
+        told = aijobs.status(world, "train")
+        noted = world.api.store.get("nodes", ("", bad)).object["metadata"]["annotations"]["fairlead.dev/failures"]
+        return taken, bad in places(world, "train"), told.get("restarts", 0), noted
+
+    taken, there_still, restarts, noted = live(story)
+    assert taken < 40.0 + 15.0, "the node is noticed after 40 s, and ten more are waited"
+    assert (there_still, restarts) == (False, 0)
+    assert noted.endswith("(lost)")
+
+
+def test_gangs_are_kept_off_a_node_where_jobs_fail_until_its_time_is_over():
+    async def story():
+        world = await cluster(2)
+        label = "fairlead.dev/quarantined"
+
+        def labels(name):
+            return world.api.store.get("nodes", ("", name)).object["metadata"].get("labels") or {}
+
+        for number in range(3):
+            name = f"job-{number % 2}-{number}"
+            world.create(aijobs.ai_job(name, 2, seconds=None, restart={"limit": 0}), "vision")
+            await aijobs.until(lambda name=name: aijobs.phase(world, name) == "Running", 60)
+            (where,) = places(world, name)
+            assert label not in labels(where)
+            world.kubelet.crash(("vision", f"{name}-worker-0-0"))
+            await aijobs.until(lambda name=name: aijobs.phase(world, name) == "Failed", 60)
+            await asyncio.sleep(5.0)
+        bad = next(name for name in ("n0", "n1") if label in labels(name))
+        world.create(aijobs.ai_job("gang", 8, seconds=60), "vision")
+        world.create(aijobs.ai_job("wide", 9, seconds=60), "vision")
+        world.create(aijobs.ai_job("alone", 1, seconds=60), "vision")
+        await aijobs.until(lambda: aijobs.phase(world, "gang") == "Running", 60)
+        await aijobs.until(lambda: aijobs.phase(world, "alone") == "Running", 60)
+        found = places(world, "gang"), places(world, "alone"), aijobs.phase(world, "wide")
+        await aijobs.until(lambda: label not in labels(bad), 7 * 3600)
+        await aijobs.until(lambda: aijobs.phase(world, "wide") == "Running", 60)
+        return bad, *found
+
+    bad, gang, alone, wide = live(story)
+    assert bad not in gang
+    assert alone == {bad}, "one pod by itself may run there"
+    assert wide == "Pending"

@@ -72,6 +72,7 @@ class Operator:
             group.create_task(self.intents.queue.run())
             group.create_task(self.jobs.jobs_informer.run())
             group.create_task(self.jobs.pods_informer.run())
+            group.create_task(self.jobs.hardware.informer.run())
             group.create_task(self.jobs.queue.run())
 
     async def _render(self) -> bytes:
@@ -91,6 +92,7 @@ def of_operator(intents: Counters, jobs: JobCounters, api_writes: int) -> tuple[
         ("fairlead_operator_pods_deleted", "Members of AIJobs deleted.", jobs.deleted),
         ("fairlead_operator_job_restarts", "AIJobs that started again as a whole.", jobs.restarted),
         ("fairlead_operator_jobs_finished", "AIJobs that came to their end.", jobs.finished),
+        ("fairlead_operator_nodes_quarantined", "Nodes that gangs were kept off because jobs failed there.", jobs.quarantined),
         ("fairlead_operator_api_writes", "Requests to the API server that change something.", api_writes),
     )
 

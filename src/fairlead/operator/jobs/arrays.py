@@ -19,7 +19,7 @@ from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, members
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
-from fairlead.operator.jobs.plan import Plan, PodSeen, Step, plan
+from fairlead.operator.jobs.plan import Blame, Plan, PodSeen, Step, plan
 
 _LEAST_AHEAD, _MOST_AHEAD = 32, 256  # elements that wait for a node
 
@@ -42,6 +42,7 @@ class ArrayRun:
         self._unplaced: set[int] = set()
         self._dirty: set[int] = set(self.behind)
         self._timers: list[tuple[float, int]] = []
+        self._blamed: list[Blame] = []
         self._size = len(members(job, 0))
 
     # -- what is heard -------------------------------------------------------------------------
@@ -120,7 +121,8 @@ class ArrayRun:
         attempts = {each.element: self.behind[each.element].attempt for each in create if each.element in self.behind}
         again = max(0.0, self._timers[0][0] - look.now) if self._timers else None
         made, gone, events = tuple(create), tuple(delete), tuple(look.events)
-        return Plan(status, made, gone, look_again=again, events=events, attempts=attempts, untold=not told)
+        blamed, self._blamed = tuple(self._blamed), []
+        return Plan(status, made, gone, look_again=again, events=events, attempts=attempts, untold=not told, blamed=blamed)
 
     def _element(self, look: Step, index: int) -> tuple[Iterable[Member], Iterable[str], bool]:
         """One element's next step: whom to make, whom to delete, and whether what it has behind it changed."""
@@ -145,6 +147,7 @@ class ArrayRun:
         after = decided.status
         if after.phase in ("Succeeded", "Failed"):
             (self.completed if after.phase == "Succeeded" else self.failed).add(index)
+            self._blamed += decided.blamed
             if after.phase == "Failed":
                 look.events.append(("ElementFailed", f"element {index}: {after.message}", True))
             self._forget(index)
@@ -157,6 +160,7 @@ class ArrayRun:
             old, attempt=after.attempt, restarts=after.restarts, interruptions=after.interruptions, resume_at=after.resume_at
         )
         changed = behind != old
+        self._blamed += decided.blamed
         if changed:
             self.behind[index] = behind
             look.events += decided.events

@@ -21,9 +21,10 @@ from fairlead.cluster.translate import Change
 from fairlead.operator.jobs import members as made
 from fairlead.operator.jobs.arrays import ArrayRun
 from fairlead.operator.jobs.dependencies import READY, Verdict, dependents, gate, judge
+from fairlead.operator.jobs.hardware import Hardware
 from fairlead.operator.jobs.indexes import WrongIndexes
 from fairlead.operator.jobs.phases import Phase
-from fairlead.operator.jobs.plan import Plan, PodSeen, Step, plan
+from fairlead.operator.jobs.plan import NODE_LOST, Plan, PodSeen, Step, plan
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("jobs")
@@ -72,6 +73,7 @@ class Counters(msgspec.Struct):
     statuses: int = 0
     finished: int = 0
     restarted: int = 0
+    quarantined: int = 0
 
 
 class Jobs:
@@ -92,7 +94,8 @@ class Jobs:
         self._arrays: dict[str, tuple[str, ArrayRun]] = {}  # job -> what it was made from, and the run
         self._told: dict[str, float] = {}  # job -> when its status was written last
         self._policy: dict[str, bool] = {}  # job -> whether the scheduler has it suspended
-        self._missing = {"jobs", "pods", "groups"}
+        self._missing = {"jobs", "pods", "groups", "nodes"}
+        self.hardware = Hardware(client, self._node_lost, lambda: self._listed("nodes"), speed=speed)
 
     @property
     def synced(self) -> bool:
@@ -158,7 +161,7 @@ class Jobs:
             self._job_of[change.key] = key
             self._pods.setdefault(key, {})[seen.name] = seen
             if key in self._arrays:
-                self._arrays[key][1].heard(seen)
+                self._arrays[key][1].heard(self._as_is(seen))
             self._again(key)
 
     def _pod_gone(self, key: str) -> None:
@@ -168,6 +171,20 @@ class Jobs:
             if seen is not None and job in self._arrays:
                 self._arrays[job][1].gone(seen)
             self._again(job)
+
+    def _as_is(self, pod: PodSeen) -> PodSeen:
+        """A pod on a node that is lost has failed, whatever its kubelet said last."""
+        if pod.phase not in ("Pending", "Running") or not self.hardware.is_lost(pod.node):
+            return pod
+        return msgspec.structs.replace(pod, phase="Failed", reason=NODE_LOST, disrupted=True)
+
+    def _node_lost(self, node: str) -> None:
+        for key, pods in self._pods.items():
+            theirs = [pod for pod in pods.values() if pod.node == node]
+            for pod in theirs if key in self._arrays else ():
+                self._arrays[key][1].heard(self._as_is(pod))
+            if theirs:
+                self._again(key)
 
     def _beside(self, key: str) -> dict[str, AIJob]:
         """The jobs of a job's namespace, by name."""
@@ -193,7 +210,8 @@ class Jobs:
         if job.spec.array is not None:
             decided = self._plan_array(key, job, now, first, tell=now >= tell_at)
         else:
-            decided = plan(job, list(self._pods.get(key, {}).values()), self._policy.get(key, False), now, first)
+            pods = [self._as_is(pod) for pod in self._pods.get(key, {}).values()]
+            decided = plan(job, pods, self._policy.get(key, False), now, first)
             if now < tell_at and decided.status != job.status and _counts_only(job.status, decided.status):
                 decided = msgspec.structs.replace(decided, status=job.status, untold=True)
         if decided.untold:
@@ -206,6 +224,8 @@ class Jobs:
         if decided.create:
             await self._create(job, decided)
         await asyncio.gather(*(self._delete(job, name) for name in decided.delete))
+        for each in decided.blamed:
+            self.counters.quarantined += await self.hardware.blame(each.node, key, each.why, lost=each.lost)
         if decided.delete_job:
             await self._delete_job(job)
         elif decided.look_again is not None:
@@ -221,7 +241,7 @@ class Jobs:
                 wrong = (False, "WrongIndexes", str(error))
                 return Plan(Step(job, (), False, now).status(Phase.PENDING, message=str(error), accepted=wrong))
             for seen in self._pods.get(key, {}).values():
-                run.heard(seen)
+                run.heard(self._as_is(seen))
             self._arrays[key] = made_from, run
         return run.plan(job, now, first, gate(job, self._beside(key)) if job.spec.depends_on else None, tell=tell)
 

@@ -150,6 +150,8 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         annotations[names.USER_ANNOTATION] = user
     spec.setdefault("schedulerName", names.SCHEDULER_NAME)
     spec["restartPolicy"] = "Never"  # the job restarts as a whole
+    if is_gang(job):
+        _keep_off_quarantined(spec)
     spec["hostname"], spec["subdomain"] = host_of(member.role, member.index, member.element), job.metadata.name
     checkpoint = job.spec.checkpoint
     if checkpoint is not None and checkpoint.grace_period and "terminationGracePeriodSeconds" not in spec:
@@ -172,8 +174,16 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
     }
 
 
+def _keep_off_quarantined(spec: Manifest) -> None:
+    """A gang fails as a whole where one node does: its members go where jobs do not fail again and again."""
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    wanted = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    for term in wanted.get("nodeSelectorTerms") or wanted.setdefault("nodeSelectorTerms", [{}]):
+        term.setdefault("matchExpressions", []).append({"key": names.QUARANTINED_LABEL, "operator": "DoesNotExist"})
+
+
 def is_gang(job: AIJob) -> bool:
-    """Whether an element of its array is more than one pod."""
+    """Whether it, or an element of its array, is more than one pod."""
     return sum(bounds(role)[1] for role in job.spec.roles) > 1
 
 

@@ -21,7 +21,10 @@ from fairlead.operator.jobs.phases import FINISHED, Phase, step
 
 _LONGEST_BACKOFF = 600.0
 _PENDING, _RUNNING, _SUCCEEDED, _FAILED = "Pending", "Running", "Succeeded", "Failed"
-_NOT_OUR_FAULT = frozenset({"NodeLost", "NodeShutdown", "Terminated", "Evicted", "Preempting", "NodeAffinity", "Shutdown"})
+NODE_LOST = "NodeLost"
+_HARDWARE = frozenset({NODE_LOST, "UnexpectedAdmissionError"})
+"""Reasons of a failed pod that speak against its node."""
+_NOT_OUR_FAULT = _HARDWARE | {"NodeShutdown", "Terminated", "Evicted", "Preempting", "NodeAffinity", "Shutdown"}
 """Reasons of a failed pod that are its node's, not its own."""
 
 
@@ -42,10 +45,19 @@ class PodSeen(msgspec.Struct, frozen=True):
     element: int = -1
 
 
+class Blame(msgspec.Struct, frozen=True, order=True):
+    """A node on which a member failed, and how. lost: by losing the node."""
+
+    node: str
+    why: str
+    lost: bool
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What to do. look_again: seconds from now, None if nothing happens by itself. events: (reason, message, warning).
 
     attempts: of elements of an array for whom members are created, where it is not the first. untold: the status lags behind.
+    blamed: nodes on which members failed, and how.
     """
 
     status: AIJobStatus
@@ -56,6 +68,7 @@ class Plan(msgspec.Struct, frozen=True):
     events: tuple[tuple[str, str, bool], ...] = ()
     attempts: Mapping[int, int] = {}
     untold: bool = False
+    blamed: tuple[Blame, ...] = ()
 
 
 def plan(
@@ -241,7 +254,8 @@ class Step:
         code = f" with exit code {culprit.exit_code}" if culprit.exit_code is not None else ""
         restarts, limit = self.old.restarts + 1, self.job.spec.restart.limit
         if restarts > limit:
-            return self.end(before, Phase.FAILED, f"{culprit.name} failed{code}, and all {limit} restarts are used up")
+            ended = self.end(before, Phase.FAILED, f"{culprit.name} failed{code}, and all {limit} restarts are used up")
+            return msgspec.structs.replace(ended, blamed=self._blamed([culprit]))
         wait = min(spans.seconds(self.job.spec.restart.backoff) * 2.0 ** min(restarts - 1, 16), _LONGEST_BACKOFF)
         message = f"{culprit.name} failed{code}: restart {restarts} of {limit} in {wait:g} s"
         self.events.append(("Restarting", message, True))
@@ -252,7 +266,8 @@ class Step:
             resume_at=timestamp(self.now + wait),
             message=message,
         )
-        return Plan(status, delete=self.leaving(self.pods.values()), look_again=wait, events=tuple(self.events))
+        gone, blamed = self.leaving(self.pods.values()), self._blamed([culprit])
+        return Plan(status, delete=gone, look_again=wait, events=tuple(self.events), blamed=blamed)
 
     def _interrupted(self, before: Phase, why: str) -> Plan:
         """It lost members through no fault of its own: it starts again at once, for nothing."""
@@ -264,7 +279,18 @@ class Step:
             resume_at=None,
             message=why,
         )
-        return Plan(status, delete=self.leaving(self.pods.values()), look_again=0.0, events=tuple(self.events))
+        gone = self.leaving(self.pods.values())
+        blamed = self._blamed(pod for pod in self.pods.values() if pod.phase == _FAILED and pod.reason in _HARDWARE)
+        return Plan(status, delete=gone, look_again=0.0, events=tuple(self.events), blamed=blamed)
+
+    @staticmethod
+    def _blamed(pods: Iterable[PodSeen]) -> tuple[Blame, ...]:
+        found = {
+            pod.node: Blame(pod.node, f"{pod.name}: {pod.reason or f'exit code {pod.exit_code}'}", pod.reason == NODE_LOST)
+            for pod in pods
+            if pod.node
+        }
+        return tuple(sorted(found.values()))
 
     def end(self, before: Phase, phase: Phase, message: str) -> Plan:
         """It is over."""

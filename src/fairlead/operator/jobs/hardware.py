@@ -1,0 +1,210 @@
+"""Bad hardware: nodes that are lost, and nodes on which jobs fail again and again.
+
+A node that is not Ready for some seconds, or was there and is gone, counts as lost: its pods' jobs do not wait for the minutes
+after which Kubernetes takes them. Each failure of a member is noted on its node, in an annotation that outlives the operator.
+When several within a window are noted, of more than one job, the node gets a label that keeps gangs off, until its time is over
+or somebody takes the label away. A job that fails everywhere blames nobody: its own failures alone never suffice. That a node
+was lost counts once, however many jobs it took with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.api import names
+from fairlead.cluster import views
+from fairlead.cluster.convert import seconds
+from fairlead.cluster.kubernetes import events
+from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.translate import Change, timestamp
+
+log = structlog.get_logger("hardware")
+
+_NODES = "/api/v1/nodes"
+_MERGE = "application/merge-patch+json"
+_MOST_NOTED = 20  # failures on one node
+_SAME_LOSS = 60.0  # seconds within which all jobs that a node took with it lost it at once
+LOST = "(lost)"
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """When a node counts as lost, and when it is quarantined. Seconds, and failures."""
+
+    lost_after: float = 10.0
+    failures: int = 3
+    jobs: int = 2
+    window: float = 3600.0
+    quarantine: float = 6 * 3600.0
+
+
+class _NodeStatus(msgspec.Struct):
+    conditions: list[views.Condition] = []
+
+
+class _Node(msgspec.Struct):
+    metadata: views.Metadata
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+    @property
+    def ready(self) -> bool:
+        """Whether its kubelet is heard of; one that never said anything is not lost."""
+        said = next((each.status for each in self.status.conditions if each.type == "Ready"), "True")
+        return said == "True"
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One failure that is noted on a node: when, of which job (`namespace/name`), or that the node was lost (`LOST`)."""
+
+    at: float
+    job: str
+
+
+def noted(annotation: str) -> list[Failure]:
+    """What a node's annotation says; what cannot be read is left out."""
+    found = []
+    for part in annotation.split(","):
+        time, _, job = part.strip().partition(" ")
+        if job and (at := seconds(time)):
+            found.append(Failure(at, job))
+    return found
+
+
+def shown(failures: Sequence[Failure]) -> str:
+    """The annotation that says so."""
+    return ",".join(f"{timestamp(each.at)} {each.job}" for each in failures[-_MOST_NOTED:])
+
+
+def quarantines(failures: Sequence[Failure], now: float, rules: Rules) -> bool:
+    """Whether these are enough to keep gangs off a node."""
+    late = [each for each in failures if now - each.at <= rules.window]
+    different = {each.at if each.job == LOST else each.job for each in late}
+    return len(late) >= rules.failures and len(different) >= rules.jobs
+
+
+class Hardware:
+    """Watches nodes.
+
+    lost: hears of nodes that are lost. listed: called once all are known. speed: of the client's clock against the loop's.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        lost: Callable[[str], None],
+        listed: Callable[[], None],
+        *,
+        speed: float = 1.0,
+        rules: Rules | None = None,
+    ) -> None:
+        self.client = client
+        self.rules = rules or Rules()
+        self.speed = speed
+        self._lost = lost
+        self._nodes: dict[str, _Node] = {}
+        self._silent: set[str] = set()  # not Ready, but not for long enough yet
+        self._down: set[str] = set()
+        self._noting = asyncio.Lock()  # a note is added to those that are there
+        self.informer = Informer(client, _NODES, _Node, self._changed, listed, key=lambda metadata: metadata.name)
+
+    def is_lost(self, node: str) -> bool:
+        """Whether what was bound there does not run any more, for all that is known."""
+        return node in self._down
+
+    def _changed(self, changes: list[Change[_Node]]) -> None:
+        for change in changes:
+            node = change.view
+            if node is None:
+                self._nodes.pop(change.key, None)
+                self._silent.discard(change.key)
+                self._down.add(change.key)
+                self._lost(change.key)
+                continue
+            self._nodes[change.key] = node
+            if node.ready:
+                self._down.discard(change.key)
+                self._silent.discard(change.key)
+            elif change.key not in self._silent and change.key not in self._down:
+                self._silent.add(change.key)
+                asyncio.get_running_loop().call_later(self.rules.lost_after / self.speed, self._give_up, change.key)
+            self._release_in_time(change.key, node)
+
+    def _give_up(self, name: str) -> None:
+        if name in self._silent:
+            self._silent.discard(name)
+            self._down.add(name)
+            log.warning("node is lost", node=name)
+            self._lost(name)
+
+    # -- quarantine ----------------------------------------------------------------------------
+
+    async def blame(self, name: str, job: str, why: str, *, lost: bool) -> bool:
+        """Note a failure on a node, and whether it is quarantined for that. That it cannot be noted is logged, no more."""
+        async with self._noting:
+            return await self._note(name, job, why, lost)
+
+    async def _note(self, name: str, job: str, why: str, lost: bool) -> bool:
+        node, now = self._nodes.get(name), self.client.clock()
+        if node is None:
+            return False
+        known = noted((node.metadata.annotations or {}).get(names.FAILURES_ANNOTATION, ""))
+        if lost and any(each.job == LOST and now - each.at <= _SAME_LOSS for each in known):
+            return False
+        failures = [each for each in known if now - each.at <= self.rules.window] + [Failure(now, LOST if lost else job)]
+        annotations: dict[str, str] = {names.FAILURES_ANNOTATION: shown(failures)}
+        labels: dict[str, str] = {}
+        if quarantines(failures, now, self.rules) and names.QUARANTINED_LABEL not in (node.metadata.labels or {}):
+            labels[names.QUARANTINED_LABEL] = "true"
+            annotations[names.QUARANTINED_UNTIL_ANNOTATION] = timestamp(now + self.rules.quarantine)
+        if not await self._patch(name, {"labels": labels, "annotations": annotations}):
+            return False
+        metadata = msgspec.structs.replace(
+            node.metadata,
+            labels={**(node.metadata.labels or {}), **labels},
+            annotations={**(node.metadata.annotations or {}), **annotations},
+        )
+        self._nodes[name] = msgspec.structs.replace(node, metadata=metadata)  # what comes next counts this one, too
+        if labels:
+            jobs = ", ".join(sorted({each.job for each in failures}))
+            message = f"{len(failures)} failures of {jobs} within {self.rules.window:g} s, the last: {why}; gangs are kept off"
+            log.warning("node is quarantined", node=name, failures=len(failures), jobs=jobs)
+            await self._tell(node, "Quarantined", message)
+        return bool(labels)
+
+    def _release_in_time(self, name: str, node: _Node) -> None:
+        until = seconds((node.metadata.annotations or {}).get(names.QUARANTINED_UNTIL_ANNOTATION))
+        if names.QUARANTINED_LABEL not in (node.metadata.labels or {}) or not until:
+            return
+        left = max(0.0, until - self.client.clock())
+        loop = asyncio.get_running_loop()
+        loop.call_later(left / self.speed, lambda: asyncio.ensure_future(self._release(name, until)))
+
+    async def _release(self, name: str, until: float) -> None:
+        """Its time is over, unless it was quarantined anew or released by somebody meanwhile."""
+        node = self._nodes.get(name)
+        if node is None or names.QUARANTINED_LABEL not in (node.metadata.labels or {}):
+            return
+        if seconds((node.metadata.annotations or {}).get(names.QUARANTINED_UNTIL_ANNOTATION)) != until:
+            return
+        gone = {names.QUARANTINED_UNTIL_ANNOTATION: None, names.FAILURES_ANNOTATION: None}
+        if await self._patch(name, {"labels": {names.QUARANTINED_LABEL: None}, "annotations": gone}):
+            await self._tell(node, "Released", "its quarantine is over", warning=False)
+
+    async def _patch(self, name: str, metadata: Mapping[str, Any]) -> bool:
+        try:
+            await self.client.patch(f"{_NODES}/{name}", encode({"metadata": metadata}), _MERGE)
+        except (ApiError, Unreachable) as error:
+            log.warning("not noted on the node", node=name, error=str(error)[:300])
+            return False
+        return True
+
+    async def _tell(self, node: _Node, reason: str, message: str, *, warning: bool = True) -> None:
+        # Events about what has no namespace are kept in `default`.
+        about = {"apiVersion": "v1", "kind": "Node", "namespace": "default", "name": node.metadata.name, "uid": node.metadata.uid}
+        who = {"controller": "fairlead.dev/operator", "instance": "fairlead-operator"}
+        await events.write(self.client, about, reason, message, action=reason, warning=warning, **who)
