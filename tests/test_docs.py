@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_every_metric_is_documented_and_every_documented_one_exists():
-    counts = [*of_scheduler(Counters(), WriteCounters(), 0), *of_operator(intents.Counters(), controller.Counters(), 0)]
+    counts = [*of_scheduler(Counters(), WriteCounters(), 0), *of_operator(intents.Counters(), controller.Counters(), 0, 0)]
     text = Metrics(lambda: counts).render().decode()
     served = set(re.findall(r"^(fairlead_\w+_total) ", text, re.MULTILINE))
     documented = set(re.findall(r"`(fairlead_\w+)`", (ROOT / "docs/metrics.md").read_text()))

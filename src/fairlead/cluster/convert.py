@@ -5,7 +5,7 @@ Whatever cannot be used becomes the object's `error`, a typed reason, and never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
@@ -16,7 +16,7 @@ import msgspec
 from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import intents, selection, views
+from fairlead.cluster import grouping, intents, selection, views
 from fairlead.cluster.requests import pod_requests, scored_requests
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.holdings import EVERY_ADDRESS
@@ -66,6 +66,8 @@ def pod(
         code = ReasonCode.TOO_LARGE if refused.too_large else ReasonCode.INVALID_SPEC
         error, wanted = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {refused}"), PodSpec()
     status = view.status or _NO_STATUS
+    owner = next((each for each in metadata.owner_references or () if each.controller), None)
+    root, owner_uid = _root(owner, labels)
     surplus = labels.get(names.SURPLUS_LABEL) == "true" and names.POD_GROUP_LABEL in labels
     return Pod(
         uid=metadata.uid,
@@ -73,7 +75,7 @@ def pod(
         name=metadata.name,
         spec=_interned(wanted),
         queue=labels.get(names.QUEUE_LABEL) or default_queue,
-        group=labels.get(names.POD_GROUP_LABEL, ""),
+        group=labels.get(names.POD_GROUP_LABEL) or grouping.group_of(labels, spec.scheduling_group),
         priority=spec.priority or 0,
         created=seconds(metadata.creation_timestamp),
         node=spec.node_name,
@@ -89,9 +91,9 @@ def pod(
         finished=status.phase in ("Succeeded", "Failed"),
         never_preempts=spec.preemption_policy == "Never" or surplus,
         surplus=surplus,
-        controlled=any(owner.controller for owner in metadata.owner_references or ()),
-        owner=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
-        root=_root(metadata.owner_references or ()) if names.ELEMENT_LABEL not in labels else "",
+        controlled=owner is not None,
+        owner=owner_uid,
+        root=root,
         error=error,
         labels=_interned_labels(tuple(sorted(labels.items()))),
         started=seconds(status.start_time) if status.start_time else None,
@@ -103,16 +105,26 @@ def pod(
     )
 
 
-_SUSPENDABLE = {("batch/v1", "Job"), (names.API_VERSION, "AIJob")}
+_SUSPENDABLE = {
+    ("batch/v1", "Job"),
+    (names.API_VERSION, "AIJob"),
+    ("ray.io/v1", "RayCluster"),
+    ("kubeflow.org/v2beta1", "MPIJob"),
+    *(("kubeflow.org/v1", kind) for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")),
+}
 """What the operator can suspend and resume."""
 
 
-def _root(owners: Sequence[views.OwnerReference]) -> str:
-    """The object that a pod's job is suspended by: `apiVersion/kind/name`; empty if there is none."""
-    owner = next((each for each in owners if each.controller), None)
-    if owner is None or (owner.api_version, owner.kind) not in _SUSPENDABLE:
-        return ""
-    return f"{owner.api_version}/{owner.kind}/{owner.name}"
+def _root(owner: views.OwnerReference | None, labels: Mapping[str, str]) -> tuple[str, str]:
+    """The object that a pod's job is suspended by, `apiVersion/kind/name`, empty if there is none; its UID, or the owner's."""
+    uid = owner.uid if owner is not None else ""
+    jobset, jobset_uid = labels.get(grouping.JOBSET_NAME), labels.get(grouping.JOBSET_UID)
+    if jobset:
+        # Its Jobs are the JobSet's own: it would resume them.
+        return (f"{grouping.JOBSET_VERSION}/JobSet/{jobset}", jobset_uid) if jobset_uid else ("", uid)
+    if owner is None or (owner.api_version, owner.kind) not in _SUSPENDABLE or names.ELEMENT_LABEL in labels:
+        return "", uid
+    return f"{owner.api_version}/{owner.kind}/{owner.name}", uid
 
 
 def pod_spec(view: views.Pod, workloads: Workloads | None = None) -> PodSpec:

@@ -182,9 +182,16 @@ class SchedulingGate(View):
     name: str = ""
 
 
+class SchedulingGroup(View):
+    """Upstream's gangs, where the API server has them switched on."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(View):
     node_name: str = ""
     scheduler_name: str = ""
+    scheduling_group: SchedulingGroup | None = None
     priority: int | None = None
     preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None

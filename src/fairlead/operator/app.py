@@ -13,6 +13,7 @@ from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.observability.endpoints import NOT_SYNCED, served
 from fairlead.observability.metrics import Count, Metrics
+from fairlead.operator.gangs import Gangs
 from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
@@ -44,6 +45,7 @@ class Operator:
         self.failed = False
         self.jobs = Jobs(client, speed=speed)
         self.intents = Intents(client, self.jobs)
+        self.gangs = Gangs(client, speed=speed)
         self._stop = asyncio.Event()
         self.elector = Elector(
             client,
@@ -54,7 +56,7 @@ class Operator:
             renew_deadline=options.lease_renew,
             retry=options.lease_retry,
         )
-        self.metrics = Metrics(lambda: of_operator(self.intents.counters, self.jobs.counters, client.writes))
+        self.metrics = Metrics(lambda: of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, client.writes))
 
     def stop(self) -> None:
         """End `run`."""
@@ -70,6 +72,7 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.intents.informer.run())
             group.create_task(self.intents.queue.run())
+            group.create_task(self.gangs.run())
             group.create_task(self.jobs.jobs_informer.run())
             group.create_task(self.jobs.pods_informer.run())
             group.create_task(self.jobs.hardware.informer.run())
@@ -82,12 +85,13 @@ class Operator:
         return "" if self.intents.synced and self.jobs.synced else NOT_SYNCED
 
 
-def of_operator(intents: Counters, jobs: JobCounters, api_writes: int) -> tuple[Count, ...]:
+def of_operator(intents: Counters, jobs: JobCounters, groups: int, api_writes: int) -> tuple[Count, ...]:
     """What an operator counts."""
     return (
         ("fairlead_operator_suspensions", "Workloads suspended.", intents.suspended),
         ("fairlead_operator_resumptions", "Workloads resumed.", intents.resumed),
         ("fairlead_operator_looks", "Looks at pod groups that have a target.", intents.looks),
+        ("fairlead_operator_pod_groups_created", "PodGroups made for workloads that have none.", groups),
         ("fairlead_operator_pods_created", "Members of AIJobs created.", jobs.created),
         ("fairlead_operator_pods_deleted", "Members of AIJobs deleted.", jobs.deleted),
         ("fairlead_operator_job_restarts", "AIJobs that started again as a whole.", jobs.restarted),

@@ -87,6 +87,14 @@ class Intents:
         manifest = await self._read(path)
         if manifest is None or manifest["metadata"].get("uid") != owner.uid:
             return  # it is gone, and its PodGroup goes with it
+        above = next((each for each in manifest["metadata"].get("ownerReferences") or () if each.get("controller")), None)
+        if above is not None and (above.get("apiVersion"), above.get("kind")) in WORKLOADS:
+            # Whoever made it would resume it: that is suspended instead.
+            higher = views.OwnerReference(
+                api_version=above["apiVersion"], kind=above["kind"], name=above["name"], uid=above["uid"], controller=True
+            )
+            await self._act(group, higher, target)
+            return
         suspends = target.state == SUSPENDED
         patch = workload.to_suspend(manifest, target.epoch) if suspends else workload.to_resume(manifest)
         if patch is None:

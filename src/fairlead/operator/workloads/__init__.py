@@ -1,9 +1,17 @@
-"""Kinds of workloads that can be suspended: one file for each, found here by apiVersion and kind."""
+"""Kinds of workloads: one small file for each family, found here by apiVersion and kind."""
 
 from __future__ import annotations
 
 from fairlead.operator.workloads.base import Workload
 from fairlead.operator.workloads.job import JOB
+from fairlead.operator.workloads.jobset import JOB_SET
+from fairlead.operator.workloads.kubeflow import TRAIN_JOB, TRAINING_JOBS
+from fairlead.operator.workloads.leaderworkerset import LEADER_WORKER_SET
+from fairlead.operator.workloads.ray import RAY_CLUSTER, RAY_JOB
+from fairlead.operator.workloads.upstream import POD_GROUPS
 
-WORKLOADS: dict[tuple[str, str], Workload] = {(each.api_version, each.kind): each for each in (JOB,)}
-"""(apiVersion, kind) -> how it is suspended."""
+WORKLOADS: dict[tuple[str, str], Workload] = {
+    (each.api_version, each.kind): each
+    for each in (JOB, JOB_SET, LEADER_WORKER_SET, *TRAINING_JOBS, TRAIN_JOB, RAY_CLUSTER, RAY_JOB, *POD_GROUPS)
+}
+"""(apiVersion, kind) -> what is known of it."""

@@ -1,11 +1,12 @@
-"""What the operator must know of a kind of workload to suspend and resume it.
+"""What the operator must know of a kind of workload: how it is suspended and resumed, and which of its pods start together.
 
-All kinds that have a field for it say so by `spec.suspend`, which belongs to the user: what Fairlead suspended carries the
-annotation `fairlead.dev/suspended-by: policy`, with the epoch of the intent, and only that is resumed.
+Kinds that can be suspended say so by a field which belongs to the user: what Fairlead suspended carries the annotation
+`fairlead.dev/suspended-by: policy`, with the epoch of the intent, and only that is resumed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,45 +19,74 @@ POLICY = "policy"
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """One kind with `spec.suspend`. plural: in its path."""
+    """One kind. plural: in its path.
+
+    suspend_at: where its field for that is; empty: it cannot be suspended. gangs: the PodGroups of an object, and how many pods
+    each needs; None: its pods are pods by themselves. templates: its pod templates.
+    """
 
     api_version: str
     kind: str
     plural: str
+    suspend_at: tuple[str, ...] = ("spec", "suspend")
+    gangs: Callable[[Manifest], Mapping[str, int]] | None = None
+    templates: Callable[[Manifest], Iterable[Manifest]] = lambda _: ()
 
     def path(self, namespace: str, name: str) -> str:
         """Where an object of the kind is."""
         prefix = "/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"
         return f"{prefix}/namespaces/{namespace}/{self.plural}/{name}"
 
+    def ours(self, manifest: Manifest) -> bool:
+        """Whether Fairlead schedules its pods, or some of them."""
+        return any((each.get("spec") or {}).get("schedulerName") in names.SCHEDULERS for each in self.templates(manifest) if each)
+
     def over(self, manifest: Manifest) -> bool:
         """Whether it has ended: nothing is done to it any more."""
         conditions = (manifest.get("status") or {}).get("conditions") or ()
-        return any(each.get("type") in ("Complete", "Failed") and each.get("status") == "True" for each in conditions)
+        return any(each.get("type") in _ENDS and each.get("status") == "True" for each in conditions)
 
     def to_suspend(self, manifest: Manifest, epoch: int) -> Manifest | None:
         """A merge patch that suspends it; None if nothing is to be done.
 
         Whoever resumed it himself since this epoch's intent is heeded, and what he suspended is his.
         """
-        if self.over(manifest) or _suspended(manifest):
+        if not self.suspend_at or self.over(manifest) or self._suspended(manifest):
             return None
         if _ours(manifest) and _epoch(manifest) >= epoch:
             return None
         marks = {names.SUSPENDED_BY_ANNOTATION: POLICY, names.TARGET_EPOCH_ANNOTATION: str(epoch)}
-        return {"metadata": {"annotations": marks}, "spec": {"suspend": True}}
+        return {"metadata": {"annotations": marks}, **self._set(suspended=True)}
 
     def to_resume(self, manifest: Manifest) -> Manifest | None:
         """A merge patch that resumes it if we suspended it; None if nothing is to be done."""
         if not _ours(manifest):
             return None
         patch: Manifest = {"metadata": {"annotations": dict.fromkeys(_MARKS)}}
-        if _suspended(manifest) and not self.over(manifest):
-            patch["spec"] = {"suspend": False}
+        if self._suspended(manifest) and not self.over(manifest):
+            patch |= self._set(suspended=False)
         return patch
 
+    def _suspended(self, manifest: Manifest) -> bool:
+        found: Any = manifest
+        for step in self.suspend_at:
+            found = (found or {}).get(step)
+        return bool(found)
 
+    def _set(self, *, suspended: bool) -> Manifest:
+        patch: Any = suspended
+        for step in reversed(self.suspend_at):
+            patch = {step: patch}
+        return dict(patch)
+
+
+_ENDS = ("Complete", "Completed", "Failed", "Succeeded")
 _MARKS = (names.SUSPENDED_BY_ANNOTATION, names.TARGET_EPOCH_ANNOTATION)
+
+
+def number(value: object, default: int) -> int:
+    """A count as an object gives it; `default` where it gives none that can be meant."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
 
 
 def _annotations(manifest: Manifest) -> dict[str, str]:
@@ -70,7 +100,3 @@ def _ours(manifest: Manifest) -> bool:
 def _epoch(manifest: Manifest) -> int:
     text = _annotations(manifest).get(names.TARGET_EPOCH_ANNOTATION, "")
     return int(text) if text.isdigit() else 0
-
-
-def _suspended(manifest: Manifest) -> bool:
-    return bool((manifest.get("spec") or {}).get("suspend"))

@@ -1,0 +1,50 @@
+"""Kubeflow: PyTorchJob and its like, MPIJob; and TrainJob, which makes a JobSet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from fairlead.cluster import grouping
+from fairlead.operator.workloads.base import Manifest, Workload, number
+
+
+def _replicas(manifest: Manifest, field: str) -> dict[str, Manifest]:
+    found = (manifest.get("spec") or {}).get(field) or {}
+    return {role: each for role, each in found.items() if isinstance(each, dict)}
+
+
+def gangs(field: str, manifest: Manifest) -> Mapping[str, int]:
+    """One gang: `runPolicy.schedulingPolicy.minAvailable`, an elastic job's fewest workers, or all replicas."""
+    spec = manifest.get("spec") or {}
+    counts = {role: number(each.get("replicas"), 1) for role, each in _replicas(manifest, field).items()}
+    elastic = (spec.get("elasticPolicy") or {}).get("minReplicas")
+    if elastic is not None and "Worker" in counts:
+        counts["Worker"] = min(counts["Worker"], number(elastic, counts["Worker"]))
+    if spec.get("launcherCreationPolicy") == "WaitForWorkersReady":
+        counts.pop("Launcher", None)  # it is made later
+    policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
+    needed = number(policy.get("minAvailable"), sum(counts.values()))
+    return {grouping.training_job(manifest["metadata"]["name"]): needed} if needed else {}
+
+
+def templates(field: str, manifest: Manifest) -> Iterable[Manifest]:
+    """Pod templates."""
+    return [each.get("template") or {} for each in _replicas(manifest, field).values()]
+
+
+def _kind(kind: str, field: str, version: str = "kubeflow.org/v1") -> Workload:
+    found: Callable[[Manifest], Mapping[str, int]] = partial(gangs, field)
+    return Workload(version, kind, f"{kind.lower()}s", ("spec", "runPolicy", "suspend"), found, partial(templates, field))
+
+
+TRAINING_JOBS = (
+    _kind("PyTorchJob", "pytorchReplicaSpecs"),
+    _kind("TFJob", "tfReplicaSpecs"),
+    _kind("XGBoostJob", "xgbReplicaSpecs"),
+    _kind("PaddleJob", "paddleReplicaSpecs"),
+    _kind("JAXJob", "jaxReplicaSpecs"),
+    _kind("MPIJob", "mpiReplicaSpecs", "kubeflow.org/v2beta1"),
+)
+TRAIN_JOB = Workload("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs")
+"""Its JobSet is the gang; it is suspended itself, since it would resume its JobSet."""

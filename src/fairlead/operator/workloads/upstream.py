@@ -1,0 +1,26 @@
+"""Upstream's gangs: PodGroups of scheduling.k8s.io, named by their pods' `spec.schedulingGroup`, in every served version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairlead.api import names
+from fairlead.cluster import grouping
+from fairlead.operator.workloads.base import Manifest, Workload, number
+
+
+def gangs(manifest: Manifest) -> Mapping[str, int]:
+    """`schedulingPolicy.gang.minCount`; a basic group is no gang: each of its pods may start by itself."""
+    gang = ((manifest.get("spec") or {}).get("schedulingPolicy") or {}).get("gang") or {}
+    return {grouping.upstream(manifest["metadata"]["name"]): max(1, number(gang.get("minCount"), 1))}
+
+
+def _anybodys(_: Manifest) -> list[Manifest]:
+    """It has no templates and does not say whose its pods are: a PodGroup without pods of ours does no harm."""
+    return [{"spec": {"schedulerName": names.SCHEDULER_NAME}}]
+
+
+POD_GROUPS = tuple(
+    Workload(f"scheduling.k8s.io/{version}", "PodGroup", "podgroups", suspend_at=(), gangs=gangs, templates=_anybodys)
+    for version in ("v1beta1", "v1alpha2")
+)

@@ -1,0 +1,172 @@
+"""Workloads of others on the real API server: their pods start together, and they give way as a whole.
+
+The kinds are served in a minimal form of ours, and their controllers' part is played by the test.
+"""
+
+import pytest
+
+from testbed import objects
+from testbed.controlplane import ControlPlane
+from testbed.objects import node, pod, priority_class, service_class
+
+pytestmark = pytest.mark.e2e
+
+KINDS = (
+    ("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
+    ("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
+    ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
+    ("ray.io", "v1", "RayCluster", "rayclusters"),
+)
+TEMPLATE = {"spec": {"schedulerName": "fairlead", "containers": [{"name": "main", "image": "i"}]}}
+
+
+def definition(group, version, kind, plural):
+    """As little of a kind as can be served: anything goes in its spec and status."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    served = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [served]},
+    }
+
+
+@pytest.fixture(scope="module")
+def plane():
+    with ControlPlane(
+        controllers="serviceaccount-controller,garbage-collector-controller",
+        flags=[
+            "--disable-admission-plugins=ServiceAccount",
+            "--feature-gates=GenericWorkload=true,GangScheduling=true",
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+        ],
+    ) as running:
+        running.install("fairlead")
+        for each in [*objects.rights("fairlead-operator", "fairlead-operator"), *(definition(*kind) for kind in KINDS)]:
+            running.request("POST", objects.path(each), each)
+        for group, version, _, plural in KINDS:
+            running.await_served(f"/apis/{group}/{version}/{plural}")
+        running.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 1000))
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def emptied(cluster):
+    yield
+    for group, version, _, plural in KINDS:
+        cluster.plane.request("DELETE", f"/apis/{group}/{version}/namespaces/default/{plural}")
+
+
+def start(cluster):
+    cluster.scheduler("--no-leader-elect")
+    cluster.operator("--no-leader-elect", "--address", "")
+
+
+def make(cluster, kind, name, spec, **labels):
+    group, version, _, plural = next(each for each in KINDS if each[2] == kind)
+    made = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return cluster.plane.request("POST", f"/apis/{group}/{version}/namespaces/default/{plural}", made)
+
+
+def pods_of(owner, names, labels, **more):
+    """What its controller would make."""
+    made = []
+    for name in names:
+        each = pod(name, **more)
+        each["metadata"]["labels"] = {**(each["metadata"].get("labels") or {}), **labels}
+        each["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": owner["apiVersion"],
+                "kind": owner["kind"],
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+        made.append(each)
+    return made
+
+
+def group(cluster, name):
+    return cluster.get(f"/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups/{name}")
+
+
+SPECS = {
+    "PyTorchJob": {
+        "pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": TEMPLATE}, "Worker": {"replicas": 2, "template": TEMPLATE}}
+    },
+    "LeaderWorkerSet": {"replicas": 1, "leaderWorkerTemplate": {"size": 3, "workerTemplate": TEMPLATE}},
+    "RayCluster": {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": [{"replicas": 2, "template": TEMPLATE}]},
+}
+LABELS = {
+    "PyTorchJob": ({"training.kubeflow.org/job-name": "x"}, "training-x"),
+    "LeaderWorkerSet": ({"leaderworkerset.sigs.k8s.io/name": "x", "leaderworkerset.sigs.k8s.io/group-index": "0"}, "lws-x-0"),
+    "RayCluster": ({"ray.io/cluster": "x"}, "raycluster-x"),
+}
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_its_pods_start_together_or_not_at_all(cluster, kind):
+    cluster.create(node("n", gpus=2))
+    start(cluster)
+    labels, name = LABELS[kind]
+    made = make(cluster, kind, "x", SPECS[kind], **{"fairlead.dev/queue": "default"})
+    cluster.until(lambda: group(cluster, name))
+    assert group(cluster, name)["spec"]["minMember"] == 3
+    cluster.create(*pods_of(made, ["x-0", "x-1", "x-2"], labels))
+    cluster.until(lambda: "PodScheduled" in str(cluster.pods()["x-2"]["status"].get("conditions")))
+    assert cluster.placed() == {}
+    cluster.create(node("m", gpus=1))
+    cluster.until(lambda: set(cluster.placed()) == {"x-0", "x-1", "x-2"})
+    (owner,) = group(cluster, name)["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == (kind, made["metadata"]["uid"]), "it goes with it"
+
+
+def test_a_jobset_is_suspended_as_a_whole_and_resumed(cluster):
+    cluster.create(node("n", gpus=2), service_class("patient", preemption={"mode": "Suspend"}))
+    start(cluster)
+    job = {"name": "worker", "replicas": 1, "template": {"spec": {"parallelism": 2, "completions": 2, "template": TEMPLATE}}}
+    made = make(cluster, "JobSet", "js", {"replicatedJobs": [job]}, **{"fairlead.dev/service-class": "patient"})
+    cluster.until(lambda: group(cluster, "jobset-js"))
+    uid = made["metadata"]["uid"]
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": "js",
+        "jobset.sigs.k8s.io/jobset-uid": uid,
+        "fairlead.dev/service-class": "patient",
+    }
+    cluster.create(*pods_of(made, ["js-0", "js-1"], labels))
+    cluster.until(lambda: set(cluster.placed()) == {"js-0", "js-1"})
+    cluster.create(pod("urgent", gpus=1, priorityClassName="urgent"))
+    where = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/js"
+    cluster.until(lambda: cluster.get(where)["spec"].get("suspend"))
+    for name in ("js-0", "js-1"):
+        cluster.delete(f"/api/v1/namespaces/default/pods/{name}")
+    cluster.until(lambda: "urgent" in cluster.placed())
+    assert cluster.get(where)["metadata"]["annotations"]["fairlead.dev/suspended-by"] == "policy"
+    cluster.delete("/api/v1/namespaces/default/pods/urgent")
+    cluster.until(lambda: not cluster.get(where)["spec"]["suspend"])
+    cluster.create(*pods_of(made, ["js-a", "js-b"], labels))
+    cluster.until(lambda: set(cluster.placed()) == {"js-a", "js-b"})
+
+
+def test_upstreams_gangs_are_gangs(cluster):
+    cluster.create(node("n", gpus=2))
+    start(cluster)
+    gang = {"metadata": {"name": "up"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
+    made = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **gang}
+    cluster.plane.request("POST", "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups", made)
+    cluster.until(lambda: group(cluster, "upstream-up"))
+    cluster.create(*(pod(f"up-{index}", schedulingGroup={"podGroupName": "up"}) for index in range(3)))
+    cluster.until(lambda: "PodScheduled" in str(cluster.pods()["up-2"]["status"].get("conditions")))
+    assert cluster.placed() == {}
+    cluster.create(node("m", gpus=1))
+    cluster.until(lambda: set(cluster.placed()) == {"up-0", "up-1", "up-2"})
