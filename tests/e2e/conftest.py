@@ -20,6 +20,7 @@ from testbed.controlplane import ControlPlane
 
 USER = "fairlead"
 OPERATOR = "fairlead-operator"
+AGENT = "fairlead-agent"
 ROOT = Path(__file__).parents[2]
 LIMIT = 40.0
 
@@ -100,6 +101,11 @@ class Cluster:
         self.schedulers.append(started)
         return started
 
+    def agent(self, *arguments):
+        started = Scheduler(self, self.plane.user(AGENT, AGENT), arguments, "agent")
+        self.schedulers.append(started)
+        return started
+
     def kubectl(self, *arguments, text=None):
         command = ["kubectl", "--kubeconfig", str(self.plane.kubeconfig), *arguments]
         return subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -147,7 +153,8 @@ class Scheduler:
 
     def __init__(self, cluster, kubeconfig, arguments, command="scheduler"):
         self.log = cluster.folder / f"{command}-{len(cluster.schedulers)}.log"
-        command = [sys.executable, "-m", "fairlead", command, "--kubeconfig", str(kubeconfig), "--address", "", *arguments]
+        serves = () if command == "agent" else ("--address", "")
+        command = [sys.executable, "-m", "fairlead", command, "--kubeconfig", str(kubeconfig), *serves, *arguments]
         with self.log.open("wb") as file:
             self.process = subprocess.Popen(command, stdout=file, stderr=file, cwd=ROOT, env={**os.environ, "COVERAGE_RUN": ""})
         self.cluster = cluster

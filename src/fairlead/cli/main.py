@@ -15,6 +15,7 @@ from fairlead.cli import (
     explain,
     feasibility,
     import_,
+    local,
     nodes,
     operator,
     queue,
@@ -52,6 +53,8 @@ app.command("hold")(control.hold)
 app.command("release")(control.release)
 app.command("scheduler")(scheduler.scheduler)
 app.command("operator")(operator.operator)
+app.command("local")(local.local)
+app.command("agent")(local.agent)
 app.command("share")(share.share)
 app.command("whatif")(whatif.whatif)
 

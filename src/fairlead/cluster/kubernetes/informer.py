@@ -39,7 +39,7 @@ class Informer(Generic[View]):
     """Reports every change of one kind, in order, in batches.
 
     key: what an object is known by; default: namespace/name.
-    silence: seconds without any byte after which a watch counts as dead. selector: labels; empty for all objects.
+    silence: seconds without any byte after which a watch counts as dead. selector, fields: of objects; empty: all.
     on_synced: called once, after the first list has been reported.
     """
 
@@ -54,13 +54,15 @@ class Informer(Generic[View]):
         key: Callable[[views.Metadata], str] = lambda metadata: metadata.key,
         silence: float = _SILENCE,
         selector: str = "",
+        fields: str = "",
     ) -> None:
         self.client = client
         self.path = path
         self.report = report
         self.on_synced = on_synced
         self.silence = silence
-        self._selected = {"labelSelector": selector} if selector else {}
+        given = {"labelSelector": selector, "fieldSelector": fields}
+        self._selected = {name: text for name, text in given.items() if text}
         self.relists = 0
         self.restarts = 0
         self.known: dict[str, str] = {}  # key -> resourceVersion

@@ -1,0 +1,406 @@
+"""The agent: registers this host as a node, and runs the containers of pods that are bound to it as processes.
+
+What it knows of a pod it reads from the API server; what runs is its own. When it begins anew, nothing of before runs any more
+(processes go with their agent), so pods that are said to run have failed, through no fault of theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.agent.devices import WHOLE, Devices, found
+from fairlead.agent.process import Container
+from fairlead.agent.recipe import Manifest, RecipeError, recipe, volumes
+from fairlead.api import names
+from fairlead.cluster import views
+from fairlead.cluster.convert import gpu_fraction
+from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.translate import Change, timestamp
+
+log = structlog.get_logger("agent")
+
+_MERGE = "application/merge-patch+json"
+_HEARTBEAT = 10.0
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 60.0
+_ENDED = ("Succeeded", "Failed")
+GPU = names.GPU_RESOURCES[0]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How to run. gpus: None: as many as are found. folder: for logs, volumes and working directories."""
+
+    name: str = ""
+    gpus: int | None = None
+    cpus: int = 0
+    memory: int = 0
+    pods: int = 110
+    folder: Path = Path("fairlead-agent")
+    labels: Mapping[str, str] = {}
+
+
+class _Object(msgspec.Struct):
+    metadata: views.Metadata
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+class Agent:
+    """One node. `run` returns when it is cancelled; whatever ran is ended then."""
+
+    def __init__(self, client: Client, options: Options) -> None:
+        self.client = client
+        self.options = options
+        self.name = options.name or socket.gethostname().lower()
+        self.folder = options.folder.absolute()
+        self.devices = Devices(found() if options.gpus is None else options.gpus)
+        self._running: dict[str, _Run] = {}
+        self._jobs: dict[str, int] = {}  # job and attempt -> the port where its members meet
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._informer = Informer(
+            client,
+            "/api/v1/pods",
+            _Object,
+            self._changed,
+            lambda: None,
+            key=lambda metadata: metadata.uid,
+            fields=f"spec.nodeName={self.name}",
+        )
+
+    async def run(self) -> None:
+        """Register, and run what comes."""
+        await self._register()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._beat())
+                group.create_task(self._informer.run())
+        finally:
+            for each in self._running.values():
+                each.kill()
+            with contextlib.suppress(ApiError, Unreachable, RuntimeError):
+                await self._report(ready=False)
+
+    # -- the node ------------------------------------------------------------------------------
+
+    def _amounts(self) -> dict[str, str]:
+        options = self.options
+        memory = options.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        amounts = {"cpu": str(options.cpus or os.cpu_count() or 1), "memory": str(memory), "pods": str(options.pods)}
+        return amounts | ({GPU: str(len(self.devices.free))} if self.devices.free else {})
+
+    async def _register(self) -> None:
+        labels = {"kubernetes.io/hostname": self.name, "fairlead.dev/agent": "true", **self.options.labels}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels}}
+        try:
+            await self.client.post("/api/v1/nodes", encode(body))
+        except ApiError as error:
+            if error.code != 409:
+                raise
+        await self._report(ready=True)
+        log.info("registered", node=self.name, **{name.rpartition("/")[2]: amount for name, amount in self._amounts().items()})
+
+    async def _report(self, *, ready: bool) -> None:
+        now = timestamp(self.client.clock())
+        condition = {
+            "type": "Ready",
+            "status": "True" if ready else "False",
+            "reason": "AgentReady" if ready else "AgentStopped",
+            "message": "the agent runs" if ready else "the agent has stopped",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        amounts = self._amounts()
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition]}
+        status["addresses"] = [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": self.name}]
+        await self.client.patch(f"/api/v1/nodes/{self.name}/status", encode({"status": status}), _MERGE)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT)
+            try:
+                await self._report(ready=True)
+            except ApiError as error:
+                if error.code == 404:
+                    await self._register()
+            except Unreachable as error:
+                log.warning("heartbeat not written", error=str(error)[:300])
+
+    # -- pods ----------------------------------------------------------------------------------
+
+    def _changed(self, changes: list[Change[_Object]]) -> None:
+        for change in changes:
+            running = self._running.get(change.key)
+            if change.view is None:
+                if running is not None:
+                    running.kill()
+                continue
+            pod = change.view
+            if pod.metadata.deletion_timestamp is not None:
+                if running is None:
+                    self.spawn(self.remove(pod))
+                else:
+                    running.stop()
+            elif running is None and pod.status.get("phase") not in _ENDED:
+                self._running[change.key] = run = _Run(self, pod)
+                self.spawn(run.live())
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Have something done beside all else."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def remove(self, pod: _Object) -> None:
+        """Nothing of a pod runs: the API server may forget it."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
+        with contextlib.suppress(ApiError, Unreachable):
+            await self.client.delete(_path(pod), encode(body))
+
+    async def tell(self, pod: _Object, status: Manifest) -> None:
+        """Write a pod's status, until somebody takes it or the pod is gone."""
+        wait = 0.2
+        while True:
+            try:
+                await self.client.patch(
+                    f"{_path(pod)}/status", encode({"metadata": {"uid": pod.metadata.uid}, "status": status}), _MERGE
+                )
+                return
+            except ApiError as error:
+                if error.code in (404, 409, 422):
+                    return
+            except Unreachable:
+                pass
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, 5.0)
+
+    async def data(self, namespace: str, kind: str, name: str) -> Mapping[str, str] | None:
+        """What a ConfigMap or Secret holds."""
+        try:
+            found: Manifest = msgspec.json.decode(await self.client.get(f"/api/v1/namespaces/{namespace}/{kind}/{name}"))
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+        return found.get("data") or {}
+
+    def port_of(self, pod: _Object) -> int:
+        """Where the members of a pod's job meet: a port that nobody else here has."""
+        labels = pod.metadata.labels or {}
+        job = "/".join(
+            (pod.metadata.namespace, labels.get(names.JOB_LABEL, pod.metadata.name), labels.get(names.ELEMENT_LABEL, ""))
+        )
+        key = f"{job}/{labels.get(names.ATTEMPT_LABEL, '')}"
+        if key not in self._jobs:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self._jobs[key] = free.getsockname()[1]
+        return self._jobs[key]
+
+    def log_of(self, namespace: str, uid: str, container: str) -> Path:
+        """What a container printed."""
+        return self.folder / "pods" / namespace / uid / f"{container}.log"
+
+    def forget(self, pod: _Object) -> None:
+        """A pod has ended."""
+        self._running.pop(pod.metadata.uid, None)
+        self.devices.give_back(pod.metadata.uid)
+
+
+class _Run:
+    """One pod: its containers from the first to the last."""
+
+    def __init__(self, agent: Agent, pod: _Object) -> None:
+        self.agent = agent
+        self.pod = pod
+        self._containers: list[Container] = []
+        self._states: dict[str, Manifest] = {}
+        self._restarts: dict[str, int] = {}
+        self._stopping = False
+        self._started = timestamp(agent.client.clock())
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when the pod's grace is over."""
+        if not self._stopping:
+            self._stopping = True
+            grace = float(self.pod.spec.get("terminationGracePeriodSeconds", 30))
+            for each in self._containers:
+                self.agent.spawn(each.stop(grace))
+
+    def kill(self) -> None:
+        """At once."""
+        self._stopping = True
+        for each in self._containers:
+            each.kill()
+
+    async def live(self) -> None:
+        """From its start to its end; then it is told, or forgotten if it was to go."""
+        agent, pod = self.agent, self.pod
+        try:
+            if pod.status.get("phase") == "Running":
+                message = "the agent began anew; nothing of before runs any more"
+                await agent.tell(pod, {"phase": "Failed", "reason": "NodeLost", "message": message})
+                return
+            await self._play()
+        except (RecipeError, ApiError) as error:
+            log.warning("pod cannot be run", pod=pod.metadata.key, error=str(error))
+            await agent.tell(pod, {"phase": "Failed", "reason": "CreateContainerError", "message": str(error)[:1000]})
+        finally:
+            agent.forget(pod)
+        if self._stopping:
+            await agent.remove(pod)
+
+    async def _play(self) -> None:
+        agent, pod = self.agent, self.pod
+        spec, metadata = pod.spec, pod.metadata
+        folder = agent.log_of(metadata.namespace, metadata.uid, "x").parent
+        folder.mkdir(parents=True, exist_ok=True)
+        known = await self._lookup()
+        manifest: Manifest = {"metadata": _plain(metadata), "spec": spec}
+
+        def lookup(kind: str, name: str) -> Mapping[str, str] | None:
+            return known.get((kind, name))
+
+        mounted = await asyncio.to_thread(volumes, manifest, folder, lookup)
+        outside = dict(os.environ)
+        port = agent.port_of(pod)
+        visible = self._devices()
+
+        def made(container: Manifest) -> Container:
+            cooked = recipe(manifest, container, folder, mounted, lookup, outside, port)
+            cooked.env["CUDA_VISIBLE_DEVICES"] = visible
+            return Container(cooked, agent.log_of(metadata.namespace, metadata.uid, container["name"]))
+
+        for container in spec.get("initContainers") or ():
+            code = 0 if self._stopping else await self._one(container, made, "OnFailure")
+            if code or self._stopping:
+                await self._end(code or 143)
+                return
+        policy = spec.get("restartPolicy", "Always")
+        codes = await asyncio.gather(*(self._one(each, made, policy) for each in spec.get("containers") or ()))
+        await self._end(max(codes))
+
+    async def _one(self, container: Manifest, made: Callable[[Manifest], Container], policy: str) -> int:
+        """One container, again and again as its pod's policy says."""
+        name, wait = container["name"], _FIRST_BACKOFF
+        while True:
+            run = made(container)
+            self._containers.append(run)
+            self._states[name] = {"running": {"startedAt": timestamp(self.agent.client.clock())}}
+            await self._tell("Running")
+            code = await run.run()
+            self._containers.remove(run)
+            ended = {
+                "exitCode": code,
+                "reason": "Completed" if code == 0 else "Error",
+                "finishedAt": timestamp(self.agent.client.clock()),
+            }
+            self._states[name] = {"terminated": ended}
+            if self._stopping or policy == "Never" or (policy == "OnFailure" and code == 0):
+                return code
+            self._restarts[name] = self._restarts.get(name, 0) + 1
+            await self._tell("Running")
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, _LONGEST_BACKOFF)
+
+    async def _tell(self, phase: str, **more: str) -> None:
+        spec = self.pod.spec
+        initial = {each["name"] for each in spec.get("initContainers") or ()}
+        started = any(name not in initial for name in self._states)
+        statuses = [
+            {
+                "name": name,
+                "image": next(each.get("image", "") for each in _all(spec) if each["name"] == name),
+                "imageID": "",
+                "ready": "running" in state,
+                "started": "running" in state,
+                "restartCount": self._restarts.get(name, 0),
+                "state": state,
+            }
+            for name, state in self._states.items()
+        ]
+        ready = str(phase == "Running" and started)
+        conditions = [{"type": kind, "status": ready} for kind in ("Ready", "ContainersReady")]
+        conditions.append({"type": "Initialized", "status": str(started or not initial)})
+        conditions.append({"type": "PodScheduled", "status": "True"})
+        status = {
+            "phase": phase if started or phase in _ENDED else "Pending",
+            "startTime": self._started,
+            "hostIP": "127.0.0.1",
+            "podIP": "127.0.0.1",
+            "conditions": conditions,
+            "initContainerStatuses": [each for each in statuses if each["name"] in initial],
+            "containerStatuses": [each for each in statuses if each["name"] not in initial],
+            **more,
+        }
+        await self.agent.tell(self.pod, status)
+
+    async def _end(self, code: int) -> None:
+        await self._tell("Succeeded" if code == 0 else "Failed")
+
+    def _devices(self) -> str:
+        """What CUDA is to see: the pod's devices, and none for a pod that asked for none."""
+        asked = sum(
+            int((each.get("resources") or {}).get("requests", {}).get(GPU, 0) or 0) for each in self.pod.spec["containers"]
+        )
+        fraction = (self.pod.metadata.annotations or {}).get(names.GPU_FRACTION_ANNOTATION)
+        milli = gpu_fraction(fraction) if fraction else WHOLE
+        if fraction:
+            asked = max(asked, 1)
+        if not asked:
+            return ""
+        taken = self.agent.devices.take(self.pod.metadata.uid, asked, milli)
+        if taken is None:
+            raise RecipeError(
+                f"{asked} GPUs are not to be had on {self.agent.name}: {self.agent.devices.free} are free, in thousandths"
+            )
+        return ",".join(map(str, taken))
+
+    async def _lookup(self) -> dict[tuple[str, str], Mapping[str, str]]:
+        """The ConfigMaps and Secrets that the pod names."""
+        spec, wanted = self.pod.spec, set()
+        for volume in spec.get("volumes") or ():
+            if "configMap" in volume:
+                wanted.add(("configmaps", volume["configMap"].get("name", "")))
+            if "secret" in volume:
+                wanted.add(("secrets", volume["secret"].get("secretName", "")))
+        for container in _all(spec):
+            sources = [*(container.get("envFrom") or ()), *((each.get("valueFrom") or {}) for each in container.get("env") or ())]
+            for source in sources:
+                for field, reference in source.items():
+                    if field.startswith(("configMap", "secret")) and isinstance(reference, dict):
+                        wanted.add(("configmaps" if field.startswith("configMap") else "secrets", reference.get("name", "")))
+        found = {each: await self.agent.data(self.pod.metadata.namespace, *each) for each in sorted(wanted)}
+        return {each: data for each, data in found.items() if data is not None}
+
+
+def clean(folder: Path) -> None:
+    """Remove what an agent left behind."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _all(spec: Manifest) -> list[Manifest]:
+    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+
+
+def _plain(metadata: views.Metadata) -> Manifest:
+    return {
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "uid": metadata.uid,
+        "labels": metadata.labels or {},
+        "annotations": metadata.annotations or {},
+    }
+
+
+def _path(pod: _Object) -> str:
+    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

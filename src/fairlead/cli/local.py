@@ -1,0 +1,99 @@
+"""`fairlead local` and `fairlead agent`: jobs as real processes of this host, with a cluster of its own or as a node of one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli import process
+from fairlead.cli.output import fail
+
+GpusOption = Annotated[
+    int | None,
+    typer.Option(min=0, max=1024, help="GPUs of this host; pretended where there are none.", show_default="those found"),
+]
+CpusOption = Annotated[int, typer.Option(min=0, max=4096, help="CPUs to offer.", show_default="all")]
+FolderOption = Annotated[
+    Path | None,
+    typer.Option(help="For logs, volumes and working directories.", show_default="one of its own, removed at the end"),
+]
+
+
+def local(
+    gpus: GpusOption = None,
+    cpus: CpusOption = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the API server on loopback; 0: any that is free.")] = 0,
+    kubeconfig: Annotated[str, typer.Option(help="Where to write the kubeconfig.")] = "~/.fairlead/local.kubeconfig",
+    folder: FolderOption = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
+) -> None:
+    """Scheduler, operator, API server and a node of real processes in one, until Ctrl-C. Nothing is kept when it ends."""
+    process.prepare(log_level, {})
+    with tempfile.TemporaryDirectory(prefix="fairlead-local-") as scratch:
+        asyncio.run(_local(gpus, cpus, port, Path(kubeconfig).expanduser(), folder or Path(scratch)))
+
+
+async def _local(gpus: int | None, cpus: int, port: int, kubeconfig: Path, folder: Path) -> None:
+    from fairlead.agent.node import Options
+    from fairlead.simulation.local import Local
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with Local(Options(gpus=gpus, cpus=cpus, folder=folder), port=port, directory=Path.cwd()) as running:
+            running.server.write_kubeconfig(kubeconfig, context="fairlead-local")
+            typer.echo(f"export KUBECONFIG={kubeconfig}    # fairlead submit script.sh; fairlead queue; kubectl logs POD")
+            waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(running.failed())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for each in waits:
+                each.cancel()
+    except OSError as error:
+        fail(f"the API server cannot listen on port {port}: {error.strerror}: give another --port")
+    finally:
+        kubeconfig.unlink(missing_ok=True)  # it leads nowhere from now on
+
+
+def agent(
+    kubeconfig: Annotated[
+        str, typer.Option(help="Kubeconfig file; default: $KUBECONFIG, the pod's account, ~/.kube/config.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Of the node.", show_default="this host's")] = "",
+    gpus: GpusOption = None,
+    cpus: CpusOption = 0,
+    folder: FolderOption = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Be a node that runs pods' commands as processes of this user, until SIGTERM. No images, no isolation."""
+    from fairlead.agent.node import Options
+    from fairlead.cluster.kubernetes.config import Config
+
+    if os.geteuid() == 0:
+        typer.echo("the agent runs as root: so will whatever is submitted to it", err=True)
+    process.prepare(log_level, {})
+
+    async def run(config: Config) -> bool:
+        from fairlead.agent.node import Agent
+        from fairlead.cluster.kubernetes.client import Client
+
+        async with Client(config) as client:
+            running = asyncio.ensure_future(Agent(client, options).run())
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, running.cancel)
+            try:
+                await running
+            except asyncio.CancelledError:
+                return False
+        return True
+
+    with tempfile.TemporaryDirectory(prefix="fairlead-agent-") as scratch:
+        options = Options(name=name, gpus=gpus, cpus=cpus, folder=folder or Path(scratch))
+        process.run(run, kubeconfig, "")

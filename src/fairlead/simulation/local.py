@@ -1,0 +1,109 @@
+"""A whole Fairlead in one process: the simulated API server in real time, scheduler, operator, and an agent for this host.
+
+The API server keeps nothing: when it ends, jobs and their records are gone, and what ran has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import structlog
+
+from fairlead.agent.node import Agent
+from fairlead.agent.node import Options as AgentOptions
+from fairlead.api import crds
+from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.config import Config
+from fairlead.cluster.simulated.api import NODES, ApiServer
+from fairlead.cluster.simulated.clock import Clock
+from fairlead.cluster.simulated.controllers import Controllers
+from fairlead.cluster.simulated.http import Server
+from fairlead.cluster.simulated.kubelet import NOT_READY
+from fairlead.cluster.simulated.store import Change, Key, Object
+from fairlead.cluster.simulated.transport import SimulatedTransport
+from fairlead.cluster.simulated.wire import Wire
+from fairlead.operator.app import Operator
+from fairlead.operator.app import Options as OperatorOptions
+from fairlead.scheduler.app import Options, Scheduler
+
+log = structlog.get_logger("local")
+
+PRIORITIES = {"high-priority": 1_000_000, "medium-priority": 100_000, "low-priority": 10_000}
+
+
+class Local:
+    """Use as a context. kubeconfig: a file that leads here."""
+
+    def __init__(self, agent: AgentOptions, *, port: int = 0, directory: Path | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        self.api = ApiServer(Clock(start=time.time(), loop=loop))
+        self.wire = Wire(self.api)
+        self.server = Server(self.wire, port=port)
+        self._controllers = Controllers(self.api)
+        self._agent_options = agent
+        self._directory = directory
+        self._clients: list[Client] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        for definition in crds.definitions():
+            self.api.create(self.api.served("apiextensions.k8s.io/v1", "customresourcedefinitions"), "", definition)
+        for name, value in PRIORITIES.items():
+            self.api.create(
+                self.api.served("scheduling.k8s.io/v1", "priorityclasses"), "", {"metadata": {"name": name}, "value": value}
+            )
+        if self._directory is not None:
+            profile = {"image": "none", "workingDir": str(self._directory)}
+            made = {"metadata": {"name": "fairlead-submit"}, "data": profile}
+            self.api.create(self.api.served("v1", "configmaps"), "default", made)
+        await self._stack.enter_async_context(self.server)
+        self.agent = Agent(await self._client(), self._agent_options)
+        self.scheduler = Scheduler(await self._client(), Options(leader_elect=False, address=""))
+        self.operator = Operator(await self._client(), OperatorOptions(leader_elect=False, address=""))
+        self.api.logs = self._log
+        self.api.store.listen(NODES, self._node_changed)
+        self._tasks = [asyncio.create_task(each.run()) for each in (self.agent, self.scheduler, self.operator)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.scheduler.stop()
+        self.operator.stop()
+        self._tasks[0].cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+
+    async def failed(self) -> None:
+        """Return when one of its parts has ended by itself."""
+        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _client(self) -> Client:
+        client = Client(Config("http://local"), transport=SimulatedTransport(self.wire), clock=time.time)
+        return await self._stack.enter_async_context(client)
+
+    def _node_changed(self, change: Change) -> None:
+        """The node lifecycle controller's part: a node that is Ready is open, one that is not is closed."""
+        node = change.record.object
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions") or ())
+        others = [each for each in node["spec"].get("taints") or () if each["key"] != NOT_READY]
+        wanted = others if ready else [*others, {"key": NOT_READY, "effect": "NoSchedule"}]
+        if change.kind != "DELETED" and (node["spec"].get("taints") or []) != wanted:
+            spec = {**node["spec"], "taints": wanted}
+            self.api.clock.call_later(0.0, lambda: self._close_or_open(change.key, spec))
+
+    def _close_or_open(self, key: Key, spec: Object) -> None:
+        record = self.api.store.get(NODES, key)
+        if record is not None:
+            node = record.object
+            self.api.store.put(NODES, key, {**node, "metadata": dict(node["metadata"]), "spec": spec})
+
+    def _log(self, pod: dict[str, Any], container: str) -> str:
+        metadata = pod["metadata"]
+        try:
+            return self.agent.log_of(metadata["namespace"], metadata["uid"], container).read_text(errors="replace")
+        except OSError:
+            return ""

@@ -1,0 +1,177 @@
+"""A whole Fairlead with real processes: jobs run, are killed, suspended, grow and shrink, and end with the same result."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead.agent.node import Options
+from fairlead.simulation.local import Local
+
+TRAIN = Path(__file__).parents[2] / "examples/training/train.py"
+LIMIT = 60.0
+GPU = {"nvidia.com/gpu": "1"}
+
+
+@pytest.fixture
+async def local(tmp_path):
+    async with Local(Options(gpus=4, cpus=64, memory=64 << 30, folder=tmp_path / "agent", name="here")) as running:
+        running.folder = tmp_path
+        yield Story(running)
+
+
+class Story:
+    """What a user sees."""
+
+    def __init__(self, running):
+        self.running = running
+        self.api = running.api
+        self.folder = running.folder
+
+    def create(self, manifest):
+        resource = self.api.catalog.of_kind(manifest["apiVersion"], manifest["kind"])
+        self.api.create(resource, "default", manifest)
+
+    def job(self, name, command, workers=1, role=None, env=(), **spec):
+        container = {"name": "main", "image": "none", "command": command, "resources": {"requests": GPU, "limits": GPU}}
+        container["env"] = [{"name": key, "value": str(value)} for key, value in dict(env).items()]
+        template = {"spec": {"containers": [container]}}
+        roles = [{"name": "worker", "replicas": workers, **(role or {}), "template": template}]
+        metadata = {"name": name, "namespace": "default"}
+        self.create(
+            {"apiVersion": "fairlead.dev/v1alpha1", "kind": "AIJob", "metadata": metadata, "spec": {"roles": roles, **spec}}
+        )
+
+    def training(self, name, workers=2, role=None, steps=40, pause=0.01, **spec):
+        path = self.folder / f"checkpoints-{name}"
+        env = {"STEPS": steps, "PAUSE": pause}
+        checkpoint = {"path": str(path), "gracePeriod": "10s"}
+        self.job(name, [sys.executable, str(TRAIN)], workers, role, env, checkpoint=checkpoint, **spec)
+
+    def status(self, name):
+        record = self.api.store.get("fairlead.dev/aijobs", ("default", name))
+        return record.object.get("status") or {} if record is not None else {}
+
+    def pods(self, prefix):
+        return {key[1]: record.object for key, record in self.api.store.records("pods") if key[1].startswith(prefix)}
+
+    def running_pods(self, prefix):
+        return sorted(name for name, pod in self.pods(prefix).items() if (pod.get("status") or {}).get("phase") == "Running")
+
+    def patch(self, name, patch):
+        resource = self.api.served("fairlead.dev/v1alpha1", "aijobs")
+        self.api.patch(resource, "default", name, "application/merge-patch+json", patch)
+
+    def log(self, name):
+        return self.api.logs(self.pods(name)[name], "main")
+
+    def processes(self, word):
+        found = []
+        for each in Path("/proc").iterdir():
+            if each.name.isdigit():
+                try:
+                    told, where = (each / "environ").read_text(errors="replace"), (each / "cwd").readlink()
+                except OSError:
+                    continue
+                if where.is_relative_to(self.folder) and word in told.split("\0"):
+                    found.append(int(each.name))
+        return found
+
+    async def until(self, what):
+        async with asyncio.timeout(LIMIT):
+            while not (found := what()):
+                await asyncio.sleep(0.02)
+            return found
+
+    async def reaches(self, name, phase):
+        try:
+            return await self.until(lambda: self.status(name) if self.status(name).get("phase") == phase else None)
+        except TimeoutError:
+            logs = {pod: self.log(pod)[-500:] for pod in self.pods(name)}
+            raise AssertionError(f"{name} is not {phase}: {self.status(name)} {logs}") from None
+
+    async def result(self, name, attempt=0):
+        await self.reaches(name, "Succeeded")
+        return re.findall(r"result (\w+)", self.log(f"{name}-worker-0-{attempt}"))[0]
+
+
+async def test_a_job_is_processes_with_logs_exit_codes_and_devices_of_their_own(local):
+    script = "echo $RANK of $WORLD_SIZE on $CUDA_VISIBLE_DEVICES in $FAIRLEAD_JOB; test $RANK = 0"
+    local.job("hello", ["sh", "-c", script], 2, restart={"limit": 0})
+    told = await local.reaches("hello", "Failed")
+    assert "hello-worker-1-0 failed with exit code 1" in told["message"]
+    first, second = local.log("hello-worker-0-0"), local.log("hello-worker-1-0")
+    assert first.startswith("0 of 2 on ")
+    assert second.startswith("1 of 2 on ")
+    assert {first.split()[4], second.split()[4]} == {"0", "1"}
+    local.job("missing", ["/no/such/program"], restart={"limit": 0})
+    await local.reaches("missing", "Failed")
+    assert "exit code 127" in local.status("missing")["message"]
+    assert "No such file" in local.log("missing-worker-0-0")
+
+
+async def test_a_training_survives_its_suspension_and_a_killed_worker_and_ends_with_the_same_result(local):
+    local.training("calm")
+    expected = await local.result("calm")
+    local.training("paused", steps=40, pause=0.03)
+    await local.reaches("paused", "Running")
+    await local.until(lambda: "begins" in local.log("paused-worker-0-0"))
+    await asyncio.sleep(0.3)
+    local.patch("paused", {"spec": {"suspend": True}})
+    await local.reaches("paused", "Suspended")
+    await local.until(lambda: not local.pods("paused"))
+    assert not local.processes("FAIRLEAD_JOB=paused"), "its GPUs are free"
+    local.patch("paused", {"spec": {"suspend": False}})
+    await local.reaches("paused", "Running")
+    await local.until(lambda: "begins at step" in local.log("paused-worker-0-1"))
+    assert "begins at step 0" not in local.log("paused-worker-0-1"), "it goes on where it was"
+    (victim,) = (pid for pid in local.processes("FAIRLEAD_JOB=paused") if pid in local.processes("FAIRLEAD_INDEX=1"))
+    os.kill(victim, signal.SIGKILL)
+    assert await local.result("paused", 2) == expected
+    told = local.status("paused")
+    assert (told["restarts"], told["interruptions"], told["attempt"]) == (1, 1, 2)
+
+
+async def test_an_elastic_training_grows_and_shrinks_and_ends_with_the_same_result(local):
+    local.training("calm")
+    expected = await local.result("calm")
+    local.job("other", ["sleep", "1000"], 2)
+    await local.reaches("other", "Running")
+    local.training("grows", role={"minReplicas": 2, "maxReplicas": 4}, pause=0.05)
+    await local.reaches("grows", "Running")
+    assert len(local.running_pods("grows")) == 2
+    local.patch("other", {"spec": {"suspend": True}})
+    await local.until(lambda: local.status("grows").get("size") == 4)
+    local.patch("other", {"spec": {"suspend": False}})
+    await local.until(lambda: local.status("grows").get("size") == 2)
+    await local.reaches("other", "Running")
+    assert await local.result("grows") == expected
+    told = local.status("grows")
+    assert {"attempt", "restarts", "interruptions"}.isdisjoint(told), "it never began anew"
+    assert told["resizes"] == 2
+
+
+async def test_what_cannot_be_run_says_so_and_what_is_left_behind_goes(local):
+    container = {"name": "main", "image": "train:1"}
+    spec = {"schedulerName": "fairlead", "restartPolicy": "Never", "containers": [container]}
+    local.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "image", "namespace": "default"}, "spec": spec})
+    pod = await local.until(lambda: next((p for p in local.pods("image").values() if p["status"].get("phase") == "Failed"), None))
+    assert pod["status"]["reason"] == "CreateContainerError"
+    assert "this node runs commands, not images" in pod["status"]["message"]
+    local.job("forks", ["sh", "-c", "sleep 1000 & echo left"])
+    await local.reaches("forks", "Succeeded")
+    await local.until(lambda: not local.processes("FAIRLEAD_JOB=forks"))
+
+
+async def test_everything_ends_with_it(tmp_path):
+    async with Local(Options(gpus=1, folder=tmp_path / "agent", name="here")) as running:
+        running.folder = tmp_path
+        story = Story(running)
+        story.job("sleeps", ["sleep", "1000"])
+        await story.reaches("sleeps", "Running")
+        assert story.processes("FAIRLEAD_JOB=sleeps")
+    await story.until(lambda: not story.processes("FAIRLEAD_JOB=sleeps"))

@@ -1,0 +1,108 @@
+"""What a container is as a process: its command, environment, files, and what cannot be had without a container."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from fairlead.agent.devices import Devices
+from fairlead.agent.recipe import RecipeError, recipe, volumes
+
+METADATA = {"name": "p", "namespace": "vision", "uid": "u", "labels": {"a": "b"}, "annotations": {}}
+DATA = {
+    ("configmaps", "script"): {"script": "#!/bin/sh\necho hi\n", "other": "x"},
+    ("secrets", "token"): {"key": base64.b64encode(b"s3cret").decode()},
+}
+
+
+def lookup(kind, name):
+    return DATA.get((kind, name))
+
+
+def cook(folder, container, pod_volumes=(), outside=None, **spec):
+    pod = {"metadata": METADATA, "spec": {"nodeName": "n", "volumes": list(pod_volumes), **spec}}
+    mounted = volumes(pod, folder, lookup)
+    return recipe(pod, {"name": "main", "command": ["run"], **container}, folder, mounted, lookup, outside or {}, 4711)
+
+
+def test_a_script_from_a_config_map_is_found_where_it_is_laid_out(tmp_path):
+    made = cook(
+        tmp_path,
+        {
+            "command": ["/fairlead/script", "--data=/data/set", "/fairleader"],
+            "env": [{"name": "HOME_OF", "value": "/fairlead/script:/data"}],
+            "volumeMounts": [{"name": "s", "mountPath": "/fairlead"}, {"name": "d", "mountPath": "/data", "subPath": "in"}],
+        },
+        [{"name": "s", "configMap": {"name": "script", "defaultMode": 0o755}}, {"name": "d", "hostPath": {"path": "/mnt/d"}}],
+    )
+    script = tmp_path / "volumes/s/script"
+    assert made.command == [str(script), "--data=/mnt/d/in/set", "/fairleader"]
+    assert made.env["HOME_OF"] == f"{script}:/mnt/d/in"
+    assert script.read_text() == "#!/bin/sh\necho hi\n"
+    assert script.stat().st_mode & 0o777 == 0o755
+
+
+def test_the_environment_is_what_kubernetes_would_make_of_it(tmp_path):
+    env = [
+        {"name": "ONE", "value": "1"},
+        {"name": "TWO", "value": "$(ONE)2 $$(ONE) $(NOBODY)"},
+        {"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "LABEL", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a']"}}},
+        {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "token", "key": "key"}}},
+        {"name": "MAYBE", "valueFrom": {"configMapKeyRef": {"name": "none", "key": "k", "optional": True}}},
+    ]
+    given = {"command": ["sh", "-c", "$(TWO)"], "env": env, "envFrom": [{"configMapRef": {"name": "script"}, "prefix": "X_"}]}
+    made = cook(tmp_path, given, outside={"PATH": "/bin", "SECRET_OF_THE_HOST": "no"})
+    assert made.env["TWO"] == "12 $(ONE) $(NOBODY)"
+    assert (made.env["WHO"], made.env["LABEL"], made.env["SECRET"], made.env["X_other"]) == ("p", "b", "s3cret", "x")
+    assert made.env["PATH"] == "/bin"
+    assert not {"MAYBE", "SECRET_OF_THE_HOST"} & set(made.env)
+    assert made.command[2] == "12 $(ONE) $(NOBODY)"
+
+
+def test_members_of_a_job_find_each_other_on_this_host(tmp_path):
+    env = [
+        {"name": "MASTER_ADDR", "value": "worker-0.bert.vision.svc"},
+        {"name": "MASTER_PORT", "value": "29500"},
+        {"name": "PET_RDZV_ENDPOINT", "value": "worker-0.bert.vision.svc:29500"},
+        {"name": "OTHER", "value": "worker-0.ernie.vision.svc:29500 https://example.org:29500"},
+    ]
+    made = cook(tmp_path, {"env": env}, subdomain="bert")
+    assert (made.env["MASTER_ADDR"], made.env["MASTER_PORT"]) == ("127.0.0.1", "4711")
+    assert made.env["PET_RDZV_ENDPOINT"] == "127.0.0.1:4711"
+    assert made.env["OTHER"] == env[3]["value"]
+
+
+@pytest.mark.parametrize(
+    ("container", "pod_volumes", "complaint"),
+    [
+        ({"command": []}, (), "no command"),
+        ({}, [{"name": "v", "nfs": {"server": "s"}}], "is a nfs"),
+        ({}, [{"name": "v", "configMap": {"name": "none"}}], "'none' does not exist"),
+        ({}, [{"name": "v", "configMap": {"name": "script", "items": [{"key": "other", "path": "../../x"}]}}], "leads out of"),
+        ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.whatever"}}}]}, (), "spec.whatever"),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "token", "key": "no"}}}]}, (), "no key 'no'"),
+        ({"resources": {"limits": {"memory": "much"}}}, (), "memory limit 'much'"),
+    ],
+)
+def test_what_cannot_be_run_says_why(tmp_path, container, pod_volumes, complaint):
+    with pytest.raises(RecipeError, match=complaint):
+        cook(tmp_path, container, pod_volumes)
+
+
+def test_directories_and_limits(tmp_path):
+    assert cook(tmp_path, {}).directory == tmp_path
+    made = cook(tmp_path, {"workingDir": "/somewhere", "resources": {"limits": {"memory": "1Gi"}}})
+    assert (made.directory, made.memory) == (Path("/somewhere"), 1 << 30)
+
+
+def test_devices_are_given_whole_or_shared_and_come_back():
+    devices = Devices(3)
+    assert devices.take("a", 2) == [0, 1]
+    assert devices.take("a", 2) == [0, 1], "the same again"
+    assert devices.take("b", 1, 400) == [2]
+    assert devices.take("c", 1, 500) == [2], "the fullest that fits"
+    assert devices.take("d", 1) is None
+    devices.give_back("a")
+    assert devices.take("d", 1) == [0]
+    devices.give_back("nobody")
