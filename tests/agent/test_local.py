@@ -175,3 +175,48 @@ async def test_everything_ends_with_it(tmp_path):
         await story.reaches("sleeps", "Running")
         assert story.processes("FAIRLEAD_JOB=sleeps")
     await story.until(lambda: not story.processes("FAIRLEAD_JOB=sleeps"))
+
+
+async def fairlead(kubeconfig, *arguments):
+    """A command as its user gives it: exit code, and what it printed."""
+    env = {**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fairlead", *arguments, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await process.communicate()
+    return process.returncode, out.decode()
+
+
+async def test_a_script_is_submitted_and_its_members_logs_are_read(local):
+    kubeconfig = local.running.server.write_kubeconfig(local.folder / "kubeconfig")
+    script = local.folder / "hello.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --nodes=2 --gpus-per-node=1\necho member $RANK\nsleep 0.3\necho end of $RANK\n")
+    code, told = await fairlead(kubeconfig, "submit", "--image", "none", "--name", "hello", str(script))
+    assert (code, told) == (0, "submitted default/hello\n")
+    await local.reaches("hello", "Running")
+    assert await fairlead(kubeconfig, "logs", "hello", "--follow") == (0, "member 0\nend of 0\n")
+    code, told = await fairlead(kubeconfig, "logs", "hello", "--all", "--tail", "1")
+    assert told == "hello-worker-0-0 | end of 0\nhello-worker-1-0 | end of 1\n"
+    assert (await fairlead(kubeconfig, "logs", "hello", "--index", "1"))[1] == "member 1\nend of 1\n"
+    assert (await fairlead(kubeconfig, "logs", "hello-worker-1-0", "--tail", "0"))[1] == ""
+    for arguments, complaint in ((["hello", "-i", "7"], "no such member"), (["nobody"], "no such pod")):
+        code, told = await fairlead(kubeconfig, "logs", *arguments)
+        assert code == 4
+        assert complaint in told
+
+
+async def test_when_a_waiting_job_is_expected_to_start(local):
+    kubeconfig = local.running.server.write_kubeconfig(local.folder / "kubeconfig")
+    local.job("long", ["sleep", "1000"], 4, timeLimit="1h")
+    await local.reaches("long", "Running")
+    local.job("next", ["true"], 2)
+    await local.until(lambda: "PodScheduled" in str(local.pods("next")))
+    group = ("default", "next")
+    await local.until(
+        lambda: (local.api.store.get("fairlead.dev/podgroups", group).object.get("status") or {}).get("expectedStart")
+    )
+    code, told = await fairlead(kubeconfig, "queue", "--start")
+    assert code == 0
+    (line,) = (line for line in told.splitlines() if "default/" in line)
+    assert line.startswith("default/next")
+    assert re.search(r"~(59:\d\d|1:00:00)", line), "when the other has reached its limit"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _PATHS = {"aijob": "/apis/fairlead.dev/v1alpha1/namespaces/{}/aijobs/{}", "job": "/apis/batch/v1/namespaces/{}/jobs/{}"}
 _KINDS = {"aijob": "aijob", "aijobs": "aijob", "aj": "aijob", "job": "job", "jobs": "job"}
-_BEGUN = ("Starting", "Running", "Restarting")
+_BEGUN = ("Starting", "Running", "Resizing", "Restarting")
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME...", help="An AIJob, or KIND/NAME with aijob or job.")]
 NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Default: the kubeconfig's.")]

@@ -16,6 +16,7 @@ from fairlead.cli import (
     feasibility,
     import_,
     local,
+    logs,
     nodes,
     operator,
     queue,
@@ -46,6 +47,7 @@ app.command("queue")(queue.queue)
 app.command("quota")(quota.quota)
 app.command("replay")(replay.replay)
 app.command("submit")(submit.submit)
+app.command("logs")(logs.logs)
 app.command("cancel")(control.cancel)
 app.command("suspend")(control.suspend)
 app.command("resume")(control.resume)

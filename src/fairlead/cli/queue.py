@@ -38,7 +38,10 @@ class Why(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One job: a pod group, or a pod of its own. gpus: what all its pods ask for; times in seconds."""
+    """One job: a pod group, or a pod of its own. gpus: what all its pods ask for; times in seconds.
+
+    expected_start: of a gang that waits, as things stand; null where it is not foreseen.
+    """
 
     namespace: str
     name: str
@@ -54,6 +57,7 @@ class Job(msgspec.Struct, frozen=True):
     seconds: float
     nodes: list[str]
     reason: Why | None
+    expected_start: float | None = None
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -66,6 +70,7 @@ def queue(
     kubeconfig: KubeconfigOption = "",
     namespace: NamespaceOption = "",
     name: Annotated[str, typer.Option("--queue", "-q", help="Only this queue.")] = "",
+    start: Annotated[bool, typer.Option("--start", help="Only jobs that wait, by when they are expected to start.")] = False,
     state: Annotated[State | None, typer.Option("--state", "-t", case_sensitive=False, help="Only jobs in this state.")] = None,
     watch: WatchOption = False,
     interval: IntervalOption = 2.0,
@@ -79,7 +84,10 @@ def queue(
             for job in jobs(picture)
             if namespace in ("", job.namespace) and name in ("", job.queue) and state in (None, job.state)
         ]
-        return Jobs(found), _table(found)
+        if start:
+            waiting = [job for job in found if job.state in (State.PENDING, State.SUSPENDED)]
+            found = sorted(waiting, key=lambda job: (job.expected_start is None, job.expected_start or 0.0))
+        return Jobs(found), _table(found, picture.now if start else None)
 
     show(kubeconfig, output, picture_of, watch=watch, interval=interval)
 
@@ -142,6 +150,7 @@ def _job(
         seconds=max(0.0, now - (started if started is not None else submitted)),
         nodes=nodes,
         reason=_why(pods) if state in (State.PENDING, State.STARTING) else None,
+        expected_start=_expected(group) if state is State.PENDING else None,
     )
 
 
@@ -165,7 +174,13 @@ def _suspended(group: views.PodGroup, target: Target, now: float) -> Job:
         seconds=max(0.0, now - submitted),
         nodes=[],
         reason=Why(reason.code, reason.message) if reason is not None else None,
+        expected_start=_expected(group),
     )
+
+
+def _expected(group: views.PodGroup | None) -> float | None:
+    """When the scheduler thinks that a gang begins."""
+    return convert.seconds(group.status.expected_start) or None if group is not None and group.status is not None else None
 
 
 def _why(pods: list[tuple[views.Pod, Pod]]) -> Why | None:
@@ -177,6 +192,10 @@ def _why(pods: list[tuple[views.Pod, Pod]]) -> Why | None:
             if condition.type == "PodScheduled" and condition.status == "False":
                 return Why(condition.reason, condition.message)
     return None
+
+
+def _in(at: float | None, now: float) -> str:
+    return "?" if at is None else f"{'~' if at > now else ''}{span(max(0.0, at - now))}"
 
 
 _STYLES = {
@@ -200,9 +219,11 @@ _COLUMNS = [
 ]
 
 
-def _table(found: list[Job]) -> Table:
+def _table(found: list[Job], now: float | None) -> Table:
+    """now: also in which time each is expected to start."""
     from rich.text import Text
 
+    columns = _COLUMNS if now is None else [*_COLUMNS[:-1], Column("STARTS IN", right=True), _COLUMNS[-1]]
     rows = []
     for job in found:
         where = nodes_shown(job.nodes)
@@ -217,10 +238,11 @@ def _table(found: list[Job]) -> Table:
                 f"{job.gpus:g}",
                 str(job.priority),
                 span(job.seconds),
+                *(() if now is None else (_in(job.expected_start, now),)),
                 Text(where),
             ]
         )
-    table: Table = listing(_COLUMNS, rows)
+    table: Table = listing(columns, rows)
     return table
 
 

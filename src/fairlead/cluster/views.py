@@ -375,6 +375,7 @@ class GroupReason(View):
 
 class PodGroupStatus(View):
     reason: GroupReason | None = None
+    expected_start: str | None = None
     target: GroupTarget | None = None
 
 

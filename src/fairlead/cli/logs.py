@@ -1,0 +1,157 @@
+"""`fairlead logs`: what the members of a job print."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from fairlead.api import names
+from fairlead.cli.control import NamespaceOption
+from fairlead.cli.output import Exit, fail
+from fairlead.cli.picture import KubeconfigOption, run
+
+if TYPE_CHECKING:
+    from fairlead.cluster.kubernetes.client import Client
+
+Pod = dict[str, Any]
+
+_AGAIN = 0.5  # seconds between two looks while following
+_ENDED = ("Succeeded", "Failed")
+
+
+def logs(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An AIJob, or a pod.")],
+    namespace: NamespaceOption = "",
+    role: Annotated[str, typer.Option(help="Members of this role.", show_default="the first")] = "",
+    index: Annotated[int, typer.Option("--index", "-i", min=0, help="Which member of it.")] = 0,
+    element: Annotated[int | None, typer.Option("--element", "-e", min=0, help="Which element of an array.")] = None,
+    attempt: Annotated[int | None, typer.Option(min=0, help="Which attempt.", show_default="the latest")] = None,
+    everybody: Annotated[bool, typer.Option("--all", "-a", help="All members, each line with its name before it.")] = False,
+    container: Annotated[str, typer.Option("--container", "-c", help="Which container.", show_default="the first")] = "",
+    tail: Annotated[int | None, typer.Option(min=0, help="The last lines only.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")] = False,
+    kubeconfig: KubeconfigOption = "",
+) -> None:
+    """What a job's first member has printed, or another, or all."""
+    from fairlead.cluster.kubernetes.config import ConfigError, load
+
+    try:
+        where = namespace or load(kubeconfig or None).namespace
+    except ConfigError as error:
+        fail(str(error), Exit.UNREACHABLE)
+
+    async def main(client: Client) -> None:
+        found = await _members(client, where, name)
+        chosen = _chosen(found, name, role, index, element, attempt, everybody=everybody)
+        width = max(len(each["metadata"]["name"]) for each in chosen)
+        prints = [
+            _print(client, each, container, tail, f"{each['metadata']['name']:<{width}} | " if everybody else "", follow=follow)
+            for each in chosen
+        ]
+        if follow:
+            await asyncio.gather(*prints)
+        else:
+            for each in prints:
+                await each
+
+    run(kubeconfig, main)
+
+
+async def _members(client: Client, namespace: str, name: str) -> list[Pod]:
+    from fairlead.cluster.kubernetes.client import ApiError
+
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    found: list[Pod] = msgspec.json.decode(await client.get(path, labelSelector=f"{names.JOB_LABEL}={name}"))["items"]
+    if found:
+        return found
+    try:
+        found = [msgspec.json.decode(await client.get(f"{path}/{name}"))]
+    except ApiError as error:
+        if error.code == 404:
+            fail(f"{name}: no pods of such a job, and no such pod, in namespace {namespace}", Exit.NOT_FOUND)
+        raise
+    return found
+
+
+def _chosen(
+    found: list[Pod], name: str, role: str, index: int, element: int | None, attempt: int | None, *, everybody: bool
+) -> list[Pod]:
+    if len(found) == 1 and found[0]["metadata"]["name"] == name:
+        return found  # a pod was named
+    if element is not None:
+        found = [pod for pod in found if _label(pod, names.ELEMENT_LABEL) == str(element)]
+    latest: dict[str, int] = {}
+    for pod in found:
+        place = _label(pod, names.ELEMENT_LABEL)
+        latest[place] = max(latest.get(place, 0), int(_label(pod, names.ATTEMPT_LABEL) or 0))
+    found = [
+        pod
+        for pod in found
+        if int(_label(pod, names.ATTEMPT_LABEL) or 0)
+        == (latest[_label(pod, names.ELEMENT_LABEL)] if attempt is None else attempt)
+        and role in ("", _label(pod, names.ROLE_LABEL))
+    ]
+    if not everybody and found:
+        first = role or min(found, key=_made)["metadata"]["labels"][names.ROLE_LABEL]
+        found = [pod for pod in found if (_label(pod, names.ROLE_LABEL), _label(pod, names.INDEX_LABEL)) == (first, str(index))][
+            :1
+        ]
+    if not found:
+        fail(f"{name} has no such member: `kubectl get pods -l {names.JOB_LABEL}={name}` shows which there are", Exit.NOT_FOUND)
+    return sorted(found, key=_made)
+
+
+def _label(pod: Pod, name: str) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(name, ""))
+
+
+def _made(pod: Pod) -> tuple[int, str, str, int]:
+    """By element, in the order in which they were made, by index."""
+    return (
+        int(_label(pod, names.ELEMENT_LABEL) or -1),
+        pod["metadata"].get("creationTimestamp", ""),
+        _label(pod, names.ROLE_LABEL),
+        int(_label(pod, names.INDEX_LABEL) or 0),
+    )
+
+
+async def _print(client: Client, pod: Pod, container: str, tail: int | None, before: str, *, follow: bool) -> None:
+    """Print a log; while following, what was added since, until the pod has ended or is gone."""
+    from fairlead.cluster.kubernetes.client import ApiError
+
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+    query = {"container": container or pod["spec"]["containers"][0]["name"]}
+    printed = 0
+    if tail is not None:
+        whole = await _read(client, path, query)
+        kept = whole.splitlines(keepends=True)[-tail:] if tail else []
+        printed = len(whole) - sum(map(len, kept))
+    while True:
+        try:
+            ended = not follow or msgspec.json.decode(await client.get(path))["status"].get("phase") in _ENDED
+            text = await _read(client, path, query)
+        except ApiError as error:
+            if error.code == 404 and printed:
+                return
+            raise
+        new = text[printed:] if ended else text[printed : text.rfind("\n") + 1]
+        for line in new.splitlines():
+            typer.echo(f"{before}{line}")
+        printed += len(new)
+        if ended:
+            return
+        await asyncio.sleep(_AGAIN)
+
+
+async def _read(client: Client, path: str, query: dict[str, str]) -> str:
+    from fairlead.cluster.kubernetes.client import ApiError
+
+    try:
+        return (await client.get(f"{path}/log", **query)).decode(errors="replace")
+    except ApiError as error:
+        if error.code == 400:
+            return ""  # it has not begun
+        raise
