@@ -115,9 +115,9 @@ async def test_a_job_is_processes_with_logs_exit_codes_and_devices_of_their_own(
 
 
 async def test_a_training_survives_its_suspension_and_a_killed_worker_and_ends_with_the_same_result(local):
-    local.training("calm")
+    local.training("calm", steps=100, pause=0.001)
     expected = await local.result("calm")
-    local.training("paused", steps=40, pause=0.03)
+    local.training("paused", steps=100, pause=0.03)
     await local.reaches("paused", "Running")
     await local.until(lambda: "begins" in local.log("paused-worker-0-0"))
     await asyncio.sleep(0.3)
@@ -125,6 +125,7 @@ async def test_a_training_survives_its_suspension_and_a_killed_worker_and_ends_w
     await local.reaches("paused", "Suspended")
     await local.until(lambda: not local.pods("paused"))
     assert not local.processes("FAIRLEAD_JOB=paused"), "its GPUs are free"
+    assert await local.until(lambda: local.status("paused").get("lastCheckpoint"))
     local.patch("paused", {"spec": {"suspend": False}})
     await local.reaches("paused", "Running")
     await local.until(lambda: "begins at step" in local.log("paused-worker-0-1"))
@@ -137,11 +138,11 @@ async def test_a_training_survives_its_suspension_and_a_killed_worker_and_ends_w
 
 
 async def test_an_elastic_training_grows_and_shrinks_and_ends_with_the_same_result(local):
-    local.training("calm")
+    local.training("calm", steps=200, pause=0.001)
     expected = await local.result("calm")
     local.job("other", ["sleep", "1000"], 2)
     await local.reaches("other", "Running")
-    local.training("grows", role={"minReplicas": 2, "maxReplicas": 4}, pause=0.05)
+    local.training("grows", role={"minReplicas": 2, "maxReplicas": 4}, steps=200, pause=0.03)
     await local.reaches("grows", "Running")
     assert len(local.running_pods("grows")) == 2
     local.patch("other", {"spec": {"suspend": True}})
@@ -193,7 +194,7 @@ async def test_a_script_is_submitted_and_its_members_logs_are_read(local):
     script.write_text("#!/bin/sh\n#SBATCH --nodes=2 --gpus-per-node=1\necho member $RANK\nsleep 0.3\necho end of $RANK\n")
     code, told = await fairlead(kubeconfig, "submit", "--image", "none", "--name", "hello", str(script))
     assert (code, told) == (0, "submitted default/hello\n")
-    await local.reaches("hello", "Running")
+    await local.until(lambda: "hello-worker-0-0" in local.pods("hello"))
     assert await fairlead(kubeconfig, "logs", "hello", "--follow") == (0, "member 0\nend of 0\n")
     code, told = await fairlead(kubeconfig, "logs", "hello", "--all", "--tail", "1")
     assert told == "hello-worker-0-0 | end of 0\nhello-worker-1-0 | end of 1\n"

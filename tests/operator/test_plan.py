@@ -142,6 +142,28 @@ def test_exit_codes_have_rules():
     assert story.phase == "Succeeded"
 
 
+def test_work_that_was_saved_is_remembered_and_who_says_so_starts_again_for_nothing():
+    story = Story(job(checkpoint={"path": "/c"}, restart={"limit": 0})).run()
+    story.set("worker-0", phase="Failed", exit_code=85)
+    story.look()
+    assert (story.phase, story.job.status.restarts, story.job.status.interruptions) == ("Restarting", 0, 1)
+    story = Story(job(restart={"limit": 0})).run()
+    story.set("worker-0", phase="Failed", exit_code=85)
+    story.look()
+    assert story.phase == "Failed", "it has no checkpoints"
+    story = Story(job(checkpoint={"path": "/c"})).run()
+    story.job.spec.suspend = True
+    left = {name: msgspec.structs.replace(seen, terminating=True) for name, seen in story.pods.items()}
+    story.look()
+    story.pods = left
+    story.set("worker-0", phase="Succeeded", saved="2026-01-01T00:00:07Z")
+    story.look()
+    assert story.job.status.last_checkpoint == "2026-01-01T00:00:07Z"
+    story.pods = {}
+    story.look()
+    assert story.job.status.last_checkpoint == "2026-01-01T00:00:07Z"
+
+
 def test_a_success_policy_ends_the_others():
     template = {"spec": {"containers": [CONTAINER]}}
     roles = [{"name": "worker", "replicas": 2, "template": template}, {"name": "ps", "template": template}]
@@ -212,7 +234,9 @@ def test_an_elastic_job_starts_with_what_it_needs_and_grows_and_shrinks():
     story.look()
     assert story.phase == "Resizing", "one more is on its way"
     story.set("worker-2", phase="Running")
-    decided = story.look()
+    assert story.look(0.5).look_again == 1.5
+    assert (story.phase, story.job.status.size) == ("Resizing", 2), "others may follow at once"
+    decided = story.look(1.5)
     assert (story.phase, story.job.status.size, story.job.status.resizes) == ("Running", 3, 1)
     assert ("Resized", "from 2 to 3 members", False) in decided.events
     story.set("worker-2", terminating=True, disrupted=True)
@@ -220,8 +244,9 @@ def test_an_elastic_job_starts_with_what_it_needs_and_grows_and_shrinks():
     assert (story.phase, story.job.status.attempt) == ("Resizing", 0)
     del story.pods["bert-worker-2-0"]
     decided = story.look()
-    assert (story.phase, story.job.status.size, story.job.status.interruptions) == ("Running", 2, 0)
     assert [each.index for each in decided.create] == [2], "it waits to come again"
+    story.look(2.0)
+    assert (story.phase, story.job.status.size, story.job.status.interruptions) == ("Running", 2, 0)
 
 
 def test_of_an_elastic_job_only_the_first_and_the_least_are_irreplaceable():
@@ -233,7 +258,7 @@ def test_of_an_elastic_job_only_the_first_and_the_least_are_irreplaceable():
     story.look()
     story.set("worker-1", phase="Running", node="n")
     story.look()
-    assert story.phase == "Running"
+    assert story.phase == "Running", "as many as before"
     story.set("worker-0", phase="Failed", disrupted=True)
     story.look()
     assert (story.phase, story.job.status.interruptions) == ("Restarting", 1), "all meet at the first"

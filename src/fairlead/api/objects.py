@@ -401,7 +401,11 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     completed_indexes: Annotated[str, Meta(description="Array: elements that succeeded, such as 0-4,7.")] = ""
     failed_indexes: Annotated[str, Meta(description="Array: elements that failed for good.")] = ""
     elements: Annotated[list[ElementStatus], Meta(description="Array: elements under way that were started more than once.")] = []
-    resume_at: Annotated[Time, Meta(description="Restarting: when the next attempt begins.")] | None = None
+    resume_at: (
+        Annotated[Time, Meta(description="Restarting: when the next attempt begins. Resizing: when the size counts as settled.")]
+        | None
+    ) = None
+    last_checkpoint: Annotated[Time, Meta(description="When a member that was to end had saved its work last.")] | None = None
     started_at: Time | None = None
     finished_at: Time | None = None
     message: str = ""

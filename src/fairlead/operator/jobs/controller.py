@@ -24,7 +24,7 @@ from fairlead.operator.jobs.dependencies import READY, Verdict, dependents, gate
 from fairlead.operator.jobs.hardware import Hardware
 from fairlead.operator.jobs.indexes import WrongIndexes
 from fairlead.operator.jobs.phases import Phase
-from fairlead.operator.jobs.plan import NODE_LOST, Plan, PodSeen, Step, plan
+from fairlead.operator.jobs.plan import CHECKPOINTED, NODE_LOST, Plan, PodSeen, Step, plan
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("jobs")
@@ -37,6 +37,7 @@ _TELL = 0.5  # seconds between two statuses that differ in counts only
 class _Terminated(msgspec.Struct, rename="camel"):
     exit_code: int = 0
     reason: str = ""
+    finished_at: str = ""
 
 
 class _ContainerState(msgspec.Struct):
@@ -342,6 +343,7 @@ _STATUS_FIELDS = (
     "failedIndexes",
     "elements",
     "resumeAt",
+    "lastCheckpoint",
     "startedAt",
     "finishedAt",
     "message",
@@ -377,7 +379,17 @@ def _seen(view: _Pod, attempt: int, element: int) -> PodSeen:
         status.reason,
         codes[0] if codes else None,
         element,
+        _saved(view),
     )
+
+
+def _saved(view: _Pod) -> str:
+    """When all containers of a pod that was told to end had ended in good order; empty if they have not."""
+    ended = [each.state.terminated if each.state is not None else None for each in view.status.container_statuses]
+    if view.metadata.deletion_timestamp is None or not ended:
+        return ""
+    found = [each.finished_at for each in ended if each is not None and each.exit_code in (0, CHECKPOINTED)]
+    return max(found) if len(found) == len(ended) else ""
 
 
 def _path(job: AIJob) -> str:

@@ -20,6 +20,9 @@ from fairlead.operator.jobs.members import Member, bounds, members, name_of
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
 
 _LONGEST_BACKOFF = 600.0
+_SETTLES_IN = 2.0  # seconds from the first that comes or goes until the size is what it is
+CHECKPOINTED = 85
+"""With this exit code a member says that it has saved its work and is to be started again, for nothing."""
 _PENDING, _RUNNING, _SUCCEEDED, _FAILED = "Pending", "Running", "Succeeded", "Failed"
 NODE_LOST = "NodeLost"
 _HARDWARE = frozenset({NODE_LOST, "UnexpectedAdmissionError"})
@@ -32,6 +35,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     """A pod of a job.
 
     exit_code: of the container that failed; disrupted: it was evicted, or its node went; element: of an array, else -1.
+    saved: when it ended in good order after it was told to.
     """
 
     name: str
@@ -43,6 +47,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     reason: str = ""
     exit_code: int | None = None
     element: int = -1
+    saved: str = ""
 
 
 class Blame(msgspec.Struct, frozen=True, order=True):
@@ -110,6 +115,7 @@ class Step:
         self.stale = [pod for pod in pods if pod.attempt != self.attempt]
         self.pods: Mapping[str, PodSeen] = {pod.name: pod for pod in pods if pod.attempt == self.attempt}
         self.events: list[tuple[str, str, bool]] = []
+        self.saved = max((pod.saved for pod in pods), default="") if job.spec.checkpoint is not None else ""
 
     def take(self) -> Plan:
         """What to do."""
@@ -192,29 +198,44 @@ class Step:
         at_work = {name: each for name, each in named.items() if name in done or self._works(name)}
         counts = Counter(each.role for each in at_work.values())
         enough = all(counts[role] >= least for role, least in self.least.items())
+        settles = self._settles(before, len(at_work)) if enough else None
         status = self.status(
-            step(before, self._phase_with(before, enough, bool(at_work))),
+            step(before, self._phase_with(enough=enough, settles=settles, somebody=bool(at_work))),
             running=len(at_work) - len(done),
             succeeded=len(done),
             complete_attempt=self.old.complete_attempt if any(not each.surplus for each in missing) else self.attempt,
-            resume_at=None,
+            resume_at=timestamp(settles) if settles is not None else None,
         )
         if enough:
             status = self._sized(status, len(at_work))
         if status.phase != before:
             self.events.append((status.phase, f"{len(at_work)} of {len(self.members)} members run", False))
         gone = self.leaving([*self.stale, *waiting, *leaving])
-        return Plan(status, create=missing, delete=gone, events=tuple(self.events))
+        again = settles - self.now if settles is not None and settles > self.now else None
+        return Plan(status, create=missing, delete=gone, look_again=again, events=tuple(self.events))
 
     def _works(self, name: str) -> bool:
         pod = self.pods.get(name)
         return pod is not None and pod.phase == _RUNNING and not pod.terminating
 
-    def _phase_with(self, before: Phase, enough: bool, somebody: bool) -> Phase:
+    @staticmethod
+    def _phase_with(*, enough: bool, settles: float | None, somebody: bool) -> Phase:
         if not enough:
             return Phase.STARTING if somebody else Phase.PENDING
+        return Phase.RUNNING if settles is None else Phase.RESIZING
+
+    def _settles(self, before: Phase, size: int) -> float | None:
+        """When the size counts as settled, at the earliest; None if it is.
+
+        Those that come or go for one reason do so within moments: they are one change, as they are to a rendezvous.
+        """
+        if not self.elastic or before not in (Phase.RUNNING, Phase.RESIZING):
+            return None
         changing = any(pod.terminating or (pod.node and pod.phase == _PENDING) for pod in self.pods.values())
-        return Phase.RESIZING if self.elastic and changing and before in (Phase.RUNNING, Phase.RESIZING) else Phase.RUNNING
+        if not changing and size == self.old.size:
+            return None
+        since = seconds(self.old.resume_at) if before is Phase.RESIZING and self.old.resume_at else self.now + _SETTLES_IN
+        return since if changing or self.now < since else None
 
     def _sized(self, status: AIJobStatus, size: int) -> AIJobStatus:
         """It runs; once nobody comes or goes, its size is what it is."""
@@ -316,7 +337,8 @@ class Step:
     def _action(self, pod: PodSeen) -> str:
         """What the job's rules say of an exit code; empty: nothing."""
         rules = self.job.spec.restart.exit_codes
-        return next((rule.action for rule in rules if pod.exit_code in rule.codes), "")
+        said = next((rule.action for rule in rules if pod.exit_code in rule.codes), "")
+        return said or ("Restart" if pod.exit_code == CHECKPOINTED and self.job.spec.checkpoint is not None else "")
 
     def _succeeded(self, named: Mapping[str, Member], done: set[str]) -> bool:
         """Whether all have that count. Of a role without a fixed size these are all that ran to the end."""
@@ -350,6 +372,8 @@ class Step:
     ) -> AIJobStatus:
         """The status with these changes; what is not named and does not last is as at the beginning."""
         kept = {"running": 0, "succeeded": 0, "message": "", **changes}
+        if self.saved > (self.old.last_checkpoint or ""):
+            kept["last_checkpoint"] = self.saved
         conditions = [
             self._condition("Accepted", *accepted),
             self._condition("Suspended", bool(suspended), suspended or "NotSuspended", ""),
