@@ -110,6 +110,7 @@ def test_a_member_that_fails_takes_the_attempt_with_it_and_costs_one_restart():
     [
         {"phase": "Failed", "disrupted": True, "exit_code": 143},
         {"phase": "Failed", "reason": "NodeLost"},
+        {"phase": "Failed", "reason": "OutOfnvidia.com/gpu"},
         {"terminating": True},
         None,
     ],

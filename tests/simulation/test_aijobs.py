@@ -3,14 +3,17 @@
 import asyncio
 import time
 
+import pytest
+
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.simulation import aijobs
 from fairlead.simulation.charged import ChargedLoop, at_the_expense_of
 from fairlead.simulation.world import OperatorProcess, Process, World
 
 
-def test_every_job_comes_to_the_end_that_it_would_have_come_to():
-    found = aijobs.kills(5, seed=7)
+@pytest.mark.parametrize("faults", [False, True])
+def test_every_job_comes_to_the_end_that_it_would_have_come_to(faults):
+    found = aijobs.kills(5, seed=7, faults=faults)
     assert found.differences == []
     assert (found.kills, found.jobs) == (5, 12)
 

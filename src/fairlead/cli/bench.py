@@ -140,6 +140,7 @@ def job(
     parallelism: Annotated[int, typer.Option(min=1, max=10_000, help="array: at a time.")] = 500,
     minutes: Annotated[float, typer.Option(min=1, max=1440, help="elastic: how long capacity changes.")] = 20.0,
     count: Annotated[int, typer.Option(min=1, max=10_000, help="operator-kill: how often.")] = 50,
+    faults: Annotated[bool, typer.Option(help="operator-kill: the API server fails besides, in all ways.")] = False,
     seed: Annotated[int, typer.Option(help="elastic, operator-kill: seed of changes and moments.")] = 1,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -164,7 +165,7 @@ def job(
             result = aijobs.elastic(minutes=minutes, seed=seed)
         elif scenario == "operator-kill":
             with progress("kills") as report:
-                result = aijobs.kills(count, seed, report)
+                result = aijobs.kills(count, seed, report, faults=faults)
         else:
             known = "start, array, worker-kill, suspend, elastic or operator-kill"
             fail(f"--scenario {scenario!r} is unknown: choose one of {known}", Exit.USAGE)

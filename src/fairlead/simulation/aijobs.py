@@ -20,8 +20,10 @@ import msgspec
 from fairlead.api import names
 from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.clock import VirtualLoop
+from fairlead.cluster.simulated.faults import FaultPlan
 from fairlead.cluster.simulated.http import Server
 from fairlead.cluster.simulated.kubelet import Timing
+from fairlead.scheduler.app import Options as SchedulerOptions
 from fairlead.simulation.charged import ChargedLoop, at_the_expense_of
 from fairlead.simulation.world import GPU, OperatorProcess, Process, World
 
@@ -219,15 +221,18 @@ class Kills(msgspec.Struct):
     differences: list[str]
 
 
-def kills(count: int = 50, seed: int = 1, report: Report | None = None) -> Kills:
-    """Kill the operator at random moments, some in each run, while jobs of all kinds start, fail, wait, shrink and end."""
+def kills(count: int = 50, seed: int = 1, report: Report | None = None, *, faults: bool = False) -> Kills:
+    """Kill the operator at random moments, some in each run, while jobs of all kinds start, fail, wait, shrink and end.
+
+    faults: the API server refuses, loses and delays besides.
+    """
     expected = _ends(0, ())
     draw = random.Random(seed)
     differences: list[str] = []
     left, runs = count, 0
     while left:
         moments = sorted(draw.uniform(0.0, _BUSY) for _ in range(min(_A_RUN, left)))
-        found = _ends(seed + runs, moments)
+        found = _ends(seed + runs, moments, faults=faults)
         differences += [
             f"run {runs}, {name}: {found.get(name)} instead of {end}, killed at {', '.join(f'{each:.3f}' for each in moments)}"
             for name, end in expected.items()
@@ -245,21 +250,23 @@ _A_RUN = 5  # kills in one run
 _DOWN = 1.0  # seconds until the next operator begins
 
 
-def _ends(seed: int, moments: Iterable[float]) -> dict[str, str]:
+def _ends(seed: int, moments: Iterable[float], *, faults: bool = False) -> dict[str, str]:
     """To which end each job comes."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(_live_through(seed, list(moments)))
+        return runner.run(_live_through(seed, list(moments), FaultPlan(seed) if faults else None))
 
 
-async def _live_through(seed: int, moments: list[float]) -> dict[str, str]:
+async def _live_through(seed: int, moments: list[float], faults: FaultPlan | None) -> dict[str, str]:
     loop = asyncio.get_running_loop()
-    world = World(nodes=0, seed=seed)
+    world = World(nodes=0, seed=seed, plan=faults)
     for number in range(8):
         world.create(node(f"n{number:04d}", 8))
-    Process(world, 0).start()
+    Process(world, 0, options=SchedulerOptions(leader_elect=False, address="")).start()  # no fault takes its lease
     operator = OperatorProcess(world)
     operator.start()
     await asyncio.sleep(5.0)
+    if faults is not None:
+        faults.on = True
     begun = loop.time()
     story = asyncio.create_task(_story(world))
     for moment in moments:
@@ -302,9 +309,11 @@ async def _story(world: World) -> None:
         ai_job("evaluate", 1, seconds=10, dependsOn=[{"job": "train", "when": "afterok"}]),
     ):
         world.create(made, _NAMESPACE)
-    await _crash(world, "fails-once", "fails-once-worker-1-0")
-    await _crash(world, "doomed", "doomed-worker-0-0")
-    await _crash(world, "sweep", "sweep-7-worker-0-0")
+    await asyncio.gather(
+        _crash(world, "fails-once", "fails-once-worker-1"),
+        _crash(world, "doomed", "doomed-worker-0"),
+        _crash(world, "sweep", "sweep-7-worker-0"),
+    )
     await asyncio.sleep(10.0)
     _suspend(world, "paused", suspend=True)
     for number in range(24):
@@ -316,10 +325,15 @@ async def _story(world: World) -> None:
         world.api.delete(world.api.served("v1", "pods"), _NAMESPACE, f"other-{number}")
 
 
-async def _crash(world: World, job: str, name: str) -> None:
-    """A member's containers fail once it runs."""
-    await until(lambda: any(pod["metadata"]["name"] == name and _phase(pod) == "Running" for pod in pods(world, job)), 300)
-    world.kubelet.crash((_NAMESPACE, name))
+async def _crash(world: World, job: str, member: str) -> None:
+    """A member's containers fail once it runs, in whichever attempt."""
+
+    def running() -> list[str]:
+        found = (pod for pod in pods(world, job) if _phase(pod) == "Running")
+        return [pod["metadata"]["name"] for pod in found if pod["metadata"]["name"].rpartition("-")[0] == member]
+
+    await until(lambda: bool(running()), 300)
+    world.kubelet.crash((_NAMESPACE, running()[0]))
 
 
 def _suspend(world: World, name: str, *, suspend: bool) -> None:

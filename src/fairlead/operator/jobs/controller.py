@@ -207,6 +207,13 @@ class Jobs:
             return
         now = self.client.clock()
         first = judge(job, self._beside(key)) if job.spec.depends_on else READY
+        try:
+            await self._take_step(key, job, now, first)
+        except Exception:
+            self._arrays.pop(key, None)  # it counts as done what was not: the next look begins with what is there
+            raise
+
+    async def _take_step(self, key: str, job: AIJob, now: float, first: Verdict) -> None:
         tell_at = self._told.get(key, 0.0) + _TELL
         if job.spec.array is not None:
             decided = self._plan_array(key, job, now, first, tell=now >= tell_at)

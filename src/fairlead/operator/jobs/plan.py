@@ -332,7 +332,8 @@ class Step:
 
     def _excused(self, pod: PodSeen) -> bool:
         """Whether a failed pod is its node's or the scheduler's doing."""
-        return pod.disrupted or pod.terminating or (pod.exit_code is None and pod.reason in _NOT_OUR_FAULT)
+        rejected = pod.reason in _NOT_OUR_FAULT or pod.reason.startswith("OutOf")
+        return pod.disrupted or pod.terminating or (pod.exit_code is None and rejected)
 
     def _action(self, pod: PodSeen) -> str:
         """What the job's rules say of an exit code; empty: nothing."""
