@@ -67,7 +67,8 @@ class Story:
         self.api.patch(resource, "default", name, "application/merge-patch+json", patch)
 
     def log(self, name):
-        return self.api.logs(self.pods(name)[name], "main")
+        pod = self.pods(name)[name]
+        return self.api.logs(pod, pod["spec"]["containers"][0]["name"])
 
     def processes(self, word):
         found = []
@@ -163,6 +164,19 @@ async def test_what_cannot_be_run_says_so_and_what_is_left_behind_goes(local):
     pod = await local.until(lambda: next((p for p in local.pods("image").values() if p["status"].get("phase") == "Failed"), None))
     assert pod["status"]["reason"] == "CreateContainerError"
     assert "this node runs commands, not images" in pod["status"]["message"]
+    spec = {**spec, "containers": [{"name": "runs", "image": "i", "command": ["sleep", "1000"]}, container]}
+    local.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "half", "namespace": "default"}, "spec": spec})
+    await local.until(lambda: any(p["status"].get("phase") == "Failed" for p in local.pods("half").values()))
+    assert local.log("half") == "", "nothing of it was started"
+    spec = {
+        **spec,
+        "restartPolicy": "Always",
+        "containers": [{"name": "again", "image": "i", "command": ["sh", "-c", "echo once"]}],
+    }
+    local.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "again", "namespace": "default"}, "spec": spec})
+    await local.until(lambda: "'restartCount': 2" in str(local.pods("again")))
+    local.api.delete(local.api.served("v1", "pods"), "default", "again")
+    await local.until(lambda: not local.pods("again"))
     local.job("forks", ["sh", "-c", "sleep 1000 & echo left"])
     await local.reaches("forks", "Succeeded")
     await local.until(lambda: not local.processes("FAIRLEAD_JOB=forks"))

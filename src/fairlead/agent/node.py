@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -65,6 +66,7 @@ class Agent:
         self.folder = options.folder.absolute()
         self.devices = Devices(found() if options.gpus is None else options.gpus)
         self._running: dict[str, _Run] = {}
+        self._over: set[str] = set()  # uids of pods that have run; what is heard of them late begins nothing
         self._jobs: dict[str, int] = {}  # job and attempt -> the port where its members meet
         self._tasks: set[asyncio.Task[None]] = set()
         self._informer = Informer(
@@ -141,6 +143,7 @@ class Agent:
         for change in changes:
             running = self._running.get(change.key)
             if change.view is None:
+                self._over.discard(change.key)
                 if running is not None:
                     running.kill()
                 continue
@@ -150,7 +153,7 @@ class Agent:
                     self.spawn(self.remove(pod))
                 else:
                     running.stop()
-            elif running is None and pod.status.get("phase") not in _ENDED:
+            elif running is None and change.key not in self._over and pod.status.get("phase") not in _ENDED:
                 self._running[change.key] = run = _Run(self, pod)
                 self.spawn(run.live())
 
@@ -212,6 +215,7 @@ class Agent:
 
     def forget(self, pod: _Object) -> None:
         """A pod has ended."""
+        self._over.add(pod.metadata.uid)
         self._running.pop(pod.metadata.uid, None)
         self.devices.give_back(pod.metadata.uid)
 
@@ -280,10 +284,12 @@ class _Run:
             cooked.env["CUDA_VISIBLE_DEVICES"] = visible
             return Container(cooked, agent.log_of(metadata.namespace, metadata.uid, container["name"]))
 
+        for container in _all(spec):
+            made(container)  # what cannot be run is said before anything runs
         for container in spec.get("initContainers") or ():
             code = 0 if self._stopping else await self._one(container, made, "OnFailure")
             if code or self._stopping:
-                await self._end(code or 143)
+                await self._end(code or 128 + signal.SIGTERM)
                 return
         policy = spec.get("restartPolicy", "Always")
         codes = await asyncio.gather(*(self._one(each, made, policy) for each in spec.get("containers") or ()))
@@ -292,7 +298,7 @@ class _Run:
     async def _one(self, container: Manifest, made: Callable[[Manifest], Container], policy: str) -> int:
         """One container, again and again as its pod's policy says."""
         name, wait = container["name"], _FIRST_BACKOFF
-        while True:
+        while not self._stopping:
             run = made(container)
             self._containers.append(run)
             self._states[name] = {"running": {"startedAt": timestamp(self.agent.client.clock())}}
@@ -311,6 +317,7 @@ class _Run:
             await self._tell("Running")
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_BACKOFF)
+        return 128 + signal.SIGTERM
 
     async def _tell(self, phase: str, **more: str) -> None:
         spec = self.pod.spec
