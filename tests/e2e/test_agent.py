@@ -46,6 +46,6 @@ def test_a_job_runs_as_processes_on_a_node_that_is_an_agent(cluster, tmp_path):
     sleeps["spec"]["roles"][0]["template"]["spec"]["containers"][0]["command"] = ["sleep", "1000"]
     cluster.create(sleeps)
     cluster.until(lambda: "Running" in str(cluster.pods().get("sleeps-worker-0-0", {}).get("status")))
-    cluster.kubectl("delete", "aijob", "sleeps", "--wait=false")
+    cluster.kubectl("patch", "aijob", "sleeps", "--type=merge", "-p", '{"spec":{"suspend":true}}')
     cluster.until(lambda: "sleeps-worker-0-0" not in cluster.pods())
     agent.kill()

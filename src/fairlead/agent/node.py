@@ -65,6 +65,7 @@ class Agent:
         self.name = options.name or socket.gethostname().lower()
         self.folder = options.folder.absolute()
         self.devices = Devices(found() if options.gpus is None else options.gpus)
+        self._since = timestamp(client.clock())
         self._running: dict[str, _Run] = {}
         self._over: set[str] = set()  # uids of pods that have run; what is heard of them late begins nothing
         self._jobs: dict[str, int] = {}  # job and attempt -> the port where its members meet
@@ -119,7 +120,7 @@ class Agent:
             "reason": "AgentReady" if ready else "AgentStopped",
             "message": "the agent runs" if ready else "the agent has stopped",
             "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
+            "lastTransitionTime": self._since if ready else now,
         }
         amounts = self._amounts()
         status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition]}

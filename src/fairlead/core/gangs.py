@@ -55,7 +55,10 @@ class Gang:
         if not waiting:
             return [], None
         if self.group is None:
-            message = f"PodGroup {self.key} does not exist; create it or drop the label fairlead.dev/pod-group"
+            message = (
+                f"PodGroup {self.key} does not exist: create it, drop the label fairlead.dev/pod-group, or, if it is that of a "
+                "workload such as a JobSet, see that `fairlead operator` runs"
+            )
             return [], Reason(ReasonCode.GANG_INCOMPLETE, message)
         waiting.sort(key=lambda task: task.rank)
         ready = [task for task in waiting if task.not_before <= now]

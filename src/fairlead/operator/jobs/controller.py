@@ -37,7 +37,7 @@ _TELL = 0.5  # seconds between two statuses that differ in counts only
 class _Terminated(msgspec.Struct, rename="camel"):
     exit_code: int = 0
     reason: str = ""
-    finished_at: str = ""
+    finished_at: str | None = None
 
 
 class _ContainerState(msgspec.Struct):
@@ -154,7 +154,10 @@ class Jobs:
             view = change.view
             labels = (view.metadata.labels or {}) if view is not None else {}
             attempt = labels.get(names.ATTEMPT_LABEL, "")
-            if view is None or change.error or not attempt.isdigit():
+            if change.error:
+                log.error("pod cannot be read", pod=change.key, error=change.error)
+                continue  # what was known of it last still holds, for all that we can say
+            if view is None or not attempt.isdigit():
                 self._pod_gone(change.key)
                 continue
             key = f"{view.metadata.namespace}/{labels.get(names.JOB_LABEL, '')}"
@@ -395,7 +398,7 @@ def _saved(view: _Pod) -> str:
     ended = [each.state.terminated if each.state is not None else None for each in view.status.container_statuses]
     if view.metadata.deletion_timestamp is None or not ended:
         return ""
-    found = [each.finished_at for each in ended if each is not None and each.exit_code in (0, CHECKPOINTED)]
+    found = [each.finished_at or "" for each in ended if each is not None and each.exit_code in (0, CHECKPOINTED)]
     return max(found) if len(found) == len(ended) else ""
 
 
