@@ -245,6 +245,12 @@ class ControlPlane:
         for plural in ("queues", "podgroups", "serviceclasses", "reservations", "nodepools", "aijobs"):
             self.await_served(f"/apis/fairlead.dev/v1alpha1/{plural}")
 
+    def grant(self, *roles: str) -> None:
+        """To users of these names the rights of the roles of these names."""
+        for role in roles:
+            for manifest in objects.rights(role, role):
+                self.request("POST", objects.path(manifest), manifest)
+
     def await_served(self, path: str) -> Any:
         """What is at a path, once it is there. Raises the server's last refusal after a while."""
         deadline = time.monotonic() + _SERVED_LIMIT

@@ -151,8 +151,7 @@ async def _running(workers: int) -> AsyncIterator[_Watched]:
 
 def _prepare(plane: ControlPlane, workers: int) -> None:
     plane.install(SCHEDULER_USER)
-    for each in objects.rights(_OPERATOR, _OPERATOR):
-        plane.request("POST", objects.path(each), each)
+    plane.grant(_OPERATOR)
     for number in range(-(-workers // _GPUS)):
         plane.request("POST", "/api/v1/nodes", objects.node(f"n{number:03d}", gpus=_GPUS))
 

@@ -131,7 +131,7 @@ def definitions() -> list[dict[str, Any]]:
 
 def rights(user: str, of: str = "fairlead-scheduler") -> list[dict[str, Any]]:
     """The roles of a process, bound to a user."""
-    roles = [each for each in yaml.safe_load_all((_CHARTS / "rbac.yaml").read_text()) if each and each["metadata"]["name"] == of]
+    roles = [each for each in chart("rbac.yaml") if each["metadata"]["name"] == of]
     subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
     bindings = [
         {

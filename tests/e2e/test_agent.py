@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from testbed import objects
 from testbed.controlplane import ControlPlane
 from testbed.objects import ai_job
 
@@ -18,9 +17,7 @@ def plane():
         flags=["--disable-admission-plugins=ServiceAccount"],
     ) as running:
         running.install("fairlead")
-        for user in ("fairlead-operator", "fairlead-agent"):
-            for each in objects.rights(user, user):
-                running.request("POST", objects.path(each), each)
+        running.grant("fairlead-operator", "fairlead-agent")
         yield running
 
 

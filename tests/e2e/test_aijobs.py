@@ -4,7 +4,6 @@ import urllib.error
 
 import pytest
 
-from testbed import objects
 from testbed.controlplane import ControlPlane
 from testbed.objects import ai_job, node, pod, priority_class, service_class
 
@@ -18,8 +17,7 @@ def plane():
         flags=["--disable-admission-plugins=ServiceAccount"],
     ) as running:
         running.install("fairlead")
-        for each in objects.rights("fairlead-operator", "fairlead-operator"):
-            running.request("POST", objects.path(each), each)
+        running.grant("fairlead-operator")
         running.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 1000))
         yield running
 

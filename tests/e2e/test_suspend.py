@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from testbed import objects
 from testbed.controlplane import ControlPlane
 from testbed.objects import job, node, pod, pod_group, priority_class, service_class
 
@@ -17,8 +16,7 @@ CONTROLLERS = "job-controller,serviceaccount-controller,garbage-collector-contro
 def plane():
     with ControlPlane(controllers=CONTROLLERS, flags=["--disable-admission-plugins=ServiceAccount"]) as running:
         running.install("fairlead")
-        for each in objects.rights("fairlead-operator", "fairlead-operator"):
-            running.request("POST", objects.path(each), each)
+        running.grant("fairlead-operator")
         running.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 1000))
         yield running
 

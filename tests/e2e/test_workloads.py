@@ -51,7 +51,8 @@ def plane():
         ],
     ) as running:
         running.install("fairlead")
-        for each in [*objects.rights("fairlead-operator", "fairlead-operator"), *(definition(*kind) for kind in KINDS)]:
+        running.grant("fairlead-operator")
+        for each in (definition(*kind) for kind in KINDS):
             running.request("POST", objects.path(each), each)
         for group, version, _, plural in KINDS:
             running.await_served(f"/apis/{group}/{version}/{plural}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Mapping
@@ -389,11 +388,6 @@ class _Run:
                         wanted.add(("configmaps" if field.startswith("configMap") else "secrets", reference.get("name", "")))
         found = {each: await self.agent.data(self.pod.metadata.namespace, *each) for each in sorted(wanted)}
         return {each: data for each, data in found.items() if data is not None}
-
-
-def clean(folder: Path) -> None:
-    """Remove what an agent left behind."""
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _all(spec: Manifest) -> list[Manifest]:

@@ -82,9 +82,9 @@ class Contest:
             return False  # what is above it has its share already: it can only take from its siblings
         if fair.over(theirs, less) and (not victim or fair.keeps(theirs, less, victim)):
             return True
-        wanted = self._scarce(mine)
         if not self.within_quota(mine):
             return False
+        wanted = self._scarce(mine)
         return any(theirs.stays(name) - (less or {}).get(name, 0) > theirs.quota.get(name, 0) for name, _ in wanted)
 
     def _stays_within(self, top: QueueNode) -> bool:
