@@ -8,18 +8,23 @@ from typer.testing import CliRunner
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.cli.main import app
+from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.config import Config
 from fairlead.observability.metrics import Metrics, of_scheduler
 from fairlead.operator import intents
-from fairlead.operator.app import of_operator
+from fairlead.operator.app import of_history, of_operator
 from fairlead.operator.jobs import controller
+from fairlead.operator.records import Recorder
 from fairlead.scheduler.applier import WriteCounters
 from fairlead.scheduler.core_loop import Counters
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_every_metric_is_documented_and_every_documented_one_exists():
-    counts = [*of_scheduler(Counters(), WriteCounters(), 0), *of_operator(intents.Counters(), controller.Counters(), 0, 0)]
+async def test_every_metric_is_documented_and_every_documented_one_exists(tmp_path):
+    operators = of_operator(intents.Counters(), controller.Counters(), 0, 0)
+    recorder = Recorder(Client(Config("http://nowhere")), f"sqlite:///{tmp_path}/history.db")
+    counts = [*of_scheduler(Counters(), WriteCounters(), 0), *operators, *of_history(recorder)]
     text = Metrics(lambda: counts).render().decode()
     served = set(re.findall(r"^(fairlead_\w+_total) ", text, re.MULTILINE))
     documented = set(re.findall(r"`(fairlead_\w+)`", (ROOT / "docs/metrics.md").read_text()))

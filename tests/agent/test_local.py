@@ -1,6 +1,7 @@
 """A whole Fairlead with real processes: jobs run, are killed, suspended, grow and shrink, and end with the same result."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -19,7 +20,8 @@ GPU = {"nvidia.com/gpu": "1"}
 
 @pytest.fixture
 async def local(tmp_path):
-    async with Local(Options(gpus=4, cpus=64, memory=64 << 30, folder=tmp_path / "agent", name="here")) as running:
+    options = Options(gpus=4, cpus=64, memory=64 << 30, folder=tmp_path / "agent", name="here")
+    async with Local(options, history=f"sqlite:///{tmp_path}/history.db") as running:
         running.folder = tmp_path
         yield Story(running)
 
@@ -235,3 +237,36 @@ async def test_when_a_waiting_job_is_expected_to_start(local):
     (line,) = (line for line in told.splitlines() if "default/" in line)
     assert line.startswith("default/next")
     assert re.search(r"~(59:\d\d|1:00:00)", line), "when the other has reached its limit"
+
+
+async def test_what_jobs_used_outlives_them(tmp_path):
+    history = f"sqlite:///{tmp_path}/history.db"
+    options = Options(gpus=2, cpus=8, folder=tmp_path / "agent", name="here")
+    async with Local(options, history=history) as running:
+        running.folder = tmp_path
+        story = Story(running)
+        story.job("ends", ["true"], 2)
+        await story.reaches("ends", "Succeeded")
+        story.job("fails", ["sh", "-c", "exit 3"], restart={"limit": 1, "backoff": "1ms"})
+        await story.reaches("fails", "Failed")
+        story.job("sleeps", ["sleep", "1000"])
+        await story.reaches("sleeps", "Running")
+    environment = {**os.environ, "FAIRLEAD_DATABASE": history}
+    command = [sys.executable, "-m", "fairlead", "history", "-o", "json"]
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    jobs = {each["name"]: each for each in json.loads(out)["jobs"]}
+    assert {name: (each["state"], each["exit_code"], each["runs"]) for name, each in jobs.items()} == {
+        "ends": ("Succeeded", 0, 2),
+        "fails": ("Failed", 3, 2),
+        "sleeps": ("Running", None, 1),
+    }
+    async with Local(options, history=history) as running:  # a new cluster, which knows nothing of the old one's job
+        recorder = running.operator.recorder
+        async with asyncio.timeout(LIMIT):
+            while not recorder.rows:
+                await asyncio.sleep(0.05)
+    _, told = await fairlead(tmp_path / "none", "history", "sleeps", "--database", history)
+    assert "Lost" in told
+    _, told = await fairlead(tmp_path / "none", "history", "fails", "--runs", "--database", history)
+    assert [line.split()[0] for line in told.splitlines()[1:]] == ["fails-worker-0-0", "fails-worker-0-1"]

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli import process
+from fairlead.cli.history import DEFAULT_FILE
 from fairlead.cli.output import fail
 
 GpusOption = Annotated[
@@ -31,16 +32,26 @@ def local(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the API server on loopback; 0: any that is free.")] = 0,
     kubeconfig: Annotated[str, typer.Option(help="Where to write the kubeconfig.")] = "~/.fairlead/local.kubeconfig",
     folder: FolderOption = None,
+    history: Annotated[
+        str, typer.Option(envvar="FAIRLEAD_DATABASE", help="Database for what jobs used.", show_default=DEFAULT_FILE)
+    ] = "",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
 ) -> None:
-    """Scheduler, operator, API server and a node of real processes in one, until Ctrl-C. Nothing is kept when it ends."""
+    """Scheduler, operator, API server and a node of real processes in one, until Ctrl-C. Only the history is kept."""
     process.prepare(log_level, {})
     with tempfile.TemporaryDirectory(prefix="fairlead-local-") as scratch:
-        asyncio.run(_local(gpus, cpus, port, Path(kubeconfig).expanduser(), folder or Path(scratch)))
+        asyncio.run(_local(gpus, cpus, port, Path(kubeconfig).expanduser(), folder or Path(scratch), history or _own_history()))
 
 
-async def _local(gpus: int | None, cpus: int, port: int, kubeconfig: Path, folder: Path) -> None:
+def _own_history() -> str:
+    path = Path(DEFAULT_FILE).expanduser()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return f"sqlite:///{path}"
+
+
+async def _local(gpus: int | None, cpus: int, port: int, kubeconfig: Path, folder: Path, history: str) -> None:
     from fairlead.agent.node import Options
+    from fairlead.observability.history import HistoryError
     from fairlead.simulation.local import Local
 
     stop = asyncio.Event()
@@ -48,13 +59,16 @@ async def _local(gpus: int | None, cpus: int, port: int, kubeconfig: Path, folde
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with Local(Options(gpus=gpus, cpus=cpus, folder=folder), port=port, directory=Path.cwd()) as running:
+        options = Options(gpus=gpus, cpus=cpus, folder=folder)
+        async with Local(options, port=port, directory=Path.cwd(), history=history) as running:
             running.server.write_kubeconfig(kubeconfig, context="fairlead-local")
             typer.echo(f"export KUBECONFIG={kubeconfig}    # fairlead submit script.sh; fairlead queue; kubectl logs POD")
             waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(running.failed())]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for each in waits:
                 each.cancel()
+    except HistoryError as error:
+        fail(f"--history: {error}")
     except OSError as error:
         fail(f"the API server cannot listen on port {port}: {error.strerror}: give another --port")
     finally:

@@ -14,6 +14,7 @@ from fairlead.cli import (
     demo,
     explain,
     feasibility,
+    history,
     import_,
     local,
     logs,
@@ -42,6 +43,7 @@ app.command("demo")(demo.demo)
 app.command("explain")(explain.explain)
 app.command("feasibility")(feasibility.feasibility)
 app.command("import")(import_.import_)
+app.command("history")(history.history)
 app.command("nodes")(nodes.nodes)
 app.command("queue")(queue.queue)
 app.command("quota")(quota.quota)

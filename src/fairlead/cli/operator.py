@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
+from fairlead.api import spans
 from fairlead.cli import process
+from fairlead.cli.output import Exit, fail
+
+HistoryOption = Annotated[
+    str,
+    typer.Option(
+        envvar="FAIRLEAD_DATABASE",
+        help="Database for what jobs used: a URL such as sqlite:////var/lib/fairlead/history.db; see docs/history.md.",
+        show_default="none is kept",
+    ),
+]
 
 
 def operator(
@@ -22,11 +33,21 @@ def operator(
         ),
     ] = True,
     address: Annotated[str, typer.Option(help="host:port of /metrics, /healthz, /readyz; empty: none.")] = "127.0.0.1:10260",
+    history: HistoryOption = "",
+    history_keep: Annotated[str, typer.Option(help="How long jobs that ended are kept in it, such as 90d.")] = "400d",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run AIJobs, and suspend and resume workloads as the scheduler means, until SIGTERM. Logs are JSON lines on stderr."""
+    from fairlead.observability.history import HistoryError
     from fairlead.operator.app import Options, run_process
 
     process.prepare(log_level, {"--address": address})
-    options = Options(leader_elect=leader_elect, address=address)
-    process.run(lambda config: run_process(config, options), kubeconfig, address)
+    try:
+        keep = spans.seconds(history_keep)
+    except ValueError as error:
+        fail(f"--history-keep: {error}", Exit.USAGE)
+    options = Options(leader_elect=leader_elect, address=address, history=history, history_keep=keep)
+    try:
+        process.run(lambda config: run_process(config, options), kubeconfig, address)
+    except HistoryError as error:
+        fail(f"--history: {error}")

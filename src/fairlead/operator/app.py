@@ -17,6 +17,7 @@ from fairlead.operator.gangs import Gangs
 from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
+from fairlead.operator.records import Recorder
 
 log = structlog.get_logger("operator")
 
@@ -25,17 +26,23 @@ _LEASE_NAME = "fairlead-operator"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run. address: host:port of /metrics, /healthz and /readyz; empty serves none. lease_*: seconds, see `Elector`."""
+    """How to run.
+
+    address: host:port of /metrics, /healthz and /readyz; empty serves none. lease_*: seconds, see `Elector`.
+    history: URL of the database for what jobs used, empty: none is kept; history_keep: for how many seconds.
+    """
 
     leader_elect: bool = True
     address: str = "127.0.0.1:10260"
     lease_duration: float = 15.0
     lease_renew: float = 10.0
     lease_retry: float = 2.0
+    history: str = ""
+    history_keep: float = 400 * 86400.0
 
 
 class Operator:
-    """One operator on an open client. `run` returns when it was told to stop, or lost its lease.
+    """One operator on an open client. `run` returns when it was told to stop, or lost its lease. Raises `HistoryError`.
 
     speed: of the client's clock against the loop's, in simulations.
     """
@@ -46,6 +53,7 @@ class Operator:
         self.jobs = Jobs(client, speed=speed)
         self.intents = Intents(client, self.jobs)
         self.gangs = Gangs(client, speed=speed)
+        self.recorder = Recorder(client, options.history, keep=options.history_keep, speed=speed) if options.history else None
         self._stop = asyncio.Event()
         self.elector = Elector(
             client,
@@ -56,7 +64,7 @@ class Operator:
             renew_deadline=options.lease_renew,
             retry=options.lease_retry,
         )
-        self.metrics = Metrics(lambda: of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, client.writes))
+        self.metrics = Metrics(self._counts)
 
     def stop(self) -> None:
         """End `run`."""
@@ -77,6 +85,12 @@ class Operator:
             group.create_task(self.jobs.pods_informer.run())
             group.create_task(self.jobs.hardware.informer.run())
             group.create_task(self.jobs.queue.run())
+            if self.recorder is not None:
+                group.create_task(self.recorder.run())
+
+    def _counts(self) -> tuple[Count, ...]:
+        counted = of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, self.elector.client.writes)
+        return counted if self.recorder is None else counted + of_history(self.recorder)
 
     async def _render(self) -> bytes:
         return self.metrics.render()
@@ -98,6 +112,14 @@ def of_operator(intents: Counters, jobs: JobCounters, groups: int, api_writes: i
         ("fairlead_operator_jobs_finished", "AIJobs that came to their end.", jobs.finished),
         ("fairlead_operator_nodes_quarantined", "Nodes that gangs were kept off because jobs failed there.", jobs.quarantined),
         ("fairlead_operator_api_writes", "Requests to the API server that change something.", api_writes),
+    )
+
+
+def of_history(recorder: Recorder) -> tuple[Count, ...]:
+    """What is counted where a history is kept."""
+    return (
+        ("fairlead_operator_history_rows", "Rows written into the history.", recorder.rows),
+        ("fairlead_operator_history_failures", "Times that the history could not be written.", recorder.failures),
     )
 
 

@@ -1,6 +1,6 @@
 """A whole Fairlead in one process: the simulated API server in real time, scheduler, operator, and an agent for this host.
 
-The API server keeps nothing: when it ends, jobs and their records are gone, and what ran has ended.
+The API server keeps nothing: when it ends, jobs are gone, and what ran has ended. What they used is in the history.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ PRIORITIES = {"high-priority": 1_000_000, "medium-priority": 100_000, "low-prior
 
 
 class Local:
-    """Use as a context. kubeconfig: a file that leads here."""
+    """Use as a context. directory: where jobs work that do not say; history: URL of the database for what they used."""
 
-    def __init__(self, agent: AgentOptions, *, port: int = 0, directory: Path | None = None) -> None:
+    def __init__(self, agent: AgentOptions, *, port: int = 0, directory: Path | None = None, history: str = "") -> None:
         loop = asyncio.get_running_loop()
         self.api = ApiServer(Clock(start=time.time(), loop=loop))
         self.wire = Wire(self.api)
@@ -46,6 +46,7 @@ class Local:
         self._controllers = Controllers(self.api)
         self._agent_options = agent
         self._directory = directory
+        self._history = history
         self._clients: list[Client] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._stack = contextlib.AsyncExitStack()
@@ -64,7 +65,7 @@ class Local:
         await self._stack.enter_async_context(self.server)
         self.agent = Agent(await self._client(), self._agent_options)
         self.scheduler = Scheduler(await self._client(), Options(leader_elect=False, address=""))
-        self.operator = Operator(await self._client(), OperatorOptions(leader_elect=False, address=""))
+        self.operator = Operator(await self._client(), OperatorOptions(leader_elect=False, address="", history=self._history))
         self.api.logs = self._log
         self.api.store.listen(NODES, self._node_changed)
         self._tasks = [asyncio.create_task(each.run()) for each in (self.agent, self.scheduler, self.operator)]

@@ -1,0 +1,89 @@
+"""The history's records: what jobs there were and what they used.
+
+One for each job and one for each *run*: the time that one pod had a place on a node. What a job used is the sum over its runs,
+so a record that is written twice counts once, and whoever comes up after a crash writes what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+
+class HistoryError(Exception):
+    """The database cannot be used; the message says why and what to do."""
+
+
+class State(StrEnum):
+    """Where a job stands, or how it ended. Lost: it ended while nobody looked."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+    LOST = "Lost"
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """One job. Times in seconds since 1970; ended_at: None while it has not; exit_code: of what ended it."""
+
+    uid: str
+    namespace: str
+    kind: str
+    name: str
+    queue: str = ""
+    service_class: str = ""
+    user: str = ""
+    state: State = State.PENDING
+    submitted_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    restarts: int = 0
+    interruptions: int = 0
+    exit_code: int | None = None
+    message: str = ""
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """One pod from its binding to its end. job: its job's uid; gpus: devices, fractions as such; outcome: how it ended."""
+
+    uid: str
+    job: str
+    namespace: str
+    name: str
+    queue: str
+    service_class: str
+    user: str
+    node: str
+    gpus: float
+    cpus: float
+    started_at: float
+    ended_at: float | None = None
+    outcome: str = ""
+    exit_code: int | None = None
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """A job as it is shown: what it was, and what its runs used so far."""
+
+    job: Job
+    runs: int
+    gpu_seconds: float
+    cpu_seconds: float
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs: empty matches all. since, until: those that were there at some time between; seconds since 1970."""
+
+    namespace: str = ""
+    name: str = ""
+    user: str = ""
+    queue: str = ""
+    states: Sequence[str] = ()
+    since: float | None = None
+    until: float | None = None
+    limit: int = 1000

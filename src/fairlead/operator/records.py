@@ -1,0 +1,477 @@
+"""Who used what: jobs and their pods as they are heard of, put down in the history.
+
+`Books` is what is known, without a clock and without waiting; `Recorder` hears the cluster, and has the books brought up to
+date in another thread, since databases make one wait. A job is an AIJob, or what owns a PodGroup or a pod, or the pod by
+itself. AIJobs say themselves where they stand; of other kinds that is read off their pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.api import names
+from fairlead.api.objects import AIJob, AIJobStatus
+from fairlead.cluster import convert, views
+from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.translate import Change
+from fairlead.core.model import WHOLE
+from fairlead.core.model import Pod as CorePod
+from fairlead.observability.history import HistoryError, Job, Run, State
+from fairlead.observability.store import History
+
+log = structlog.get_logger("history")
+
+_JOBS = f"/apis/{names.API_VERSION}/aijobs"
+_GROUPS = f"/apis/{names.API_VERSION}/podgroups"
+_EVERY = 1.0  # seconds between two writes
+_ALIVE = 60.0  # seconds between two notes that nothing was missed
+_MOST_KEPT = 200_000  # changes that wait for a database which cannot be reached
+_DAY = 86400.0
+
+_STATES = {
+    "Pending": State.PENDING,
+    "Suspended": State.SUSPENDED,
+    "Succeeded": State.SUCCEEDED,
+    "Failed": State.FAILED,
+}
+
+
+class _Condition(views.Condition):
+    last_transition_time: str | None = None
+
+
+class _Terminated(views.View):
+    exit_code: int = 0
+    finished_at: str | None = None
+
+
+class _ContainerState(views.View):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(views.ContainerStatus):
+    state: _ContainerState | None = None
+
+
+class _Status(views.PodStatus):
+    conditions: list[_Condition] | None = None  # type: ignore[assignment]
+    container_statuses: list[_ContainerStatus] | None = None  # type: ignore[assignment]
+    init_container_statuses: list[_ContainerStatus] | None = None  # type: ignore[assignment]
+
+
+class PodView(views.Pod):
+    """A pod, with when it was bound and how its containers ended."""
+
+    status: _Status | None = None
+
+
+class PodHeard(msgspec.Struct, frozen=True):
+    """A pod as it is; view: None where it is gone."""
+
+    key: str
+    view: PodView | None
+
+
+class JobHeard(msgspec.Struct, frozen=True):
+    """An AIJob as it is; job: None where it is gone."""
+
+    key: str
+    job: AIJob | None
+
+
+Heard = PodHeard | JobHeard
+
+
+class _Member(msgspec.Struct):
+    """What a pod that exists does for its job's state."""
+
+    job: str
+    placed: bool
+    ended: str = ""  # its phase at the end
+    evicted: bool = False
+
+
+class Books:
+    """Jobs and runs under way, and what of them is to be written.
+
+    group: the PodGroup of a key, if there is one; default_queue: that of a namespace. Not for several threads at once.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        group: Callable[[str], views.PodGroup | None] = lambda _: None,
+        default_queue: Callable[[str], str] = lambda _: names.DEFAULT_QUEUE,
+    ) -> None:
+        self.history = history
+        self._group = group
+        self._default_queue = default_queue
+        self._jobs: dict[str, Job] = {}
+        self._runs: dict[str, Run] = {}  # those that have not ended
+        self._pods: dict[str, str] = {}  # a pod's key -> its uid
+        self._members: dict[str, _Member] = {}  # a pod's uid -> what it does
+        self._of: dict[str, set[str]] = {}  # a job's uid -> its pods' uids
+        self._own: dict[str, str] = {}  # an AIJob's key -> its uid
+        self._changed_jobs: set[str] = set()
+        self._changed_runs: dict[str, Run] = {}
+
+    def apply(self, heard: Iterable[Heard], now: float) -> None:
+        """Take in what was heard, in its order. Raises `HistoryError`, having taken in nothing."""
+        batch = list(heard)
+        self._load(batch)
+        for each in batch:
+            if isinstance(each, JobHeard):
+                self._job(each, now)
+            else:
+                self._pod(each, now)
+
+    def write(self, now: float) -> int:
+        """Write what changed; how many rows. Raises `HistoryError`: then all of it is still to be written."""
+        jobs, runs = [self._jobs[uid] for uid in self._changed_jobs], list(self._changed_runs.values())
+        self.history.write(jobs, runs, alive_at=now)
+        self._changed_jobs.clear()
+        self._changed_runs.clear()
+        for job in jobs:
+            exists = bool(self._of.get(job.uid)) or self._own.get(f"{job.namespace}/{job.name}") == job.uid
+            if job.ended_at is not None and not exists:
+                del self._jobs[job.uid]
+        return len(jobs) + len(runs)
+
+    def close_others(self) -> None:
+        """All that exists was heard: what is open otherwise ended while nobody looked, no later than anything was heard."""
+        jobs, runs, alive_at = self.history.open_ends()
+        for run in runs:
+            if run.uid not in self._runs and run.uid not in self._changed_runs:
+                run.ended_at, run.outcome = max(run.started_at, alive_at or run.started_at), str(State.LOST)
+                self._changed_runs[run.uid] = run
+        for job in jobs:
+            if job.uid not in self._jobs:
+                job.ended_at, job.state = max(job.submitted_at, alive_at or job.submitted_at), State.LOST
+                self._jobs[job.uid] = job
+                self._changed_jobs.add(job.uid)
+
+    def _load(self, batch: list[Heard]) -> None:
+        """What is written already of those heard of for the first time."""
+        jobs: dict[str, None] = {}
+        ended: dict[str, None] = {}
+        for each in batch:
+            if isinstance(each, JobHeard):
+                if each.job is not None:
+                    jobs[each.job.metadata.uid] = None
+            elif each.view is not None and each.view.spec.scheduler_name in names.SCHEDULERS:
+                jobs[self._whose(self._read(each.view), each.view).uid] = None
+                if each.view.metadata.uid not in self._members:
+                    ended[each.view.metadata.uid] = None
+        known, runs = self.history.written([uid for uid in jobs if uid not in self._jobs], list(ended))
+        self._jobs |= {job.uid: job for job in known}
+        for run in runs:
+            if run.ended_at is None:
+                self._runs[run.uid] = run
+            else:
+                self._members[run.uid] = _Member(run.job, placed=True, ended=run.outcome)
+
+    # -- AIJobs --------------------------------------------------------------------------------
+
+    def _job(self, heard: JobHeard, now: float) -> None:
+        if heard.job is None:
+            uid = self._own.pop(heard.key, "")
+            job = self._jobs.get(uid)
+            if job is not None and job.ended_at is None:
+                self._keep(msgspec.structs.replace(job, state=State.CANCELLED, ended_at=now, message="deleted"))
+            elif job is not None:
+                self._changed_jobs.add(uid)  # so that it is let go of
+            return
+        metadata, spec, status = heard.job.metadata, heard.job.spec, heard.job.status or AIJobStatus()
+        before = self._own.get(heard.key)
+        if before is not None and before != metadata.uid:
+            self._job(JobHeard(heard.key, None), now)
+        self._own[heard.key] = metadata.uid
+        known = self._jobs.get(metadata.uid)
+        ended = status.phase in ("Succeeded", "Failed")
+        exit_code = 0 if status.phase == "Succeeded" else known.exit_code if known is not None else None
+        self._keep(
+            Job(
+                uid=metadata.uid,
+                namespace=metadata.namespace,
+                kind="AIJob",
+                name=metadata.name,
+                queue=spec.queue or self._default_queue(metadata.namespace),
+                service_class=spec.service_class or "",
+                user=(metadata.annotations or {}).get(names.USER_ANNOTATION) or metadata.namespace,
+                state=_STATES.get(status.phase, State.RUNNING),
+                submitted_at=convert.seconds(metadata.creation_timestamp) or now,
+                started_at=convert.seconds(status.started_at) or None,
+                ended_at=(convert.seconds(status.finished_at) or now) if ended else None,
+                restarts=status.restarts,
+                interruptions=status.interruptions,
+                exit_code=exit_code,
+                message=status.message,
+            )
+        )
+
+    def _keep(self, job: Job) -> None:
+        if self._jobs.get(job.uid) != job:
+            self._jobs[job.uid] = job
+            self._changed_jobs.add(job.uid)
+
+    # -- pods ----------------------------------------------------------------------------------
+
+    def _read(self, view: PodView) -> CorePod:
+        return convert.pod(view, self._default_queue(view.metadata.namespace))
+
+    def _whose(self, pod: CorePod, view: PodView) -> Job:
+        """The job of a pod, as it begins."""
+        group = self._group(f"{pod.namespace}/{pod.group}") if pod.group else None
+        owner = _controller(group.metadata if group is not None else view.metadata) or _controller(view.metadata)
+        uid, kind, name = pod.uid, "Pod", pod.name
+        if owner is not None:
+            uid, kind, name = owner.uid, owner.kind, owner.name
+        elif group is not None:
+            uid, kind, name = group.metadata.uid, "PodGroup", group.metadata.name
+        elif pod.group:
+            uid, kind, name = f"{pod.namespace}/{pod.group}", "PodGroup", pod.group
+        return Job(
+            uid=uid,
+            namespace=pod.namespace,
+            kind=kind,
+            name=name,
+            queue=(group.spec.queue if group is not None else "") or pod.queue,
+            service_class=pod.service_class,
+            user=pod.user,
+            submitted_at=pod.created,
+        )
+
+    def _pod(self, heard: PodHeard, now: float) -> None:
+        view = heard.view
+        uid = self._pods.get(heard.key, "")
+        if uid and (view is None or view.metadata.uid != uid):
+            self._gone(heard.key, uid, now)
+        if view is None or view.spec.scheduler_name not in names.SCHEDULERS:
+            return
+        pod, status = self._read(view), view.status or _Status()
+        job = self._whose(pod, view)
+        if job.uid not in self._jobs:
+            if not pod.node:
+                return  # a job's history begins with its first place; AIJobs begin theirs themselves
+            self._keep(job)
+        queue = self._jobs[job.uid].queue or job.queue
+        member = self._members.setdefault(pod.uid, _Member(job.uid, placed=bool(pod.node)))
+        member.placed, member.evicted = bool(pod.node), _evicted(status)
+        self._pods[heard.key] = pod.uid
+        self._of.setdefault(job.uid, set()).add(pod.uid)
+        run = self._runs.get(pod.uid)
+        if pod.node and run is None and not member.ended:
+            requests = dict(pod.spec.requests)
+            run = self._runs[pod.uid] = self._changed_runs[pod.uid] = Run(
+                uid=pod.uid,
+                job=job.uid,
+                namespace=pod.namespace,
+                name=pod.name,
+                queue=queue,
+                service_class=pod.service_class,
+                user=pod.user,
+                node=pod.node,
+                gpus=pod.spec.gpus * pod.spec.gpu_milli / WHOLE,
+                cpus=requests.get("cpu", 0) / 1000,
+                started_at=_bound(status) or now,
+            )
+        if pod.finished and not member.ended:
+            member.ended = status.phase
+            ended = [each for each in _terminated(status) if each.exit_code] or _terminated(status)
+            exit_code = ended[0].exit_code if ended else None
+            if run is not None:
+                outcome = f"{status.phase}: {status.reason}" if status.reason else status.phase
+                self._end(run, max((convert.seconds(each.finished_at) for each in ended), default=0.0) or now, outcome, exit_code)
+            if exit_code:
+                known = self._jobs[job.uid]
+                if known.state != State.SUCCEEDED:
+                    self._keep(msgspec.structs.replace(known, exit_code=exit_code))
+        self._judge(job.uid, now)
+
+    def _gone(self, key: str, uid: str, now: float) -> None:
+        del self._pods[key]
+        member = self._members.pop(uid)
+        run = self._runs.get(uid)
+        if run is not None:
+            self._end(run, now, "Evicted" if member.evicted else "Deleted", None)
+        others = self._of[member.job]
+        others.discard(uid)
+        if not others:
+            del self._of[member.job]
+        self._judge(member.job, now, member)
+
+    def _end(self, run: Run, at: float, outcome: str, exit_code: int | None) -> None:
+        run.ended_at, run.outcome, run.exit_code = max(at, run.started_at), outcome, exit_code
+        self._changed_runs[run.uid] = run
+        self._runs.pop(run.uid, None)
+
+    def _judge(self, uid: str, now: float, gone: _Member | None = None) -> None:
+        """Where a job stands that does not say so itself. gone: the pod of it that just went."""
+        job = self._jobs.get(uid)
+        if job is None or job.kind == "AIJob":
+            return
+        members = [self._members[each] for each in self._of.get(uid, ())]
+        alive = [each for each in members if not each.ended]
+        started = job.started_at
+        if alive:
+            running = any(each.placed for each in alive)
+            state, ended = State.RUNNING if running else State.PENDING, None
+            started = now if running and started is None else started
+            starts = [self._runs[each].started_at for each in self._of[uid] if each in self._runs]
+            started = min([*starts, *([started] if started is not None else [])], default=None)
+        elif members:
+            failed = any(each.ended.startswith("Failed") for each in members)
+            state, ended = State.FAILED if failed else State.SUCCEEDED, job.ended_at or now
+        elif gone is not None and not gone.ended and job.ended_at is None:
+            suspended = self._suspended(job)
+            state, ended = (State.SUSPENDED, None) if suspended else (State.CANCELLED, now)
+        else:
+            return  # cleaned up after its end
+        exit_code = 0 if state is State.SUCCEEDED else job.exit_code
+        self._keep(msgspec.structs.replace(job, state=state, started_at=started, ended_at=ended, exit_code=exit_code))
+
+    def _suspended(self, job: Job) -> bool:
+        """Whether the scheduler has it suspended: then it comes back."""
+        for name in (job.name, f"job-{job.name}"):
+            group = self._group(f"{job.namespace}/{name}")
+            target = group.status.target if group is not None and group.status is not None else None
+            if target is not None and target.state == "Suspended":
+                return True
+        return False
+
+
+def _controller(metadata: views.Metadata) -> views.OwnerReference | None:
+    return next((each for each in metadata.owner_references or () if each.controller), None)
+
+
+def _bound(status: _Status) -> float:
+    """When a pod got its node, as far as its status says; 0: it does not."""
+    scheduled = next((each for each in status.conditions or () if each.type == "PodScheduled" and each.status == "True"), None)
+    return convert.seconds(scheduled.last_transition_time if scheduled is not None else None) or convert.seconds(
+        status.start_time
+    )
+
+
+def _evicted(status: _Status) -> bool:
+    return any(each.type == "DisruptionTarget" and each.status == "True" for each in status.conditions or ())
+
+
+def _terminated(status: _Status) -> list[_Terminated]:
+    found = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    return [each.state.terminated for each in found if each.state is not None and each.state.terminated is not None]
+
+
+class _Namespace(msgspec.Struct):
+    metadata: views.Metadata
+
+
+class Recorder:
+    """Keeps the books while it runs.
+
+    url: of the database. keep: seconds after which ended jobs are forgotten; speed: of the client's clock against the loop's.
+    rows, failures: written, and times that it could not be. Raises `HistoryError`.
+    """
+
+    def __init__(self, client: Client, url: str, *, keep: float = 400 * _DAY, speed: float = 1.0) -> None:
+        self.client = client
+        self.keep = keep
+        self.speed = speed
+        self.rows = 0
+        self.failures = 0
+        self._history = History(url)
+        self._groups: dict[str, views.PodGroup] = {}
+        self._queues: dict[str, str] = {}
+        self._books = Books(self._history, self._groups.get, lambda name: self._queues.get(name) or names.DEFAULT_QUEUE)
+        self._heard: list[Heard] = []
+        self._missing = {"pods", "namespaces", "jobs", "groups"}
+        self._closed = False
+        self._told = self._forgot = 0.0
+        self._informers: tuple[Informer[Any], ...] = (
+            Informer(client, "/api/v1/pods", PodView, self._pods_changed, lambda: self._listed("pods")),
+            Informer(client, _JOBS, AIJob, self._jobs_changed, lambda: self._listed("jobs")),
+            Informer(client, _GROUPS, views.PodGroup, self._groups_changed, lambda: self._listed("groups")),
+            Informer(
+                client,
+                "/api/v1/namespaces",
+                _Namespace,
+                self._namespaces_changed,
+                lambda: self._listed("namespaces"),
+                key=lambda metadata: metadata.name,
+            ),
+        )
+
+    async def run(self) -> None:
+        """Record until cancelled; what is known then is written still."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in self._informers:
+                    group.create_task(each.run())
+                while True:
+                    await asyncio.sleep(_EVERY / self.speed)
+                    await self._flush()
+        finally:
+            await self._flush()
+            self._history.close()
+
+    def _listed(self, what: str) -> None:
+        self._missing.discard(what)
+
+    def _namespaces_changed(self, changes: list[Change[_Namespace]]) -> None:
+        for change in changes:
+            labels = (change.view.metadata.labels or {}) if change.view is not None else {}
+            self._queues[change.key] = labels.get(names.DEFAULT_QUEUE_LABEL, "")
+
+    def _groups_changed(self, changes: list[Change[views.PodGroup]]) -> None:
+        for change in changes:
+            if change.view is None:
+                self._groups.pop(change.key, None)
+            elif not change.error:
+                self._groups[change.key] = change.view
+
+    def _pods_changed(self, changes: list[Change[PodView]]) -> None:
+        for change in changes:
+            if not change.error:
+                self._note(PodHeard(change.key, change.view))
+
+    def _jobs_changed(self, changes: list[Change[AIJob]]) -> None:
+        for change in changes:
+            if not change.error:
+                self._note(JobHeard(change.key, change.view))
+
+    def _note(self, heard: Heard) -> None:
+        if len(self._heard) < _MOST_KEPT:
+            self._heard.append(heard)
+        elif len(self._heard) == _MOST_KEPT:
+            log.error("the history cannot be written: what happens from now on will be missing in it")
+
+    async def _flush(self) -> None:
+        """Nothing before all is known: default queues are labels of namespaces."""
+        now = self.client.clock()
+        if self._missing or not (self._heard or now - self._told >= _ALIVE):
+            return
+        batch, self._heard = self._heard, []
+        try:
+            await asyncio.to_thread(self._record, batch, now)
+        except HistoryError as error:
+            self.failures += 1
+            self._heard = [*batch, *self._heard]
+            log.error("history", error=str(error))
+        else:
+            self._told = now
+
+    def _record(self, batch: list[Heard], now: float) -> None:
+        self._books.apply(batch, now)
+        if not self._closed:
+            self._books.close_others()
+            self._closed = True
+        batch.clear()  # it is in the books, and not to be applied again where these cannot be written
+        self.rows += self._books.write(now)
+        if now - self._forgot >= _DAY:
+            self._history.forget(now - self.keep)
+            self._forgot = now
