@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 
 async def test_every_metric_is_documented_and_every_documented_one_exists(tmp_path):
-    operators = of_operator(intents.Counters(), controller.Counters(), 0, 0)
+    operators = of_operator(intents.Counters(), controller.Counters(), 0, 0, 0)
     recorder = Recorder(Client(Config("http://nowhere")), f"sqlite:///{tmp_path}/history.db")
     counts = [*of_scheduler(Counters(), WriteCounters(), 0), *operators, *of_history(recorder)]
     text = Metrics(lambda: counts).render().decode()

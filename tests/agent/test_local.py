@@ -270,3 +270,25 @@ async def test_what_jobs_used_outlives_them(tmp_path):
     assert "Lost" in told
     _, told = await fairlead(tmp_path / "none", "history", "fails", "--runs", "--database", history)
     assert [line.split()[0] for line in told.splitlines()[1:]] == ["fails-worker-0-0", "fails-worker-0-1"]
+
+
+async def test_a_job_ends_at_its_time_limit_and_does_not_begin_again(local):
+    local.job("long", ["sleep", "1000"], 2, timeLimit="2s")
+    local.job("many", ["sleep", "1000"], array={"indexes": "0-1"}, timeLimit="2s")
+    for name in ("long", "many"):
+        told = await local.reaches(name, "Failed")
+        assert "attempt" not in told
+    assert local.status("long")["message"] == "it ran for its time limit of 2s"
+    assert local.status("many")["failedIndexes"] == "0-1"
+    await local.until(lambda: not local.processes("FAIRLEAD_JOB=long"))
+
+
+async def test_an_idle_session_is_shut_down_by_the_rules_of_its_class(local):
+    spec = {"defaultFor": ["Interactive"], "idleDuration": "1s"}
+    local.create({"apiVersion": "fairlead.dev/v1alpha1", "kind": "ServiceClass", "metadata": {"name": "notebooks"}, "spec": spec})
+    await asyncio.sleep(0.1)
+    local.job("session", ["sleep", "1000"], workloadType="Interactive")
+    told = await local.reaches("session", "Succeeded")
+    assert told["message"] == "nobody was active for 1s: shut down"
+    group = local.api.store.get("fairlead.dev/podgroups", ("default", "session")).object
+    assert group["spec"]["serviceClass"] == "notebooks"

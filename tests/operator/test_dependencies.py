@@ -5,7 +5,7 @@ import pytest
 
 from fairlead.api.objects import AIJob
 from fairlead.operator.jobs.dependencies import State, dependents, judge
-from fairlead.operator.jobs.plan import plan
+from fairlead.operator.jobs.plan import Given, plan
 
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
 
@@ -51,7 +51,7 @@ def test_each_kind(when, phase, state):
     waits = job("second", f"first:{when}")
     found = judge(waits, among(waits, job("first", phase=phase)))
     assert found.state is state
-    decided = plan(waits, [], False, 0.0, found)
+    decided = plan(waits, [], Given(now=0.0, first=found))
     expected = {State.READY: "Pending", State.WAITS: "Pending", State.FAILED: "Failed", State.NOT_NEEDED: "Succeeded"}
     assert decided.status.phase == expected[state]
     assert bool(decided.create) == (state is State.READY)
@@ -68,7 +68,7 @@ def test_circles_are_found_and_nobody_in_them_starts():
     for name in "abc":
         found = judge(jobs[name], jobs)
         assert found.state is State.CYCLE
-        decided = plan(jobs[name], [], False, 0.0, found)
+        decided = plan(jobs[name], [], Given(now=0.0, first=found))
         accepted = next(each for each in decided.status.conditions if each.type == "Accepted")
         assert (accepted.reason, decided.create) == ("DependencyCycle", ())
     assert judge(jobs["a"], jobs).message == "it waits for itself: a -> b -> c -> a"
@@ -97,5 +97,5 @@ def test_who_looks_at_whom():
 def test_once_it_has_begun_those_before_it_are_no_matter():
     waits = job("second", "first", phase="Suspended")
     waits.status.attempt = 1
-    decided = plan(waits, [], False, 0.0, judge(waits, among(waits)))
+    decided = plan(waits, [], Given(now=0.0, first=judge(waits, among(waits))))
     assert decided.create

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fairlead.api.objects import AIJob, AIJobStatus
 from fairlead.operator.jobs.members import group, members, name_of, pod, service
 from fairlead.operator.jobs.phases import FINISHED, TRANSITIONS, Phase, WrongTransition, step
-from fairlead.operator.jobs.plan import PodSeen, plan
+from fairlead.operator.jobs.plan import Given, PodSeen, plan
 
 CONTAINER = {"name": "main", "image": "train", "env": [{"name": "RANK", "value": "mine"}]}
 T0 = 1_767_225_600.0
@@ -33,7 +33,7 @@ class Story:
     def look(self, seconds=0.0):
         self.now += seconds
         before = Phase(self.job.status.phase) if self.job.status else Phase.PENDING
-        decided = plan(self.job, list(self.pods.values()), self.policy, self.now)
+        decided = plan(self.job, list(self.pods.values()), Given(now=self.now, suspended=self.policy))
         assert step(before, Phase(decided.status.phase))
         self.job.status = decided.status
         for member in decided.create:

@@ -16,6 +16,7 @@ Quantity = Annotated[
     Meta(description="A Kubernetes quantity: a number, optionally with a suffix such as m, Gi or k."),
 ]
 _SPAN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
+_WORKLOAD_TYPE = "^(Training|Inference|Interactive)$"
 Time = Annotated[str, Meta(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
 Duration = Annotated[str, Meta(description="A span of time such as 90s, 30m, 24h or 7d.", pattern=_SPAN)]
 
@@ -112,6 +113,13 @@ class TimeSlicing(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     ] = 0
 
 
+class UtilizationPolicy(msgspec.Struct, rename="camel", kw_only=True):
+    """When a job counts as not using its GPUs."""
+
+    min_gpu_utilization: Annotated[int, Meta(ge=1, le=100, description="Percent; the busiest of its GPUs reaches it.")]
+    time_window: Annotated[str, Meta(description="At least once within this time.", pattern=_SPAN)]
+
+
 class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A class of service."""
 
@@ -127,6 +135,14 @@ class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaul
         Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the class. Absent: all.")] | None
     ) = None
     users: Annotated[list[str], Meta(max_length=1024, description="Users who may use the class. Absent: all.")] | None = None
+    default_for: Annotated[
+        list[Annotated[str, Meta(pattern=_WORKLOAD_TYPE)]],
+        Meta(max_length=3, description="AIJobs of these types that name no class are of this one, if it is open to everybody."),
+    ] = []
+    idle_duration: (
+        Annotated[str, Meta(description="Interactive jobs without activity for so long are shut down.", pattern=_SPAN)] | None
+    ) = None
+    utilization_policy: Annotated[UtilizationPolicy, Meta(description="Jobs that do not use their GPUs are ended.")] | None = None
 
 
 class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -321,7 +337,17 @@ class ExitCodeRule(msgspec.Struct, rename="camel", kw_only=True):
 class Restart(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """What happens when a member fails: the whole job starts again."""
 
-    limit: Annotated[int, Meta(ge=0, description="So often for its own faults; lost nodes and evictions do not count.")] = 3
+    limit: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                description="So often for its own faults; lost nodes and evictions do not count. Default: Training 3, "
+                "Inference without end, Interactive 0.",
+            ),
+        ]
+        | None
+    ) = None
     backoff: Annotated[str, Meta(description="Before the first restart; doubled for each after.", pattern=_SPAN)] = "1s"
     exit_codes: Annotated[list[ExitCodeRule], Meta(max_length=64)] = []
 
@@ -362,7 +388,7 @@ class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
 
     queue: Annotated[str, Meta(max_length=253)] | None = None
     service_class: Annotated[str, Meta(max_length=253)] | None = None
-    workload_type: Annotated[str, Meta(pattern="^(Training|Inference|Interactive)$")] = "Training"
+    workload_type: Annotated[str, Meta(pattern=_WORKLOAD_TYPE)] = "Training"
     roles: Annotated[list[Role], Meta(min_length=1, max_length=16)]
     time_limit: Duration | None = None
     expected_duration: Duration | None = None
@@ -373,6 +399,10 @@ class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     success_policy: SuccessPolicy | None = None
     suspend: Annotated[bool, Meta(description="The user's: as long as it is true the job has no pods.")] = False
     ttl_after_finished: Duration | None = None
+    idle_duration: (
+        Annotated[str, Meta(description="Interactive: without activity for so long it is shut down.", pattern=_SPAN)] | None
+    ) = None
+    utilization_policy: Annotated[UtilizationPolicy, Meta(description="It is ended when it does not use its GPUs.")] | None = None
 
 
 class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -406,6 +436,7 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
         | None
     ) = None
     last_checkpoint: Annotated[Time, Meta(description="When a member that was to end had saved its work last.")] | None = None
+    running_since: Annotated[Time, Meta(description="When the attempt's first member began.")] | None = None
     started_at: Time | None = None
     finished_at: Time | None = None
     message: str = ""

@@ -35,6 +35,9 @@ def operator(
     address: Annotated[str, typer.Option(help="host:port of /metrics, /healthz, /readyz; empty: none.")] = "127.0.0.1:10260",
     history: HistoryOption = "",
     history_keep: Annotated[str, typer.Option(help="How long jobs that ended are kept in it, such as 90d.")] = "400d",
+    prometheus: Annotated[
+        str, typer.Option(help="URL of the Prometheus that has the use of GPUs (DCGM_FI_DEV_GPU_UTIL).", show_default="none")
+    ] = "",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run AIJobs, and suspend and resume workloads as the scheduler means, until SIGTERM. Logs are JSON lines on stderr."""
@@ -46,7 +49,7 @@ def operator(
         keep = spans.seconds(history_keep)
     except ValueError as error:
         fail(f"--history-keep: {error}", Exit.USAGE)
-    options = Options(leader_elect=leader_elect, address=address, history=history, history_keep=keep)
+    options = Options(leader_elect=leader_elect, address=address, history=history, history_keep=keep, prometheus=prometheus)
     try:
         process.run(lambda config: run_process(config, options), kubeconfig, address)
     except HistoryError as error:

@@ -13,6 +13,7 @@ from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.observability.endpoints import NOT_SYNCED, served
 from fairlead.observability.metrics import Count, Metrics
+from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.gangs import Gangs
 from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Counters as JobCounters
@@ -29,7 +30,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run.
 
     address: host:port of /metrics, /healthz and /readyz; empty serves none. lease_*: seconds, see `Elector`.
-    history: URL of the database for what jobs used, empty: none is kept; history_keep: for how many seconds.
+    history: URL of the database for what jobs used, empty: none is kept; history_keep: for how many seconds. prometheus: URL of
+    the server that has the use of GPUs; empty: it is not measured.
     """
 
     leader_elect: bool = True
@@ -39,6 +41,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lease_retry: float = 2.0
     history: str = ""
     history_keep: float = 400 * 86400.0
+    prometheus: str = ""
 
 
 class Operator:
@@ -50,7 +53,7 @@ class Operator:
     def __init__(self, client: Client, options: Options, *, speed: float = 1.0) -> None:
         self.options = options
         self.failed = False
-        self.jobs = Jobs(client, speed=speed)
+        self.jobs = Jobs(client, speed=speed, prometheus=Prometheus(options.prometheus) if options.prometheus else None)
         self.intents = Intents(client, self.jobs)
         self.gangs = Gangs(client, speed=speed)
         self.recorder = Recorder(client, options.history, keep=options.history_keep, speed=speed) if options.history else None
@@ -84,12 +87,15 @@ class Operator:
             group.create_task(self.jobs.jobs_informer.run())
             group.create_task(self.jobs.pods_informer.run())
             group.create_task(self.jobs.hardware.informer.run())
+            group.create_task(self.jobs.classes_informer.run())
+            group.create_task(self.jobs.idleness.run())
             group.create_task(self.jobs.queue.run())
             if self.recorder is not None:
                 group.create_task(self.recorder.run())
 
     def _counts(self) -> tuple[Count, ...]:
-        counted = of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, self.elector.client.writes)
+        unmeasured, writes = self.jobs.idleness.failures, self.elector.client.writes
+        counted = of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
         return counted if self.recorder is None else counted + of_history(self.recorder)
 
     async def _render(self) -> bytes:
@@ -99,8 +105,8 @@ class Operator:
         return "" if self.intents.synced and self.jobs.synced else NOT_SYNCED
 
 
-def of_operator(intents: Counters, jobs: JobCounters, groups: int, api_writes: int) -> tuple[Count, ...]:
-    """What an operator counts."""
+def of_operator(intents: Counters, jobs: JobCounters, groups: int, unmeasured: int, api_writes: int) -> tuple[Count, ...]:
+    """What an operator counts. groups: that were made; unmeasured: how often the use of GPUs could not be asked."""
     return (
         ("fairlead_operator_suspensions", "Workloads suspended.", intents.suspended),
         ("fairlead_operator_resumptions", "Workloads resumed.", intents.resumed),
@@ -111,6 +117,7 @@ def of_operator(intents: Counters, jobs: JobCounters, groups: int, api_writes: i
         ("fairlead_operator_job_restarts", "AIJobs that started again as a whole.", jobs.restarted),
         ("fairlead_operator_jobs_finished", "AIJobs that came to their end.", jobs.finished),
         ("fairlead_operator_nodes_quarantined", "Nodes that gangs were kept off because jobs failed there.", jobs.quarantined),
+        ("fairlead_operator_gpu_use_failures", "Times that the use of GPUs could not be asked.", unmeasured),
         ("fairlead_operator_api_writes", "Requests to the API server that change something.", api_writes),
     )
 

@@ -19,7 +19,7 @@ from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, members
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
-from fairlead.operator.jobs.plan import Blame, Plan, PodSeen, Step, plan
+from fairlead.operator.jobs.plan import Blame, Given, Plan, PodSeen, Step, plan
 
 _LEAST_AHEAD, _MOST_AHEAD = 32, 256  # elements that wait for a node
 
@@ -40,6 +40,7 @@ class ArrayRun:
         self.waiting = [index for index in reversed(self.indexes) if index not in over]  # the next is last
         self.active: dict[int, dict[str, PodSeen]] = {}
         self._unplaced: set[int] = set()
+        self._ran: dict[int, str] = {}  # since when those ran that went while they did
         self._dirty: set[int] = set(self.behind)
         self._timers: list[tuple[float, int]] = []
         self._blamed: list[Blame] = []
@@ -58,6 +59,8 @@ class ArrayRun:
         """A pod of an element is no more."""
         if self.active.get(pod.element, {}).pop(pod.name, None) is not None:
             self._dirty.add(pod.element)
+            if pod.started and pod.phase == "Running":
+                self._ran[pod.element] = pod.started
 
     # -- what is done --------------------------------------------------------------------------
 
@@ -66,14 +69,15 @@ class ArrayRun:
 
         gate: of each element, where these wait for those of another array. tell: whether counts that changed are wanted.
         """
-        look = Step(job, [pod for pods in self.active.values() for pod in pods.values()] if self._ends(job) else (), False, now)
+        all_pods = [pod for pods in self.active.values() for pod in pods.values()] if self._ends(job) else ()
+        look = Step(job, all_pods, Given(now=now))
         before = Phase(look.old.phase)
         if before in FINISHED:
             return look.finished()
         if job.spec.suspend:
             return self._suspend(look, before)
         if first.state is not State.READY and not self.active and not self.behind and not self.completed:
-            return Step(job, (), False, now, first).wait(before)
+            return Step(job, (), Given(now=now, first=first)).wait(before)
         return self._go_on(look, before, gate or (lambda _: State.READY), tell)
 
     @staticmethod
@@ -142,8 +146,10 @@ class ArrayRun:
             interruptions=old.interruptions,
             complete_attempt=old.attempt if running else -1,
             resume_at=old.resume_at,
+            running_since=self._ran.pop(index, None),
         )
-        decided = plan(msgspec.structs.replace(look.job, status=status), list(pods.values()), False, look.now, READY, index)
+        as_job = msgspec.structs.replace(look.job, status=status)
+        decided = plan(as_job, list(pods.values()), Given(now=look.now, element=index))
         after = decided.status
         if after.phase in ("Succeeded", "Failed"):
             (self.completed if after.phase == "Succeeded" else self.failed).add(index)

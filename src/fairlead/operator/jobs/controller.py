@@ -7,24 +7,29 @@ after a crash between the two finds an attempt that is over and pods that belong
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob, AIJobStatus
+from fairlead.api.objects import AIJob, AIJobStatus, ServiceClass
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
+from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.jobs import members as made
 from fairlead.operator.jobs.arrays import ArrayRun
+from fairlead.operator.jobs.defaults import filled
 from fairlead.operator.jobs.dependencies import READY, Verdict, dependents, gate, judge
 from fairlead.operator.jobs.hardware import Hardware
+from fairlead.operator.jobs.idleness import Idleness, windows
+from fairlead.operator.jobs.idleness import judge as judge_idle
 from fairlead.operator.jobs.indexes import WrongIndexes
 from fairlead.operator.jobs.phases import Phase
-from fairlead.operator.jobs.plan import CHECKPOINTED, NODE_LOST, Plan, PodSeen, Step, plan
+from fairlead.operator.jobs.plan import CHECKPOINTED, NODE_LOST, Given, Plan, PodSeen, Step, plan
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("jobs")
@@ -51,6 +56,7 @@ class _ContainerStatus(msgspec.Struct):
 class _PodStatus(msgspec.Struct, rename="camel"):
     phase: str = "Pending"
     reason: str = ""
+    start_time: str | None = None
     conditions: list[views.Condition] = []
     container_statuses: list[_ContainerStatus] = []
     init_container_statuses: list[_ContainerStatus] = []
@@ -78,9 +84,12 @@ class Counters(msgspec.Struct):
 
 
 class Jobs:
-    """Reconciles AIJobs. speed: of the client's clock against the loop's."""
+    """Reconciles AIJobs.
 
-    def __init__(self, client: Client, *, speed: float = 1.0) -> None:
+    speed: of the client's clock against the loop's; prometheus: where the use of GPUs is measured, if it is.
+    """
+
+    def __init__(self, client: Client, *, speed: float = 1.0, prometheus: Prometheus | None = None) -> None:
         self.client = client
         self.speed = speed
         self.counters = Counters()
@@ -93,10 +102,21 @@ class Jobs:
         self._pods: dict[str, dict[str, PodSeen]] = {}  # job -> pod's name -> pod
         self._job_of: dict[str, str] = {}  # pod -> job
         self._arrays: dict[str, tuple[str, ArrayRun]] = {}  # job -> what it was made from, and the run
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # job -> when it is looked at again by itself
         self._told: dict[str, float] = {}  # job -> when its status was written last
         self._policy: dict[str, bool] = {}  # job -> whether the scheduler has it suspended
-        self._missing = {"jobs", "pods", "groups", "nodes"}
+        self._classes: dict[str, ServiceClass] = {}
+        self._missing = {"jobs", "pods", "groups", "nodes", "classes"}
         self.hardware = Hardware(client, self._node_lost, lambda: self._listed("nodes"), speed=speed)
+        self.classes_informer = Informer(
+            client,
+            f"/apis/{names.API_VERSION}/serviceclasses",
+            ServiceClass,
+            self._classes_changed,
+            lambda: self._listed("classes"),
+            key=lambda metadata: metadata.name,
+        )
+        self.idleness = Idleness(prometheus, client.clock, self._windows, self._measured, speed=speed)
 
     @property
     def synced(self) -> bool:
@@ -131,6 +151,8 @@ class Jobs:
                 self._jobs.pop(change.key, None)
                 self._arrays.pop(change.key, None)
                 self._told.pop(change.key, None)
+                if (timer := self._timers.pop(change.key, None)) is not None:
+                    timer.cancel()
                 self._policy.pop(change.key, None)
             elif change.error:
                 log.error("AIJob cannot be read", job=change.key, error=change.error)
@@ -140,6 +162,24 @@ class Jobs:
                 self._again(change.key)
                 if old is None or _progress(old) != _progress(change.view):
                     self._tell_dependents(change.key)
+
+    def _classes_changed(self, changes: list[Change[ServiceClass]]) -> None:
+        for change in changes:
+            if change.error:
+                log.error("ServiceClass cannot be read", name=change.key, error=change.error)
+            elif change.view is None:
+                self._classes.pop(change.key, None)
+            else:
+                self._classes[change.key] = change.view
+
+    def _windows(self) -> Iterable[float]:
+        for job in self._jobs.values():
+            yield from windows(filled(job, self._classes))
+
+    def _measured(self) -> None:
+        for key, job in self._jobs.items():
+            if any(windows(filled(job, self._classes))):
+                self._again(key)
 
     def _older(self, key: str, job: AIJob) -> bool:
         """Whether we know a later version already, from the answer to a write."""
@@ -205,9 +245,10 @@ class Jobs:
     # -- what is done --------------------------------------------------------------------------
 
     async def _look(self, key: str) -> None:
-        job = self._jobs.get(key)
-        if job is None or not self.synced:
+        found = self._jobs.get(key)
+        if found is None or not self.synced:
             return
+        job = filled(found, self._classes)
         now = self.client.clock()
         first = judge(job, self._beside(key)) if job.spec.depends_on else READY
         try:
@@ -217,19 +258,23 @@ class Jobs:
             raise
 
     async def _take_step(self, key: str, job: AIJob, now: float, first: Verdict) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()  # this look finds out anew when the next is due
         tell_at = self._told.get(key, 0.0) + _TELL
         if job.spec.array is not None:
             decided = self._plan_array(key, job, now, first, tell=now >= tell_at)
         else:
             pods = [self._as_is(pod) for pod in self._pods.get(key, {}).values()]
-            decided = plan(job, pods, self._policy.get(key, False), now, first)
+            idle, look = judge_idle(job, pods, self.idleness.measured, now)
+            decided = plan(job, pods, Given(now=now, suspended=self._policy.get(key, False), first=first, idle=idle))
+            if look is not None and (decided.look_again is None or look < decided.look_again):
+                decided = msgspec.structs.replace(decided, look_again=look)
             if now < tell_at and decided.status != job.status and _counts_only(job.status, decided.status):
                 decided = msgspec.structs.replace(decided, status=job.status, untold=True)
-        if decided.untold:
-            asyncio.get_running_loop().call_later((tell_at - now) / self.speed, self._again, key)
-        elif decided.status != job.status:
+        if not decided.untold and decided.status != job.status:
             self._told[key] = now
-            job = await self._write_status(key, job, decided)
+            job = filled(await self._write_status(key, job, decided), self._classes)
         for reason, message, warning in decided.events:
             await self._event(job, reason, message, warning=warning)
         if decided.create:
@@ -239,8 +284,11 @@ class Jobs:
             self.counters.quarantined += await self.hardware.blame(each.node, key, each.why, lost=each.lost)
         if decided.delete_job:
             await self._delete_job(job)
-        elif decided.look_again is not None:
-            asyncio.get_running_loop().call_later(decided.look_again / self.speed, self._again, key)
+            return
+        waits = [each for each in (decided.look_again, tell_at - now if decided.untold else None) if each is not None]
+        if waits:
+            loop = asyncio.get_running_loop()
+            self._timers[key] = loop.call_later(max(0.0, min(waits)) / self.speed, self._again, key)
 
     def _plan_array(self, key: str, job: AIJob, now: float, first: Verdict, *, tell: bool) -> Plan:
         made_from = f"{job.metadata.uid} {job.spec.array.indexes if job.spec.array is not None else ''}"
@@ -250,7 +298,7 @@ class Jobs:
                 run = ArrayRun(job)
             except WrongIndexes as error:
                 wrong = (False, "WrongIndexes", str(error))
-                return Plan(Step(job, (), False, now).status(Phase.PENDING, message=str(error), accepted=wrong))
+                return Plan(Step(job, (), Given(now=now)).status(Phase.PENDING, message=str(error), accepted=wrong))
             for seen in self._pods.get(key, {}).values():
                 run.heard(self._as_is(seen))
             self._arrays[key] = made_from, run
@@ -354,6 +402,7 @@ _STATUS_FIELDS = (
     "elements",
     "resumeAt",
     "lastCheckpoint",
+    "runningSince",
     "startedAt",
     "finishedAt",
     "message",
@@ -390,6 +439,8 @@ def _seen(view: _Pod, attempt: int, element: int) -> PodSeen:
         codes[0] if codes else None,
         element,
         _saved(view),
+        (view.metadata.labels or {}).get(names.ROLE_LABEL, ""),
+        status.start_time or "",
     )
 
 

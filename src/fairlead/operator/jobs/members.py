@@ -45,6 +45,21 @@ def needed(job: AIJob) -> int:
     return sum(bounds(role)[0] for role in job.spec.roles)
 
 
+def asks_gpus(role: Role) -> bool:
+    """Whether its members ask for devices, or for a part of one."""
+    template = role.template
+    if names.GPU_FRACTION_ANNOTATION in ((template.get("metadata") or {}).get("annotations") or {}):
+        return True
+    asked = {
+        resource
+        for container in (template.get("spec") or {}).get("containers") or ()
+        for part in (container.get("resources") or {}).values()
+        if isinstance(part, dict)
+        for resource in part
+    }
+    return any(each in names.GPU_RESOURCES or each.startswith("nvidia.com/mig-") for each in asked)
+
+
 def name_of(job: AIJob, member: Member, attempt: int) -> str:
     """What a member's pod is called."""
     return f"{gang_of(job, member.element)}-{member.role}-{member.index}-{attempt}"

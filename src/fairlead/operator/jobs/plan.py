@@ -15,11 +15,14 @@ from fairlead.api import spans
 from fairlead.api.objects import AIJob, AIJobStatus, Condition
 from fairlead.cluster.convert import seconds
 from fairlead.cluster.translate import timestamp
+from fairlead.operator.jobs.defaults import ENDLESS
+from fairlead.operator.jobs.defaults import restarts as restarts_of
 from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, bounds, members, name_of
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
 
 _LONGEST_BACKOFF = 600.0
+_CLOCKS_DIFFER = 2.0  # seconds
 _SETTLES_IN = 2.0  # seconds from the first that comes or goes until the size is what it is
 CHECKPOINTED = 85
 """With this exit code a member says that it has saved its work and is to be started again, for nothing."""
@@ -35,7 +38,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     """A pod of a job.
 
     exit_code: of the container that failed; disrupted: it was evicted, or its node went; element: of an array, else -1.
-    saved: when it ended in good order after it was told to.
+    saved: when it ended in good order after it was told to; started: when its kubelet took it on.
     """
 
     name: str
@@ -48,6 +51,8 @@ class PodSeen(msgspec.Struct, frozen=True):
     exit_code: int | None = None
     element: int = -1
     saved: str = ""
+    role: str = ""
+    started: str = ""
 
 
 class Blame(msgspec.Struct, frozen=True, order=True):
@@ -76,45 +81,42 @@ class Plan(msgspec.Struct, frozen=True):
     blamed: tuple[Blame, ...] = ()
 
 
-def plan(
-    job: AIJob,
-    pods: Sequence[PodSeen],
-    suspended_by_policy: bool,
-    now: float,
-    first: Verdict = READY,
-    element: int = -1,
-) -> Plan:
-    """The next step of a job. now: seconds since the epoch. first: what those that come first say of it.
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts beside a job and its pods. now: seconds since the epoch.
 
-    element: of an array, with the job's status being that element's.
+    suspended: by the scheduler. first: what those that come first say of it. element: of an array, with the job's status being
+    that element's. idle: why it is shut down, if it does not use what it holds.
     """
-    return Step(job, pods, suspended_by_policy, now, first, element).take()
+
+    now: float
+    suspended: bool = False
+    first: Verdict = READY
+    element: int = -1
+    idle: str = ""
+
+
+def plan(job: AIJob, pods: Sequence[PodSeen], given: Given) -> Plan:
+    """The next step of a job."""
+    return Step(job, pods, given).take()
 
 
 class Step:
     """One look at a job."""
 
-    def __init__(
-        self,
-        job: AIJob,
-        pods: Sequence[PodSeen],
-        suspended_by_policy: bool,
-        now: float,
-        first: Verdict = READY,
-        element: int = -1,
-    ) -> None:
+    def __init__(self, job: AIJob, pods: Sequence[PodSeen], given: Given) -> None:
         self.job = job
-        self.first = first
-        self.now = now
+        self.given = given
+        self.now = given.now
         self.old = job.status or AIJobStatus()
-        self.members = members(job, element)
+        self.members = members(job, given.element)
         self.least = {role.name: bounds(role)[0] for role in job.spec.roles}
         self.elastic = {role.name for role in job.spec.roles if bounds(role)[0] < bounds(role)[1]}
-        self.by_policy = suspended_by_policy
         self.attempt = self.old.attempt
         self.stale = [pod for pod in pods if pod.attempt != self.attempt]
         self.pods: Mapping[str, PodSeen] = {pod.name: pod for pod in pods if pod.attempt == self.attempt}
         self.events: list[tuple[str, str, bool]] = []
+        started = min((pod.started for pod in self.pods.values() if pod.started), default=None)
+        self.since = min(filter(None, (started, self.old.running_since)), default=None)
         self.saved = max((pod.saved for pod in pods), default="") if job.spec.checkpoint is not None else ""
 
     def take(self) -> Plan:
@@ -123,9 +125,9 @@ class Step:
         before = Phase(old.phase)
         if before in FINISHED:
             return self.finished()
-        if job.spec.suspend or self.by_policy:
+        if job.spec.suspend or self.given.suspended:
             return self._suspend(before)
-        if self.first.state is not State.READY and self._untouched():
+        if self.given.first.state is not State.READY and self._untouched():
             return self.wait(before)
         if before is Phase.RESTARTING and old.resume_at and (left := seconds(old.resume_at) - self.now) > 0:
             return Plan(old, delete=self.leaving(self.stale), look_again=left)
@@ -139,7 +141,7 @@ class Step:
 
     def wait(self, before: Phase) -> Plan:
         """Others come first, or it never begins."""
-        state, message = self.first
+        state, message = self.given.first
         if state is State.FAILED:
             return self.end(before, Phase.FAILED, message)
         if state is State.NOT_NEEDED:
@@ -187,6 +189,12 @@ class Step:
         if self._succeeded(named, done):
             return self.end(before, Phase.SUCCEEDED, "all members that count have succeeded")
         lost, leaving = self._lost(named, done)
+        if lost and self._over_limit():
+            return self.end(before, Phase.FAILED, f"it ran for its time limit of {self.job.spec.time_limit}")
+        if self.given.idle:
+            phase = Phase.SUCCEEDED if self.job.spec.workload_type == "Interactive" else Phase.FAILED
+            self.events.append(("Idle", self.given.idle, True))
+            return self.end(before, phase, self.given.idle)
         if lost:
             return self._interrupted(before, lost)
         closed = {each.role for name, each in named.items() if name in done} & self.elastic  # its size is final
@@ -205,6 +213,7 @@ class Step:
             succeeded=len(done),
             complete_attempt=self.old.complete_attempt if any(not each.surplus for each in missing) else self.attempt,
             resume_at=timestamp(settles) if settles is not None else None,
+            running_since=self.since,
         )
         if enough:
             status = self._sized(status, len(at_work))
@@ -273,12 +282,13 @@ class Step:
     def _restart(self, before: Phase, culprit: PodSeen) -> Plan:
         """A member failed by itself: the whole job starts again, while its budget lasts."""
         code = f" with exit code {culprit.exit_code}" if culprit.exit_code is not None else ""
-        restarts, limit = self.old.restarts + 1, self.job.spec.restart.limit
+        restarts, limit = self.old.restarts + 1, restarts_of(self.job)
         if restarts > limit:
             ended = self.end(before, Phase.FAILED, f"{culprit.name} failed{code}, and all {limit} restarts are used up")
             return msgspec.structs.replace(ended, blamed=self._blamed([culprit]))
         wait = min(spans.seconds(self.job.spec.restart.backoff) * 2.0 ** min(restarts - 1, 16), _LONGEST_BACKOFF)
-        message = f"{culprit.name} failed{code}: restart {restarts} of {limit} in {wait:g} s"
+        most = f" of {limit}" if limit < ENDLESS else ""
+        message = f"{culprit.name} failed{code}: restart {restarts}{most} in {wait:g} s"
         self.events.append(("Restarting", message, True))
         status = self.status(
             step(before, Phase.RESTARTING),
@@ -330,6 +340,11 @@ class Step:
 
     # -- judgements ----------------------------------------------------------------------------
 
+    def _over_limit(self) -> bool:
+        """Whether its time is over: the scheduler has taken it down for that, then."""
+        limit = self.job.spec.time_limit
+        return bool(limit and self.since) and self.now - seconds(self.since) >= spans.seconds(limit or "") - _CLOCKS_DIFFER
+
     def _excused(self, pod: PodSeen) -> bool:
         """Whether a failed pod is its node's or the scheduler's doing."""
         rejected = pod.reason in _NOT_OUR_FAULT or pod.reason.startswith("OutOf")
@@ -372,7 +387,7 @@ class Step:
         **changes: object,
     ) -> AIJobStatus:
         """The status with these changes; what is not named and does not last is as at the beginning."""
-        kept = {"running": 0, "succeeded": 0, "message": "", **changes}
+        kept = {"running": 0, "succeeded": 0, "message": "", "running_since": None, **changes}
         if self.saved > (self.old.last_checkpoint or ""):
             kept["last_checkpoint"] = self.saved
         conditions = [
