@@ -16,6 +16,23 @@ KINDS = (
     ("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
     ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
     ("ray.io", "v1", "RayCluster", "rayclusters"),
+    ("example.com", "v1", "Sweep", "sweeps"),
+)
+RBAC = "rbac.authorization.k8s.io"
+RIGHTS = (
+    {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "sweeps"},
+        "rules": [{"apiGroups": ["example.com"], "resources": ["sweeps"], "verbs": ["get", "list", "watch", "patch"]}],
+    },
+    {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "sweeps"},
+        "subjects": [{"kind": "User", "name": "fairlead-operator", "apiGroup": RBAC}],
+        "roleRef": {"kind": "ClusterRole", "name": "sweeps", "apiGroup": RBAC},
+    },
 )
 TEMPLATE = {"spec": {"schedulerName": "fairlead", "containers": [{"name": "main", "image": "i"}]}}
 
@@ -52,6 +69,8 @@ def plane():
     ) as running:
         running.install("fairlead")
         running.grant("fairlead-operator")
+        for manifest in RIGHTS:
+            running.request("POST", objects.path(manifest), manifest)
         for each in (definition(*kind) for kind in KINDS):
             running.request("POST", objects.path(each), each)
         for group, version, _, plural in KINDS:
@@ -171,3 +190,36 @@ def test_upstreams_gangs_are_gangs(cluster):
     assert cluster.placed() == {}
     cluster.create(node("m", gpus=1))
     cluster.until(lambda: set(cluster.placed()) == {"up-0", "up-1", "up-2"})
+
+
+RULES = """
+workloads:
+- apiVersion: example.com/v1
+  kind: Sweep
+  plural: sweeps
+  podLabel: example.com/sweep
+  gang: {name: "sweep-{name}", minMember: [1, "spec.workers"]}
+  suspend: {path: [metadata, annotations, example.com/stopped], suspended: "true", resumed: null}
+"""
+
+
+def test_a_kind_that_an_administrator_describes(cluster, tmp_path, monkeypatch):
+    (tmp_path / "rules.yaml").write_text(RULES)
+    monkeypatch.setenv("FAIRLEAD_WORKLOADS", str(tmp_path / "rules.yaml"))
+    cluster.create(node("n", gpus=2), service_class("patient", preemption={"mode": "Suspend"}))
+    start(cluster)
+    made = make(cluster, "Sweep", "lr", {"workers": 1}, **{"fairlead.dev/service-class": "patient"})
+    labels = {"example.com/sweep": "lr", "fairlead.dev/service-class": "patient"}
+    cluster.until(lambda: (group(cluster, "sweep-lr") or {"spec": {}})["spec"].get("minMember") == 2)
+    cluster.create(*pods_of(made, ["lr-0", "lr-1"], labels))
+    cluster.until(lambda: set(cluster.placed()) == {"lr-0", "lr-1"})
+    cluster.create(pod("urgent", gpus=1, priorityClassName="urgent"))
+    where = "/apis/example.com/v1/namespaces/default/sweeps/lr"
+    cluster.until(lambda: cluster.get(where)["metadata"].get("annotations", {}).get("example.com/stopped") == "true")
+    for name in ("lr-0", "lr-1"):
+        cluster.delete(f"/api/v1/namespaces/default/pods/{name}")
+    cluster.until(lambda: "urgent" in cluster.placed())
+    cluster.delete("/api/v1/namespaces/default/pods/urgent")
+    cluster.until(lambda: "example.com/stopped" not in cluster.get(where)["metadata"].get("annotations", {}))
+    cluster.create(*pods_of(made, ["lr-a", "lr-b"], labels))
+    cluster.until(lambda: set(cluster.placed()) == {"lr-a", "lr-b"})

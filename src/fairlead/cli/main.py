@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,6 +30,7 @@ from fairlead.cli import (
     submit,
     whatif,
 )
+from fairlead.cli.output import Exit, fail
 
 app = typer.Typer(
     name="fairlead",
@@ -71,9 +73,26 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def main(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[  # noqa: ARG001 - its callback ends the program
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    workloads: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="FAIRLEAD_WORKLOADS",
+            help="Rules for further kinds of workloads: a file, or a folder of such (examples/workloads).",
+            show_default="none",
+        ),
+    ] = None,
 ) -> None:
     """A scheduler and workload manager for AI jobs on Kubernetes."""
+    if workloads is not None:
+        from fairlead.cluster import grouping, rules
+
+        try:
+            grouping.use(rules.load(workloads))
+        except rules.RulesError as error:
+            fail(f"--workloads: {error}", Exit.USAGE)
 
 
 def run() -> None:

@@ -122,6 +122,8 @@ def _root(owner: views.OwnerReference | None, labels: Mapping[str, str]) -> tupl
     if jobset:
         # Its Jobs are the JobSet's own: it would resume them.
         return (f"{grouping.JOBSET_VERSION}/JobSet/{jobset}", jobset_uid) if jobset_uid else ("", uid)
+    if grouping.RULES and (ruled := grouping.root_by_rule(labels))[0]:
+        return ruled
     if owner is None or (owner.api_version, owner.kind) not in _SUSPENDABLE or names.ELEMENT_LABEL in labels:
         return "", uid
     return f"{owner.api_version}/{owner.kind}/{owner.name}", uid

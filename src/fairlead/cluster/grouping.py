@@ -5,9 +5,10 @@ The names are those of PodGroups that the operator makes for the objects behind 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from fairlead.cluster.rules import Rule
 from fairlead.cluster.views import SchedulingGroup
 
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
@@ -47,6 +48,30 @@ _RULES: tuple[tuple[str, Callable[[str, Mapping[str, str]], str]], ...] = (
 )
 
 
+RULES: dict[str, Rule] = {}
+"""What an administrator says of other kinds, by the label of their pods. Set once by a process, before it reads anything."""
+
+
+def use(rules: Iterable[Rule]) -> None:
+    """These rules, and no others, besides what is known of itself."""
+    RULES.clear()
+    RULES.update({rule.pod_label: rule for rule in rules})
+
+
+def uid_by_name(kind: str, name: str) -> str:
+    """What stands for the UID of an object of which its pods tell no more than the name."""
+    return f"{kind}/{name}"
+
+
+def root_by_rule(labels: Mapping[str, str]) -> tuple[str, str]:
+    """The object that a pod is suspended by where a rule says so: `apiVersion/kind/name`, and what stands for its UID."""
+    for label, rule in RULES.items():
+        name = labels.get(label)
+        if name and rule.suspend is not None:
+            return f"{rule.api_version}/{rule.kind}/{name}", uid_by_name(rule.kind, name)
+    return "", ""
+
+
 def upstream(name: str) -> str:
     """The gang of a PodGroup of scheduling.k8s.io."""
     return f"upstream-{name}"
@@ -60,4 +85,8 @@ def group_of(labels: Mapping[str, str], scheduling: SchedulingGroup | None = Non
         name = labels.get(label)
         if name:
             return rule(name, labels)
+    for label, described in RULES.items():
+        name = labels.get(label)
+        if name and described.gang is not None:
+            return described.group(name)
     return ""

@@ -8,6 +8,7 @@ import signal
 import msgspec
 import structlog
 
+from fairlead.cluster import grouping
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.lease import Elector, until
@@ -19,6 +20,7 @@ from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
 from fairlead.operator.records import Recorder
+from fairlead.operator.workloads import known
 
 log = structlog.get_logger("operator")
 
@@ -54,8 +56,9 @@ class Operator:
         self.options = options
         self.failed = False
         self.jobs = Jobs(client, speed=speed, prometheus=Prometheus(options.prometheus) if options.prometheus else None)
-        self.intents = Intents(client, self.jobs)
-        self.gangs = Gangs(client, speed=speed)
+        workloads = known(grouping.RULES.values())
+        self.intents = Intents(client, self.jobs, workloads)
+        self.gangs = Gangs(client, workloads.values(), speed=speed)
         self.recorder = Recorder(client, options.history, keep=options.history_keep, speed=speed) if options.history else None
         self._stop = asyncio.Event()
         self.elector = Elector(

@@ -18,7 +18,6 @@ from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
-from fairlead.operator.workloads import WORKLOADS
 from fairlead.operator.workloads.base import Manifest, Workload
 from fairlead.operator.workqueue import WorkQueue
 
@@ -42,7 +41,7 @@ class _Object(msgspec.Struct, rename="camel"):
 class Gangs:
     """Makes PodGroups. made: how many. speed: of the client's clock against the loop's."""
 
-    def __init__(self, client: Client, *, kinds: Iterable[Workload] = WORKLOADS.values(), speed: float = 1.0) -> None:
+    def __init__(self, client: Client, kinds: Iterable[Workload], *, speed: float = 1.0) -> None:
         self.client = client
         self.speed = speed
         self.made = 0

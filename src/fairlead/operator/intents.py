@@ -6,18 +6,19 @@ user who edits at the same moment is never overruled unseen.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.cluster import views
+from fairlead.cluster import grouping, views
 from fairlead.cluster.intents import RUNNING, SUSPENDED
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.operator.jobs.controller import Jobs
-from fairlead.operator.workloads import WORKLOADS
-from fairlead.operator.workloads.base import Manifest
+from fairlead.operator.workloads.base import Manifest, Workload
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("operator")
@@ -37,8 +38,9 @@ class Counters(msgspec.Struct):
 class Intents:
     """Watches PodGroups and acts on their targets. synced: whether all have been listed."""
 
-    def __init__(self, client: Client, jobs: Jobs) -> None:
+    def __init__(self, client: Client, jobs: Jobs, workloads: Mapping[tuple[str, str], Workload]) -> None:
         self.client = client
+        self.workloads = workloads
         self.jobs = jobs
         self.counters = Counters()
         self.synced = False
@@ -79,16 +81,16 @@ class Intents:
     async def _act(self, group: views.PodGroup, owner: views.OwnerReference, target: views.GroupTarget) -> None:
         if (owner.api_version, owner.kind) == (names.API_VERSION, "AIJob"):
             return  # its own controller was told
-        workload = WORKLOADS.get((owner.api_version, owner.kind))
+        workload = self.workloads.get((owner.api_version, owner.kind))
         if workload is None:
             log.error("this kind cannot be suspended", group=group.metadata.key, kind=f"{owner.api_version} {owner.kind}")
             return
         path = workload.path(group.metadata.namespace, owner.name)
         manifest = await self._read(path)
-        if manifest is None or manifest["metadata"].get("uid") != owner.uid:
+        if manifest is None or owner.uid not in (manifest["metadata"].get("uid"), grouping.uid_by_name(owner.kind, owner.name)):
             return  # it is gone, and its PodGroup goes with it
         above = next((each for each in manifest["metadata"].get("ownerReferences") or () if each.get("controller")), None)
-        if above is not None and (above.get("apiVersion"), above.get("kind")) in WORKLOADS:
+        if above is not None and (above.get("apiVersion"), above.get("kind")) in self.workloads:
             # Whoever made it would resume it: that is suspended instead.
             higher = views.OwnerReference(
                 api_version=above["apiVersion"], kind=above["kind"], name=above["name"], uid=above["uid"], controller=True

@@ -21,8 +21,9 @@ POLICY = "policy"
 class Workload(msgspec.Struct, frozen=True):
     """One kind. plural: in its path.
 
-    suspend_at: where its field for that is; empty: it cannot be suspended. gangs: the PodGroups of an object, and how many pods
-    each needs; None: its pods are pods by themselves. templates: its pod templates.
+    suspend_at: where its field for that is; empty: it cannot be suspended; suspended, resumed: what it says then; None: it is not
+    there. gangs: the PodGroups of an object, and how many pods each needs; None: its pods are pods by themselves. templates:
+    its pod templates. all_ours: whether all objects of the kind are ours, whatever their templates say.
     """
 
     api_version: str
@@ -31,6 +32,9 @@ class Workload(msgspec.Struct, frozen=True):
     suspend_at: tuple[str, ...] = ("spec", "suspend")
     gangs: Callable[[Manifest], Mapping[str, int]] | None = None
     templates: Callable[[Manifest], Iterable[Manifest]] = lambda _: ()
+    suspended: bool | str | int = True
+    resumed: bool | str | int | None = False
+    all_ours: bool = False
 
     def path(self, namespace: str, name: str) -> str:
         """Where an object of the kind is."""
@@ -39,7 +43,9 @@ class Workload(msgspec.Struct, frozen=True):
 
     def ours(self, manifest: Manifest) -> bool:
         """Whether Fairlead schedules its pods, or some of them."""
-        return any((each.get("spec") or {}).get("schedulerName") in names.SCHEDULERS for each in self.templates(manifest) if each)
+        return self.all_ours or any(
+            (each.get("spec") or {}).get("schedulerName") in names.SCHEDULERS for each in self.templates(manifest) if each
+        )
 
     def over(self, manifest: Manifest) -> bool:
         """Whether it has ended: nothing is done to it any more."""
@@ -56,7 +62,7 @@ class Workload(msgspec.Struct, frozen=True):
         if _ours(manifest) and _epoch(manifest) >= epoch:
             return None
         marks = {names.SUSPENDED_BY_ANNOTATION: POLICY, names.TARGET_EPOCH_ANNOTATION: str(epoch)}
-        return {"metadata": {"annotations": marks}, **self._set(suspended=True)}
+        return _merged({"metadata": {"annotations": marks}}, self._set(suspended=True))
 
     def to_resume(self, manifest: Manifest) -> Manifest | None:
         """A merge patch that resumes it if we suspended it; None if nothing is to be done."""
@@ -64,17 +70,17 @@ class Workload(msgspec.Struct, frozen=True):
             return None
         patch: Manifest = {"metadata": {"annotations": dict.fromkeys(_MARKS)}}
         if self._suspended(manifest) and not self.over(manifest):
-            patch |= self._set(suspended=False)
+            return _merged(patch, self._set(suspended=False))
         return patch
 
     def _suspended(self, manifest: Manifest) -> bool:
         found: Any = manifest
         for step in self.suspend_at:
-            found = (found or {}).get(step)
-        return bool(found)
+            found = found.get(step) if isinstance(found, dict) else None
+        return bool(found) and found != self.resumed
 
     def _set(self, *, suspended: bool) -> Manifest:
-        patch: Any = suspended
+        patch: Any = self.suspended if suspended else self.resumed
         for step in reversed(self.suspend_at):
             patch = {step: patch}
         return dict(patch)
@@ -87,6 +93,14 @@ _MARKS = (names.SUSPENDED_BY_ANNOTATION, names.TARGET_EPOCH_ANNOTATION)
 def number(value: object, default: int) -> int:
     """A count as an object gives it; `default` where it gives none that can be meant."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+
+
+def _merged(one: Manifest, two: Manifest) -> Manifest:
+    """Two patches as one: a field that suspends may be an annotation, too."""
+    both = dict(one)
+    for key, value in two.items():
+        both[key] = _merged(one[key], value) if isinstance(one.get(key), dict) and isinstance(value, dict) else value
+    return both
 
 
 def _annotations(manifest: Manifest) -> dict[str, str]:
