@@ -111,6 +111,18 @@ def test_a_service_shrinks_replica_by_replica_when_others_take_back_what_is_thei
     ready(cluster, "Deployment", "web", 3)
 
 
+def test_replicas_are_spread_over_nodes_and_zones(cluster):
+    zones = ("a", "a", "b", "b")
+    cluster.create(*(node(f"n{i}", gpus=8, labels={"topology.kubernetes.io/zone": zone}) for i, zone in enumerate(zones)))
+    cluster.scheduler("--no-leader-elect")
+    make(cluster, service("Deployment", "web", 2, queue_name="default"))
+    ready(cluster, "Deployment", "web", 2)
+    assert len({zones[int(each[1])] for each in cluster.placed().values()}) == 2
+    scale(cluster, "Deployment", "web", 4)
+    ready(cluster, "Deployment", "web", 4)
+    assert sorted(cluster.placed().values()) == ["n0", "n1", "n2", "n3"]
+
+
 def test_what_must_stay_available_does(cluster):
     cluster.create(node("n", gpus=4))
     cluster.scheduler("--no-leader-elect")

@@ -37,6 +37,7 @@ from fairlead.core.model import (
     Taint,
     Toleration,
 )
+from fairlead.core.selectors import Requirement, Selector
 
 _MOST_DEVICES = 1024
 _NO_STATUS = views.PodStatus()
@@ -67,6 +68,10 @@ def pod(
         error, wanted = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {refused}"), PodSpec()
     status = view.status or _NO_STATUS
     owner = next((each for each in metadata.owner_references or () if each.controller), None)
+    group = labels.get(names.POD_GROUP_LABEL) or grouping.group_of(labels, spec.scheduling_group)
+    if profile == names.AI_PROFILE and owner is not None and not group and not spec.topology_spread_constraints:
+        replicas = _replicas(owner, labels)
+        wanted = msgspec.structs.replace(wanted, default_spread=replicas) if replicas else wanted
     root, owner_uid = _root(owner, labels)
     surplus = labels.get(names.SURPLUS_LABEL) == "true" and names.POD_GROUP_LABEL in labels
     return Pod(
@@ -75,7 +80,7 @@ def pod(
         name=metadata.name,
         spec=_interned(wanted),
         queue=labels.get(names.QUEUE_LABEL) or default_queue,
-        group=labels.get(names.POD_GROUP_LABEL) or grouping.group_of(labels, spec.scheduling_group),
+        group=group,
         priority=spec.priority or 0,
         created=seconds(metadata.creation_timestamp),
         node=spec.node_name,
@@ -103,6 +108,17 @@ def pod(
             for each in status.conditions or ()
         ),
     )
+
+
+_REPLICAS = {("apps/v1", "ReplicaSet"): "pod-template-hash", ("apps/v1", "StatefulSet"): "controller-revision-hash"}
+"""Services, and by which label their controllers tell their replicas from all other pods."""
+
+
+def _replicas(owner: views.OwnerReference, labels: Mapping[str, str]) -> Selector:
+    """The other replicas of a service's pod, among which it is spread; None if it is no service's."""
+    label = _REPLICAS.get((owner.api_version, owner.kind))
+    value = labels.get(label or "")
+    return (Requirement(label, "In", (value,)),) if label and value else None
 
 
 _SUSPENDABLE = {

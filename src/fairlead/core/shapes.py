@@ -70,6 +70,10 @@ class Shape:
         # What it counts with in scores beyond what it asks for: milli-CPU and bytes.
         self.extra = (spec.scored[0] - self.cpu, spec.scored[1] - self.memory) if spec.scored is not None else (0, 0)
         self.lingers = labels is not None or self.holds or any(self.extra)
+        # Upstream's scores always count what is preferred; ours put it first, where a pod says so at all.
+        upstream = profile == KUBERNETES_PROFILE
+        self.wants_company = bool(spec.preferred_pods or spec.preferred_spread) or spec.default_spread is not None
+        self._wishes = upstream or self.wants_company or bool(spec.preferred_nodes)
         self._fits = fits
         self._admitted: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._need: Ints = np.zeros((0, 1), np.int64)
@@ -112,7 +116,7 @@ class Shape:
 
     @property
     def preferences(self) -> Preferences:
-        """What this shape prefers among feasible nodes, in upstream's scores."""
+        """What this shape prefers among feasible nodes."""
         epoch = self._epoch_of_pairs()
         if self._preferences is None or self._preferences_epoch != epoch:
             stale, self._preferences = self._preferences, Preferences(self, self.around)
@@ -124,7 +128,7 @@ class Shape:
     def prepare(self) -> None:
         """Begin to count what this shape asks about, before anything is tried with it."""
         _ = self.relations
-        if self.profile == KUBERNETES_PROFILE:
+        if self._wishes:
             _ = self.preferences
 
     def surroundings(self) -> int:
@@ -170,12 +174,14 @@ class Shape:
         return -1 if key < 0 else self.nodes.by_label[key & _LABEL_MASK]
 
     def _prefers(self) -> bool:
-        return self.profile == KUBERNETES_PROFILE and self.preferences.any
+        return self._wishes and self.preferences.any
 
     def ranked(self) -> Ints:
         """The keys with what the shape prefers among feasible rows; do not write to them."""
         keys = self.keys()
-        return self.preferences.ranked(keys) if self._prefers() else keys
+        if not self._prefers():
+            return keys
+        return self.preferences.ranked(keys) if self.profile == KUBERNETES_PROFILE else self.preferences.foremost(keys)
 
     def keys(self) -> Ints:
         """The standing of every row, greater is better, -1 infeasible; shape (rows,)."""

@@ -18,6 +18,7 @@ from fairlead.core import scores
 from fairlead.core.actions.candidates import CandidateTable
 from fairlead.core.actions.victims import VictimTable
 from fairlead.core.admission import Admission
+from fairlead.core.budgets import concerns
 from fairlead.core.filters.base import Surroundings
 from fairlead.core.filters.volumes import VolumeBinding
 from fairlead.core.gangs import Gang
@@ -516,14 +517,27 @@ class ClusterState:
 
     def upsert_budget(self, budget: DisruptionBudget) -> None:
         """A disruption budget came or changed."""
-        if self.budgets.get(budget.key) != budget:
+        known = self.budgets.get(budget.key)
+        if known != budget:
             self.budgets[budget.key] = budget
             self.budgets_version += 1
+            if known is not None:
+                self._unguard(known)
 
     def remove_budget(self, key: str) -> None:
         """A disruption budget is gone."""
-        self.budgets.pop(key, None)
+        known = self.budgets.pop(key, None)
         self.budgets_version += 1
+        if known is not None:
+            self._unguard(known)
+
+    def _unguard(self, budget: DisruptionBudget) -> None:
+        """Whom a budget kept from falling may do so now: who waits for their places looks again."""
+        if not self.queues.parked:
+            return
+        for task in self.tasks.values():
+            if task.row >= 0 and task.pod.namespace == budget.namespace and concerns(budget, task.pod, dict(task.pod.labels)):
+                self.nodes.gained.add(task.row)
 
     # -- queues and groups ---------------------------------------------------------------------
 

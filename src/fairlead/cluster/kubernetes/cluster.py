@@ -105,6 +105,7 @@ class KubernetesCluster:
             (_POOLS, views.NodePool, self._pools, _name),
             (_RESERVATIONS, views.Reservation, self._reservations, _name),
             (_NODES, views.Node, self._nodes, _name),
+            (_BUDGETS, views.Budget, self._budgets, _key),
             (_GROUPS, views.PodGroup, self._groups, _key),
             (_PODS, views.Pod, self._pods, _uid),
         ]
@@ -138,7 +139,7 @@ class KubernetesCluster:
                 self._watch(kinds, StorageKnown())
             else:
                 kinds = [(path, view, partial(self._workloads, kind), _key) for kind, (path, view) in _WORKLOAD_KINDS.items()]
-                self._watch([*kinds, (_BUDGETS, views.Budget, self._budgets, _key)], None)
+                self._watch(kinds, None)
 
     def relist(self) -> None:
         """List every kind again, as after a 410."""

@@ -119,7 +119,7 @@ def _room_for(shape: Shape) -> int:
 def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason | None:
     """Place as many of these identical tasks as fit; returns why some did not."""
     refused = None
-    if tasks[0].shape.relations:
+    if tasks[0].shape.relations or tasks[0].shape.wants_company:
         return _one_by_one(state, tasks, placed)
     shape = tasks[0].shape
     while tasks:
@@ -168,7 +168,7 @@ def lay_out(shape: Shape, wanted: int, fill: str, closed: Mask | None = None) ->
     `pack`: nodes that hold most of what is wanted first, so that a gang spans few nodes; among
     these the best standing. `spread`: one pod on each node in order of standing, round by round.
     """
-    keys = shape.keys()
+    keys = shape.ranked()
     held = np.minimum(shape.counts(), wanted)
     held[keys < 0] = 0
     if closed is not None:

@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from fairlead.core.budgets import concerns
 from fairlead.core.holdings import Trial
 from fairlead.core.model import DisruptionBudget
-from fairlead.core.selectors import matches
 from fairlead.core.tasks import Task
 
 if TYPE_CHECKING:
@@ -116,13 +116,7 @@ def _violating(tasks: list[Task], budgets: Iterable[DisruptionBudget]) -> tuple[
         pod, breaks = task.pod, False
         labels = dict(pod.labels)
         for budget in known if labels else ():
-            # A selector that selects everything is passed over, as upstream.
-            if (
-                budget.namespace != pod.namespace
-                or not budget.selector
-                or not matches(budget.selector, labels)
-                or pod.name in budget.disrupted
-            ):
+            if not concerns(budget, pod, labels):
                 continue
             left[budget.key] -= 1
             breaks |= left[budget.key] < 0

@@ -10,6 +10,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.actions.contest import Contest, Ground
+from fairlead.core.budgets import Guard
 from fairlead.core.tasks import SURPLUS, Task, TaskState
 
 if TYPE_CHECKING:
@@ -54,13 +55,15 @@ class VictimTable:
         if not contest.anybody():
             return
         near = [node for _, node in sorted(self.state.queues.queues.items()) if node.placed and contest.reaches(node)]
-        yield from self._until_even(
-            contest,
-            (
-                (ground, victim)
-                for ground in contest.grounds()
-                for victim in merge(*(self._stream(contest, node.name, ground) for node in near), key=lambda each: each.order)
-            ),
+        yield from self._within_budgets(
+            self._until_even(
+                contest,
+                (
+                    (ground, victim)
+                    for ground in contest.grounds()
+                    for victim in merge(*(self._stream(contest, node.name, ground) for node in near), key=lambda each: each.order)
+                ),
+            )
         )
 
     def on_row(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
@@ -77,7 +80,15 @@ class VictimTable:
             if ground is not None:
                 found[id(victim)] = (ground, victim)
         ordered = sorted(found.values(), key=lambda each: (each[0], each[1].order))
-        return list(self._until_even(contest, ordered))
+        return list(self._within_budgets(self._until_even(contest, ordered)))
+
+    def _within_budgets(self, falling: Iterable[tuple[Ground, Victim]]) -> Iterable[tuple[Ground, Victim]]:
+        """Leave out whoever cannot go besides those before it without breaking a disruption budget."""
+        budgets = self.state.budgets
+        if not budgets:
+            return falling
+        guard = Guard(list(budgets.values()))
+        return ((ground, victim) for ground, victim in falling if guard.admits(victim.tasks))
 
     def _until_even(self, contest: Contest, falling: Iterable[tuple[Ground, Victim]]) -> Iterator[tuple[Ground, Victim]]:
         """Leave out who would fall for shares once those before it have made its queue even."""

@@ -53,11 +53,18 @@ def _named(term: SelectorTerm) -> frozenset[str] | None:
 def labels_read(spec: PodSpec) -> set[str]:
     """Every label key (and `metadata.name`) that the selectors of this pod look at."""
     keys = {key for key, _ in spec.node_selector}
-    for term in (*(spec.affinity or ()), *(term for _, term in spec.preferred_nodes or ())):
+    for term in (*(spec.affinity or ()), *(term for _, term in spec.preferred_nodes or () if only_names(term) is None)):
         keys.update(each.key for each in term.expressions)
         if term.fields:
             keys.add(NAME_FIELD)
     return keys
+
+
+def only_names(term: SelectorTerm) -> frozenset[str] | None:
+    """The nodes that a term means if it does nothing but name them; None: it says something else."""
+    if term.expressions or any(each.key != NAME_FIELD or each.operator != "In" for each in term.fields):
+        return None
+    return _named(term)
 
 
 FILTER = _NodeAffinity()

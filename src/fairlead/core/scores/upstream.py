@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.core.filters.node_affinity import only_names
 from fairlead.core.filters.pod_affinity import who
 from fairlead.core.filters.taints import tolerates
 from fairlead.core.filters.topology_spread import eligibility
 from fairlead.core.model import SpreadConstraint
 from fairlead.core.nodes import LABEL_BITS, NodeClass, NodeTable
 from fairlead.core.pairs import PodCount
-from fairlead.core.scores.base import Ints, Rows, States, Strategy
-from fairlead.core.selectors import term_holds
+from fairlead.core.scores.base import SCORE_BITS, Ints, Rows, States, Strategy
+from fairlead.core.selectors import SelectorTerm, term_holds
 from fairlead.core.topology import Tally
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ _MI = 1 << 20
 _SMALL_IMAGE = 23 * _MI
 _LARGE_IMAGE = 1000 * _MI
 _HARD_AFFINITY_WEIGHT = 1
+_PREFERENCE_BITS = 10  # of a score, where what is preferred comes first
+_MOST_PREFERRED = (1 << _PREFERENCE_BITS) - 1  # the plugins' weighted sum is below it
 _EXACT_BELOW = 1 << 56  # amounts that may be multiplied by 100 in 64 bits
 
 
@@ -178,6 +181,31 @@ class _ByClass:
             self._numbers = np.concatenate([self._numbers, np.array(more, np.int64)])
 
 
+class _Named:
+    """The weights of nodes that preferred terms name outright, worked out once as long as the rows are the same."""
+
+    def __init__(self, nodes: NodeTable, terms: tuple[tuple[int, SelectorTerm], ...]) -> None:
+        self.nodes = nodes
+        self.weights: dict[str, int] = {}
+        for weight, term in terms:
+            for name in only_names(term) or ():
+                self.weights[name] = self.weights.get(name, 0) + weight
+        self._by_row: Ints = np.zeros(0, np.int64)
+        self._version = -1
+
+    def of(self, rows: Indices) -> Ints:
+        """The weight of each row."""
+        nodes = self.nodes
+        if self._version != nodes.labels_version or len(self._by_row) < nodes.count:
+            self._version = nodes.labels_version
+            self._by_row = np.zeros(nodes.count, np.int64)
+            for name, weight in self.weights.items():
+                if name in nodes.rows:
+                    self._by_row[nodes.rows[name]] = weight
+        result: Ints = self._by_row[rows]
+        return result
+
+
 class Preferences:
     """What a shape prefers among the nodes that are feasible, per plugin. Made anew when pairs may match differently."""
 
@@ -196,7 +224,9 @@ class Preferences:
         theirs = [each for each in (shape.labels.terms if shape.labels else ()) if not each.anti]
         self.theirs = [(each.tally(nodes, each.term.topology_key), each.weighed(nodes)) for each in theirs]
         self._taints = _ByClass(nodes, self._untolerated)
-        self._affinity = _ByClass(nodes, self._preferred) if shape.spec.preferred_nodes is not None else None
+        preferred = shape.spec.preferred_nodes
+        self._affinity = _ByClass(nodes, self._preferred) if preferred is not None else None
+        self._named = _Named(nodes, preferred or ())
 
     def close(self) -> None:
         """The shape is forgotten."""
@@ -210,6 +240,7 @@ class Preferences:
             self.spread is not None
             or self._taints.most > 0
             or (self._affinity is not None and self._affinity.most > 0)
+            or bool(self._named.weights)
             or any(tally.refresh().any for _, tally in self.terms)
             or any(tally.refresh().any for tally, _ in self.theirs)
         )
@@ -227,12 +258,25 @@ class Preferences:
         ranked[rows] = keys[rows] + (total << LABEL_BITS)
         return ranked
 
+    def foremost(self, keys: Ints) -> Ints:
+        """The keys of all rows with what is preferred before the scores in them, whose last bits make room for it."""
+        rows = np.flatnonzero(keys >= 0)
+        total: Any = sum(scores * WEIGHTS[plugin] for plugin, scores in self._plugins(rows).items() if scores is not None)
+        ranked = np.full(len(keys), -1, np.int64)
+        scores, labels = keys[rows] >> LABEL_BITS, keys[rows] & ((1 << LABEL_BITS) - 1)
+        scores = (np.minimum(total, _MOST_PREFERRED) << (SCORE_BITS - _PREFERENCE_BITS)) | (scores >> _PREFERENCE_BITS)
+        ranked[rows] = (scores << LABEL_BITS) | labels
+        return ranked
+
     def weighted(self, rows: Indices) -> dict[str, Ints]:
         """Plugin -> weighted scores of these rows, all of which are feasible; plugins without an opinion are left out."""
         return {name: scores * WEIGHTS[name] for name, scores in self._plugins(rows).items() if scores is not None}
 
     def _plugins(self, rows: Indices) -> dict[str, Ints | None]:
-        affinity = None if self._affinity is None else _normalised(self._affinity.of(rows))
+        affinity: Ints | None = None
+        if self._affinity is not None:
+            raw = self._affinity.of(rows)
+            affinity = _normalised(raw + self._named.of(rows) if self._named.weights else raw)
         return {
             "TaintToleration": _normalised(self._taints.of(rows), reverse=True),
             "NodeAffinity": affinity,
@@ -249,7 +293,7 @@ class Preferences:
 
     def _preferred(self, node: NodeClass) -> int:
         terms = self.shape.spec.preferred_nodes or ()
-        return sum(weight for weight, term in terms if term_holds(term, node.labels, node.name))
+        return sum(weight for weight, term in terms if only_names(term) is None and term_holds(term, node.labels, node.name))
 
     def _pod_affinity(self, rows: Indices) -> Ints | None:
         raw: Any = None

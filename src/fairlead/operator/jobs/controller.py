@@ -403,6 +403,7 @@ _STATUS_FIELDS = (
     "resumeAt",
     "lastCheckpoint",
     "runningSince",
+    "nodes",
     "startedAt",
     "finishedAt",
     "message",

@@ -24,6 +24,7 @@ from fairlead.operator.jobs.phases import FINISHED, Phase, step
 _LONGEST_BACKOFF = 600.0
 _CLOCKS_DIFFER = 2.0  # seconds
 _SETTLES_IN = 2.0  # seconds from the first that comes or goes until the size is what it is
+_MOST_NODES = 1000
 CHECKPOINTED = 85
 """With this exit code a member says that it has saved its work and is to be started again, for nothing."""
 _PENDING, _RUNNING, _SUCCEEDED, _FAILED = "Pending", "Running", "Succeeded", "Failed"
@@ -216,7 +217,8 @@ class Step:
             running_since=self.since,
         )
         if enough:
-            status = self._sized(status, len(at_work))
+            used = sorted({pod.node for pod in self.pods.values() if pod.node})[:_MOST_NODES]
+            status = msgspec.structs.replace(self._sized(status, len(at_work)), nodes=used)
         if status.phase != before:
             self.events.append((status.phase, f"{len(at_work)} of {len(self.members)} members run", False))
         gone = self.leaving([*self.stale, *waiting, *leaving])
@@ -294,6 +296,7 @@ class Step:
             step(before, Phase.RESTARTING),
             attempt=self.attempt + 1,
             restarts=restarts,
+            nodes=self._good([culprit]),
             resume_at=timestamp(self.now + wait),
             message=message,
         )
@@ -307,12 +310,18 @@ class Step:
             step(before, Phase.RESTARTING),
             attempt=self.attempt + 1,
             interruptions=self.old.interruptions + 1,
+            nodes=self._good(pod for pod in self.pods.values() if pod.phase == _FAILED or pod.disrupted),
             resume_at=None,
             message=why,
         )
         gone = self.leaving(self.pods.values())
         blamed = self._blamed(pod for pod in self.pods.values() if pod.phase == _FAILED and pod.reason in _HARDWARE)
         return Plan(status, delete=gone, look_again=0.0, events=tuple(self.events), blamed=blamed)
+
+    def _good(self, failed: Iterable[PodSeen]) -> list[str]:
+        """The nodes that it ran on, but for those of its members that failed or were taken."""
+        bad = {pod.node for pod in failed}
+        return [node for node in self.old.nodes if node not in bad]
 
     @staticmethod
     def _blamed(pods: Iterable[PodSeen]) -> tuple[Blame, ...]:

@@ -1,0 +1,50 @@
+"""Disruption budgets: whom a plan may evict without breaking one, counted as the plan grows.
+
+What a budget allows is what the API server said last. It asks again before each eviction, so a count that is out of date costs a
+plan, never a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fairlead.core.model import DisruptionBudget, Pod
+from fairlead.core.selectors import matches
+from fairlead.core.tasks import Task
+
+
+def concerns(budget: DisruptionBudget, pod: Pod, labels: dict[str, str]) -> bool:
+    """Whether evicting a pod counts against a budget. A selector that selects everything is passed over, as upstream."""
+    return (
+        budget.namespace == pod.namespace
+        and bool(budget.selector)
+        and matches(budget.selector, labels)
+        and pod.name not in budget.disrupted
+    )
+
+
+class Guard:
+    """What may still be evicted while a plan is made."""
+
+    def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
+        self._left = {budget.key: budget.allowed for budget in budgets}
+        self._of: dict[str, list[DisruptionBudget]] = {}
+        for budget in budgets:
+            self._of.setdefault(budget.namespace, []).append(budget)
+
+    def admits(self, tasks: Sequence[Task]) -> bool:
+        """Whether all of these may go besides those that were admitted before; they are counted then."""
+        needed: dict[str, int] = {}
+        for task in tasks:
+            budgets = self._of.get(task.pod.namespace)
+            if not budgets:
+                continue
+            labels = dict(task.pod.labels)
+            for budget in budgets:
+                if concerns(budget, task.pod, labels):
+                    needed[budget.key] = needed.get(budget.key, 0) + 1
+        if any(self._left[key] < count for key, count in needed.items()):
+            return False
+        for key, count in needed.items():
+            self._left[key] -= count
+        return True
