@@ -213,6 +213,11 @@ class Agent:
         """What a container printed."""
         return self.folder / "pods" / namespace / uid / f"{container}.log"
 
+    def container_of(self, uid: str, name: str) -> Container | None:
+        """A pod's container, if it runs now."""
+        run = self._running.get(uid)
+        return run.named.get(name) if run is not None else None
+
     def forget(self, pod: _Object) -> None:
         """A pod has ended."""
         self._over.add(pod.metadata.uid)
@@ -227,6 +232,7 @@ class _Run:
         self.agent = agent
         self.pod = pod
         self._containers: list[Container] = []
+        self.named: dict[str, Container] = {}  # those that run now
         self._states: dict[str, Manifest] = {}
         self._restarts: dict[str, int] = {}
         self._stopping = False
@@ -303,8 +309,10 @@ class _Run:
             self._containers.append(run)
             self._states[name] = {"running": {"startedAt": timestamp(self.agent.client.clock())}}
             await self._tell("Running")
+            self.named[name] = run
             code = await run.run()
             self._containers.remove(run)
+            del self.named[name]
             ended = {
                 "exitCode": code,
                 "reason": "Completed" if code == 0 else "Error",

@@ -30,12 +30,14 @@ class RecipeError(ValueError):
 
 
 class Recipe(msgspec.Struct):
-    """One process. memory: bytes that it may write to, 0 for no limit."""
+    """One process. memory: bytes that it may write to, 0 for no limit. tty, stdin: whether somebody may attach to it, and how."""
 
     command: list[str]
     env: dict[str, str]
     directory: Path
     memory: int = 0
+    tty: bool = False
+    stdin: bool = False
 
 
 def volumes(pod: Manifest, folder: Path, lookup: Lookup) -> dict[str, Path]:
@@ -115,7 +117,10 @@ def recipe(
         env["MASTER_PORT"] = str(port)
     directory = here(container["workingDir"]) if container.get("workingDir") else str(folder)
     limits = (container.get("resources") or {}).get("limits") or {}
-    return Recipe(command, env, Path(directory), _bytes(limits.get("memory", "0")))
+    tty, stdin = bool(container.get("tty")), bool(container.get("stdin"))
+    if tty:
+        env.setdefault("TERM", "xterm-256color")
+    return Recipe(command, env, Path(directory), _bytes(limits.get("memory", "0")), tty, stdin)
 
 
 def _environment(pod: Manifest, container: Manifest, lookup: Lookup) -> dict[str, str]:

@@ -48,7 +48,9 @@ def logs(
         chosen = _chosen(found, name, role, index, element, attempt, everybody=everybody)
         width = max(len(each["metadata"]["name"]) for each in chosen)
         prints = [
-            _print(client, each, container, tail, f"{each['metadata']['name']:<{width}} | " if everybody else "", follow=follow)
+            print_log(
+                client, each, container, tail, f"{each['metadata']['name']:<{width}} | " if everybody else "", follow=follow
+            )
             for each in chosen
         ]
         if follow:
@@ -118,7 +120,7 @@ def _made(pod: Pod) -> tuple[int, str, str, int]:
     )
 
 
-async def _print(client: Client, pod: Pod, container: str, tail: int | None, before: str, *, follow: bool) -> None:
+async def print_log(client: Client, pod: Pod, container: str, tail: int | None, before: str, *, follow: bool) -> None:
     """Print a log; while following, what was added since, until the pod has ended or is gone."""
     from fairlead.cluster.kubernetes.client import ApiError
 

@@ -24,6 +24,7 @@ from fairlead.cli import (
     queue,
     quota,
     replay,
+    run_,
     scheduler,
     share,
     simulate,
@@ -51,6 +52,7 @@ app.command("queue")(queue.queue)
 app.command("quota")(quota.quota)
 app.command("replay")(replay.replay)
 app.command("submit")(submit.submit)
+app.command("run")(run_.run_)
 app.command("logs")(logs.logs)
 app.command("cancel")(control.cancel)
 app.command("suspend")(control.suspend)

@@ -15,6 +15,17 @@ from fairlead.cli.picture import KubeconfigOption, run
 
 if TYPE_CHECKING:
     from fairlead.cluster.kubernetes.client import Client
+    from fairlead.submission import jobs
+
+QueueOption = Annotated[str, typer.Option("--queue", "-p", help="Its queue.")]
+ClassOption = Annotated[str, typer.Option("--class", "-q", help="Its class of service.")]
+NodesOption = Annotated[str, typer.Option("--nodes", "-N", help="How many members.")]
+GpusOption = Annotated[str, typer.Option("--gpus", "-G", help="GPUs of all members together, optionally MODEL:COUNT.")]
+CpusOption = Annotated[str, typer.Option("--cpus-per-task", "-c", help="CPUs of each member.")]
+MemOption = Annotated[str, typer.Option("--mem", help="Memory of each member, such as 64G.")]
+TimeOption = Annotated[str, typer.Option("--time", "-t", help="Time limit: 90, 1:30:00, 2-12:00:00 or 36h.")]
+ImageOption = Annotated[str, typer.Option(help="Container image; default: that of the namespace's submit profile.")]
+EnvOption = Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be repeated.")]
 
 _LOOK = 1.0
 _MANIFESTS = (".yaml", ".yml", ".json")
@@ -34,18 +45,18 @@ def submit(
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What to run, or the script's arguments.")
     ] = None,
     name: Annotated[str, typer.Option("--name", "-J", help="Of the job; default: the script's.")] = "",
-    queue: Annotated[str, typer.Option("--queue", "-p", help="Its queue.")] = "",
-    service_class: Annotated[str, typer.Option("--class", "-q", help="Its class of service.")] = "",
-    nodes: Annotated[str, typer.Option("--nodes", "-N", help="How many members.")] = "",
-    gpus: Annotated[str, typer.Option("--gpus", "-G", help="GPUs of all members together, optionally MODEL:COUNT.")] = "",
-    cpus: Annotated[str, typer.Option("--cpus-per-task", "-c", help="CPUs of each member.")] = "",
-    mem: Annotated[str, typer.Option("--mem", help="Memory of each member, such as 64G.")] = "",
-    time: Annotated[str, typer.Option("--time", "-t", help="Time limit: 90, 1:30:00, 2-12:00:00 or 36h.")] = "",
+    queue: QueueOption = "",
+    service_class: ClassOption = "",
+    nodes: NodesOption = "",
+    gpus: GpusOption = "",
+    cpus: CpusOption = "",
+    mem: MemOption = "",
+    time: TimeOption = "",
     dependency: Annotated[
         str, typer.Option("--dependency", "-d", help="afterok:JOB, afterany:JOB, afternotok:JOB, singleton.")
     ] = "",
-    image: Annotated[str, typer.Option(help="Container image; default: that of the namespace's submit profile.")] = "",
-    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be repeated.")] = None,
+    image: ImageOption = "",
+    env: EnvOption = None,
     wait: Annotated[bool, typer.Option("--wait", "-W", help="Until the jobs have ended; the exit code says how.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Print the manifests and when they would start; submit nothing.")] = False,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Default: the kubeconfig's.")] = "",
@@ -60,22 +71,21 @@ def submit(
         namespace = namespace or load(kubeconfig or None).namespace
     except ConfigError as error:
         fail(str(error), Exit.UNREACHABLE)
-    given = [
-        (option, value, f"--{option}")
-        for option, value in (
-            ("job-name", name),
-            ("queue", queue),
-            ("class", service_class),
-            ("nodes", nodes),
-            ("gpus", gpus),
-            ("cpus-per-task", cpus),
-            ("mem", mem),
-            ("time", time),
-            ("dependency", dependency),
-            ("image", image),
-        )
-        if value
-    ] + [("env", each, "--env") for each in env or ()]
+    given = as_given(
+        env,
+        {
+            "job-name": name,
+            "queue": queue,
+            "class": service_class,
+            "nodes": nodes,
+            "gpus": gpus,
+            "cpus-per-task": cpus,
+            "mem": mem,
+            "time": time,
+            "dependency": dependency,
+            "image": image,
+        },
+    )
     words = list(command or ())
     if file and not _is_file(file):
         words, file = [file, *words], ""
@@ -100,6 +110,13 @@ def submit(
         raise typer.Exit(int(Exit.FAILED))
 
 
+def as_given(env: list[str] | None, options: dict[str, str]) -> list[tuple[str, str, str]]:
+    """Options of the command line as a script's lines give them: (option, value, where it is from)."""
+    return [(option, value, f"--{option}") for option, value in options.items() if value] + [
+        ("env", each, "--env") for each in env or ()
+    ]
+
+
 def _is_file(text: str) -> bool:
     if text == "-" or text.endswith(_MANIFESTS) or text.endswith((".sh", ".py", ".bash", ".sbatch")):
         return True
@@ -120,7 +137,7 @@ def _manifests(
     options = directives.options_of(script) + given if script else given
     asked = directives.asked(options)
     name = asked.name or _name_for(file or words[0])
-    profile = jobs.Profile(run(kubeconfig, lambda client: _profile(client, namespace)))
+    profile = profile_of(namespace, kubeconfig)
     made = [jobs.ai_job(name, namespace, asked, profile, words, scripted=bool(script))]
     if script:
         made.append(jobs.script_map(name, namespace, script))
@@ -159,6 +176,13 @@ def _name_for(text: str) -> str:
     return label(Path(text).stem) or "job"
 
 
+def profile_of(namespace: str, kubeconfig: str) -> jobs.Profile:
+    """What a namespace's jobs have in common. Raises `DirectiveError`."""
+    from fairlead.submission import jobs
+
+    return jobs.Profile(run(kubeconfig, lambda client: _profile(client, namespace)))
+
+
 async def _profile(client: Client, namespace: str) -> dict[str, str] | None:
     from fairlead.cluster.kubernetes.client import ApiError
     from fairlead.submission.jobs import PROFILE
@@ -192,11 +216,11 @@ async def _submit(client: Client, manifests: list[dict[str, Any]], left_out: lis
             continue
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs"
         made[f"{namespace}/{name}"] = msgspec.json.decode(await client.post(path, encode(manifest)))
-    phases = {key: await _ended(client, key) for key in made} if wait else {}
+    phases = {key: await ended(client, key) for key in made} if wait else {}
     return Submitted(list(made), left_out, phases)
 
 
-async def _ended(client: Client, key: str) -> str:
+async def ended(client: Client, key: str) -> str:
     """The phase in which a job ends."""
     from fairlead.api import names
     from fairlead.cluster.kubernetes.client import ApiError

@@ -8,19 +8,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import structlog
 
 from fairlead.agent.node import Agent
 from fairlead.agent.node import Options as AgentOptions
+from fairlead.agent.process import Container
+from fairlead.agent.terminal import Terminal
 from fairlead.api import crds
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.simulated.api import NODES, ApiServer
+from fairlead.cluster.simulated.attach import Wanted
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.controllers import Controllers
+from fairlead.cluster.simulated.errors import bad_request
 from fairlead.cluster.simulated.http import Server
 from fairlead.cluster.simulated.kubelet import NOT_READY
 from fairlead.cluster.simulated.store import Change, Key, Object
@@ -33,6 +39,42 @@ from fairlead.scheduler.app import Options, Scheduler
 log = structlog.get_logger("local")
 
 PRIORITIES = {"high-priority": 1_000_000, "medium-priority": 100_000, "low-priority": 10_000}
+
+
+class Attached:
+    """Somebody at a terminal of the agent's. beside: a container begun for him; running: its life."""
+
+    def __init__(self, terminal: Terminal, beside: Container | None = None, running: asyncio.Future[int] | None = None) -> None:
+        self._terminal = terminal
+        self._beside = beside
+        self._running = running
+
+    async def output(self) -> AsyncIterator[bytes]:
+        """What it prints, until its end."""
+        with self._terminal.listening() as queue:
+            while data := await queue.get():
+                yield data
+
+    async def write(self, data: bytes) -> None:
+        """What is typed."""
+        await self._terminal.write(data)
+
+    def end_input(self) -> None:
+        """Nothing more is typed."""
+        self._terminal.end_input()
+
+    def resize(self, rows: int, columns: int) -> None:
+        """The size of the window."""
+        self._terminal.resize(rows, columns)
+
+    async def ended(self) -> int:
+        """The exit code of what was begun for this session."""
+        return await self._running if self._running is not None else 0
+
+    def leave(self) -> None:
+        """Nobody is there any more: what was begun for him ends."""
+        if self._beside is not None:
+            self._beside.kill()
 
 
 class Local:
@@ -67,6 +109,7 @@ class Local:
         self.scheduler = Scheduler(await self._client(), Options(leader_elect=False, address=""))
         self.operator = Operator(await self._client(), OperatorOptions(leader_elect=False, address="", history=self._history))
         self.api.logs = self._log
+        self.api.attach = self._attach
         self.api.store.listen(NODES, self._node_changed)
         self._tasks = [asyncio.create_task(each.run()) for each in (self.agent, self.scheduler, self.operator)]
         return self
@@ -101,6 +144,19 @@ class Local:
         if record is not None:
             node = record.object
             self.api.store.put(NODES, key, {**node, "metadata": dict(node["metadata"]), "spec": spec})
+
+    async def _attach(self, wanted: Wanted) -> Attached:
+        container = self.agent.container_of(wanted.pod["metadata"]["uid"], wanted.container)
+        if container is None:
+            raise bad_request(f"container {wanted.container} does not run")
+        if wanted.command is not None:
+            recipe = msgspec.structs.replace(container.recipe, command=wanted.command, tty=wanted.tty, stdin=True)
+            terminal = Terminal(None, tty=wanted.tty)
+            beside = Container(recipe, None, terminal)
+            return Attached(terminal, beside, asyncio.ensure_future(beside.run()))
+        if container.terminal is None:
+            raise bad_request(f"container {wanted.container} has neither stdin nor tty: its logs tell what it prints")
+        return Attached(container.terminal)
 
     def _log(self, pod: dict[str, Any], container: str) -> str:
         metadata = pod["metadata"]

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
+from fairlead.cluster.kubernetes.attach import PROTOCOLS, Attached
 from fairlead.cluster.kubernetes.auth import Auth
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.http import HttpTransport
-from fairlead.cluster.transport import Chunks, Transport, Unreachable
+from fairlead.cluster.transport import Chunks, Reply, Transport, Unreachable
 
 __all__ = ["ApiError", "Client", "ReadOnly", "Unreachable", "api_error", "encode", "retry_after"]
 
@@ -161,6 +162,17 @@ class Client:
                     self.auth.reject()
                 raise api_error(opened.status, opened.body)
             yield opened.chunks
+
+    @asynccontextmanager
+    async def attached(self, path: str, query: Sequence[tuple[str, str]]) -> AsyncIterator[Attached]:
+        """A session at a pod's `attach` or `exec`. Raises `ApiError` where it is refused, `Unreachable`."""
+        transport = self.transport
+        if not isinstance(transport, HttpTransport):
+            raise Unreachable(f"{path}: nothing can be attached to within the process")
+        async with transport.socket(path, query=query, headers=await self._headers(), protocols=PROTOCOLS) as opened:
+            if isinstance(opened, Reply):
+                raise api_error(opened.status, opened.body)
+            yield Attached(opened)
 
     @property
     def transport(self) -> Transport:

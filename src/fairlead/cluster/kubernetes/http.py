@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -11,6 +11,7 @@ from fairlead.cluster.kubernetes.auth import Auth
 from fairlead.cluster.transport import Opened, Reply, Unreachable
 
 _LARGEST_REPLY = 256 << 20
+_LARGEST_MESSAGE = 16 << 20
 
 
 class TooLargeReply(Unreachable):
@@ -70,6 +71,26 @@ class HttpTransport:
                     yield Opened(reply.status, await _bounded(reply), _Nothing())
                 else:
                     yield Opened(200, b"", _Reader(reply.content, path))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"GET {path}: {error!r}") from error
+
+    @asynccontextmanager
+    async def socket(
+        self, path: str, *, query: Sequence[tuple[str, str]], headers: Mapping[str, str], protocols: Sequence[str]
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse | Reply]:
+        """A WebSocket that lasts until somebody closes it, or why there is none. Raises `Unreachable`."""
+        try:
+            async with self._session.ws_connect(
+                self._server + path,
+                params=list(query),
+                headers=headers,
+                protocols=protocols,
+                max_msg_size=_LARGEST_MESSAGE,
+                heartbeat=30,
+            ) as opened:
+                yield opened
+        except aiohttp.WSServerHandshakeError as error:
+            yield Reply(error.status, error.headers or {}, b"")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"GET {path}: {error!r}") from error
 

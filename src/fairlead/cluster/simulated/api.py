@@ -104,6 +104,7 @@ class ApiServer:
         self.catalog = Catalog()
         self.garbage = Garbage(self)
         self.logs: Callable[[Object, str], str] = lambda _pod, _container: ""
+        self.attach: Any = None  # an `attach.Attach`, where pods' commands run
         self.on_delete_pod: Callable[[Key, Object], None] = lambda _key, _pod: None
         self._random = random.Random(seed)
         self._specs: dict[bytes, tuple[Object, Object]] = {}  # pod spec as sent -> (spec, status) as stored

@@ -24,8 +24,10 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
+from fairlead.cluster.simulated import attach
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.stream import frames
 from fairlead.cluster.simulated.wire import BODY_LIMIT, Request, Stream, Wire
@@ -54,7 +56,8 @@ class Server:
         return f"https://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
-        application = Starlette(routes=[Route("/{path:path}", self._answer, methods=_METHODS)])
+        routes = [Route("/{path:path}", self._answer, methods=_METHODS), WebSocketRoute("/{path:path}", self._attach)]
+        application = Starlette(routes=routes)
         with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:  # uvicorn reads certificates from files only
             await self._start(application, Path(folder))
         return self
@@ -74,7 +77,7 @@ class Server:
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=2,
-            ws="none",
+            ws="websockets-sansio",
             server_header=False,
         )
         self._server = _QuietServer(config)
@@ -133,6 +136,13 @@ class Server:
             return StreamingResponse(self._stream(answer), media_type="application/json", headers=clock)
         content = b"" if request.method == "HEAD" else answer.body
         return Response(content, answer.status, {**answer.headers, **clock, "Content-Type": answer.content_type})
+
+    async def _attach(self, websocket: WebSocket) -> None:
+        self.requests += 1
+        if not self._known(websocket.headers.get("authorization", "")):
+            await attach.refuse(websocket, StatusError(401, "Unauthorized", "Unauthorized"))
+            return
+        await attach.serve(websocket, self.wire.api, self.wire.api.attach)
 
     def _known(self, authorization: str) -> bool:
         return hmac.compare_digest(authorization.encode(), f"Bearer {self.token}".encode())
