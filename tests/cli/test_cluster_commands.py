@@ -17,6 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
+from fairlead.cli.picture import read, run
+from fairlead.cli.top import Sort, summary
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import load
 from fairlead.cluster.simulated.http import Server
@@ -552,3 +554,31 @@ async def test_a_shadow_would_evict_and_says_whom(tmp_path):
 def test_the_kubeconfig_is_for_its_owner_only(box):
     assert box.kubeconfig.stat().st_mode & 0o077 == 0
     assert load(str(box.kubeconfig)).server.startswith("https://127.0.0.1:")
+
+
+def test_top_shows_who_holds_gpus_and_how_much_of_them_is_used(box):
+    box.create(
+        objects.pod_group("ring", 3),
+        *(objects.pod(f"ring-{i}", group="ring", gpus=8) for i in range(3)),
+        objects.pod("small", gpus=1),
+        objects.pod("huge", gpus=64),
+    )
+    until(lambda: len(running(box)) == 2 and waiting(box))
+    found = box.json("top")
+    assert [(job["name"], job["gpus"], job["use"], job["user"]) for job in found["jobs"]] == [
+        ("ring", 24.0, None, "vision"),
+        ("small", 1.0, None, "vision"),
+    ]
+    assert (found["gpus_used"], found["gpus_wanted"], found["running"], found["pending"]) == (25.0, 64.0, 2, 1)
+    assert [job["name"] for job in box.json("top", "--limit", "1")["jobs"]] == ["ring"]
+    assert box.json("top", "-n", "elsewhere")["jobs"] == []
+    done = box.fairlead("top", "--once")
+    assert done.exit_code == 0
+    assert f"25 of {found['gpus']} held" in done.stdout
+    measured = {("vision", "ring-0"): 90.0, ("vision", "ring-1"): 30.0, ("vision", "small"): 5.0}
+    picture = run(str(box.kubeconfig), read)
+    used = summary(picture, measured, sort=Sort.USE)
+    assert [(job.name, job.use) for job in used.jobs] == [("small", 5.0), ("ring", 60.0)]
+    assert used.use == pytest.approx(41.7)
+    refused = box.fairlead("top", "--once", "--prometheus", "http://127.0.0.1:9")
+    assert (refused.exit_code, "127.0.0.1:9" in refused.output) == (1, True)

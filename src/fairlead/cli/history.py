@@ -163,7 +163,7 @@ def _record(entry: Entry, now: float) -> Record:
         cpu_hours=entry.cpu_seconds / 3600,
         restarts=job.restarts,
         interruptions=job.interruptions,
-        exit_code=job.exit_code,
+        exit_code=job.exit_code if job.ended_at is not None else None,  # until then it may start again
         message=job.message,
     )
 

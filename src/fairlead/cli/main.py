@@ -29,6 +29,7 @@ from fairlead.cli import (
     share,
     simulate,
     submit,
+    top,
     whatif,
 )
 from fairlead.cli.output import Exit, fail
@@ -64,6 +65,7 @@ app.command("operator")(operator.operator)
 app.command("local")(local.local)
 app.command("agent")(local.agent)
 app.command("share")(share.share)
+app.command("top")(top.top)
 app.command("whatif")(whatif.whatif)
 
 

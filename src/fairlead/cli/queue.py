@@ -58,6 +58,7 @@ class Job(msgspec.Struct, frozen=True):
     nodes: list[str]
     reason: Why | None
     expected_start: float | None = None
+    user: str = ""
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -94,14 +95,8 @@ def queue(
 
 def jobs(picture: Picture) -> list[Job]:
     """All jobs that have not ended: those that run first, then those that wait in the order of their ranks."""
-    members: dict[tuple[str, str, str], list[tuple[views.Pod, Pod]]] = defaultdict(list)
+    members = members_of(picture)
     groups = {(each.metadata.namespace, each.metadata.name): each for each in picture.groups}
-    for view in picture.pods:
-        if view.spec.scheduler_name not in names.SCHEDULERS or (view.status and view.status.phase in ("Succeeded", "Failed")):
-            continue
-        pod = convert.pod(view, picture.default_queue(view.metadata.namespace))
-        key = ("PodGroup", pod.namespace, pod.group) if pod.group else ("Pod", pod.namespace, pod.name)
-        members[key].append((view, pod))
     found = [
         _job(kind, namespace, name, pods, groups.get((namespace, name)) if kind == "PodGroup" else None, picture.now)
         for (kind, namespace, name), pods in members.items()
@@ -118,6 +113,18 @@ def jobs(picture: Picture) -> list[Job]:
     return sorted(
         found, key=lambda job: (order[job.state], -job.priority, job.started_at or job.submitted_at, job.namespace, job.name)
     )
+
+
+def members_of(picture: Picture) -> dict[tuple[str, str, str], list[tuple[views.Pod, Pod]]]:
+    """(kind, namespace, name) of each job -> its pods that have not ended."""
+    members: dict[tuple[str, str, str], list[tuple[views.Pod, Pod]]] = defaultdict(list)
+    for view in picture.pods:
+        if view.spec.scheduler_name not in names.SCHEDULERS or (view.status and view.status.phase in ("Succeeded", "Failed")):
+            continue
+        pod = convert.pod(view, picture.default_queue(view.metadata.namespace))
+        key = ("PodGroup", pod.namespace, pod.group) if pod.group else ("Pod", pod.namespace, pod.name)
+        members[key].append((view, pod))
+    return members
 
 
 def _job(
@@ -151,6 +158,7 @@ def _job(
         nodes=nodes,
         reason=_why(pods) if state in (State.PENDING, State.STARTING) else None,
         expected_start=_expected(group) if state is State.PENDING else None,
+        user=pods[0][1].user,
     )
 
 
@@ -175,6 +183,7 @@ def _suspended(group: views.PodGroup, target: Target, now: float) -> Job:
         nodes=[],
         reason=Why(reason.code, reason.message) if reason is not None else None,
         expected_start=_expected(group),
+        user=pods[0].user if pods else "",
     )
 
 
@@ -198,7 +207,7 @@ def _in(at: float | None, now: float) -> str:
     return "?" if at is None else f"{'~' if at > now else ''}{span(max(0.0, at - now))}"
 
 
-_STYLES = {
+STYLES = {
     State.RUNNING: "green",
     State.STARTING: "cyan",
     State.ENDING: "magenta",
@@ -233,7 +242,7 @@ def _table(found: list[Job], now: float | None) -> Table:
             [
                 Text(f"{job.namespace}/{job.name}"),
                 Text(job.queue),
-                Text(job.state.value, _STYLES[job.state]),
+                Text(job.state.value, STYLES[job.state]),
                 f"{job.running}/{job.pods}" if job.state not in (State.PENDING, State.SUSPENDED) else str(job.pods),
                 f"{job.gpus:g}",
                 str(job.priority),

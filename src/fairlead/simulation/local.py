@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -82,7 +83,8 @@ class Local:
 
     def __init__(self, agent: AgentOptions, *, port: int = 0, directory: Path | None = None, history: str = "") -> None:
         loop = asyncio.get_running_loop()
-        self.api = ApiServer(Clock(start=time.time(), loop=loop))
+        # The history tells jobs of different lives apart by their UIDs.
+        self.api = ApiServer(Clock(start=time.time(), loop=loop), seed=secrets.randbits(64))
         self.wire = Wire(self.api)
         self.server = Server(self.wire, port=port)
         self._controllers = Controllers(self.api)

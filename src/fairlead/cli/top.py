@@ -1,0 +1,185 @@
+"""`fairlead top`: who uses the GPUs right now, refreshed until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from fairlead.cli.nodes import lines
+from fairlead.cli.output import Column, Output, OutputOption, fail, listing
+from fairlead.cli.picture import IntervalOption, KubeconfigOption, NamespaceOption, Picture, show, span
+from fairlead.cli.queue import STYLES, Job, State, jobs, members_of, nodes_shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rich.console import Group
+
+_BAR = 40
+_QUESTION = "max by (namespace, pod) (DCGM_FI_DEV_GPU_UTIL)"
+
+
+class Sort(StrEnum):
+    """What comes first."""
+
+    GPUS = "gpus"
+    TIME = "time"
+    USE = "use"
+
+
+class Running(msgspec.Struct, frozen=True):
+    """One job. seconds: since it began; use: percent, the mean over its pods of the busiest GPU of each; null: not measured."""
+
+    namespace: str
+    name: str
+    kind: str
+    queue: str
+    user: str
+    state: State
+    pods: int
+    gpus: float
+    seconds: float
+    use: float | None
+    nodes: list[str]
+
+
+class Top(msgspec.Struct, frozen=True):
+    """The result of the command. gpus_wanted: by jobs that wait; use: percent, the mean over all pods that are measured."""
+
+    gpus: int
+    gpus_used: float
+    gpus_wanted: float
+    nodes: int
+    nodes_down: int
+    running: int
+    pending: int
+    use: float | None
+    jobs: list[Running]
+
+
+def top(
+    kubeconfig: KubeconfigOption = "",
+    namespace: NamespaceOption = "",
+    sort: Annotated[
+        Sort, typer.Option("--sort", "-s", case_sensitive=False, help="gpus, time or use: what comes first.")
+    ] = Sort.GPUS,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many jobs.")] = 40,
+    once: Annotated[bool, typer.Option("--once", help="Show it once.")] = False,
+    interval: IntervalOption = 2.0,
+    prometheus: Annotated[
+        str,
+        typer.Option(envvar="FAIRLEAD_PROMETHEUS", help="URL of a Prometheus with DCGM_FI_DEV_GPU_UTIL.", show_default="none"),
+    ] = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Jobs that hold GPUs, how much of them they use, and what is left, again and again until Ctrl-C."""
+
+    def picture_of(picture: Picture) -> tuple[Top, Group]:
+        found = summary(picture, _measured(prometheus) if prometheus else {}, namespace, sort)
+        shown = msgspec.structs.replace(found, jobs=found.jobs[:limit])
+        return shown, _drawn(shown)
+
+    show(kubeconfig, output, picture_of, watch=not once and output is Output.TABLE, interval=interval)
+
+
+def summary(picture: Picture, measured: Mapping[tuple[str, ...], float], namespace: str = "", sort: Sort = Sort.GPUS) -> Top:
+    """What is used and wanted. measured: (namespace, pod) -> percent."""
+    nodes, known = lines(picture), jobs(picture)
+    pods = members_of(picture)
+
+    def use(job: Job) -> float | None:
+        members = pods.get((job.kind, job.namespace, job.name), [])
+        found = [measured[key] for view, _ in members if (key := (job.namespace, view.metadata.name)) in measured]
+        return round(sum(found) / len(found), 1) if found else None
+
+    held = [
+        Running(
+            job.namespace,
+            job.name,
+            job.kind,
+            job.queue,
+            job.user,
+            job.state,
+            job.pods,
+            job.gpus,
+            job.seconds,
+            use(job),
+            job.nodes,
+        )
+        for job in known
+        if job.nodes and namespace in ("", job.namespace)
+    ]
+    orders: dict[Sort, Callable[[Running], tuple[float, ...]]] = {
+        Sort.GPUS: lambda job: (-job.gpus, -job.seconds),
+        Sort.TIME: lambda job: (-job.seconds,),
+        Sort.USE: lambda job: (job.use is None, job.use if job.use is not None else 0.0, -job.gpus),
+    }
+    waiting = [job for job in known if job.state in (State.PENDING, State.SUSPENDED)]
+    uses = list(measured.values())
+    return Top(
+        gpus=sum(node.gpus for node in nodes),
+        gpus_used=sum(node.gpus_used for node in nodes),
+        gpus_wanted=sum(job.gpus for job in waiting),
+        nodes=len(nodes),
+        nodes_down=sum(node.state == "down" for node in nodes),
+        running=sum(bool(job.nodes) for job in known),
+        pending=len(waiting),
+        use=round(sum(uses) / len(uses), 1) if uses else None,
+        jobs=sorted(held, key=lambda job: (*orders[sort](job), job.namespace, job.name)),
+    )
+
+
+def _measured(url: str) -> Mapping[tuple[str, ...], float]:
+    from fairlead.observability.prometheus import Prometheus, PrometheusError
+
+    try:
+        with ThreadPoolExecutor(1) as beside:  # this thread's loop is busy
+            answer = beside.submit(asyncio.run, Prometheus(url).query(_QUESTION, ("namespace", "pod"))).result()
+    except PrometheusError as error:
+        fail(f"--prometheus: {error}")
+    return {key: value for key, value in answer.items() if not math.isnan(value)}
+
+
+def _drawn(found: Top) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    part = found.gpus_used / found.gpus if found.gpus else 0.0
+    full = round(part * _BAR)
+    bar = Text.assemble(("█" * full, "green"), ("·" * (_BAR - full), "dim"))
+    used = "" if found.use is None else f", used to {found.use:g} %"
+    down = f", {found.nodes_down} down" if found.nodes_down else ""
+    head = Text.assemble("GPUs  ", bar, f"  {found.gpus_used:g} of {found.gpus} held ({part:.0%}{used})")
+    rest = Text(f"Jobs  {found.running} run, {found.pending} wait for {found.gpus_wanted:g} GPUs    Nodes  {found.nodes}{down}")
+    columns = [
+        Column("JOB", flexible=True, least=18),
+        Column("USER", flexible=True),
+        Column("QUEUE", flexible=True),
+        Column("STATE"),
+        Column("PODS", right=True),
+        Column("GPUS", right=True),
+        Column("USE", right=True),
+        Column("TIME", right=True),
+        Column("NODES", flexible=True),
+    ]
+    rows = [
+        [
+            Text(f"{job.namespace}/{job.name}"),
+            Text(job.user),
+            Text(job.queue),
+            Text(job.state.value, STYLES[job.state]),
+            str(job.pods),
+            f"{job.gpus:g}",
+            "" if job.use is None else f"{job.use:g} %",
+            span(job.seconds),
+            Text(nodes_shown(job.nodes)),
+        ]
+        for job in found.jobs
+    ]
+    return Group(head, rest, Text(""), listing(columns, rows))
