@@ -1,9 +1,12 @@
 """AIJobs on the real API server: scheduler and operator as processes, the kubelets' part played by the test."""
 
+import time
 import urllib.error
 
 import pytest
 
+from fairlead.observability.history import Wanted
+from fairlead.observability.store import History
 from testbed.controlplane import ControlPlane
 from testbed.objects import ai_job, node, pod, priority_class, service_class
 
@@ -221,3 +224,62 @@ def test_impossible_sizes_are_refused_at_submit(cluster, role, complaint):
     with pytest.raises(urllib.error.HTTPError) as refused:
         cluster.plane.request("POST", "/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs", made)
     assert complaint in refused.value.read().decode()
+
+
+def test_the_history_outlives_objects_and_a_killed_operator(cluster, tmp_path):
+    history = f"sqlite:///{tmp_path}/history.db"
+    cluster.create(node("n", gpus=4), ai_job("bert", workers=2, ttlAfterFinished="1s"), pod("lone"))
+    cluster.scheduler("--no-leader-elect")
+    operator = cluster.operator("--no-leader-elect", "--address", "", "--history", history)
+
+    def told():
+        if not (tmp_path / "history.db").exists():
+            return {}
+        store = History(history, create=False)
+        found = {entry.job.name: entry for entry in store.jobs(Wanted(), time.time())}
+        store.close()
+        return found
+
+    cluster.until(lambda: len(members(cluster, "bert")) == 2)
+    play(cluster, [*members(cluster, "bert"), "lone"], "Running")
+    cluster.until(lambda: {name: str(each.job.state) for name, each in told().items()} == {"bert": "Running", "lone": "Running"})
+    operator.kill()
+    play(cluster, members(cluster, "bert"), "Succeeded", 0)
+    cluster.delete("/api/v1/namespaces/default/pods/lone")
+    cluster.operator("--no-leader-elect", "--address", "", "--history", history)
+    cluster.until(lambda: not cluster.get("/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs/bert"))
+    cluster.until(lambda: {name: str(each.job.state) for name, each in told().items()} == {"bert": "Succeeded", "lone": "Lost"})
+    bert = told()["bert"]
+    assert (bert.runs, bert.job.exit_code, bert.job.user) == (2, 0, "default")
+    assert 0 < bert.gpu_seconds < 2 * 60
+
+
+def test_an_elastic_jobs_bounds_may_change_while_it_runs(cluster):
+    role = {
+        "name": "worker",
+        "replicas": 2,
+        "minReplicas": 2,
+        "maxReplicas": 4,
+        "template": ai_job("x")["spec"]["roles"][0]["template"],
+    }
+    made = ai_job("bounds")
+    made["spec"]["roles"] = [role]
+    cluster.create(node("n", gpus=3), made)
+    start(cluster)
+    cluster.until(lambda: len(members(cluster, "bounds")) == 3)
+    play(cluster, members(cluster, "bounds"), "Running")
+    path = "/apis/fairlead.dev/v1alpha1/namespaces/default"
+    changed = {"spec": {"roles": [{**role, "minReplicas": 1, "maxReplicas": 3}]}}
+    cluster.plane.request("PATCH", f"{path}/aijobs/bounds", changed, "application/merge-patch+json")
+
+    def bounds():
+        spec = cluster.get(f"{path}/podgroups/bounds")["spec"]
+        return spec["minMember"], spec["maxMember"]
+
+    cluster.until(lambda: bounds() == (1, 3))
+
+    def settled():
+        play(cluster, members(cluster, "bounds"), "Running")  # one that came late may have taken the place of a surplus one
+        return (found := status(cluster, "bounds"))["phase"] == "Running" and found
+
+    assert cluster.until(settled).get("restarts", 0) == 0

@@ -1,5 +1,7 @@
 """Services in queues, on the real API server with its real controllers: they grow to limits, shrink one by one, and updates keep them up."""
 
+from pathlib import Path
+
 import pytest
 
 from testbed.controlplane import ControlPlane
@@ -177,3 +179,11 @@ def test_the_jobs_of_a_cronjob_run(cluster):
     }
     cluster.plane.request("POST", "/apis/batch/v1/namespaces/default/cronjobs", cron)
     cluster.until(lambda: running(cluster, "nightly"))
+
+
+def test_the_example(cluster):
+    cluster.create(*(node(f"n{i}", gpus=8) for i in range(2)))
+    cluster.scheduler("--no-leader-elect")
+    cluster.kubectl("apply", "--server-side", "-f", str(Path(__file__).parents[2] / "examples/inference/deployment.yaml"))
+    ready(cluster, "Deployment", "model", 2)
+    assert sorted(cluster.placed().values()) == ["n0", "n1"]

@@ -454,6 +454,7 @@ class Metadata(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True)
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    generation: int = 0
     creation_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None

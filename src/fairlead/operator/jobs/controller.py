@@ -102,6 +102,7 @@ class Jobs:
         self._pods: dict[str, dict[str, PodSeen]] = {}  # job -> pod's name -> pod
         self._job_of: dict[str, str] = {}  # pod -> job
         self._arrays: dict[str, tuple[str, ArrayRun]] = {}  # job -> what it was made from, and the run
+        self._bounds: dict[str, tuple[int, int]] = {}  # job -> how many members its PodGroup was told
         self._timers: dict[str, asyncio.TimerHandle] = {}  # job -> when it is looked at again by itself
         self._told: dict[str, float] = {}  # job -> when its status was written last
         self._policy: dict[str, bool] = {}  # job -> whether the scheduler has it suspended
@@ -151,6 +152,7 @@ class Jobs:
                 self._jobs.pop(change.key, None)
                 self._arrays.pop(change.key, None)
                 self._told.pop(change.key, None)
+                self._bounds.pop(change.key, None)
                 if (timer := self._timers.pop(change.key, None)) is not None:
                     timer.cancel()
                 self._policy.pop(change.key, None)
@@ -275,6 +277,7 @@ class Jobs:
         if not decided.untold and decided.status != job.status:
             self._told[key] = now
             job = filled(await self._write_status(key, job, decided), self._classes)
+        await self._resize_group(key, job)
         for reason, message, warning in decided.events:
             await self._event(job, reason, message, warning=warning)
         if decided.create:
@@ -345,6 +348,23 @@ class Jobs:
         if failed is not None:
             await self._event(job, "FailedCreate", f"a member cannot be made: {failed}", warning=True)
             raise failed
+
+    async def _resize_group(self, key: str, job: AIJob) -> None:
+        """An elastic job's bounds may change while it runs: its gang follows."""
+        known = self._bounds.get(key)
+        wanted = made.group(job)["spec"] if job.spec.array is None and made.is_gang(job) else {}
+        bounds = wanted.get("minMember", 0), wanted.get("maxMember", 0)
+        if bounds == known or not wanted or job.metadata.generation == 1:
+            self._bounds[key] = bounds
+            return
+        path = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups/{job.metadata.name}"
+        patch = {"spec": {"minMember": bounds[0], "maxMember": bounds[1] or None}}
+        try:
+            await self.client.patch(path, encode(patch), "application/merge-patch+json")
+        except ApiError as error:
+            if error.code != 404:
+                raise
+        self._bounds[key] = bounds
 
     async def _make(self, path: str, manifest: made.Manifest) -> bool:
         """Create something; whether it was not there yet."""
