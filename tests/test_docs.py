@@ -14,7 +14,7 @@ from fairlead.observability.metrics import Metrics, of_scheduler
 from fairlead.operator import intents
 from fairlead.operator.app import of_history, of_operator
 from fairlead.operator.jobs import controller
-from fairlead.operator.records import Recorder
+from fairlead.operator.recorder import Recorder
 from fairlead.scheduler.applier import WriteCounters
 from fairlead.scheduler.core_loop import Counters
 

@@ -2,7 +2,7 @@
 
     torchrun train_torch.py        # how many workers and where they meet is in the environment (PET_*), which Fairlead sets
 
-Gradients are averaged over equal shares of each step's batch, so the result is the same for 1, 2, 4 or 8 workers but for rounding.
+Gradients are averaged over equal shares of each batch, so the result is the same for 1, 2, 4 or 8 workers but for rounding.
 """
 
 import os

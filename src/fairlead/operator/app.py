@@ -19,7 +19,7 @@ from fairlead.operator.gangs import Gangs
 from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
-from fairlead.operator.records import Recorder
+from fairlead.operator.recorder import Recorder
 from fairlead.operator.workloads import known
 
 log = structlog.get_logger("operator")

@@ -1,38 +1,22 @@
 """Who used what: jobs and their pods as they are heard of, put down in the history.
 
-`Books` is what is known, without a clock and without waiting; `Recorder` hears the cluster, and has the books brought up to
-date in another thread, since databases make one wait. A job is an AIJob, or what owns a PodGroup or a pod, or the pod by
-itself. AIJobs say themselves where they stand; of other kinds that is read off their pods.
+A job is an AIJob, or what owns a PodGroup or a pod, or the pod by itself. AIJobs say themselves where they stand; of other kinds
+that is read off their pods. There is no clock here; `recorder` hears the cluster and brings the books up to date.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import msgspec
-import structlog
 
 from fairlead.api import names
 from fairlead.api.objects import AIJob, AIJobStatus
 from fairlead.cluster import convert, views
-from fairlead.cluster.kubernetes.client import Client
-from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.translate import Change
 from fairlead.core.model import WHOLE
 from fairlead.core.model import Pod as CorePod
-from fairlead.observability.history import HistoryError, Job, Run, State
+from fairlead.observability.history import Job, Run, State
 from fairlead.observability.store import History
-
-log = structlog.get_logger("history")
-
-_JOBS = f"/apis/{names.API_VERSION}/aijobs"
-_GROUPS = f"/apis/{names.API_VERSION}/podgroups"
-_EVERY = 1.0  # seconds between two writes
-_ALIVE = 60.0  # seconds between two notes that nothing was missed
-_MOST_KEPT = 200_000  # changes that wait for a database which cannot be reached
-_DAY = 86400.0
 
 _STATES = {
     "Pending": State.PENDING,
@@ -365,113 +349,3 @@ def _evicted(status: _Status) -> bool:
 def _terminated(status: _Status) -> list[_Terminated]:
     found = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     return [each.state.terminated for each in found if each.state is not None and each.state.terminated is not None]
-
-
-class _Namespace(msgspec.Struct):
-    metadata: views.Metadata
-
-
-class Recorder:
-    """Keeps the books while it runs.
-
-    url: of the database. keep: seconds after which ended jobs are forgotten; speed: of the client's clock against the loop's.
-    rows, failures: written, and times that it could not be. Raises `HistoryError`.
-    """
-
-    def __init__(self, client: Client, url: str, *, keep: float = 400 * _DAY, speed: float = 1.0) -> None:
-        self.client = client
-        self.keep = keep
-        self.speed = speed
-        self.rows = 0
-        self.failures = 0
-        self._history = History(url)
-        self._groups: dict[str, views.PodGroup] = {}
-        self._queues: dict[str, str] = {}
-        self._books = Books(self._history, self._groups.get, lambda name: self._queues.get(name) or names.DEFAULT_QUEUE)
-        self._heard: list[Heard] = []
-        self._missing = {"pods", "namespaces", "jobs", "groups"}
-        self._closed = False
-        self._told = self._forgot = 0.0
-        self._informers: tuple[Informer[Any], ...] = (
-            Informer(client, "/api/v1/pods", PodView, self._pods_changed, lambda: self._listed("pods")),
-            Informer(client, _JOBS, AIJob, self._jobs_changed, lambda: self._listed("jobs")),
-            Informer(client, _GROUPS, views.PodGroup, self._groups_changed, lambda: self._listed("groups")),
-            Informer(
-                client,
-                "/api/v1/namespaces",
-                _Namespace,
-                self._namespaces_changed,
-                lambda: self._listed("namespaces"),
-                key=lambda metadata: metadata.name,
-            ),
-        )
-
-    async def run(self) -> None:
-        """Record until cancelled; what is known then is written still."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for each in self._informers:
-                    group.create_task(each.run())
-                while True:
-                    await asyncio.sleep(_EVERY / self.speed)
-                    await self._flush()
-        finally:
-            await self._flush()
-            self._history.close()
-
-    def _listed(self, what: str) -> None:
-        self._missing.discard(what)
-
-    def _namespaces_changed(self, changes: list[Change[_Namespace]]) -> None:
-        for change in changes:
-            labels = (change.view.metadata.labels or {}) if change.view is not None else {}
-            self._queues[change.key] = labels.get(names.DEFAULT_QUEUE_LABEL, "")
-
-    def _groups_changed(self, changes: list[Change[views.PodGroup]]) -> None:
-        for change in changes:
-            if change.view is None:
-                self._groups.pop(change.key, None)
-            elif not change.error:
-                self._groups[change.key] = change.view
-
-    def _pods_changed(self, changes: list[Change[PodView]]) -> None:
-        for change in changes:
-            if not change.error:
-                self._note(PodHeard(change.key, change.view))
-
-    def _jobs_changed(self, changes: list[Change[AIJob]]) -> None:
-        for change in changes:
-            if not change.error:
-                self._note(JobHeard(change.key, change.view))
-
-    def _note(self, heard: Heard) -> None:
-        if len(self._heard) < _MOST_KEPT:
-            self._heard.append(heard)
-        elif len(self._heard) == _MOST_KEPT:
-            log.error("the history cannot be written: what happens from now on will be missing in it")
-
-    async def _flush(self) -> None:
-        """Nothing before all is known: default queues are labels of namespaces."""
-        now = self.client.clock()
-        if self._missing or not (self._heard or now - self._told >= _ALIVE):
-            return
-        batch, self._heard = self._heard, []
-        try:
-            await asyncio.to_thread(self._record, batch, now)
-        except HistoryError as error:
-            self.failures += 1
-            self._heard = [*batch, *self._heard]
-            log.error("history", error=str(error))
-        else:
-            self._told = now
-
-    def _record(self, batch: list[Heard], now: float) -> None:
-        self._books.apply(batch, now)
-        if not self._closed:
-            self._books.close_others()
-            self._closed = True
-        batch.clear()  # it is in the books, and not to be applied again where these cannot be written
-        self.rows += self._books.write(now)
-        if now - self._forgot >= _DAY:
-            self._history.forget(now - self.keep)
-            self._forgot = now

@@ -7,7 +7,7 @@ from fairlead.api.objects import AIJob
 from fairlead.cluster import views
 from fairlead.observability.history import HistoryError, Run, State, Wanted
 from fairlead.observability.store import History
-from fairlead.operator.records import Books, JobHeard, PodHeard, PodView
+from fairlead.operator.books import Books, JobHeard, PodHeard, PodView
 
 
 @pytest.fixture
