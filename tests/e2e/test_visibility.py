@@ -1,10 +1,6 @@
 """The aggregated API on the real API server: researchers who may not list the cluster ask the leader about their own jobs."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
@@ -12,41 +8,17 @@ import pytest
 
 from testbed import objects
 from testbed.objects import node, pod, pod_group
+from tests.e2e import aggregated
 
 pytestmark = pytest.mark.e2e
 
-SERVER, VIEWER = "fairlead-visibility-server", "fairlead-visibility"
 BASE = "/apis/visibility.fairlead.dev/v1alpha1"
-RBAC = "rbac.authorization.k8s.io/v1"
-
-
-def binding(kind, name, role, user, namespace=None):
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
-    role_kind = "Role" if kind == "RoleBinding" and role == SERVER else "ClusterRole"
-    reference = {"kind": role_kind, "name": role, "apiGroup": "rbac.authorization.k8s.io"}
-    return {"apiVersion": RBAC, "kind": kind, "metadata": metadata, "subjects": subjects, "roleRef": reference}
 
 
 @pytest.fixture(scope="module")
 def port(plane):
-    """As `charts/visibility.yaml` says, but for the Service: here it is this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        chosen = free.getsockname()[1]
-    made = objects.chart("visibility.yaml")
-    made += [
-        binding("ClusterRoleBinding", "serves", SERVER, "fairlead"),
-        binding("RoleBinding", "serves", SERVER, "fairlead", "kube-system"),
-        binding("RoleBinding", "asks", VIEWER, "ann", "default"),
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}},
-    ]
-    for each in made:
-        if each["kind"] == "Service":
-            each["spec"] = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": chosen}]}
-        elif each["kind"] == "APIService":
-            each["spec"]["service"]["port"] = chosen
-        plane.request("POST", objects.path(each), each)
+    chosen = aggregated.installed(plane, "visibility", "fairlead", "ann")
+    plane.request("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
     return chosen
 
 
@@ -58,30 +30,17 @@ def served(cluster, port):
     cluster.create(pod_group("big", 2), *(pod(f"big-{i}", group="big", gpus=2) for i in range(2)))
     cluster.create(pod("other-first", gpus=2), namespace="other")
     cluster.until(lambda: cluster.condition("big-0"))
-    cluster.until(
-        lambda: (cluster.get("/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.visibility.fairlead.dev")["spec"]).get(
-            "caBundle"
-        )
-    )
-
-    def available():
-        told = cluster.get("/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.visibility.fairlead.dev")
-        return any(each["type"] == "Available" and each["status"] == "True" for each in told["status"].get("conditions", []))
-
-    cluster.until(available)
+    aggregated.available(cluster, "visibility")
     yield cluster
     cluster.delete("/api/v1/namespaces/other/pods")
 
 
 def as_ann(cluster, *arguments):
-    kubeconfig = cluster.plane.user("ann", "ann")
-    command = [sys.executable, "-m", "fairlead", *arguments, "--kubeconfig", str(kubeconfig)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "COLUMNS": "160"})
+    return aggregated.fairlead_as(cluster, "ann", *arguments)
 
 
 def kubectl_as_ann(cluster, *arguments):
-    command = ["kubectl", "--kubeconfig", str(cluster.plane.user("ann", "ann")), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return aggregated.kubectl_as(cluster, "ann", *arguments)
 
 
 def test_the_leader_explains_to_whoever_may_not_list_the_cluster(served):
@@ -120,12 +79,12 @@ def test_it_answers_only_who_may_ask(served, port):
 
 def test_where_it_is_not_served_the_statuses_answer(cluster, port):
     role = {
-        "apiVersion": RBAC,
+        "apiVersion": aggregated.RBAC,
         "kind": "Role",
         "metadata": {"name": "reads", "namespace": "default"},
         "rules": [{"apiGroups": ["", "fairlead.dev"], "resources": ["pods", "podgroups"], "verbs": ["get"]}],
     }
-    bound = {**binding("RoleBinding", "reads", "reads", "ann", "default")}
+    bound = {**aggregated.binding("RoleBinding", "reads", "reads", "ann", "default")}
     bound["roleRef"]["kind"] = "Role"
     for each in (role, bound):
         cluster.plane.request("POST", objects.path(each), each)

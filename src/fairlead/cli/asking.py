@@ -21,7 +21,7 @@ async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Exp
     """What the leader says of a job of one namespace. kind: `pod`, `podgroup` or `job`. Raises `ApiError`, `Unreachable`."""
     try:
         body = msgspec.json.decode(await client.get(f"{BASE}/namespaces/{namespace}/{kind}s/{name}/explanation"))
-        return msgspec.convert(_snake(body["status"]), Explanation)
+        return msgspec.convert(snake(body["status"]), Explanation)
     except ApiError as error:
         if error.code not in _NOT_SERVED:
             raise
@@ -87,11 +87,11 @@ class _Group(msgspec.Struct):
     status: _GroupStatus = msgspec.field(default_factory=_GroupStatus)
 
 
-def _snake(status: dict[str, Any]) -> dict[str, Any]:
+def snake(status: dict[str, Any]) -> dict[str, Any]:
     """The fields of an answer, and of the lists in it, in snake_case; keys of maps as they are."""
     return {
         re.sub("([A-Z])", lambda found: f"_{found[1].lower()}", key): [
-            _snake(each) if isinstance(each, dict) else each for each in value
+            snake(each) if isinstance(each, dict) else each for each in value
         ]
         if isinstance(value, list)
         else value

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from fairlead.api import spans
 from fairlead.api.quantity import QuantityError
+from fairlead.cli.asking import snake
 from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
-from fairlead.cli.picture import NamespaceOption, span
-from fairlead.observability.history import Entry, HistoryError, Run, State, Wanted
+from fairlead.cli.picture import KubeconfigOption, NamespaceOption, span
+from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
+from fairlead.cluster.kubernetes.config import ConfigError, load
+from fairlead.observability.history import Entry, HistoryError, Job, Run, State, Wanted
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fairlead.observability.store import History
-
+HISTORY_API = "/apis/history.fairlead.dev/v1alpha1"
 DEFAULT_FILE = "~/.fairlead/history.db"
 """Where `fairlead local` keeps its history."""
 
@@ -29,7 +32,7 @@ DatabaseOption = Annotated[
     typer.Option(
         envvar="FAIRLEAD_DATABASE",
         help="The history's database: the URL that the operator was given as --history.",
-        show_default=DEFAULT_FILE,
+        show_default=f"what the cluster serves, else {DEFAULT_FILE}",
     ),
 ]
 
@@ -87,6 +90,7 @@ def history(
     ] = False,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="At most so many, the latest.")] = 1000,
     database: DatabaseOption = "",
+    kubeconfig: KubeconfigOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Jobs that run and that ended, with what they used; also those whose objects are long gone."""
@@ -104,31 +108,75 @@ def history(
     if runs and not name:
         fail("--runs needs the NAME of a job", Exit.USAGE)
     try:
-        store = opened(database)
-        entries = store.jobs(wanted, now)
-        if runs and not entries:
-            fail(f"{name}: no such job since {since}; --since and --namespace say where it is looked for", Exit.NOT_FOUND)
-        found = Runs(store.runs(entries[0].job.uid)) if runs else None
-        store.close()
+        entries, found = (_from_database if database else _from_cluster)(database or kubeconfig, wanted, now, runs=runs)
     except HistoryError as error:
         fail(str(error))
-    if found is not None:
-        emit(found, output, lambda: console().print(_runs_table(found.runs, now)))
+    if runs and not entries:
+        fail(f"{name}: no such job since {since}; --since and --namespace say where it is looked for", Exit.NOT_FOUND)
+    if runs:
+        emit(Runs(found), output, lambda: console().print(_runs_table(found, now)))
         return
     records = Records([_record(entry, now) for entry in entries])
     emit(records, output, lambda: console().print(_table(records.jobs)))
 
 
-def opened(database: str) -> History:
-    """The history that is meant; ends the command where there is none. Raises `HistoryError`."""
+def _from_database(url: str, wanted: Wanted, now: float, *, runs: bool) -> tuple[list[Entry], list[Run]]:
+    """Jobs, and the runs of the first if they are wanted. Raises `HistoryError`."""
     from fairlead.observability.store import History
 
-    if not database:
-        path = Path(DEFAULT_FILE).expanduser()
+    store = History(url, create=False)
+    entries = store.jobs(wanted, now)
+    found = store.runs(entries[0].job.uid) if runs and entries else []
+    store.close()
+    return entries, found
+
+
+def _from_cluster(kubeconfig: str, wanted: Wanted, now: float, *, runs: bool) -> tuple[list[Entry], list[Run]]:
+    """The same from the operator; where no cluster serves it, from this user's own file."""
+    path = Path(DEFAULT_FILE).expanduser()
+    try:
+        return asyncio.run(_ask(kubeconfig, wanted, runs=runs))
+    except (ConfigError, Unreachable, ApiError) as error:
+        refused = {400: Exit.USAGE, 401: Exit.REFUSED, 403: Exit.REFUSED}
+        if isinstance(error, ApiError) and error.code in refused:
+            fail(error.message, refused[error.code])
         if not path.exists():
-            fail(f"which history? --database or FAIRLEAD_DATABASE tells its URL; there is none at {DEFAULT_FILE}", Exit.USAGE)
-        database = f"sqlite:///{path}"
-    return History(database, create=False)
+            why = f"which history? No cluster serves one ({str(error)[:200]}), and there is none at {DEFAULT_FILE}"
+            fail(f"{why}: --database or FAIRLEAD_DATABASE tells its URL", Exit.UNREACHABLE)
+    return _from_database(f"sqlite:///{path}", wanted, now, runs=runs)
+
+
+async def _ask(kubeconfig: str, wanted: Wanted, *, runs: bool) -> tuple[list[Entry], list[Run]]:
+    """Ask for all namespaces, and where that is forbidden for the kubeconfig's.
+
+    Raises `ApiError`, `ConfigError`, `Unreachable`.
+    """
+    config = load(kubeconfig or None)
+    query = {key: str(value) for key, value in msgspec.structs.asdict(wanted).items() if value}
+    query = {key: value for key, value in query.items() if key not in ("namespace", "states")}
+    if wanted.states:
+        query["state"] = ",".join(wanted.states)
+    async with Client(config, connections=2, read_only=True) as client:
+        places = [f"namespaces/{wanted.namespace}/"] if wanted.namespace else ["", f"namespaces/{config.namespace}/"]
+        for place in places:
+            try:
+                answer = msgspec.json.decode(await client.get(f"{HISTORY_API}/{place}jobs", **query))
+                break
+            except ApiError as error:
+                if error.code != 403 or place == places[-1]:
+                    raise
+        entries = [_entry(item["status"]) for item in answer["items"]]
+        if not runs or not entries:
+            return entries, []
+        job = entries[0].job
+        answer = msgspec.json.decode(await client.get(f"{HISTORY_API}/namespaces/{job.namespace}/jobs/{job.uid}/runs"))
+        return entries, [msgspec.convert(snake(item["status"]), Run) for item in answer["items"]]
+
+
+def _entry(status: dict[str, Any]) -> Entry:
+    known = snake(status)
+    used = {name: known.pop(name) for name in ("runs", "gpu_seconds", "cpu_seconds")}
+    return Entry(job=msgspec.convert(known, Job), **used)
 
 
 def moment(text: str, now: float, flag: str) -> float:

@@ -35,6 +35,9 @@ def operator(
     address: Annotated[str, typer.Option(help="host:port of /metrics, /healthz, /readyz; empty: none.")] = "127.0.0.1:10260",
     history: HistoryOption = "",
     history_keep: Annotated[str, typer.Option(help="How long jobs that ended are kept in it, such as 90d.")] = "400d",
+    history_address: Annotated[
+        str, typer.Option(help="host:port of the aggregated API history.fairlead.dev (charts/history.yaml).", show_default="none")
+    ] = "",
     prometheus: Annotated[
         str, typer.Option(help="URL of the Prometheus that has the use of GPUs (DCGM_FI_DEV_GPU_UTIL).", show_default="none")
     ] = "",
@@ -44,12 +47,21 @@ def operator(
     from fairlead.observability.history import HistoryError
     from fairlead.operator.app import Options, run_process
 
-    process.prepare(log_level, {"--address": address})
+    process.prepare(log_level, {"--address": address, "--history-address": history_address})
+    if history_address and not history:
+        fail("--history-address serves what --history keeps: give that, too", Exit.USAGE)
     try:
         keep = spans.seconds(history_keep)
     except ValueError as error:
         fail(f"--history-keep: {error}", Exit.USAGE)
-    options = Options(leader_elect=leader_elect, address=address, history=history, history_keep=keep, prometheus=prometheus)
+    options = Options(
+        leader_elect=leader_elect,
+        address=address,
+        history=history,
+        history_keep=keep,
+        history_address=history_address,
+        prometheus=prometheus,
+    )
     try:
         process.run(lambda config: run_process(config, options), kubeconfig, address)
     except HistoryError as error:

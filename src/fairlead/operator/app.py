@@ -16,6 +16,7 @@ from fairlead.observability.endpoints import NOT_SYNCED, served
 from fairlead.observability.metrics import Count, Metrics
 from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.gangs import Gangs
+from fairlead.operator.history_api import HistoryApi
 from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
@@ -32,7 +33,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run.
 
     address: host:port of /metrics, /healthz and /readyz; empty serves none. lease_*: seconds, see `Elector`.
-    history: URL of the database for what jobs used, empty: none is kept; history_keep: for how many seconds. prometheus: URL of
+    history: URL of the database for what jobs used, empty: none is kept; history_keep: for how many seconds;
+    history_address: host:port of the aggregated API `history.fairlead.dev`, empty: not served. prometheus: URL of
     the server that has the use of GPUs; empty: it is not measured.
     """
 
@@ -43,6 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lease_retry: float = 2.0
     history: str = ""
     history_keep: float = 400 * 86400.0
+    history_address: str = ""
     prometheus: str = ""
 
 
@@ -95,6 +98,9 @@ class Operator:
             group.create_task(self.jobs.queue.run())
             if self.recorder is not None:
                 group.create_task(self.recorder.run())
+                if self.options.history_address:
+                    api = HistoryApi(self.jobs.client, self.options.history_address, self.recorder.history)
+                    group.create_task(api.run())
 
     def _counts(self) -> tuple[Count, ...]:
         unmeasured, writes = self.jobs.idleness.failures, self.elector.client.writes

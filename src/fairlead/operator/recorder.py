@@ -49,10 +49,10 @@ class Recorder:
         self.speed = speed
         self.rows = 0
         self.failures = 0
-        self._history = History(url)
+        self.history = History(url)
         self._groups: dict[str, views.PodGroup] = {}
         self._queues: dict[str, str] = {}
-        self._books = Books(self._history, self._groups.get, lambda name: self._queues.get(name) or names.DEFAULT_QUEUE)
+        self._books = Books(self.history, self._groups.get, lambda name: self._queues.get(name) or names.DEFAULT_QUEUE)
         self._heard: list[Heard] = []
         self._missing = {"pods", "namespaces", "jobs", "groups"}
         self._closed = False
@@ -82,7 +82,7 @@ class Recorder:
                     await self._flush()
         finally:
             await self._flush()
-            self._history.close()
+            self.history.close()
 
     def _listed(self, what: str) -> None:
         self._missing.discard(what)
@@ -138,5 +138,5 @@ class Recorder:
         batch.clear()  # it is in the books, and not to be applied again where these cannot be written
         self.rows += self._books.write(now)
         if now - self._forgot >= _DAY:
-            self._history.forget(now - self.keep)
+            self.history.forget(now - self.keep)
             self._forgot = now

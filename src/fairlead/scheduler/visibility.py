@@ -12,22 +12,17 @@ resources, per namespace, says who may ask; of other namespaces an answer tells 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
-import structlog
 from aiohttp import web
 
-from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
-from fairlead.cluster.kubernetes.front_proxy import FrontProxy, FrontProxyError, Identity, read
+from fairlead.cluster.kubernetes.aggregated import AggregatedApi, camelled, refusal
+from fairlead.cluster.kubernetes.client import Client
 from fairlead.scheduler import explanations
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.explanations import Explanation, PendingJob
-
-log = structlog.get_logger("visibility")
 
 GROUP, VERSION = "visibility.fairlead.dev", "v1alpha1"
 BASE = f"/apis/{GROUP}/{VERSION}"
@@ -35,7 +30,6 @@ SERVICE = "fairlead-visibility.kube-system.svc"
 
 _AT_ONCE = 4
 _LIMIT = 10.0
-_RETRY = 30.0
 
 Ask = Callable[[Callable[[CoreLoop], Any]], Any]
 
@@ -44,80 +38,18 @@ class Visibility:
     """Serves on `host:port` while it runs. ask: has the core answer a question."""
 
     def __init__(self, client: Client, address: str, ask: Ask, clock: Callable[[], float] = time.time) -> None:
-        self.client = client
-        self.address = address
         self._ask = ask
         self._clock = clock
         self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._proxy: FrontProxy | None = None
+        routes = [
+            ("namespaces/{namespace}/{plural:pods|podgroups|jobs}/{name}/explanation", self._explanation),
+            ("namespaces/{namespace}/pendingjobs", self._pending),
+        ]
+        self._api = AggregatedApi(client, address, GROUP, VERSION, SERVICE, _RESOURCES, routes, "charts/visibility.yaml")
 
     async def run(self) -> None:
-        """Serve until cancelled; what stands in the way is said and tried again, and never ends the scheduler."""
-        while True:
-            try:
-                await self._serve()
-            except (FrontProxyError, ApiError, Unreachable, OSError) as error:
-                log.error("not served", api=GROUP, error=str(error)[:300], again_in=_RETRY)
-                await asyncio.sleep(_RETRY)
-
-    async def _serve(self) -> None:
-        self._proxy = await read(self.client)
-        host, _, port = self.address.rpartition(":")
-        identity = Identity(SERVICE, "localhost", *([host] if host not in ("", "0.0.0.0", "::") else []))  # noqa: S104
-        application = web.Application(middlewares=[self._guard])
-        named = f"{BASE}/namespaces/{{namespace}}"
-        application.add_routes(
-            [
-                web.get("/apis", self._groups),
-                web.get(f"/apis/{GROUP}", self._group),
-                web.get(BASE, self._resources),
-                web.get(f"{named}/{{plural:pods|podgroups|jobs}}/{{name}}/explanation", self._explanation),
-                web.get(f"{named}/pendingjobs", self._pending),
-            ]
-        )
-        runner = web.AppRunner(application, access_log=None)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host or None, int(port), ssl_context=identity.context(self._proxy)).start()
-            await identity.publish(self.client, f"{VERSION}.{GROUP}")
-            log.info("serving", api=GROUP, address=self.address)
-            await asyncio.get_running_loop().create_future()
-        finally:
-            with contextlib.suppress(asyncio.CancelledError):
-                await runner.cleanup()
-
-    @web.middleware
-    async def _guard(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        if self._proxy is None or not self._proxy.admits(request):
-            return _status(403, "Forbidden", "only the API server's front proxy is answered")
-        try:
-            return await handler(request)
-        except web.HTTPNotFound:
-            return _status(404, "NotFound", "the server could not find the requested resource")
-        except web.HTTPMethodNotAllowed:
-            return _status(405, "MethodNotAllowed", "this API can only be read")
-
-    # -- discovery -----------------------------------------------------------------------------
-
-    async def _groups(self, _: web.Request) -> web.Response:
-        return web.json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": [_GROUP]})
-
-    async def _group(self, _: web.Request) -> web.Response:
-        return web.json_response({"kind": "APIGroup", "apiVersion": "v1", **_GROUP})
-
-    async def _resources(self, _: web.Request) -> web.Response:
-        explained = {"namespaced": True, "kind": "Explanation", "singularName": "", "verbs": ["get"]}
-        jobs = {"namespaced": True, "kind": "PendingJob", "singularName": "pendingjob", "verbs": ["list"], "shortNames": ["pj"]}
-        resources = [
-            {"name": "pendingjobs", **jobs},
-            {"name": "podgroups/explanation", **explained},
-            {"name": "pods/explanation", **explained},
-            {"name": "jobs/explanation", **explained},
-        ]
-        listed = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}", "resources": resources}
-        return web.json_response(listed)
+        """Serve until cancelled."""
+        await self._api.run()
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -131,11 +63,11 @@ class Visibility:
         try:
             found: Explanation | None = await self._answer(lambda core: explanations.live(core, kind, namespace, name, now))
         except TimeoutError:
-            return _status(503, "ServiceUnavailable", "the scheduler is busy; ask again")
+            return refusal(503, "ServiceUnavailable", "the scheduler is busy; ask again")
         if found is None:
-            return _status(404, "NotFound", f'{plural} "{name}" is not known to the scheduler in namespace {namespace}')
+            return refusal(404, "NotFound", f'{plural} "{name}" is not known to the scheduler in namespace {namespace}')
         metadata = {"name": name, "namespace": namespace}
-        body = {"kind": "Explanation", "apiVersion": f"{GROUP}/{VERSION}", "metadata": metadata, "status": _camel(found)}
+        body = {"kind": "Explanation", "apiVersion": f"{GROUP}/{VERSION}", "metadata": metadata, "status": camelled(found)}
         return web.json_response(body)
 
     async def _pending(self, request: web.Request) -> web.Response:
@@ -143,7 +75,7 @@ class Visibility:
         try:
             jobs: list[PendingJob] = await self._answer(lambda core: explanations.pending(core, namespace))
         except TimeoutError:
-            return _status(503, "ServiceUnavailable", "the scheduler is busy; ask again")
+            return refusal(503, "ServiceUnavailable", "the scheduler is busy; ask again")
         if "as=Table" in request.headers.get("Accept", ""):
             return web.json_response(_table(namespace, jobs))
         items = [
@@ -151,7 +83,7 @@ class Visibility:
                 "kind": "PendingJob",
                 "apiVersion": f"{GROUP}/{VERSION}",
                 "metadata": {"name": job.name, "namespace": namespace},
-                "status": _camel(job),
+                "status": camelled(job),
             }
             for job in jobs
         ]
@@ -159,8 +91,20 @@ class Visibility:
         return web.json_response(body)
 
 
-_VERSION = {"groupVersion": f"{GROUP}/{VERSION}", "version": VERSION}
-_GROUP = {"name": GROUP, "versions": [_VERSION], "preferredVersion": _VERSION}
+_EXPLAINED = {"namespaced": True, "kind": "Explanation", "singularName": "", "verbs": ["get"]}
+_RESOURCES = [
+    {
+        "name": "pendingjobs",
+        "namespaced": True,
+        "kind": "PendingJob",
+        "singularName": "pendingjob",
+        "verbs": ["list"],
+        "shortNames": ["pj"],
+    },
+    {"name": "podgroups/explanation", **_EXPLAINED},
+    {"name": "pods/explanation", **_EXPLAINED},
+    {"name": "jobs/explanation", **_EXPLAINED},
+]
 _COLUMNS = ("Name", "Kind", "Queue", "Position", "Priority", "Pods", "Reason", "Expected")
 
 
@@ -194,23 +138,3 @@ def _table(namespace: str, jobs: list[PendingJob]) -> dict[str, Any]:
             for job in jobs
         ],
     }
-
-
-def _status(code: int, reason: str, message: str) -> web.Response:
-    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    return web.json_response({**body, "reason": reason, "message": message, "code": code}, status=code)
-
-
-def _camel(value: Any) -> Any:
-    """A struct as the API writes it: fields in camelCase, keys of maps as they are."""
-    if isinstance(value, msgspec.Struct):
-        return {camel(name): _camel(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, list | tuple):
-        return [_camel(each) for each in value]
-    return value
-
-
-def camel(name: str) -> str:
-    """`expected_start` -> `expectedStart`."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)

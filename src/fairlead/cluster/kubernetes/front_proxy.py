@@ -68,13 +68,16 @@ class Identity:
         context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-    async def publish(self, client: Client, service: str) -> None:
-        """Write the authority into an APIService. Raises `FrontProxyError` where there is none, `ApiError`, `Unreachable`."""
+    async def publish(self, client: Client, service: str, chart: str) -> None:
+        """Write the authority into an APIService, which a chart makes.
+
+        Raises `FrontProxyError` where there is none, `ApiError`, `Unreachable`.
+        """
         bundle = base64.b64encode(self._authority.cert_pem.bytes()).decode()
         body: dict[str, Any] = {"spec": {"caBundle": bundle}}
         try:
             await client.patch(f"{_SERVICES}/{service}", encode(body), "application/merge-patch+json")
         except ApiError as error:
             if error.code == 404:
-                raise FrontProxyError(f"APIService {service} does not exist: kubectl apply -f charts/visibility.yaml") from error
+                raise FrontProxyError(f"APIService {service} does not exist: kubectl apply -f {chart}") from error
             raise
