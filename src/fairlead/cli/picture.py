@@ -52,6 +52,7 @@ class Picture:
         self.queues: list[views.Queue] = []
         self.reservations: list[views.Reservation] = []
         self.pools: list[views.NodePool] = []
+        self.budgets: list[views.Budget] = []
         self.namespaces: list[views.Namespace] = []
         self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has claims
         self.decisions: list[Decision] = []
@@ -92,6 +93,7 @@ class Picture:
             self.priorities,
             self.reservations,
             self.pools,
+            self.budgets,
         )
 
     def decide(self) -> dict[str, Reason]:
@@ -153,6 +155,11 @@ async def read(client: Client) -> Picture:
     picture = Picture(client.server_time or time.time(), missing=tuple(sorted(missing)))
     picture.nodes, picture.pods, picture.namespaces, picture.queues, picture.groups = nodes, pods, namespaces, queues, groups
     picture.classes, picture.reservations, picture.pools, picture.priorities = classes, reservations, pools, priorities
+    try:
+        picture.budgets = await listed("/apis/policy/v1/poddisruptionbudgets", views.Budget, custom=True)
+    except ApiError as error:
+        if error.code != 403:  # who may not see them sees evictions that would not be allowed
+            raise
     if any(volume.persistent_volume_claim or volume.ephemeral for pod in pods for volume in pod.spec.volumes or ()):
         for kind, (path, view, key) in STORAGE_KINDS.items():
             found: list[Any] = await listed(path, view)

@@ -309,6 +309,7 @@ class Objects(msgspec.Struct):
     priorities: list[views.PriorityClass] = []
     reservations: list[views.Reservation] = []
     pools: list[views.NodePool] = []
+    budgets: list[views.Budget] = []
 
 
 def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | None = None) -> list[ClusterEvent]:
@@ -327,6 +328,7 @@ def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | No
         *translator.node_pools(named(objects.pools)),
         *translator.reservations(named(objects.reservations)),
         *translator.nodes(named(objects.nodes)),
+        *translator.budgets([Change(each.metadata.key, each) for each in objects.budgets]),
         *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in objects.groups]),
         *(event for kind, changes in (storage or {}).items() for event in translator.storage(kind, changes)),
         StorageKnown(),
