@@ -40,18 +40,22 @@ def test_a_plan_takes_no_more_than_a_budget_allows():
     invariants.check(state)
 
 
-def test_two_plans_of_one_pass_share_what_is_allowed_only_until_the_server_says_so():
+def test_plans_of_one_pass_share_what_is_allowed():
     web = of("web", *(pod(f"web{i}", at="n") for i in range(4)))
     state = cluster([node("n", gpus=4)], pods=web)
     state.upsert_budget(budget(1))
-    state.upsert_pod(pod("one", priority=9, created=1))
-    assert len(preempted(settle(state))) == 1
-    (leaving,) = (task.pod.name for task in state.tasks.values() if task.pod.name.startswith("web") and task.row < 0)
-    state.upsert_budget(budget(0, disrupted=(leaving,)))
-    state.upsert_pod(pod("two", priority=9, created=2))
+    for i in range(2):
+        state.upsert_pod(pod(f"urgent{i}", priority=9, created=i))
     done = settle(state)
-    assert preempted(done) == []
-    assert "two" in refused(done)
+    assert [len(each) for each in preempted(done)] == [1]
+    assert set(refused(done)) == {"urgent1"}
+    (leaving,) = preempted(done)[0]
+    state.upsert_budget(budget(0, disrupted=(leaving,)))  # the server has heard of it
+    assert preempted(settle(state, now=60.0)) == []
+    state.remove_pod(f"uid-{leaving}")
+    state.upsert_budget(budget(1))  # and a replacement is up elsewhere
+    assert [len(each) for each in preempted(settle(state, now=120.0))] == [1]
+    invariants.check(state)
 
 
 def test_a_gang_falls_only_if_all_its_members_may():

@@ -164,3 +164,21 @@ def test_a_suspended_job_resumes_on_paper():
     before.groups = [view(views.PodGroup, {**made.pod_group("train", 2, "owner"), "status": {"target": target}}, "ns")]
     (job,) = whatif.play(before).jobs
     assert (job.job, job.starts, job.pods) == ("ns/train", "now", 2)
+
+
+def test_nobody_falls_whom_a_disruption_budget_protects():
+    before = a_cluster(*FULL)
+    for pod in before.pods:
+        pod.metadata.labels = {**(pod.metadata.labels or {}), "app": "web"}
+    after = changed(before)
+    whatif.apply(after, made.job("mine", pods=2) | {"metadata": {"name": "mine"}}, "ns")
+    for pod in after.pods[-2:]:
+        pod.metadata.labels["fairlead.dev/queue"] = "owner"
+    assert len(whatif.play(after).evicted) == 2
+    budget = {
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    after.budgets = [view(views.Budget, budget, "ns")]
+    assert whatif.play(after).evicted == []

@@ -24,16 +24,27 @@ def concerns(budget: DisruptionBudget, pod: Pod, labels: dict[str, str]) -> bool
 
 
 class Guard:
-    """What may still be evicted while a plan is made."""
+    """What may still be evicted while a plan is made. leaving: whom earlier plans evict, of whom a budget may not know yet."""
 
-    def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
+    def __init__(self, budgets: Sequence[DisruptionBudget], leaving: Iterable[Task] = ()) -> None:
         self._left = {budget.key: budget.allowed for budget in budgets}
         self._of: dict[str, list[DisruptionBudget]] = {}
         for budget in budgets:
             self._of.setdefault(budget.namespace, []).append(budget)
+        for key, count in self._needed(leaving).items():
+            self._left[key] -= count
 
     def admits(self, tasks: Sequence[Task]) -> bool:
         """Whether all of these may go besides those that were admitted before; they are counted then."""
+        needed = self._needed(tasks)
+        if any(self._left[key] < count for key, count in needed.items()):
+            return False
+        for key, count in needed.items():
+            self._left[key] -= count
+        return True
+
+    def _needed(self, tasks: Iterable[Task]) -> dict[str, int]:
+        """How many of these each budget that concerns any must allow."""
         needed: dict[str, int] = {}
         for task in tasks:
             budgets = self._of.get(task.pod.namespace)
@@ -43,8 +54,4 @@ class Guard:
             for budget in budgets:
                 if concerns(budget, task.pod, labels):
                     needed[budget.key] = needed.get(budget.key, 0) + 1
-        if any(self._left[key] < count for key, count in needed.items()):
-            return False
-        for key, count in needed.items():
-            self._left[key] -= count
-        return True
+        return needed

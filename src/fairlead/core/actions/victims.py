@@ -87,7 +87,8 @@ class VictimTable:
         budgets = self.state.budgets
         if not budgets:
             return falling
-        guard = Guard(list(budgets.values()))
+        tasks = self.state.tasks
+        guard = Guard(list(budgets.values()), (tasks[uid] for uid in self.state.holds if uid in tasks))
         return ((ground, victim) for ground, victim in falling if guard.admits(victim.tasks))
 
     def _until_even(self, contest: Contest, falling: Iterable[tuple[Ground, Victim]]) -> Iterator[tuple[Ground, Victim]]:
