@@ -156,8 +156,19 @@ async def test_a_job_that_waits_says_why_and_goes_when_its_user_does(local):
             told += (await process.stderr.readline()).decode()
     process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(LIMIT):
-        assert await process.wait() != 0
+        told = (await process.stderr.read()).decode()
+        assert await process.wait() == 143
+    assert "big is ended" in told
+    assert "Traceback" not in told
     assert "big" not in local.jobs()
+    command[-4:-2] = ["--queue", "nowhere"]
+    process = await asyncio.create_subprocess_exec(*command, env=local.env, stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(LIMIT):
+        while "nowhere" not in (await process.stderr.readline()).decode():
+            pass
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(LIMIT):
+        assert await process.wait() == 130
 
 
 async def test_kubectl_attaches_and_executes(local, window):

@@ -97,6 +97,8 @@ def run_(
         code = run(kubeconfig, lambda client: _Run(client, manifest, attached=stdin or terminal).live(), writes=True)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
+    except asyncio.CancelledError:
+        code = 128 + signal.SIGTERM
     raise typer.Exit(code)
 
 
@@ -163,7 +165,7 @@ class _Run:
                 said = time.monotonic()
                 if said - asked >= _ASK:
                     asked = said
-                    tell(await self._why(job))
+                    tell(await self._why(job, found))
                 await asyncio.sleep(_LOOK)
 
     async def _pods(self) -> list[dict[str, Any]]:
@@ -187,7 +189,7 @@ class _Run:
             raise
         return found
 
-    async def _why(self, job: dict[str, Any]) -> str:
+    async def _why(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> str:
         """What it waits for, in a line."""
         from fairlead.cli.asking import by_leader
         from fairlead.cluster.kubernetes.client import ApiError
@@ -199,9 +201,10 @@ class _Run:
             told = await by_leader(self.client, "podgroup", self.namespace, self.name)
         except ApiError:
             return f"{self.name} waits"
-        if told.message:
-            return f"{self.name} waits: {told.message}"
-        return f"{self.name} is starting"
+        conditions = [each for pod in pods for each in (pod.get("status") or {}).get("conditions") or ()]
+        refusals = [each.get("message", "") for each in conditions if (each["type"], each["status"]) == ("PodScheduled", "False")]
+        message = told.message or next((each for each in refusals if each), "")
+        return f"{self.name} waits: {message}" if message else f"{self.name} is starting"
 
     # -- what it prints ------------------------------------------------------------------------
 
