@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api import names
 from fairlead.api.objects import AIJob
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import Client, encode
@@ -152,8 +153,17 @@ async def _running(workers: int) -> AsyncIterator[_Watched]:
 def _prepare(plane: ControlPlane, workers: int) -> None:
     plane.install(SCHEDULER_USER)
     plane.grant(_OPERATOR)
-    for number in range(-(-workers // _GPUS)):
-        plane.request("POST", "/api/v1/nodes", objects.node(f"n{number:03d}", gpus=_GPUS))
+    for number in range(nodes_for(workers)):
+        plane.request("POST", "/api/v1/nodes", objects.node(_node(number), gpus=_GPUS))
+
+
+def nodes_for(workers: int) -> int:
+    """How many nodes hold so many workers, all full."""
+    return -(-workers // _GPUS)
+
+
+def _node(number: int) -> str:
+    return f"n{number:03d}"
 
 
 class _Job:
@@ -191,6 +201,13 @@ class _Job:
         await self.client.patch(path, encode(patch), _MERGE)
         return begun
 
+    async def pardon(self) -> None:
+        """Forget what failed on nodes, as their administrator might."""
+        marks = dict.fromkeys((names.FAILURES_ANNOTATION, names.QUARANTINED_UNTIL_ANNOTATION))
+        metadata = {"annotations": marks, "labels": {names.QUARANTINED_LABEL: None}}
+        for number in range(nodes_for(self.workers)):
+            await self.patch(f"/api/v1/nodes/{_node(number)}", {"metadata": metadata})
+
     async def delete(self) -> None:
         """It goes with its pods, and is waited for."""
         await self.client.delete(f"{_JOBS}/{self.name}")
@@ -203,7 +220,8 @@ async def _start(job: _Job) -> dict[str, float]:
 
 
 async def _worker_kill(job: _Job) -> dict[str, float]:
-    """A worker is killed with signal 9."""
+    """A worker is killed with signal 9. Its node is pardoned at once: killed on it again and again, jobs would be kept off it."""
+    await job.pardon()
     await job.begin()
     await job.until("Running")
     ended = {"exitCode": 137, "reason": "Error"}
