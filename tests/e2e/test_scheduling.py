@@ -94,7 +94,7 @@ def test_a_disruption_budget_stops_a_preemption(cluster):
     running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     cluster.plane.request("PATCH", "/api/v1/namespaces/default/pods/low/status", running, "application/merge-patch+json")
     cluster.create(pod("high", priorityClassName="test-high"))
-    cluster.until(lambda: scheduler.logged("preemption given up"))
+    cluster.until(lambda: cluster.condition("high") or scheduler.logged("preemption given up"))
     assert cluster.placed() == {"low": "n"}
 
 

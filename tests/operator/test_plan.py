@@ -380,7 +380,7 @@ def test_whatever_happens_it_ends_and_its_budget_holds(data):
     assert isinstance(story.job.status, AIJobStatus)
 
 
-def test_the_next_attempt_prefers_the_nodes_that_did_not_fail():
+def test_the_nodes_that_did_not_fail_are_remembered():
     story = Story(job(3))
     story.look()
     for index, name in enumerate(sorted(story.pods)):
@@ -390,16 +390,8 @@ def test_the_next_attempt_prefers_the_nodes_that_did_not_fail():
     story.set("worker-1", phase="Failed", exit_code=1)
     story.look()
     assert (story.phase, story.job.status.nodes) == ("Restarting", ["n0", "n2"])
-    made = pod(story.job, story.job.spec.roles[0], members(story.job)[0], 1)
-    preferred = made["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert [each["preference"]["matchFields"][0]["values"] for each in preferred] == [["n0"], ["n2"]]
-    first = pod(story.job, story.job.spec.roles[0], members(story.job)[0], 0)
-    assert "preferredDuringSchedulingIgnoredDuringExecution" not in first["spec"]["affinity"]["nodeAffinity"]
     story.look(2.0)
     assert story.job.status.nodes == ["n0", "n2"], "until it runs again"
-    story.job.status.nodes = [f"n{index}" for index in range(33)]
-    many = pod(story.job, story.job.spec.roles[0], members(story.job)[0], 2)
-    assert "preferredDuringSchedulingIgnoredDuringExecution" not in many["spec"]["affinity"]["nodeAffinity"]
 
 
 def test_members_of_a_service_ask_to_be_apart():

@@ -438,7 +438,7 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     last_checkpoint: Annotated[Time, Meta(description="When a member that was to end had saved its work last.")] | None = None
     nodes: Annotated[
         list[str],
-        Meta(max_length=1000, description="On which it ran last, without those that failed it; the next attempt prefers them."),
+        Meta(max_length=1000, description="On which it ran last, without those that failed it."),
     ] = []
     running_since: Annotated[Time, Meta(description="When the attempt's first member began.")] | None = None
     started_at: Time | None = None

@@ -105,13 +105,14 @@ class KubernetesCluster:
             (_POOLS, views.NodePool, self._pools, _name),
             (_RESERVATIONS, views.Reservation, self._reservations, _name),
             (_NODES, views.Node, self._nodes, _name),
-            (_BUDGETS, views.Budget, self._budgets, _key),
             (_GROUPS, views.PodGroup, self._groups, _key),
             (_PODS, views.Pod, self._pods, _uid),
         ]
         async with asyncio.TaskGroup() as group:
             self._tasks = group
             self._watch(kinds, Synced())
+            # Nobody waits for these, nor for the right to see them: evictions are tried dry all the same.
+            self._watch([(_BUDGETS, views.Budget, self._budgets, _key)], None)
 
     def _watch(self, kinds: list[_Kind], known: ClusterEvent | None) -> None:
         """Watch kinds. known: said once all of them have been listed."""

@@ -12,7 +12,6 @@ from fairlead.api.objects import AIJob, Role
 
 Manifest = dict[str, Any]
 
-_MOST_PREFERRED = 32  # nodes named in each pod
 PORT = 29500
 """Where members meet, as torchrun's default."""
 
@@ -170,8 +169,6 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         _keep_off_quarantined(spec)
     if job.spec.workload_type == "Inference":
         _spread(spec, job)
-    if job.status is not None and attempt and len(job.status.nodes) <= _MOST_PREFERRED:
-        _prefer(spec, job.status.nodes)
     spec["hostname"], spec["subdomain"] = host_of(member.role, member.index, member.element), job.metadata.name
     checkpoint = job.spec.checkpoint
     if checkpoint is not None and checkpoint.grace_period and "terminationGracePeriodSeconds" not in spec:
@@ -211,17 +208,6 @@ def _spread(spec: Manifest, job: AIJob) -> None:
         {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector}
         for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
     ]
-
-
-def _prefer(spec: Manifest, nodes: list[str]) -> None:
-    """Where it ran before, images and caches may still be there."""
-    if not nodes:
-        return
-    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    terms = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
-    for node in nodes:  # a term may name one node only
-        named = {"key": "metadata.name", "operator": "In", "values": [node]}
-        terms.append({"weight": 1, "preference": {"matchFields": [named]}})
 
 
 def is_gang(job: AIJob) -> bool:
