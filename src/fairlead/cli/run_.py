@@ -152,7 +152,7 @@ class _Run:
 
     async def _started(self) -> list[dict[str, Any]]:
         """The members once they run; none where it ended before."""
-        asked = said = 0.0
+        asked = 0.0
         with _telling() as tell:
             tell(f"{self.name} is submitted")
             while True:
@@ -162,9 +162,9 @@ class _Run:
                 job = await self._job()
                 if job is None or (job.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
                     return found
-                said = time.monotonic()
-                if said - asked >= _ASK:
-                    asked = said
+                now = time.monotonic()
+                if now - asked >= _ASK:
+                    asked = now
                     tell(await self._why(job, found))
                 await asyncio.sleep(_LOOK)
 
@@ -247,7 +247,6 @@ class _Run:
             "phase"
         )
         if session.code is None and not session.error and phase == "Running":
-            await asyncio.sleep(_LOOK)
             self._goes_on = True
             typer.echo(f"fairlead: the connection is lost, the session goes on: kubectl attach -it {pod}", err=True)
 

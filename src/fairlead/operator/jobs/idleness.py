@@ -52,6 +52,8 @@ def judge(job: AIJob, pods: Iterable[PodSeen], measured: Measured | None, now: f
 
     job: with its class's rules filled in. measured: None where nothing measures.
     """
+    if not any(windows(job)):
+        return "", None  # by far the commonest: it has no such rule
     running = [pod for pod in pods if pod.attempt == _attempt(job) and pod.phase == "Running" and not pod.terminating]
     began = max((seconds(pod.started) for pod in running), default=0.0)
     if not running or not began:
