@@ -6,12 +6,14 @@ which devices, what pods ask of each other, limits of users, and whom somebody m
 sooner or later. Work that starts in the forecast and whose run time is not known is thought to run as long as half of
 what ended, else an hour.
 
-Per end of a pod the shapes that wait are recounted on one row, and the first job of each composition is looked at only if
-its shape's count allows it: the cost is (ends + starts) x (shapes + compositions), whatever the number of nodes.
+Per end of a pod the shapes that wait are recounted on one row, all in one stroke, and of the lines of alike jobs those are
+looked at for whose shapes there is room enough: the cost is (ends + starts) x (shapes + lines), as array operations, whatever
+the number of nodes.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -21,12 +23,13 @@ import numpy as np
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model import WHOLE
 from fairlead.core.nodes import Ints
-from fairlead.core.queues import QueueNode, Room
+from fairlead.core.queues import Charge, QueueNode, Room
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, Unit
 
 _UNKNOWN = 3600.0
+_MANY = 1 << 40  # more than any row takes, and of many rows the sum is still no overflow
 _NEVER = (ReasonCode.TOO_LARGE, ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS, ReasonCode.INVALID_SPEC)
 
 Demand = tuple[tuple[int, int], ...]
@@ -42,21 +45,12 @@ def forecast(state: ClusterState, now: float, most: int = 100_000) -> dict[str, 
 
 @dataclass(slots=True)
 class _Waiting:
-    """The jobs of one composition in one queue, in their order."""
+    """The jobs of one composition in one queue, in their order: they ask for the same."""
 
     room: Room
     units: deque[Unit]
-    needs: list[tuple[int, int]]  # (shape, how many)
-
-
-@dataclass(slots=True)
-class _Rows:
-    """How many pods of a shape each row would take now."""
-
-    demand: Demand
-    usable: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    held: Ints
-    total: int = 0
+    needs: list[tuple[int, int]]  # (shape's place among those that wait, how many)
+    demand: Charge  # what one of them is charged for
 
 
 @dataclass(slots=True, order=True)
@@ -79,15 +73,21 @@ class _Play:
         for column in self.gpu_columns:
             self.free[column] *= WHOLE
         self.used = {name: dict(node.used) for name, node in state.queues.queues.items()}
-        self.shapes: dict[int, _Rows] = {}
-        self.lines: dict[str, list[_Waiting]] = {}
+        self.lines: list[_Waiting] = []
         self.starts: dict[str, float] = {}
         self._orders = 0
         self._spread_fractions()
         self.ends = [self._end(task, now + state.runtimes.remaining(task, now)) for task in self._running()]
         heapify(self.ends)
+        shapes: dict[int, tuple[int, Shape]] = {}
         for node in state.queues.queues.values():
-            self._line_up(node)
+            self._line_up(node, shapes)
+        self._count([shape for _, shape in shapes.values()])
+        self.waiting = len(self.lines)
+        self.needs: Ints = np.zeros((len(self.lines), len(shapes)), np.int64)  # by line and shape
+        for number, line in enumerate(self.lines):
+            for place, count in line.needs:
+                self.needs[number, place] = count
 
     def _running(self) -> list[Task]:
         nodes = self.state.nodes
@@ -117,8 +117,7 @@ class _Play:
             self.state.queues.charge_at(task.shape, task.row) if task.pod.ours else (),
         )
 
-    def _line_up(self, node: QueueNode) -> None:
-        lines = []
+    def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, Shape]]) -> None:
         for room in node.rooms.values():
             if room.parked is not None and room.parked.code in _NEVER:
                 continue
@@ -126,30 +125,34 @@ class _Play:
             if not units:
                 continue
             needs: dict[int, int] = {}
-            for task in units[0].tasks[: units[0].need]:
-                needs[task.shape.number] = needs.get(task.shape.number, 0) + 1
-                self._count(task.shape)
-            lines.append(_Waiting(room, units, list(needs.items())))
-        if lines:
-            self.lines[node.name] = lines
+            core = units[0].tasks[: units[0].need]
+            for task in core:
+                place, _ = shapes.setdefault(task.shape.number, (len(shapes), task.shape))
+                needs[place] = needs.get(place, 0) + 1
+            self.lines.append(_Waiting(room, units, list(needs.items()), self.state.queues.asked_together(core)))
 
-    def _count(self, shape: Shape) -> None:
-        if shape.number in self.shapes:
-            return
-        demand = self._demand(shape)
-        usable = shape.admitted(slice(0, self.count)) & self.state.nodes.open[: self.count]
-        held: Ints = np.full(self.count, np.iinfo(np.int64).max, np.int64)
-        for column, amount in demand:
-            held = np.minimum(held, np.maximum(self.free[column], 0) // amount)
-        held[~usable] = 0
-        self.shapes[shape.number] = _Rows(demand, usable, held, int(held.sum()))
+    def _count(self, shapes: list[Shape]) -> None:
+        """How many pods of each shape each row would take now: `held`, (shapes, rows); `total`, (shapes,)."""
+        self.demands = [self._demand(shape) for shape in shapes]
+        self.usable = np.zeros((len(shapes), self.count), np.bool_)
+        self.amounts: Ints = np.zeros((len(shapes), len(self.free)), np.int64)
+        self.held: Ints = np.full((len(shapes), self.count), _MANY, np.int64)
+        for number, (shape, demand) in enumerate(zip(shapes, self.demands, strict=True)):
+            self.usable[number] = shape.admitted(slice(0, self.count)) & self.state.nodes.open[: self.count]
+            for column, amount in demand:
+                self.amounts[number, column] = amount
+                self.held[number] = np.minimum(self.held[number], np.maximum(self.free[column], 0) // amount)
+        self.held[~self.usable] = 0
+        self.total: Ints = self.held.sum(axis=1)
+        self.asks = self.amounts > 0
+        self.amounts[~self.asks] = 1
 
     def run(self, most: int) -> dict[str, float]:
         """Play until nobody waits, or nothing ends any more."""
         at = self.now
         self._start_all(at)
         for _ in range(most):
-            if not self.lines or not self.ends:
+            if not self.waiting or not self.ends:
                 break
             end = heappop(self.ends)
             at = max(at, end.at)
@@ -170,30 +173,32 @@ class _Play:
         """A pod came to a row or left it: what each shape finds there is counted anew."""
         for column, amount in demand:
             self.free[column, row] += sign * amount
-        for rows in self.shapes.values():
-            if rows.usable[row]:
-                held = min(max(0, self.free.item(column, row)) // amount for column, amount in rows.demand)
-                rows.total += held - rows.held.item(row)
-                rows.held[row] = held
+        found = np.where(self.asks, np.maximum(self.free[:, row], 0) // self.amounts, _MANY).min(axis=1, initial=_MANY)
+        found[~self.usable[:, row]] = 0
+        self.total += found - self.held[:, row]
+        self.held[:, row] = found
 
     def _start_all(self, at: float) -> None:
         """Start whatever fits, the queue that holds least of its due first."""
         vain: set[int] = set()
         while True:
             best = None
-            for name, lines in self.lines.items():
-                ready = [line for line in lines if id(line) not in vain and self._counts_allow(line)]
-                node = self.state.queues.queues[name]
-                standing = (-node.path[-1].policy.priority, self._share(node)) if ready else None
-                for line in ready:
-                    place = (standing, node.place(line.units[0]))
-                    if best is None or place < best[0]:
-                        best = (place, line)
+            standings: dict[str, tuple[float, tuple[float, ...]]] = {}
+            for number in np.flatnonzero((self.needs <= self.total).all(axis=1)).tolist():
+                line = self.lines[number]
+                if number in vain or not line.units or self._limited(line):
+                    continue
+                queue = line.room.queue
+                standing = standings.get(queue.name)
+                if standing is None:
+                    standing = standings[queue.name] = (-queue.path[-1].policy.priority, self._share(queue))
+                place = (standing, queue.place(line.units[0]))
+                if best is None or place < best[0]:
+                    best = (place, number)
             if best is None:
                 return
-            line = best[1]
-            if not self._start(line, at):
-                vain.add(id(line))
+            if not self._start(best[1], at):
+                vain.add(best[1])
 
     def _share(self, node: QueueNode) -> tuple[float, ...]:
         """What a queue and those above it hold of what is theirs, from the root down."""
@@ -207,22 +212,21 @@ class _Play:
             top = max(top, held / due if due else float(held))
         return top
 
-    def _start(self, line: _Waiting, at: float) -> bool:
+    def _start(self, number: int, at: float) -> bool:
+        line = self.lines[number]
         unit = line.units[0]
-        if self._limited(unit):
-            return False
         core = unit.tasks[: unit.need]
         places: list[tuple[int, Demand]] = []
-        for number, needed in line.needs:
-            rows, count = self.shapes[number], needed
-            for row in np.argsort(-rows.held, kind="stable").tolist() if needed > 1 else [self._tightest(rows)]:
-                here = min(count, rows.held.item(row))
+        for shape, needed in line.needs:
+            held, demand, count = self.held[shape], self.demands[shape], needed
+            for row in np.argsort(-held, kind="stable").tolist() if needed > 1 else [self._tightest(held)]:
+                here = min(count, held.item(row))
                 if here <= 0:
                     break
                 count -= here
                 for _ in range(here):
-                    places.append((row, rows.demand))
-                    self._change(row, rows.demand, -1)
+                    places.append((row, demand))
+                    self._change(row, demand, -1)
             if count:
                 for row, demand in places:
                     self._change(row, demand, 1)
@@ -233,32 +237,25 @@ class _Play:
         for (row, demand), task in zip(places, core, strict=True):
             self._orders += 1
             heappush(self.ends, _End(at + total, self._orders, row, demand, task.queue, self.state.queues.asked(task.shape)))
-        for task in core:
-            for node in self.state.queues.queues[task.queue].path:
-                used = self.used[node.name]
-                for resource, amount in self.state.queues.asked(task.shape):
-                    used[resource] = used.get(resource, 0) + amount
+        for node in line.room.queue.path:
+            used = self.used[node.name]
+            for resource, amount in line.demand:
+                used[resource] = used.get(resource, 0) + amount
         line.units.popleft()
         if not line.units:
-            lines = self.lines[line.room.queue.name]
-            lines.remove(line)
-            if not lines:
-                del self.lines[line.room.queue.name]
+            self.needs[number] = _MANY
+            self.waiting -= 1
         return True
 
-    def _counts_allow(self, line: _Waiting) -> bool:
-        return all(self.shapes[number].total >= count for number, count in line.needs)
-
     @staticmethod
-    def _tightest(rows: _Rows) -> int:
+    def _tightest(held: Ints) -> int:
         """The row that takes fewest more: big pieces stay whole."""
-        held = rows.held
-        return int(np.where(held > 0, held, np.iinfo(np.int64).max).argmin())
+        return int(np.where(held > 0, held, _MANY).argmin())
 
-    def _limited(self, unit: Unit) -> bool:
-        demand = dict(self.state.queues.asked_together(unit.tasks[: unit.need]))
-        for node in self.state.queues.queues[unit.tasks[0].queue].path:
-            for resource, limit in node.limits.items():
-                if resource in demand and self.used[node.name].get(resource, 0) + demand[resource] > limit:
-                    return True
-        return False
+    def _limited(self, line: _Waiting) -> bool:
+        return any(
+            self.used[node.name].get(resource, 0) + amount > node.limits.get(resource, math.inf)
+            for node in line.room.queue.path
+            if node.limits
+            for resource, amount in line.demand
+        )

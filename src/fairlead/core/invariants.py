@@ -8,14 +8,26 @@ import numpy as np
 
 from fairlead.core.meters import Meter
 from fairlead.core.model import WHOLE
+from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import PLACED, TaskState
+from fairlead.core.tasks import PLACED, Task, TaskState
 from fairlead.core.undo import UndoLog
+
+Placed = tuple[int, Task]
+"""A row, and a pod that is listed there."""
 
 
 def violations(state: ClusterState) -> list[str]:
     """Everything that is wrong, in words; empty when all invariants hold."""
-    return [*_accounts(state), *_surroundings(state), *_devices(state), *_queues(state), *_gangs(state), *_lost(state)]
+    placed = [(row, task) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values()]
+    return [
+        *_accounts(state, placed),
+        *_surroundings(state, placed),
+        *_devices(state, placed),
+        *_queues(state, placed),
+        *_gangs(state),
+        *_lost(state),
+    ]
 
 
 def check(state: ClusterState) -> None:
@@ -25,53 +37,62 @@ def check(state: ClusterState) -> None:
         raise AssertionError("; ".join(wrong[:20]))
 
 
-def _accounts(state: ClusterState) -> list[str]:
+def _accounts(state: ClusterState, placed: list[Placed]) -> list[str]:
     """No resource is given out twice: free = allocatable - what the pods there ask for."""
-    wrong = []
+    wrong = [
+        f"{task!r} is listed on {state.nodes.names[row]} but says it is on row {task.row}"
+        for row, task in placed
+        if task.row != row
+    ]
     nodes = state.nodes
-    used = np.zeros((len(nodes.free), nodes.capacity), np.int64)
-    for name, row in nodes.rows.items():
-        for task in nodes.pods[row].values():
-            if task.row != row:
-                wrong.append(f"{task!r} is listed on {name} but says it is on row {task.row}")
-            for column, amount in task.shape.demand:
-                used[column, row] += amount
+    shapes: dict[int, tuple[int, Shape]] = {}
+    which = [shapes.setdefault(task.shape.number, (len(shapes), task.shape))[0] for _, task in placed]
+    demands = np.zeros((len(shapes), len(nodes.free)), np.int64)
+    for number, shape in shapes.values():
+        for column, amount in shape.demand:
+            demands[number, column] += amount
+    used = np.zeros((nodes.count, len(nodes.free)), np.int64)
+    np.add.at(used, np.array([row for row, _ in placed], np.int64), demands[np.array(which, np.int64)])
     rows = np.fromiter(nodes.rows.values(), np.int64, len(nodes.rows))
     for resource, column in nodes.resources.items():
-        off = nodes.free[column][rows] != nodes.alloc[column][rows] - used[column][rows]
+        off = nodes.free[column][rows] != nodes.alloc[column][rows] - used[rows, column]
         wrong += [
-            f"{nodes.names[row]}: free {resource} is {nodes.free[column].item(row)}, pods there use {used[column].item(row)}"
+            f"{nodes.names[row]}: free {resource} is {nodes.free[column].item(row)}, pods there use {used.item(row, column)}"
             for row in rows[off].tolist()
         ]
     return wrong
 
 
-def _surroundings(state: ClusterState) -> list[str]:
+def _surroundings(state: ClusterState, placed: list[Placed]) -> list[str]:
     """What pods mean to others is counted where they are, or linger."""
     if not state.pairs.active:
         return []
-    wanted: dict[int, Counter[int]] = {}
-    seen = [(task, row) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values()]
-    seen += [(state.tasks[uid], row) for uid, row in state.lingering.items()]
+    wanted: dict[int, dict[int, int]] = {}
     sets = {}
-    held: dict[int, Counter[int]] = {}
+    held: dict[int, dict[int, int]] = {}
     terms = {}
-    for task, row in seen:
-        for term, _ in task.shape.held if task.shape.labels is not None else ():
+    for row, task in [*placed, *((row, state.tasks[uid]) for uid, row in state.lingering.items())]:
+        labels = task.shape.labels
+        if labels is None:
+            continue
+        for term, _ in task.shape.held:
             terms[id(term)] = term
-            held.setdefault(id(term), Counter())[row] += 1
-        if task.shape.labels is not None:
-            sets[id(task.shape.labels)] = task.shape.labels
-            wanted.setdefault(id(task.shape.labels), Counter())[row] += 1
+            rows = held.setdefault(id(term), {})
+            rows[row] = rows.get(row, 0) + 1
+        sets[id(labels)] = labels
+        rows = wanted.setdefault(id(labels), {})
+        rows[row] = rows.get(row, 0) + 1
     wrong = state.pairs.miscounted()
     for number, term in terms.items():
         if {row: count for row, count in term.rows.items() if count} != held[number]:
             wrong.append(f"pods that hold {term.term} are counted {term.rows}, not {held[number]}")
     for number, labels in sets.items():
-        counted = Counter(labels.rows)
-        counted.update(labels.leaving)
-        if +counted != wanted[number]:
-            wrong.append(f"pods with labels {labels.labels} of {labels.namespace} are counted {+counted}, not {wanted[number]}")
+        counted = dict(labels.rows)
+        for row, count in labels.leaving.items():
+            counted[row] = counted.get(row, 0) + count
+        counted = {row: count for row, count in counted.items() if count}
+        if counted != wanted[number]:
+            wrong.append(f"pods with labels {labels.labels} of {labels.namespace} are counted {counted}, not {wanted[number]}")
     return wrong
 
 
@@ -86,39 +107,53 @@ def over_allocated(state: ClusterState) -> list[str]:
     ]
 
 
-def _devices(state: ClusterState) -> list[str]:
+def _devices(state: ClusterState, placed: list[Placed]) -> list[str]:
     """No device is given out twice."""
     wrong = []
     nodes = state.nodes
-    for name, row in nodes.rows.items():
-        free = nodes.devices.states[nodes.device.item(row)]
-        used = [0] * len(free)
-        for task in nodes.pods[row].values():
-            devices = task.devices
-            if len(devices) > 1 and len(set(devices)) != len(devices):
-                wrong.append(f"{task!r} holds a device twice")
-            for device in devices:
-                used[device] += task.shape.gpu_milli
-        if any(used) or free.count(WHOLE) != len(free):
-            expected = tuple([WHOLE - taken for taken in used])
-            if free != expected:
-                wrong.append(f"{name}: devices have {free} free while pods use {used}")
-    return wrong
-
-
-def _queues(state: ClusterState) -> list[str]:
-    """Each queue holds what its pods and its descendants' pods ask for."""
-    held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
-    wrong = []
-    stand_ins = [
-        task for row in state.nodes.rows.values() for uid, task in state.nodes.pods[row].items() if uid not in state.tasks
+    taken: dict[int, list[int]] = {}
+    for row, task in placed:
+        devices = task.devices
+        if not devices:
+            continue
+        if len(devices) > 1 and len(set(devices)) != len(devices):
+            wrong.append(f"{task!r} holds a device twice")
+        used = taken.get(row)
+        if used is None:
+            used = taken[row] = [0] * len(nodes.devices.states[nodes.device.item(row)])
+        for device in devices:
+            used[device] += task.shape.gpu_milli
+    states = nodes.device[: nodes.count].tolist()
+    idle = [row for row in nodes.rows.values() if row not in taken]
+    part = {state for state in {states[row] for row in idle} if any(free != WHOLE for free in nodes.devices.states[state])}
+    expected = [(row, tuple([WHOLE - each for each in used])) for row, used in taken.items()]
+    expected += [(row, (WHOLE,) * len(nodes.devices.states[states[row]])) for row in idle if states[row] in part]
+    return wrong + [
+        f"{nodes.names[row]}: devices have {nodes.devices.states[states[row]]} free where pods leave {free}"
+        for row, free in expected
+        if nodes.devices.states[states[row]] != free
     ]
+
+
+def _queues(state: ClusterState, placed: list[Placed]) -> list[str]:
+    """Each queue holds what its pods and its descendants' pods ask for."""
     strays = {uid for tasks in state.strays.values() for uid in tasks}
-    for task in [*state.tasks.values(), *stand_ins]:
-        if (task.row >= 0 or task.pod.uid in strays) and task.pod.ours:
-            for node in state.queues.queues[task.queue].path:
-                for resource, amount in state.queues.charge_at(task.shape, task.row):
-                    held[node.name][resource] += amount
+    alike: dict[tuple[str, int, int], int] = {}  # (queue, shape, row where it matters): how many pods
+    shapes: dict[int, Shape] = {}
+    charged = [task for task in state.tasks.values() if task.row >= 0 or (strays and task.pod.uid in strays)]
+    by_row = bool(state.queues.pools.named)
+    for task in [*charged, *(task for _, task in placed if task.pod.uid not in state.tasks)]:
+        if task.pod.ours:
+            key = (task.queue, task.shape.number, task.row if by_row else 0)
+            alike[key] = alike.get(key, 0) + 1
+            shapes[task.shape.number] = task.shape
+    held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
+    for (queue, number, row), count in alike.items():
+        charge = state.queues.charge_at(shapes[number], row)
+        for node in state.queues.queues[queue].path:
+            for resource, amount in charge:
+                held[node.name][resource] += amount * count
+    wrong = []
     for uid, debt in state.queues.owed.items():
         if state.tasks[uid].state is not TaskState.EVICTING:
             wrong.append(f"queue {debt.queue} is charged for {uid} as for a victim, but it is none")
@@ -132,10 +167,11 @@ def _queues(state: ClusterState) -> list[str]:
             for room in node.rooms.values()
             if room.waiting != (alive := sum(1 for _ in room.units))
         ]
+        mine = held[name]
         wrong += [
-            f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods hold {held[name][resource]}"
-            for resource in {*held[name], *node.used}
-            if node.used.get(resource, 0) != held[name][resource]
+            f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods hold {mine[resource]}"
+            for resource in {*mine, *node.used}
+            if node.used.get(resource, 0) != mine[resource]
         ]
     return wrong + _meters(state)
 

@@ -12,7 +12,6 @@ A pod that comes or goes changes the counts that its label set and its terms are
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -280,13 +279,15 @@ class Pairs:
         """Counts that are not what their label sets add up to; for tests."""
         wrong = []
         for count in self._counts.values():
-            wanted: Counter[int] = Counter()
+            wanted: dict[int, int] = {}
             for labels in self._sets.values():
-                if self._counted(count, labels):
+                if (labels.rows or labels.leaving) and self._counted(count, labels):
                     for rows in (labels.rows,) if count.live else (labels.rows, labels.leaving):
-                        wanted.update(rows)
-            if {row: number for row, number in count.rows.items() if number} != +wanted:
-                wrong.append(f"pods that match {count.who} are counted {count.rows}, not {+wanted}")
+                        for row, number in rows.items():
+                            wanted[row] = wanted.get(row, 0) + number
+            wanted = {row: number for row, number in wanted.items() if number}
+            if {row: number for row, number in count.rows.items() if number} != wanted:
+                wrong.append(f"pods that match {count.who} are counted {count.rows}, not {wanted}")
         return wrong
 
     def _counted(self, count: PodCount, labels: LabelSet) -> bool:

@@ -12,6 +12,7 @@ his own: among equals whoever holds least of the queue goes first, and a limit f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -547,6 +548,15 @@ class QueueTree:
                 if limit is not None and node.used.get(resource, 0) + amount * count > limit:
                     return self._beyond(node, resource, limit, amount * count)
         return None
+
+    def within_limits(self, queue: str, demand: Charge) -> bool:
+        """Whether the limits on a queue's path let it hold so much more, wherever it is placed; those of users not counted."""
+        return all(
+            node.used.get(resource, 0) + amount <= node.limits.get(resource, math.inf)
+            for node in self._node(queue).path
+            if node.limits
+            for resource, amount in demand
+        )
 
     def _beyond(self, node: QueueNode, key: str, limit: int, more: int) -> Reason:
         used, scale, (resource, pool) = node.used.get(key, 0), self.scale(key), split(key)

@@ -363,16 +363,21 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     contest = Contest(state, unit)
     limited = room.parked.code is ReasonCode.LIMIT_EXCEEDED
     if limited:
-        if any(node.name in eased for node in room.queue.path):
+        hunts = (
+            preempts and contest.anybody()
+        )  # victims of its own would ease the limit, and what it lacked besides may have come
+        if any(node.name in eased for node in room.queue.path) and (
+            hunts or state.queues.within_limits(room.queue.name, contest.demand)
+        ):
             return True
-        if not preempts or not contest.anybody():
-            return False  # else victims of its own would ease the limit, and what it lacked besides may have come
+        if not hunts:
+            return False
     shapes = {task.shape.number: task.shape for task in unit.tasks}.values()
     around = tuple(shape.surroundings() for shape in shapes if shape.relations)
     if around != room.around:
         # Who is where decides: a pod that came or went anywhere may have opened a place, or victims, elsewhere.
         room.around = around
-        if preempts or any(shape.relations and shape.best() >= 0 for shape in shapes):
+        if (preempts and contest.anybody()) or any(shape.relations and shape.best() >= 0 for shape in shapes):
             return True
     if preempts and contest.entitled:
         # Below its fair share: others that start, or shares that move, may make somebody owe it something; and if its own

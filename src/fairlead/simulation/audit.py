@@ -32,7 +32,9 @@ from fairlead.simulation.world import GPU, Process, World
 
 View = TypeVar("View", bound=msgspec.Struct)
 
-LATE = 180.0  # seconds: a stalled watch is given up after 90, its events may lag, requests may hang
+LATE = 270.0
+"""Seconds: a stalled watch is given up after 90, a partition that begins just then lasts up to 150, and the next attempt is up to
+15 later."""
 _QUEUES, _GROUPS = "fairlead.dev/queues", "fairlead.dev/podgroups"
 _ENDED = ("Succeeded", "Failed")
 

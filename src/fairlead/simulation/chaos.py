@@ -7,6 +7,7 @@ of two tasks on the loop, follows from the seed, so a failing seed is a bug repo
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import time
@@ -92,6 +93,9 @@ def run(seed: int, settings: Settings | None = None, record: Path | None = None)
 
 def run_quietly(work: tuple[int, Settings]) -> Outcome:
     """One seed for a pool of processes."""
+    gc.collect()
+    gc.freeze()  # as the scheduler does once it has heard of everything
+    gc.set_threshold(50_000, 20, 50)  # the process is the pool's: little here is garbage that only the collector finds
     return run(*work)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.cluster.simulated import wire
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.faults import Fault, FaultPlan, refusal
-from fairlead.cluster.simulated.stream import frames
+from fairlead.cluster.simulated.stream import BOOKMARK, frames
 from fairlead.cluster.simulated.wire import Wire
 from fairlead.cluster.transport import Chunks, Opened, Reply, Unreachable
 
@@ -116,6 +116,7 @@ class _Chunks(Chunks):
         self._transport = transport
         self._path = path
         self._silence = silence
+        self._marked = stream is not None and stream.bookmarks and silence > BOOKMARK
         self._stalled = False
         self._again: bytes = b""
 
@@ -127,11 +128,14 @@ class _Chunks(Chunks):
             return again
         if self._stalled:
             return await self._fall_silent()
-        try:
-            async with asyncio.timeout(self._silence):
-                chunk = await anext(self._frames, b"")
-        except TimeoutError as error:
-            raise Unreachable(f"GET {self._path}: silent for {self._silence:g} s") from error
+        if self._marked:  # never silent for so long by itself
+            chunk = await anext(self._frames, b"")
+        else:
+            try:
+                async with asyncio.timeout(self._silence):
+                    chunk = await anext(self._frames, b"")
+            except TimeoutError as error:
+                raise Unreachable(f"GET {self._path}: silent for {self._silence:g} s") from error
         return await self._disturbed(chunk) if chunk else b""
 
     async def _disturbed(self, chunk: bytes) -> bytes:

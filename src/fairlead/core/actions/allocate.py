@@ -99,9 +99,14 @@ def _gang(state: ClusterState, unit: Unit) -> list[Task] | Reason:
         by_shape: dict[int, list[Task]] = {}
         for task in group:
             by_shape.setdefault(task.shape.number, []).append(task)
-        alike = sorted(by_shape.values(), key=lambda tasks: (_room_for(tasks[0].shape), tasks[0].pod.key))
+        rooms = {number: _room_for(tasks[0].shape) for number, tasks in by_shape.items()}
+        alike = sorted(by_shape.values(), key=lambda tasks: (rooms[tasks[0].shape.number], tasks[0].pod.key))
         for tasks in alike:
-            refused = _fill(state, tasks, placed)
+            refused: Reason | None
+            if core and not placed and rooms[tasks[0].shape.number] < len(tasks) and not state.queues.pools.named:
+                refused = _too_little(state, tasks, rooms[tasks[0].shape.number])
+            else:
+                refused = _fill(state, tasks, placed)
             if refused is not None and core:
                 log.rollback(mark)
                 whole = refused.numbers.get("limit") is not None or refused.code is ReasonCode.RESERVATION
@@ -116,6 +121,16 @@ def _room_for(shape: Shape) -> int:
     return int(shape.counts().sum())
 
 
+def _too_little(state: ClusterState, tasks: list[Task], room: int) -> Reason:
+    """Why tasks for which there is too little room are not placed, without trying: what is asked most often of a full cluster."""
+    return (state.queues.over_limit(tasks[0], count=room) if room else None) or _kept_out(state, tasks[0])
+
+
+def _kept_out(state: ClusterState, task: Task) -> Reason:
+    """Why a member finds no node, as far as its gang's parking depends on it; `explain.no_gang` gives the details."""
+    return explain.full_pool(state, task) or (explain.kept(state, task) if state.reserved.holds else None) or NO_ROW
+
+
 def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason | None:
     """Place as many of these identical tasks as fit; returns why some did not."""
     refused = None
@@ -126,7 +141,7 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason 
         closed = closed_to(state, tasks[0])
         rows = lay_out(shape, len(tasks), shape.strategy.fill, closed)
         if not rows:
-            return explain.no_row(state, tasks[-1])
+            return _kept_out(state, tasks[-1])
         laid = 0
         for task, row in zip(tasks, rows, strict=False):
             if state.queues.over_limit(task, row=row) is not None:
@@ -139,7 +154,7 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason 
             placed.append(task)
             laid += 1
         if not laid or laid == len(rows) < len(tasks):
-            return explain.no_row(state, tasks[-1])
+            return _kept_out(state, tasks[-1])
         tasks = tasks[laid:]
         if tasks:
             state.shapes.refresh()
@@ -155,7 +170,7 @@ def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task]) -> R
             return refused
         row = best_row(state, task)
         if row < 0:
-            return explain.no_row(state, task)
+            return _kept_out(state, task)
         state.assign(task, row, shape.strategy.pick(shape, row))
         state.reserved.take(task, row)
         placed.append(task)

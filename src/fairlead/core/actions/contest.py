@@ -36,7 +36,7 @@ class Contest:
         self.service = state.services.of(unit.tasks[0])
         self.express = unit.level < self.service.express
         core, queues = unit.tasks[: unit.need], state.queues
-        self._demand: Charge = queues.asked_together(core)
+        self.demand: Charge = queues.asked_together(core)
         self._entitled: bool | None = None
         self._owing: dict[str, bool] = {}
         self._within: dict[str, bool] = {}
@@ -52,7 +52,7 @@ class Contest:
                 self.state.policy.reclaim
                 and bool(fair.share)
                 and self.queue.name in fair.share
-                and fair.within(self.queue, self._demand)
+                and fair.within(self.queue, self.demand)
             )
         return self._entitled
 
@@ -93,7 +93,7 @@ class Contest:
         if known is None:
             fair, known = self.state.queues.fair, True
             for node in self.queue.path:
-                known = known and fair.within(node, self._demand)
+                known = known and fair.within(node, self.demand)
                 if node is top:
                     break
             self._within[top.name] = known
@@ -105,7 +105,7 @@ class Contest:
 
     def _scarce(self, node: QueueNode) -> list[tuple[str, int]]:
         scarce = self.state.queues.fair.share.get(node.name, {})
-        return [(name, amount) for name, amount in self._demand if name in scarce]
+        return [(name, amount) for name, amount in self.demand if name in scarce]
 
     def take(self, victim: Task, taken: dict[str, dict[str, int]]) -> None:
         """Note what a victim's queue, and those above it, would hold less."""

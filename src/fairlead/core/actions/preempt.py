@@ -230,34 +230,38 @@ def _for_gang(contest: Contest) -> Plan | None:
     if victims is None:
         return None
     mark = state.log.mark()
+    fallen = Fallen(state)
+    down = 0  # so many of them are off their rows, and that is not enough
 
     def suffice(count: int) -> bool:
+        """Whether the first so many are enough; if not, they stay off their rows."""
+        nonlocal down
         trial = state.log.mark()
-        fallen = Fallen(state)
-        for _, victim in victims[:count]:
+        before = dict(fallen.places)
+        for _, victim in victims[down:count]:
             fallen.take(victim.tasks)
-        enough = fits()
-        state.log.rollback(trial)
-        return enough
+        if fits():
+            state.log.rollback(trial)
+            fallen.places = before
+            return True
+        state.log.commit()
+        down = count
+        return False
 
-    # The bound is often enough; else it is left behind in growing steps, and what lies between is halved.
-    low, count = len(victims), len(victims)
+    # The bound is often enough; else their number is doubled until it is, and what lies between is halved.
+    count = len(victims)
     while not suffice(count):
-        more = list(islice(source, count - low + 1))
+        more = list(islice(source, count))
         if not more:
             state.log.rollback(mark)
             return None
-        low = count + 1
         victims += more
         count = len(victims)
-    while low < count:
-        middle = (low + count) // 2
+    while down + 1 < count and down:
+        middle = (down + count) // 2
         if suffice(middle):
             count = middle
-        else:
-            low = middle + 1
-    fallen = Fallen(state)
-    for _, victim in victims[:count]:
+    for _, victim in victims[down:count]:
         fallen.take(victim.tasks)
     chosen = _reprieve(fallen, victims[:count], fits)
     placed = allocate.allocate(state, core)
