@@ -66,12 +66,13 @@ class ControlPlane:
 
     controllers: run kube-controller-manager with these controllers ("" = none).
     kwok: run KWOK, which makes nodes Ready and pods Running.
-    flags: more flags for kube-apiserver.
+    flags: more flags for kube-apiserver; controller_flags: for kube-controller-manager.
     """
 
     controllers: str = ""
     kwok: bool = False
     flags: Sequence[str] = ()
+    controller_flags: Sequence[str] = ()
     folder: Path | None = None
     processes: dict[str, Process] = field(default_factory=dict)
     _scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -96,7 +97,7 @@ class ControlPlane:
         self.front_proxy = Authority(self.folder, "front-proxy-ca")
         self.front_proxy.issue("front-proxy", "front-proxy-client")
         self._service_account_keys()
-        self.etcd_port, self.peer_port, self.port = (_free_port() for _ in range(3))
+        self.etcd_port, self.peer_port, self.port = (free_port() for _ in range(3))
         self.url = f"https://127.0.0.1:{self.port}"
         self.kubeconfig = self.user("admin", "testbed-admin", ("system:masters",))
         try:
@@ -175,7 +176,7 @@ class ControlPlane:
             f"--kubeconfig={kubeconfig}",
             f"--controllers={self.controllers}",
             "--bind-address=127.0.0.1",
-            f"--secure-port={_free_port()}",
+            f"--secure-port={free_port()}",
             f"--cert-dir={folder / 'controller-manager'}",
             "--leader-elect=false",
             "--use-service-account-credentials=true",
@@ -183,6 +184,7 @@ class ControlPlane:
             f"--root-ca-file={self.authority.path}",
             "--kube-api-qps=200",
             "--kube-api-burst=400",
+            *self.controller_flags,
         )
 
     def start_kwok(self) -> None:
@@ -310,7 +312,8 @@ class ControlPlane:
         )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine's loopback that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

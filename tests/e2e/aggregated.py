@@ -40,7 +40,8 @@ def installed(plane, name, server, viewer):
 
 def available(cluster, name):
     """Wait until the API server passes requests on."""
-    path = f"/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.{name}.fairlead.dev"
+    [service] = [each for each in objects.chart(f"{name}.yaml") if each["kind"] == "APIService"]
+    path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
     cluster.until(lambda: cluster.get(path)["spec"].get("caBundle"))
 
     def told():

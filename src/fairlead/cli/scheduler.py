@@ -49,6 +49,13 @@ def scheduler(
             help="host:port of the aggregated API visibility.fairlead.dev (charts/visibility.yaml).", show_default="none"
         ),
     ] = None,
+    external_metrics_address: Annotated[
+        str | None,
+        typer.Option(
+            help="host:port of the aggregated API external.metrics.k8s.io (charts/external-metrics.yaml).",
+            show_default="none",
+        ),
+    ] = None,
     writers: Annotated[int | None, typer.Option(min=1, max=1024, help="Writes in flight at most.", show_default="256")] = None,
     shadow: Annotated[
         bool, typer.Option(help="Write nothing: report on stdout what would have been started and evicted, and what really was.")
@@ -80,12 +87,18 @@ def scheduler(
         "events": events,
         "address": address,
         "visibility": visibility_address,
+        "external_metrics": external_metrics_address,
         "writers": writers,
     }
     options = msgspec.structs.replace(options, **{name: value for name, value in given.items() if value is not None})
     if strategy is not None:
         options = msgspec.structs.replace(options, policy=msgspec.structs.replace(options.policy, strategy=strategy))
-    process.prepare(log_level, {"--address": options.address, "--visibility-address": options.visibility})
+    served = {
+        "--address": options.address,
+        "--visibility-address": options.visibility,
+        "--external-metrics-address": options.external_metrics,
+    }
+    process.prepare(log_level, served)
     if shadow_of != "*" and not shadow:
         fail("--shadow-of says whose pods --shadow looks at: give --shadow, too", Exit.USAGE)
     if shadow:

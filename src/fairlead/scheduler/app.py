@@ -31,6 +31,7 @@ from fairlead.observability.metrics import Metrics, of_scheduler
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
 from fairlead.scheduler.core_thread import CoreThread
+from fairlead.scheduler.external_metrics import ExternalMetrics
 from fairlead.scheduler.inline_core import InlineCore
 from fairlead.scheduler.shadow import Report, ShadowCluster
 from fairlead.scheduler.visibility import Visibility
@@ -48,7 +49,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run.
 
     address: host:port of /metrics, /healthz and /readyz; empty serves none. visibility: host:port of the aggregated API
-    `visibility.fairlead.dev`; empty: not served.
+    `visibility.fairlead.dev`, external_metrics: of `external.metrics.k8s.io`; empty: not served.
     schedulers: whose pods are ours, `*` for everybody's, and their profiles. shadow: write nothing, only report.
     lease_*: seconds, see `Elector`.
     """
@@ -58,6 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     events: bool = True
     address: str = "127.0.0.1:10259"
     visibility: str = ""
+    external_metrics: str = ""
     writers: int = 256
     schedulers: Mapping[str, str] = names.SCHEDULERS
     shadow: bool = False
@@ -199,6 +201,9 @@ class Scheduler:
             group.create_task(self.applier.run())
             if self.options.visibility and not self.options.shadow:
                 group.create_task(Visibility(self.client, self.options.visibility, self.core.ask, self.client.clock).run())
+            if self.options.external_metrics and not self.options.shadow:
+                serve = ExternalMetrics(self.client, self.options.external_metrics, self.core, self.client.clock).run()
+                group.create_task(serve)
 
     async def _render(self) -> bytes:
         return await asyncio.to_thread(self.metrics.render)

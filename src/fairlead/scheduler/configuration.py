@@ -136,6 +136,7 @@ class Configuration(_Section, frozen=True):
     events: bool = True
     address: str = "127.0.0.1:10259"
     visibility_address: str = ""
+    external_metrics_address: str = ""
     writers: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
 
     def options(self) -> Options:
@@ -170,6 +171,7 @@ class Configuration(_Section, frozen=True):
             events=self.events,
             address=self.address,
             visibility=self.visibility_address,
+            external_metrics=self.external_metrics_address,
             writers=self.writers,
         )
 

@@ -15,6 +15,7 @@ from typing import Any
 import jsonpatch
 import msgspec
 
+from fairlead.cluster.label_queries import Test
 from fairlead.cluster.simulated import admission, errors, kinds, merging, ownership, schema, selectors
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.errors import Cause, StatusError
@@ -36,7 +37,7 @@ class Selection(msgspec.Struct, frozen=True):
     """Which objects of a resource. namespace: None for all."""
 
     namespace: str | None = None
-    labels: selectors.Test | None = None
+    labels: Test | None = None
     fields: Callable[[Object], bool] | None = None
 
     def matches(self, key: Key, obj: Object) -> bool:

@@ -6,15 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fairlead.cluster.simulated.errors import StatusError, bad_request
-
-Labels = Mapping[str, str]
-Test = Callable[[Labels], bool]
-
-_SET = re.compile(r"^\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^)]*)\)\s*$")
-_COMPARED = re.compile(r"^\s*([^\s!=,()<>]+)\s*(==|=|!=|>|<)\s*([^\s!=,()]*)\s*$")
-_PRESENT = re.compile(r"^\s*(!?)\s*([^\s!=,()]+)\s*$")
-_NAME = re.compile(r"^([a-z0-9A-Z][-a-z0-9A-Z.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+from fairlead.cluster import label_queries
+from fairlead.cluster.label_queries import Labels, Test
+from fairlead.cluster.simulated.errors import bad_request
 
 # Fields of each table that may be selected by, besides metadata.name and metadata.namespace.
 _FIELDS: dict[str, frozenset[str]] = {
@@ -61,56 +55,10 @@ _REGARDING = {
 
 def labels(text: str) -> Test | None:
     """A label selector from a query string; None if it selects everything. Raises `StatusError`."""
-    if not text.strip():
-        return None
-    tests = [_requirement(part) for part in re.split(r",(?![^(]*\))", text)]
-    return lambda found: all(test(found) for test in tests)
-
-
-def _requirement(text: str) -> Test:
-    if match := _SET.match(text):
-        key, operator, values = match[1], match[2], {each.strip() for each in match[3].split(",")}
-        _check(key, text)
-        if operator == "in":
-            return lambda found: found.get(key) in values
-        return lambda found: found.get(key) not in values
-    if match := _COMPARED.match(text):
-        key, operator, value = match[1], match[2], match[3]
-        _check(key, text)
-        if operator == "!=":
-            return lambda found: found.get(key) != value
-        if operator in "><":
-            bound = _number(value)
-            if bound is None:
-                raise _unparsable(text)
-
-            def compared(found: Mapping[str, str]) -> bool:
-                number = _number(found.get(key))
-                return number is not None and (number > bound if operator == ">" else number < bound)
-
-            return compared
-        return lambda found: found.get(key) == value
-    if match := _PRESENT.match(text):
-        absent, key = bool(match[1]), match[2]
-        _check(key, text)
-        return lambda found: (key in found) is not absent
-    raise _unparsable(text)
-
-
-def _number(text: str | None) -> int | None:
     try:
-        return int(text) if text is not None else None
-    except ValueError:
-        return None
-
-
-def _check(key: str, text: str) -> None:
-    if not _NAME.match(key):
-        raise _unparsable(text)
-
-
-def _unparsable(text: str) -> StatusError:
-    return bad_request(f"unable to parse requirement: {text.strip()!r} is not a valid label selector requirement")
+        return label_queries.parse(text)
+    except label_queries.LabelQueryError as error:
+        raise bad_request(str(error)) from error
 
 
 def in_object(selector: Mapping[str, Any] | None) -> Test:

@@ -1,0 +1,80 @@
+"""Pulumi components: priorities and quotas, autoscaled Deployments, and Fairlead with its queues, as Python programs.
+
+Needs `pip install fairlead[pulumi]`. The components only describe Kubernetes resources; `pulumi up` makes them. Wrong arguments
+raise `InvalidArgument` when the program runs.
+"""
+
+from fairlead.api.objects import (
+    JobLimits,
+    LabelRequirement,
+    LabelSelector,
+    NodePoolSpec,
+    PoolSize,
+    Preemption,
+    Price,
+    QueueResource,
+    QueueSpec,
+    ServiceClassSpec,
+    TimeLimit,
+    TimeSlicing,
+    TopologyLevel,
+    UserLimits,
+    UtilizationPolicy,
+)
+from fairlead.pulumi.autoscaling import (
+    AutoscaledDeployment,
+    CpuUtilization,
+    ExpectedWait,
+    GpuUtilization,
+    MemoryUtilization,
+    PendingGpus,
+    QueueLength,
+    RequestRate,
+    ScaleDown,
+)
+from fairlead.pulumi.checks import InvalidArgument
+from fairlead.pulumi.platform import Fairlead
+from fairlead.pulumi.program import manifests, manifests_of
+from fairlead.pulumi.queues import NodePools, Queue, QueueTree, ServiceClasses
+from fairlead.pulumi.tiers import DEFAULT_QUOTAS, DEFAULT_TIERS, PriorityTiers, Quota, Tier, admission_configuration
+
+__all__ = [
+    "DEFAULT_QUOTAS",
+    "DEFAULT_TIERS",
+    "AutoscaledDeployment",
+    "CpuUtilization",
+    "ExpectedWait",
+    "Fairlead",
+    "GpuUtilization",
+    "InvalidArgument",
+    "JobLimits",
+    "LabelRequirement",
+    "LabelSelector",
+    "MemoryUtilization",
+    "NodePoolSpec",
+    "NodePools",
+    "PendingGpus",
+    "PoolSize",
+    "Preemption",
+    "Price",
+    "PriorityTiers",
+    "Queue",
+    "QueueLength",
+    "QueueResource",
+    "QueueSpec",
+    "QueueTree",
+    "Quota",
+    "RequestRate",
+    "ScaleDown",
+    "ServiceClassSpec",
+    "ServiceClasses",
+    "Tier",
+    "TimeLimit",
+    "TimeSlicing",
+    "TopologyLevel",
+    "UserLimits",
+    "UtilizationPolicy",
+    "admission_configuration",
+    "manifests",
+    "manifests_of",
+]

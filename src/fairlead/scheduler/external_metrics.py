@@ -1,0 +1,138 @@
+"""The aggregated API `external.metrics.k8s.io`: what HorizontalPodAutoscalers follow of Fairlead's queues.
+
+    /apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC?labelSelector=queue%3DNAME
+
+Each metric has one value per queue, with that of the queues below it, and the label `queue`. The leader answers from its state
+as it is, between two passes. What it does not know it does not tell: before it has heard of everything, and about queues that
+are not there, there is no value, and autoscalers keep the size they have. It never tells zero for unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
+
+from aiohttp import web
+
+from fairlead.cluster.kubernetes.aggregated import AggregatedApi, refusal
+from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.label_queries import LabelQueryError, Test, parse
+from fairlead.core.model import WHOLE
+from fairlead.core.queues import QueueNode
+from fairlead.scheduler.core_loop import CoreLoop
+
+GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
+BASE = f"/apis/{GROUP}/{VERSION}"
+SERVICE = "fairlead-external-metrics.kube-system.svc"
+
+_LIMIT = 10.0  # seconds
+
+
+class Backlog(NamedTuple):
+    """What waits in a queue and below it. jobs: how many. gpus: devices that they ask for. wait: seconds, see `backlog`."""
+
+    jobs: int
+    gpus: float
+    wait: float
+
+
+METRICS: dict[str, tuple[str, Callable[[Backlog], float]]] = {
+    "fairlead_queue_pending_jobs": ("Jobs that wait in a queue.", lambda backlog: backlog.jobs),
+    "fairlead_queue_pending_gpus": ("GPUs for which jobs wait in a queue.", lambda backlog: backlog.gpus),
+    "fairlead_queue_expected_wait_seconds": (
+        "The longest wait in a queue, as far as it is foreseen.",
+        lambda backlog: backlog.wait,
+    ),
+}
+"""Name -> (what it is, how it is read). Name and meaning are part of the interface."""
+
+
+class _Core(Protocol):
+    @property
+    def synced(self) -> bool: ...
+
+    def ask(self, question: Callable[[CoreLoop], dict[str, Backlog]]) -> Future[dict[str, Backlog]]: ...
+
+
+class ExternalMetrics:
+    """Serves on `host:port` while it runs."""
+
+    def __init__(self, client: Client, address: str, core: _Core, clock: Callable[[], float]) -> None:
+        self._core = core
+        self._clock = clock
+        routes = [("namespaces/{namespace}/{metric}", self._values)]
+        self._api = AggregatedApi(client, address, GROUP, VERSION, SERVICE, _RESOURCES, routes, "charts/external-metrics.yaml")
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        await self._api.run()
+
+    async def _values(self, request: web.Request) -> web.Response:
+        name = request.match_info["metric"]
+        known = METRICS.get(name)
+        if known is None:
+            return refusal(404, "NotFound", f"there is no metric {name!r}; these are: {', '.join(METRICS)}")
+        try:
+            wanted = parse(request.query.get("labelSelector", ""))
+        except LabelQueryError as error:
+            return refusal(400, "BadRequest", str(error))
+        if not self._core.synced:
+            return refusal(503, "ServiceUnavailable", "the scheduler has not heard of everything yet")
+        now = self._clock()
+        try:
+            async with asyncio.timeout(_LIMIT):
+                found = await asyncio.wrap_future(self._core.ask(lambda core: backlogs(core, wanted, now)))
+        except TimeoutError:
+            return refusal(503, "ServiceUnavailable", "the scheduler is busy; ask again")
+        at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        items = [
+            {"metricName": name, "metricLabels": {"queue": queue}, "timestamp": at, "value": _quantity(known[1](backlog))}
+            for queue, backlog in sorted(found.items())
+        ]
+        body = {"kind": "ExternalMetricValueList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
+        return web.json_response(body)
+
+
+def backlogs(core: CoreLoop, wanted: Test | None, now: float) -> dict[str, Backlog]:
+    """Queue -> what waits in it, for the queues that are there and whose label `queue` is selected."""
+    queues = core.state.queues
+    below: dict[str, list[QueueNode]] = {}
+    for node in queues.queues.values():
+        for above in node.path:
+            below.setdefault(above.name, []).append(node)
+    return {
+        name: backlog(core, below[name], now)
+        for name, node in queues.queues.items()
+        if node.exists and (wanted is None or wanted({"queue": name}))
+    }
+
+
+def backlog(core: CoreLoop, nodes: list[QueueNode], now: float) -> Backlog:
+    """What waits in these queues.
+
+    Its wait is the longest of any job's: since it was made, and from now on until it is expected to start.
+    """
+    jobs, milli, wait = 0, 0, 0.0
+    devices = core.state.nodes.gpu_resources
+    for room in (room for node in nodes for room in node.rooms.values()):
+        jobs += room.waiting
+        milli += room.waiting * sum(amount for resource, amount in room.demand if resource in devices)
+        for unit in room.units:
+            since = now - min(task.pod.created for task in unit.tasks)
+            start = core.expected(unit.tasks[0].job)
+            wait = max(wait, since + (max(0.0, start - now) if start is not None else 0.0))
+    return Backlog(jobs, milli / WHOLE, wait)
+
+
+def _quantity(value: float) -> str:
+    """A number as Kubernetes writes it, in thousandths where it is not whole."""
+    return str(int(value)) if float(value).is_integer() else f"{round(value * 1000)}m"
+
+
+_RESOURCES: list[dict[str, Any]] = [
+    {"name": name, "singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
+    for name in METRICS
+]

@@ -1,0 +1,274 @@
+"""Components under Pulumi's mocks: what they register, and what they refuse while the program runs."""
+
+import math
+
+import pytest
+
+from fairlead.pulumi import (
+    AutoscaledDeployment,
+    CpuUtilization,
+    ExpectedWait,
+    Fairlead,
+    GpuUtilization,
+    InvalidArgument,
+    MemoryUtilization,
+    NodePools,
+    NodePoolSpec,
+    PoolSize,
+    Price,
+    PriorityTiers,
+    Queue,
+    QueueLength,
+    QueueResource,
+    QueueSpec,
+    QueueTree,
+    Quota,
+    RequestRate,
+    ScaleDown,
+    ServiceClasses,
+    ServiceClassSpec,
+    Tier,
+    admission_configuration,
+    manifests,
+)
+
+GPU = "nvidia.com/gpu"
+
+
+def made(component, *arguments, **named):
+    """What a component registers."""
+    return manifests(lambda: component(*arguments, **named) and None)
+
+
+def refused(component, *arguments, **named):
+    """Why it registers nothing."""
+    with pytest.raises(InvalidArgument) as caught:
+        made(component, *arguments, **named)
+    return str(caught.value)
+
+
+def guaranteed(name, amount, *children, **more):
+    return Queue(name, QueueSpec(resources=[QueueResource(name=GPU, quota=amount, **more)]), list(children))
+
+
+# -- tiers -------------------------------------------------------------------------------------
+
+
+def test_tiers_of_ones_own_have_no_quota_unless_asked():
+    found = made(PriorityTiers, "t", [Tier("gold", 7), Tier("lead", -3, preempts=False)])
+    assert [(each["kind"], each["metadata"]["name"], each["value"]) for each in found] == [
+        ("PriorityClass", "gold", 7),
+        ("PriorityClass", "lead", -3),
+    ]
+    assert found[1]["preemptionPolicy"] == "Never"
+    assert not any(each["globalDefault"] for each in found)
+
+
+def test_a_quota_is_of_its_tier_alone():
+    tiers = [Tier("gold", 7)]
+    found = made(
+        PriorityTiers,
+        "t",
+        tiers,
+        {"gold": Quota(gpus=4, pods=9, more={"requests.storage": "1Ti"})},
+        "lab",
+        create_namespace=False,
+    )
+    [quota] = [each for each in found if each["kind"] == "ResourceQuota"]
+    assert quota["spec"]["hard"] == {"requests.nvidia.com/gpu": "4", "pods": "9", "requests.storage": "1Ti"}
+    assert quota["metadata"]["namespace"] == "lab"
+    assert not [each for each in found if each["kind"] == "Namespace"]
+
+
+def test_a_quota_may_be_for_a_class_that_is_there_already():
+    found = made(PriorityTiers, "t", [], {"old": Quota(cpu=1)}, existing=["old"])
+    assert [each["kind"] for each in found] == ["Namespace", "ResourceQuota"]
+
+
+@pytest.mark.parametrize(
+    ("tiers", "quotas", "said"),
+    [
+        ([Tier("a", 1), Tier("a", 2)], None, "tier 'a' comes twice"),
+        ([Tier("a", 1), Tier("b", 1)], None, "value of two tiers 1 comes twice"),
+        ([Tier("a", 1)], {"b": Quota(cpu=1)}, "a quota is for 'b', which is no tier here (a)"),
+        ([Tier("system-a", 1)], None, "names that begin with 'system-'"),
+        ([Tier("A_b", 1)], None, "tier 'A_b' is no name"),
+        ([Tier("a", 2_000_000_000)], None, "between -2147483648 and 1000000000"),
+        ([Tier("a", True)], None, "give a whole number"),
+        ([Tier("a", 1.5)], None, "give a whole number"),
+        ([Tier("a", 1, is_default=True), Tier("b", 2, is_default=True)], None, "only one tier can be that"),
+        ([], None, "there are no tiers"),
+        ([Tier("a", 1)], {"a": Quota()}, "limits nothing"),
+        ([Tier("a", 1)], {"a": Quota(cpu=-1)}, "negative"),
+        ([Tier("a", 1)], {"a": Quota(memory="many")}, "'many'"),
+        ([Tier("a", 1)], {"a": Quota(gpus=-4)}, "negative"),
+    ],
+)
+def test_tiers_that_would_fail_later_fail_now(tiers, quotas, said):
+    assert said in refused(PriorityTiers, "t", tiers, quotas)
+
+
+def test_the_admission_configuration_names_the_highest_tier_unless_told():
+    seen = []
+    manifests(lambda: seen.append(PriorityTiers("t").admission_configuration()))
+    assert seen == [admission_configuration("high-priority")]
+    with pytest.raises(InvalidArgument, match="no tier 'gold' here"):
+        manifests(lambda: PriorityTiers("t").admission_configuration("gold") and None)
+
+
+# -- deployments -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"min_replicas": 6}, "min_replicas 6 is above max_replicas 5"),
+        ({"min_replicas": 0}, "at least 1"),
+        ({"replicas": 9}, "between 2 and 5"),
+        ({"requests": {"cpu": "2"}}, "requests of cpu (2) are above its limits (1000m)"),
+        ({"requests": {"memory": "1Gi"}, "limits": {}}, "no cpu is; add it to `requests`"),
+        ({"requests": {"cpu": 1}, "limits": {}, "metrics": [MemoryUtilization()]}, "no memory is"),
+        ({"requests": {"cpu": "1 core"}}, "1 core"),
+        ({"metrics": []}, "no metric to follow"),
+        ({"metrics": [CpuUtilization(0)]}, "at least 1"),
+        ({"metrics": [GpuUtilization(101)]}, "between 1 and 100"),
+        ({"metrics": [RequestRate(math.nan)]}, "nan; give a number above zero"),
+        ({"metrics": [RequestRate(-1)]}, "above zero"),
+        ({"metrics": [QueueLength("Q")]}, "queue of a metric 'Q' is no name"),
+        ({"metrics": [ExpectedWait("q", 0)]}, "above zero"),
+        ({"scale_down": ScaleDown(3601)}, "between 0 and 3600"),
+        ({"scale_down": ScaleDown(pods=0)}, "at least 1"),
+        ({"gpus": -1}, "at least 0"),
+        ({"gpus": 1.0}, "whole number"),
+        ({"app": "Training"}, "no name"),
+        ({"image": " "}, "image is empty"),
+        ({"queue": "a b"}, "no name"),
+        ({"ports": [70000]}, "between 1 and 65535"),
+    ],
+)
+def test_deployments_that_would_fail_later_fail_now(arguments, said):
+    assert said in refused(AutoscaledDeployment, "d", **arguments)
+
+
+def test_the_next_update_leaves_the_number_of_replicas_to_the_autoscaler():
+    import pulumi
+
+    seen = []
+
+    class Watching(AutoscaledDeployment):
+        pass
+
+    def look(arguments):
+        if arguments.type_ == "kubernetes:apps/v1:Deployment":
+            seen.append(arguments.opts.ignore_changes)
+
+    def program():
+        pulumi.runtime.register_stack_transformation(look)
+        Watching("d")
+
+    manifests(program)
+    assert seen == [["spec.replicas"]]
+
+
+# -- our own objects ---------------------------------------------------------------------------
+
+
+def test_a_tree_says_each_queues_parent():
+    found = made(QueueTree, "q", [guaranteed("a", 8, guaranteed("b", 4, guaranteed("c", "2")), guaranteed("d", 4))])
+    assert {each["metadata"]["name"]: each["spec"].get("parent") for each in found} == {"a": None, "b": "a", "c": "b", "d": "a"}
+
+
+@pytest.mark.parametrize(
+    ("queues", "said"),
+    [
+        ([guaranteed("a", 8, guaranteed("a", 4))], "queue 'a' comes twice"),
+        ([guaranteed("a", 8, guaranteed("b", 5), guaranteed("c", 4))], "guaranteed 9 nvidia.com/gpu together, it has 8"),
+        ([guaranteed("a", 8, limit=4)], "its quota of 8 nvidia.com/gpu is above its limit of 4"),
+        ([guaranteed("a", -8)], "-8"),
+        ([guaranteed("a", "150 GPUs")], "150 GPUs"),
+        ([guaranteed("a", "x%")], "x"),
+        ([Queue("a", QueueSpec(parent="b"))], "leave `parent` out"),
+        ([Queue("a", QueueSpec(priority="high"))], "Expected `int`"),
+        ([Queue("A")], "no name"),
+        ([Queue("a", QueueSpec(resources=[QueueResource(name=GPU), QueueResource(name=GPU)]))], "comes twice"),
+    ],
+)
+def test_trees_that_would_fail_later_fail_now(queues, said):
+    assert said in refused(QueueTree, "q", queues)
+
+
+def test_percentages_are_compared_with_nothing():
+    assert len(made(QueueTree, "q", [guaranteed("a", "50%", guaranteed("b", 9999))])) == 2
+
+
+def test_classes_of_unknown_priority_and_two_defaults_are_refused():
+    known = {"a": ServiceClassSpec(priority_class_name="gold")}
+    assert "priority class 'gold', which is not there: lead" in refused(ServiceClasses, "s", known, ["lead"])
+    twice = {name: ServiceClassSpec(default_for=["Training"]) for name in "ab"}
+    assert "both the default for Training jobs" in refused(ServiceClasses, "s", twice)
+    assert "maxWait" in refused(ServiceClasses, "s", {"a": ServiceClassSpec(max_wait="soon")})
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (NodePoolSpec(price=Price(per_node_hour=-1.0)), "price per node and hour is -1.0"),
+        (NodePoolSpec(price=Price(per_node_hour=math.nan)), "is nan"),
+        (NodePoolSpec(price=Price(per_node_hour="two")), "'two'"),
+        (NodePoolSpec(price=Price(per_node_hour=1.0, currency="Dollars")), "currency"),
+        (NodePoolSpec(price=Price(per_node_hour=1.0, kind="Cheap")), "kind"),
+        (NodePoolSpec(), "has no price"),
+        (NodePoolSpec(price=Price(per_node_hour=1.0), size=PoolSize(min=3, max=2)), "size.min 3 is above size.max 2"),
+    ],
+)
+def test_pools_that_would_fail_later_fail_now(spec, said):
+    assert said in refused(NodePools, "p", {"h100": spec}, priced=True)
+
+
+# -- the platform ------------------------------------------------------------------------------
+
+
+def kinds(found, kind):
+    return {each["metadata"]["name"]: each for each in found if each["kind"] == kind}
+
+
+def test_what_is_not_wanted_is_not_installed():
+    found = made(Fairlead, image="fairlead:1", visibility=False, external_metrics=False)
+    assert not kinds(found, "APIService")
+    [scheduler] = kinds(found, "Deployment")["fairlead-scheduler"]["spec"]["template"]["spec"]["containers"]
+    assert scheduler["args"] == ["scheduler", "--address", "0.0.0.0:10259"]
+
+
+def test_a_database_url_is_kept_in_a_secret():
+    found = made(Fairlead, image="fairlead:1", history_url="postgresql://u:p@db/f")
+    [operator] = kinds(found, "Deployment")["fairlead-operator"]["spec"]["template"]["spec"]["containers"]
+    assert operator["env"] == [
+        {"name": "FAIRLEAD_DATABASE", "valueFrom": {"secretKeyRef": {"name": "fairlead-history", "key": "url"}}}
+    ]
+    assert "postgresql" not in str(operator)
+    assert "fairlead-history" in kinds(found, "Secret")
+
+
+def test_one_operator_writes_a_database_on_a_volume():
+    found = made(Fairlead, image="fairlead:1", history_storage="5Gi", replicas=3)
+    deployments = kinds(found, "Deployment")
+    assert (deployments["fairlead-scheduler"]["spec"]["replicas"], deployments["fairlead-operator"]["spec"]["replicas"]) == (3, 1)
+    assert deployments["fairlead-operator"]["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_every_right_is_given_to_the_account_that_uses_it():
+    found = made(Fairlead, image="fairlead:1", history_storage="5Gi")
+    bound = {
+        (each["kind"], each["roleRef"]["name"]): each["subjects"][0]["name"]
+        for each in found
+        if each["kind"].endswith("RoleBinding") or each["kind"] == "RoleBinding"
+    }
+    for role in ("fairlead-scheduler", "fairlead-visibility-server", "fairlead-external-metrics-server"):
+        assert bound["ClusterRoleBinding", role] == bound["RoleBinding", role] == "fairlead-scheduler"
+    for role in ("fairlead-operator", "fairlead-history-server"):
+        assert bound["ClusterRoleBinding", role] == bound["RoleBinding", role] == "fairlead-operator"
+
+
+def test_a_platform_with_two_histories_or_without_an_image_is_refused():
+    assert "one place" in refused(Fairlead, image="f", history_url="sqlite://", history_storage="1Gi")
+    assert "image is empty" in refused(Fairlead, image="")
