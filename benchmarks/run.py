@@ -34,6 +34,7 @@ COMMANDS = {
         for name, nodes in (("mixed", 500), ("verdict", 500), ("reclaim", 500), ("hero", 1000))
     },
     "fair shares": "simulate jobs --trace synthetic --nodes 16",
+    "metrics": "bench metrics --queues 1000 --jobs 10000",
     "contract": "bench contract",
     "seeds": "simulate faults --seeds 1-100",
     "many seeds": "simulate faults --seeds 1000-2999",

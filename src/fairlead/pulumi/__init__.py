@@ -33,6 +33,7 @@ from fairlead.pulumi.autoscaling import (
     ScaleDown,
 )
 from fairlead.pulumi.checks import InvalidArgument
+from fairlead.pulumi.monitoring import Monitoring
 from fairlead.pulumi.platform import Fairlead
 from fairlead.pulumi.program import manifests, manifests_of
 from fairlead.pulumi.queues import NodePools, Queue, QueueTree, ServiceClasses
@@ -51,6 +52,7 @@ __all__ = [
     "LabelRequirement",
     "LabelSelector",
     "MemoryUtilization",
+    "Monitoring",
     "NodePoolSpec",
     "NodePools",
     "PendingGpus",

@@ -45,7 +45,7 @@ class QueueTree(pulumi.ComponentResource):
             above = [made[parent.name]] if parent is not None else []
             inside = pulumi.ResourceOptions(parent=self, depends_on=above)
             made[queue.name] = _custom(f"{name}-{queue.name}", "Queue", queue.name, specs[queue.name], inside)
-        self.queue_names = pulumi.Output.from_input(list(made)).apply(list)
+        self.queue_names = _once_made(made)
         self.register_outputs({"queue_names": self.queue_names})
 
 
@@ -82,9 +82,8 @@ class ServiceClasses(pulumi.ComponentResource):
                 defaults[kind] = key
         super().__init__("fairlead:index:ServiceClasses", name, None, opts)
         inside = pulumi.ResourceOptions(parent=self)
-        for key, spec in specs.items():
-            _custom(f"{name}-{key}", "ServiceClass", key, spec, inside)
-        self.class_names = pulumi.Output.from_input(list(specs)).apply(list)
+        made = {key: _custom(f"{name}-{key}", "ServiceClass", key, spec, inside) for key, spec in specs.items()}
+        self.class_names = _once_made(made)
         self.register_outputs({"class_names": self.class_names})
 
 
@@ -114,14 +113,18 @@ class NodePools(pulumi.ComponentResource):
         specs = {key: checks.spec(each, f"node pool {key!r}") for key, each in pools.items()}
         super().__init__("fairlead:index:NodePools", name, None, opts)
         inside = pulumi.ResourceOptions(parent=self)
-        for key, spec in specs.items():
-            _custom(f"{name}-{key}", "NodePool", key, spec, inside)
-        self.pool_names = pulumi.Output.from_input(list(specs)).apply(list)
+        made = {key: _custom(f"{name}-{key}", "NodePool", key, spec, inside) for key, spec in specs.items()}
+        self.pool_names = _once_made(made)
         self.register_outputs({"pool_names": self.pool_names})
 
 
 def _custom(logical: str, kind: str, name: str, spec: dict[str, object], opts: pulumi.ResourceOptions) -> CustomResource:
     return CustomResource(logical, api_version=names.API_VERSION, kind=kind, metadata={"name": name}, spec=spec, opts=opts)
+
+
+def _once_made(made: Mapping[str, CustomResource]) -> pulumi.Output[list[str]]:
+    """Their names, when all of them are there."""
+    return pulumi.Output.all(*(each.id for each in made.values())).apply(lambda _: list(made))
 
 
 def _walk(queues: Sequence[Queue], parent: Queue | None) -> Iterator[tuple[Queue, Queue | None]]:

@@ -27,12 +27,14 @@ from fairlead.cluster.port import Cluster, ClusterEvent, Synced
 from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
 from fairlead.observability.endpoints import NOT_SYNCED, served
-from fairlead.observability.metrics import Metrics, of_scheduler
+from fairlead.observability.metrics import Metrics, Values, of_scheduler
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
 from fairlead.scheduler.core_thread import CoreThread
 from fairlead.scheduler.external_metrics import ExternalMetrics
+from fairlead.scheduler.gauges import of_picture
 from fairlead.scheduler.inline_core import InlineCore
+from fairlead.scheduler.picture import Picture
 from fairlead.scheduler.shadow import Report, ShadowCluster
 from fairlead.scheduler.visibility import Visibility
 
@@ -43,6 +45,7 @@ _STALL = 30.0
 _GATHER = 0.004
 _LEASE_NAMESPACE = "kube-system"
 _LEASE_NAME = "fairlead-scheduler"
+_PICTURE_REST = 5.0  # seconds between two pictures for the metrics
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +88,9 @@ class Core(Protocol):
     def counters(self) -> Counters: ...
     @property
     def synced(self) -> bool: ...
+    @property
+    def picture(self) -> Picture: ...
+    def show(self, rest: float) -> None: ...
     @property
     def stalled(self) -> float: ...
     def is_alive(self) -> bool: ...
@@ -143,7 +149,9 @@ class Scheduler:
             write_events=options.events and not options.shadow,
             busy=lambda: self.core.busy,
         )
-        self.metrics = Metrics(lambda: of_scheduler(self.core.counters, self.applier.counters, client.writes))
+        if options.address:
+            self.core.show(_PICTURE_REST)
+        self.metrics = Metrics(self._values)
 
     def stop(self) -> None:
         """End `run`."""
@@ -204,6 +212,12 @@ class Scheduler:
             if self.options.external_metrics and not self.options.shadow:
                 serve = ExternalMetrics(self.client, self.options.external_metrics, self.core, self.client.clock).run()
                 group.create_task(serve)
+
+    def _values(self) -> Values:
+        yield from of_scheduler(self.core.counters, self.applier.counters, self.client.writes)
+        yield "fairlead_core_stalled_seconds", self.core.stalled
+        yield "fairlead_scheduler_leading", float(self.core.synced)
+        yield from of_picture(self.core.picture)
 
     async def _render(self) -> bytes:
         return await asyncio.to_thread(self.metrics.render)

@@ -24,6 +24,7 @@ from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, Evic
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.suspended import stands_in
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Resume, Suspension
+from fairlead.observability.metrics import Distribution
 from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
 
 log = structlog.get_logger("applier")
@@ -40,6 +41,9 @@ Work = Callable[[], Awaitable[None]]
 Status = TypeVar("Status")
 
 
+_BIND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
 class WriteCounters(msgspec.Struct):
     """What was written, read by the metrics."""
 
@@ -53,6 +57,7 @@ class WriteCounters(msgspec.Struct):
     conditions: int = 0
     events: int = 0
     events_dropped: int = 0
+    latencies: Distribution = msgspec.field(default_factory=lambda: Distribution(_BIND_BOUNDS))  # of bindings
 
 
 class Applier:
@@ -341,15 +346,17 @@ def _real(pods: Sequence[PodRef]) -> list[PodRef]:
 class _Bind:
     """Write one binding."""
 
-    __slots__ = ("applier", "binding")
+    __slots__ = ("applier", "binding", "since")
 
     def __init__(self, applier: Applier, binding: Binding) -> None:
         self.applier = applier
         self.binding = binding
+        self.since = asyncio.get_running_loop().time()
 
     async def __call__(self) -> None:
         applier, binding = self.applier, self.binding
         outcome, message = await _answer(applier.cluster.bind(binding, applier.epoch()))
+        applier.counters.latencies.observe(asyncio.get_running_loop().time() - self.since)
         if outcome is Outcome.DONE:
             applier.counters.bound += 1
             applier.outcome(Bound(binding.pod.uid))

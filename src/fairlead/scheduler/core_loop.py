@@ -13,8 +13,9 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from fairlead.api.reasons import Reason
+from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
+from fairlead.core.actions.preempt import GROUNDS
 from fairlead.core.forecast import forecast
 from fairlead.core.model import (
     DisruptionBudget,
@@ -34,7 +35,9 @@ from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state import ClusterState
 from fairlead.core.storage import STORAGE_KINDS, StorageObject
 from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Overdue, Place, PodRef, Preempt, Refuse, Transaction
+from fairlead.core.transactions import Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
+from fairlead.observability.metrics import Distribution
+from fairlead.scheduler.picture import Picture, take
 
 log = structlog.get_logger("core")
 
@@ -47,6 +50,8 @@ _MOVED = 0.1
 _MOST_NODES = 1000  # named in a status
 _PLURALS = {"queue": "queues", "class": "serviceclasses", "reservation": "reservations", "pool": "nodepools"}
 BUDGET = 512
+_PASS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_WAIT_BOUNDS = (0.1, 1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0, 72 * 3600.0)
 
 
 class GroupStatus(msgspec.Struct, frozen=True, tag=True):
@@ -116,6 +121,12 @@ class Counters(msgspec.Struct):
     overdue: int = 0
     errors: int = 0
     pass_seconds: float = 0.0
+    last_pass: float = 0.0  # when, seconds since the epoch
+    durations: Distribution = msgspec.field(default_factory=lambda: Distribution(_PASS_BOUNDS))
+    waits: Distribution = msgspec.field(default_factory=lambda: Distribution(_WAIT_BOUNDS))
+    actions: dict[str, float] = {}  # action -> seconds
+    gangs: dict[str, int] = {}  # what became of gangs -> how many
+    victims: dict[str, int] = {}  # why pods were to go -> how many
 
 
 class Recorder:
@@ -150,6 +161,10 @@ class CoreLoop:
         self._foreseen_due = 0.0
         self._reservations: dict[str, ReservationStatus] = {}
         self._queues_due = 0.0  # when statuses of queues may be written again
+        self.picture = Picture(0.0)
+        self.picture_rest = 0.0  # seconds between two pictures; 0: none are taken
+        self._picture_due = 0.0
+        self._picture_stale = False
 
     def apply(self, events: list[ClusterEvent], now: float) -> None:
         """Take events in, in order."""
@@ -257,30 +272,58 @@ class CoreLoop:
         told = 0
         try:
             for transaction in schedule(self.state, now, BUDGET):
-                self._count(transaction)
+                self._count(transaction, now)
                 outputs.append(transaction)
                 if len(outputs) - told >= _CHUNK:
                     self.deliver(outputs[told:])
                     told = len(outputs)
             self.deliver(outputs[told:])
             told = len(outputs)
+            decided = time.perf_counter()
             self._foresee(now)
+            foreseen = time.perf_counter()
             outputs += self._group_statuses(now)
             outputs += self._queue_statuses(now)
             outputs += self._reservation_statuses(now)
             outputs += self._verdicts_now()
+            self._clock_in("decide", decided - start)
+            self._clock_in("forecast", foreseen - decided)
+            self._clock_in("status", time.perf_counter() - foreseen)
+            self._take_picture(now)
         finally:
             # What was decided is assumed in the state already: it must be carried out, whatever happened after.
             if told < len(outputs):
                 self.deliver(outputs[told:])
+            took = time.perf_counter() - start
             self.counters.passes += 1
-            self.counters.pass_seconds += time.perf_counter() - start
+            self.counters.pass_seconds += took
+            self.counters.durations.observe(took)
+            self.counters.last_pass = now
             if self._recorder is not None:
                 self._recorder.decided(now, outputs)
 
-    def _count(self, transaction: Transaction) -> None:
+    def _clock_in(self, action: str, seconds: float) -> None:
+        self.counters.actions[action] = self.counters.actions.get(action, 0.0) + seconds
+
+    def _take_picture(self, now: float) -> None:
+        """For the metrics, where they are served: not too often, but once more after the last change."""
+        if not self.picture_rest:
+            return
+        self._picture_stale = now < self._picture_due
+        if not self._picture_stale:
+            self._picture_due = now + self.picture_rest
+            begun = time.perf_counter()
+            self.picture = take(self.state, now)
+            self._clock_in("picture", time.perf_counter() - begun)
+
+    def _count(self, transaction: Transaction, now: float) -> None:
+        self._note(transaction)
         if isinstance(transaction, Place):
             self.counters.placed += len(transaction.bindings)
+            for binding in transaction.bindings:
+                task = self.state.tasks.get(binding.pod.uid)
+                if task is not None:
+                    self.counters.waits.observe(max(0.0, now - task.pod.created))
         elif isinstance(transaction, Refuse):
             self.counters.refused += len(transaction.pods)
         elif isinstance(transaction, Preempt):
@@ -290,6 +333,23 @@ class CoreLoop:
         group = transaction.group
         if group:
             self._groups.add(group)
+
+    def _note(self, transaction: Transaction) -> None:
+        """Why pods are to go, and what becomes of gangs."""
+        gangs, victims = self.counters.gangs, self.counters.victims
+        if isinstance(transaction, Place) and transaction.group:
+            gangs["placed"] = gangs.get("placed", 0) + 1
+        elif isinstance(transaction, Preempt):
+            why = "Consolidation" if transaction.moves else GROUNDS.get(transaction.why.partition(",")[0], "Priority")
+            victims[why] = victims.get(why, 0) + len(transaction.victims)
+            fallen = len(transaction.groups)
+            gangs["preempted"] = gangs.get("preempted", 0) + fallen
+        elif isinstance(transaction, Evict):
+            code = str(transaction.reason.code)
+            victims[code] = victims.get(code, 0) + len(transaction.victims)
+            if transaction.group:
+                what = "ended" if transaction.reason.code is ReasonCode.TIME_LIMIT else "dismantled"
+                gangs[what] = gangs.get(what, 0) + 1
 
     def expected(self, job: str) -> float | None:
         """When a job that waits is expected to start, as last foreseen; seconds since the epoch."""
@@ -304,7 +364,8 @@ class CoreLoop:
         status = self._queues_due if self.state.queues.fair.touched else None
         if self.state.policy.usage_half_life:
             status = self._usage_due if status is None else min(self._usage_due, status)
-        return min((time for time in (due, status) if time is not None), default=None)
+        picture = self._picture_due if self._picture_stale else None
+        return min((time for time in (due, status, picture) if time is not None), default=None)
 
     def _queue_statuses(self, now: float) -> list[Output]:
         """Statuses of queues that changed, all at once and not too often."""

@@ -18,6 +18,7 @@ from fairlead.cluster.port import ClusterEvent
 from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
+from fairlead.scheduler.picture import Picture
 
 log = structlog.get_logger("core")
 
@@ -53,6 +54,15 @@ class CoreThread(threading.Thread):
     def counters(self) -> Counters:
         """What it did."""
         return self._loop.counters
+
+    @property
+    def picture(self) -> Picture:
+        """Queues and pools in numbers, as it saw them last."""
+        return self._loop.picture
+
+    def show(self, rest: float) -> None:
+        """Have pictures taken from now on. rest: seconds between two."""
+        self._loop.picture_rest = rest
 
     @property
     def synced(self) -> bool:

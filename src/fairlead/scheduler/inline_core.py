@@ -16,6 +16,7 @@ from fairlead.cluster.port import ClusterEvent
 from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
+from fairlead.scheduler.picture import Picture
 
 Answer = TypeVar("Answer")
 log = structlog.get_logger("core")
@@ -51,6 +52,15 @@ class InlineCore:
     def counters(self) -> Counters:
         """What it did."""
         return self._core.counters
+
+    @property
+    def picture(self) -> Picture:
+        """Queues and pools in numbers, as it saw them last."""
+        return self._core.picture
+
+    def show(self, rest: float) -> None:
+        """Have pictures taken from now on. rest: seconds between two."""
+        self._core.picture_rest = rest
 
     @property
     def synced(self) -> bool:

@@ -51,6 +51,10 @@ _WHY = {
 }
 
 
+GROUNDS = {words: ground.name.capitalize() for ground, words in _WHY.items()}
+"""In words -> the ground, as metrics name it."""
+
+
 def _why(chosen: Sequence[Falling]) -> str:
     """On which grounds these fall, the commonest first."""
     counts = Counter(ground for ground, _ in chosen)

@@ -7,6 +7,7 @@ after a crash between the two finds an attempt that is over and pods that belong
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -173,6 +174,10 @@ class Jobs:
                 self._classes.pop(change.key, None)
             else:
                 self._classes[change.key] = change.view
+
+    def phases(self) -> Counter[str]:
+        """How many jobs are in each phase."""
+        return Counter(job.status.phase if job.status is not None else "Pending" for job in list(self._jobs.values()))
 
     def _windows(self) -> Iterable[float]:
         for job in self._jobs.values():

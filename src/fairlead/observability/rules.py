@@ -1,0 +1,191 @@
+"""Rules for Prometheus. Each alert has its section in docs/runbook.md and a test that it comes and goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+RUNBOOK = "docs/runbook.md"
+_GPUS = 'resource=~".*/gpu|gpu.intel.com/xe|habana.ai/gaudi", pool=""'
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A series that is worked out all along. name: as Prometheus advises, level:metric:operations."""
+
+    name: str
+    expr: str
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Something that somebody should look at. lasts: how long it must be so; summary, description: templates of Prometheus."""
+
+    name: str
+    expr: str
+    lasts: str
+    severity: str
+    summary: str
+    description: str
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def anchor(self) -> str:
+        """Its section in the runbook."""
+        return self.name.lower()
+
+
+RECORDINGS = (
+    Recording("queue:fairlead_wait_seconds:max", "time() - max by (queue) (fairlead_queue_oldest_pending_timestamp_seconds)"),
+    Recording(
+        "pool:fairlead_gpu_allocation:ratio",
+        "max by (pool) (fairlead_pool_gpus_allocated) / max by (pool) (fairlead_pool_gpus > 0)",
+    ),
+    Recording(
+        "pool:fairlead_gpu_fragmentation:ratio",
+        "max by (pool) (fairlead_pool_gpus_fragmented) / max by (pool) (fairlead_pool_gpus > 0)",
+    ),
+    Recording(
+        "fairlead:pass_seconds:p99",
+        "histogram_quantile(0.99, sum by (le) (rate(fairlead_core_pass_duration_seconds_bucket[5m])))",
+    ),
+    Recording(
+        "fairlead:pod_wait_seconds:p95", "histogram_quantile(0.95, sum by (le) (rate(fairlead_pod_wait_seconds_bucket[1h])))"
+    ),
+    Recording(
+        "fairlead:binding_seconds:p99",
+        "histogram_quantile(0.99, sum by (le) (rate(fairlead_binding_duration_seconds_bucket[5m])))",
+    ),
+)
+
+ALERTS = (
+    Alert(
+        "FairleadDeadlineNear",
+        "max by (queue) (fairlead_queue_next_deadline_timestamp_seconds) - time() < 900",
+        "1m",
+        "warning",
+        "A job in queue {{ $labels.queue }} is about to wait longer than its class allows",
+        "{{ $value | humanizeDuration }} are left of its maxWait; below zero it is over.",
+    ),
+    Alert(
+        "FairleadStarvation",
+        "queue:fairlead_wait_seconds:max > 6 * 3600 unless on (queue) "
+        f"(sum by (queue) (fairlead_queue_allocated{{{_GPUS}}}) >= sum by (queue) (fairlead_queue_fair_share{{{_GPUS}}}))",
+        "15m",
+        "warning",
+        "Queue {{ $labels.queue }} waits though it holds less than its fair share",
+        "Its oldest job has waited for {{ $value | humanizeDuration }}.",
+    ),
+    Alert(
+        "FairleadFragmentation",
+        'pool:fairlead_gpu_fragmentation:ratio > 0.15 and on () sum(fairlead_pending_jobs{reason="Resources"}) > 0',
+        "30m",
+        "warning",
+        "Free GPUs of pool {{ $labels.pool }} lie in pieces while jobs wait",
+        "{{ $value | humanizePercentage }} of its GPUs are free on nodes that are used in part.",
+    ),
+    Alert(
+        "FairleadLowAllocation",
+        "pool:fairlead_gpu_allocation:ratio < 0.5 and on () sum(fairlead_pending_jobs) > 0",
+        "1h",
+        "warning",
+        "GPUs of pool {{ $labels.pool }} are free while jobs wait",
+        "Only {{ $value | humanizePercentage }} of them are given out.",
+    ),
+    Alert(
+        "FairleadLowUtilization",
+        "avg by (modelName) (DCGM_FI_DEV_GPU_UTIL) < 30 and on () max(pool:fairlead_gpu_allocation:ratio) > 0.7",
+        "1h",
+        "info",
+        "GPUs of model {{ $labels.modelName }} are given out but little used",
+        "They are busy {{ $value | humanize }} percent of the time.",
+    ),
+    Alert(
+        "FairleadGangStuck",
+        'sum(increase(fairlead_gang_outcomes_total{outcome="dismantled"}[30m])) > 2',
+        "0m",
+        "warning",
+        "Gangs are taken down again because they do not come to run as a whole",
+        "{{ $value | humanize }} times within half an hour.",
+    ),
+    Alert(
+        "FairleadSchedulerLag",
+        "fairlead:pass_seconds:p99 > 1 or max(fairlead_core_stalled_seconds) > 30",
+        "5m",
+        "critical",
+        "The scheduler is slow",
+        "One pass in a hundred takes over a second, or the core has stood still for half a minute: {{ $value | humanize }} s.",
+    ),
+    Alert(
+        "FairleadSchedulerDown",
+        "absent(fairlead_scheduler_leading) or max(fairlead_scheduler_leading) < 1",
+        "2m",
+        "critical",
+        "No scheduler leads",
+        "Nothing is placed, and autoscalers that follow queues keep the size they have.",
+    ),
+    Alert(
+        "FairleadCoreErrors",
+        "increase(fairlead_core_errors_total[15m]) > 0",
+        "0m",
+        "warning",
+        "The scheduler skipped events or passes",
+        "Its log says which object; it is a bug worth reporting.",
+    ),
+    Alert(
+        "FairleadBindingFailures",
+        "rate(fairlead_binding_failures_total[10m]) > 0.2 * rate(fairlead_bindings_total[10m]) > 0",
+        "10m",
+        "warning",
+        "Many bindings are refused or lost",
+        "{{ $value | humanize }} a second.",
+    ),
+    Alert(
+        "FairleadQuotaExhausted",
+        "max by (queue, resource, pool) (fairlead_queue_allocated) >= max by (queue, resource, pool) (fairlead_queue_limit) "
+        "and on (queue) fairlead_queue_pending_jobs > 0",
+        "15m",
+        "info",
+        "Queue {{ $labels.queue }} is at its limit of {{ $labels.resource }} and has jobs that wait",
+        "It holds {{ $value | humanize }}.",
+    ),
+    Alert(
+        "FairleadAutoscalerAtMaximum",
+        "kube_horizontalpodautoscaler_status_current_replicas >= on (namespace, horizontalpodautoscaler) "
+        "kube_horizontalpodautoscaler_spec_max_replicas",
+        "15m",
+        "warning",
+        "HorizontalPodAutoscaler {{ $labels.namespace }}/{{ $labels.horizontalpodautoscaler }} is at its maximum",
+        "It has {{ $value | humanize }} replicas and may want more.",
+    ),
+)
+
+
+def groups(runbook: str = RUNBOOK) -> dict[str, Any]:
+    """The rule file. runbook: where its sections are found, without the anchor."""
+    return {
+        "groups": [
+            {"name": "fairlead.recordings", "rules": [{"record": each.name, "expr": each.expr} for each in RECORDINGS]},
+            {"name": "fairlead.alerts", "rules": [_alert(each, runbook) for each in ALERTS]},
+        ]
+    }
+
+
+def resource(runbook: str = RUNBOOK, name: str = "fairlead", namespace: str = "kube-system") -> dict[str, Any]:
+    """The same as a PrometheusRule, for the Prometheus operator."""
+    metadata = {"name": name, "namespace": namespace, "labels": {"app": "fairlead"}}
+    return {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": metadata, "spec": groups(runbook)}
+
+
+def _alert(alert: Alert, runbook: str) -> dict[str, Any]:
+    return {
+        "alert": alert.name,
+        "expr": alert.expr,
+        "for": alert.lasts,
+        "labels": {"severity": alert.severity, **alert.labels},
+        "annotations": {
+            "summary": alert.summary,
+            "description": alert.description,
+            "runbook_url": f"{runbook}#{alert.anchor}",
+        },
+    }

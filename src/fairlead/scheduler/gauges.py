@@ -1,0 +1,46 @@
+"""The gauges of a scheduler: its latest picture as metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fairlead.core.pools import split
+from fairlead.observability.metrics import Values
+from fairlead.scheduler.picture import Picture, PoolPicture, QueuePicture
+
+_HELD: dict[str, Callable[[QueuePicture], dict[str, float]]] = {
+    "fairlead_queue_allocated": lambda queue: queue.allocated,
+    "fairlead_queue_quota": lambda queue: queue.quota,
+    "fairlead_queue_limit": lambda queue: queue.limit,
+    "fairlead_queue_fair_share": lambda queue: queue.fair_share,
+}
+_OF_QUEUE: dict[str, Callable[[QueuePicture], float | None]] = {
+    "fairlead_queue_usage_device_seconds": lambda queue: queue.usage,
+    "fairlead_queue_pending_jobs": lambda queue: queue.jobs,
+    "fairlead_queue_pending_pods": lambda queue: queue.pods,
+    "fairlead_queue_pending_gpus": lambda queue: queue.gpus,
+    "fairlead_queue_oldest_pending_timestamp_seconds": lambda queue: queue.oldest,
+    "fairlead_queue_next_deadline_timestamp_seconds": lambda queue: queue.deadline,
+}
+_OF_POOL: dict[str, Callable[[PoolPicture], float]] = {
+    "fairlead_pool_nodes": lambda pool: pool.nodes,
+    "fairlead_pool_nodes_idle": lambda pool: pool.idle,
+    "fairlead_pool_gpus": lambda pool: pool.gpus,
+    "fairlead_pool_gpus_allocated": lambda pool: pool.allocated,
+    "fairlead_pool_gpus_fragmented": lambda pool: pool.fragmented,
+}
+
+
+def of_picture(picture: Picture) -> Values:
+    """What a picture shows. Queues that have nothing of a kind have no value of it: no job waits, no limit is set."""
+    for name, held in _HELD.items():
+        yield name, {(queue.name, *split(key)): amount for queue in picture.queues for key, amount in held(queue).items()}
+    for name, read in _OF_QUEUE.items():
+        yield name, dict(_given((queue.name, read(queue)) for queue in picture.queues))
+    for name, count in _OF_POOL.items():
+        yield name, {(pool.name,): count(pool) for pool in picture.pools}
+    yield "fairlead_pending_jobs", {(code,): float(count) for code, count in picture.reasons.items()}
+
+
+def _given(values: Iterable[tuple[str, float | None]]) -> Iterable[tuple[tuple[str, ...], float]]:
+    return (((name,), value) for name, value in values if value is not None)

@@ -1,0 +1,148 @@
+"""A picture of queues and pools in numbers, for the metrics: taken between passes, read by whoever scrapes.
+
+It is taken on the core's thread, at most every few seconds, from what is counted anyway; the one thing that looks at every
+waiting job is who has waited longest. A scrape reads the latest picture and never waits for the core.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import numpy as np
+
+from fairlead.api.names import POOL_LABELS
+from fairlead.core.model import WHOLE
+from fairlead.core.pools import units_of
+from fairlead.core.queues import QueueNode
+from fairlead.core.selectors import matches
+from fairlead.core.state import ClusterState
+
+NO_POOL = "none"
+"""Where nodes are counted that are in no pool."""
+
+
+class QueuePicture(msgspec.Struct, frozen=True):
+    """One queue. allocated, quota, limit, fair_share: by resource, in the resource's own unit, descendants' included.
+
+    jobs, pods, gpus: that wait in it itself. oldest: when the job was made that has waited longest; deadline: when the first
+    wait is longer than its class allows; seconds since the epoch, None where there is none. usage: decayed device-seconds.
+    """
+
+    name: str
+    allocated: dict[str, float]
+    quota: dict[str, float]
+    limit: dict[str, float]
+    fair_share: dict[str, float]
+    jobs: int
+    pods: int
+    gpus: float
+    oldest: float | None
+    deadline: float | None
+    usage: float
+
+
+class PoolPicture(msgspec.Struct, frozen=True):
+    """One pool. gpus: devices of its nodes; allocated: of them, in parts, too; fragmented: free on nodes that are used in part.
+
+    idle: nodes with devices of which none is used.
+    """
+
+    name: str
+    nodes: int
+    idle: int
+    gpus: float
+    allocated: float
+    fragmented: float
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """Everything at one time. reasons: code -> jobs that wait for it, as it was told last."""
+
+    at: float
+    queues: tuple[QueuePicture, ...] = ()
+    pools: tuple[PoolPicture, ...] = ()
+    reasons: dict[str, int] = {}
+
+
+def take(state: ClusterState, now: float) -> Picture:
+    """The state as it is."""
+    queues = state.queues
+    reasons: Counter[str] = Counter()
+    shown = tuple(_queue(state, node, now, reasons) for _, node in sorted(queues.queues.items()) if node.exists or node.used)
+    return Picture(now, shown, tuple(_pools(state)), dict(reasons))
+
+
+def _queue(state: ClusterState, node: QueueNode, now: float, reasons: Counter[str]) -> QueuePicture:
+    devices = state.nodes.gpu_resources
+    jobs, milli, oldest, deadline = 0, 0, None, None
+    for room in node.rooms.values():
+        if not room.waiting:
+            continue
+        jobs += room.waiting
+        milli += room.waiting * sum(amount for resource, amount in room.demand if resource in devices)
+        reasons[str(room.parked.code) if room.parked is not None else "Waiting"] += room.waiting
+        for unit in room.units:
+            first = unit.tasks[0]
+            created = min(task.pod.created for task in unit.tasks) if len(unit.tasks) > 1 else first.pod.created
+            oldest = created if oldest is None else min(oldest, created)
+            longest = state.services.of(first).max_wait
+            if longest:
+                late = created + longest
+                deadline = late if deadline is None else min(deadline, late)
+    return QueuePicture(
+        node.name,
+        _plain(node.used),
+        _plain(node.quota),
+        _plain(node.limits),
+        _plain(state.queues.fair.share.get(node.name, {})),
+        jobs,
+        node.pods_waiting,
+        milli / WHOLE,
+        oldest,
+        deadline,
+        _usage(state, node.name, now),
+    )
+
+
+def _usage(state: ClusterState, queue: str, now: float) -> float:
+    record = state.queues.fair.usage.checkpoint(queue, now)
+    return record.value if record is not None else 0.0
+
+
+def _plain(amounts: dict[str, int]) -> dict[str, float]:
+    """From base units to the resource's own: cores, bytes, devices."""
+    return {
+        key: amount / (1000 if key.partition("@")[0] == "cpu" else units_of(key)) for key, amount in amounts.items() if amount
+    }
+
+
+def _pools(state: ClusterState) -> list[PoolPicture]:
+    nodes, given = state.nodes, state.queues.pools.given
+    rows_of: dict[str, list[int]] = {pool: [] for pool in given}
+    for row in nodes.rows.values():
+        node = nodes.objects[row]
+        labels = node.labels if node is not None else {}
+        mine = [pool for pool, selector in given.items() if matches(selector, labels)]
+        if not mine:
+            mine = [next((labels[label] for label in POOL_LABELS if labels.get(label)), NO_POOL)]
+        for pool in mine:
+            rows_of.setdefault(pool, []).append(row)
+    free = np.array([sum(each) for each in nodes.devices.states], np.int64)
+    whole = np.array([len(each) * WHOLE for each in nodes.devices.states], np.int64)
+    found = []
+    for pool, rows in sorted(rows_of.items()):
+        kinds = nodes.device[np.array(rows, np.int64)]
+        total, left = whole[kinds], free[kinds]
+        partly = (left > 0) & (left < total)
+        found.append(
+            PoolPicture(
+                pool,
+                len(rows),
+                int(((left == total) & (total > 0)).sum()),
+                float(total.sum()) / WHOLE,
+                float((total - left).sum()) / WHOLE,
+                float(left[partly].sum()) / WHOLE,
+            )
+        )
+    return found
