@@ -35,6 +35,7 @@ COMMANDS = {
     },
     "fair shares": "simulate jobs --trace synthetic --nodes 16",
     "metrics": "bench metrics --queues 1000 --jobs 10000",
+    "cost": "bench cost --days 30 --seed 1",
     "contract": "bench contract",
     "seeds": "simulate faults --seeds 1-100",
     "many seeds": "simulate faults --seeds 1000-2999",

@@ -132,6 +132,21 @@ def answers(
 
 
 @app.command()
+def cost(
+    days: Annotated[float, typer.Option(min=0.5, max=400, help="Virtual days of 50 nodes and 300 jobs a day.")] = 30.0,
+    seed: Annotated[int, typer.Option(help="Of jobs and faults.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Whether the ledger balances after a month of faults: jobs and idle together against price x node time."""
+    from fairlead.simulation import costs
+
+    result = costs.run(days, seed)
+    emit(result, output, lambda: print_table("bench cost", msgspec.to_builtins(result)))
+    if not result.clean or abs(result.balance) >= 0.005:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
 def metrics(
     queues: Annotated[int, typer.Option(min=1, max=10_000, help="Queues with quota and limit of three resources.")] = 1000,
     jobs: Annotated[int, typer.Option(min=1, max=200_000, help="Jobs of one GPU; half of them run.")] = 10_000,

@@ -11,6 +11,7 @@ from fairlead import __version__
 from fairlead.cli import (
     bench,
     control,
+    cost,
     crds,
     demo,
     explain,
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.add_typer(simulate.app, name="simulate")
 app.add_typer(bench.app, name="bench")
 app.command("crds")(crds.crds)
+app.command("cost")(cost.cost)
 app.command("monitoring")(monitoring.monitoring)
 app.command("demo")(demo.demo)
 app.command("explain")(explain.explain)

@@ -139,7 +139,7 @@ def node_pool(view: views.NodePool) -> NodePool:
 def pool_unsupported(view: views.NodePool) -> str:
     """What a pool tells that this version accepts but does not act on; empty if nothing."""
     spec = view.spec
-    told = {"topologyLevels": spec.topology_levels, "size": spec.size, "price": spec.price, "relativeSpeed": spec.relative_speed}
+    told = {"topologyLevels": spec.topology_levels, "size": spec.size, "relativeSpeed": spec.relative_speed}
     fields = [name for name, given in told.items() if given]
     return f"not acted on by this version: {', '.join(fields)}" if fields else ""
 

@@ -67,6 +67,25 @@ class Run(msgspec.Struct, kw_only=True):
     exit_code: int | None = None
 
 
+class Stay(msgspec.Struct, kw_only=True):
+    """A node while it was there and nothing about it changed. gpus, cpus: of the whole node.
+
+    price: for an hour of the node, in millionths of the currency's unit; None: not known. kind: how it is bought.
+    """
+
+    uid: str
+    node: str
+    node_uid: str
+    pool: str
+    gpus: float
+    cpus: float
+    price: int | None
+    currency: str
+    kind: str
+    started_at: float
+    ended_at: float | None = None
+
+
 class Entry(msgspec.Struct, kw_only=True):
     """A job as it is shown: what it was, and what its runs used so far."""
 

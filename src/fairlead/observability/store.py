@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sql
 from sqlalchemy.exc import SQLAlchemyError
 
-from fairlead.observability.history import Entry, HistoryError, Job, Run, State, Wanted
+from fairlead.observability.history import Entry, HistoryError, Job, Run, State, Stay, Wanted
 
 _VERSION: Final = "1"
 _AT_ONCE = 500  # rows in a statement: SQLite takes some thousand parameters, not more
@@ -60,6 +60,21 @@ _RUNS = sql.Table(
     sql.Column("outcome", _TEXT, nullable=False),
     sql.Column("exit_code", sql.Integer),
 )
+_STAYS = sql.Table(
+    "stays",
+    _METADATA,
+    sql.Column("uid", _TEXT, primary_key=True),
+    sql.Column("node", _TEXT, nullable=False, index=True),
+    sql.Column("node_uid", _TEXT, nullable=False),
+    sql.Column("pool", _TEXT, nullable=False),
+    sql.Column("gpus", sql.Double, nullable=False),
+    sql.Column("cpus", sql.Double, nullable=False),
+    sql.Column("price", sql.BigInteger),
+    sql.Column("currency", _TEXT, nullable=False),
+    sql.Column("kind", _TEXT, nullable=False),
+    sql.Column("started_at", sql.Double, nullable=False, index=True),
+    sql.Column("ended_at", sql.Double, index=True),
+)
 _NOTES = sql.Table("notes", _METADATA, sql.Column("name", _TEXT, primary_key=True), sql.Column("value", _TEXT, nullable=False))
 
 
@@ -99,12 +114,13 @@ class History:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def write(self, jobs: Iterable[Job], runs: Iterable[Run], alive_at: float | None = None) -> None:
+    def write(self, jobs: Iterable[Job], runs: Iterable[Run], alive_at: float | None = None, stays: Iterable[Stay] = ()) -> None:
         """Write these as they are now, in one transaction. alive_at: up to when the writer has heard all there was."""
         try:
             with self._engine.begin() as connection:
                 _put(connection, _JOBS, [msgspec.structs.asdict(job) | {"state": str(job.state)} for job in jobs])
                 _put(connection, _RUNS, [msgspec.structs.asdict(run) for run in runs])
+                _put(connection, _STAYS, [msgspec.structs.asdict(stay) for stay in stays])
                 if alive_at is not None:
                     connection.execute(sql.delete(_NOTES).where(_NOTES.c.name == "alive_at"))
                     connection.execute(sql.insert(_NOTES).values(name="alive_at", value=repr(alive_at)))
@@ -112,11 +128,12 @@ class History:
             raise HistoryError(f"history: {_first_line(error)}") from error
 
     def forget(self, before: float) -> int:
-        """Remove jobs that ended before then, with their runs; how many jobs."""
+        """Remove jobs that ended before then, with their runs, and what nodes there were; how many jobs."""
         ended = sql.select(_JOBS.c.uid).where(_JOBS.c.ended_at < before)
         try:
             with self._engine.begin() as connection:
                 connection.execute(sql.delete(_RUNS).where(_RUNS.c.job.in_(ended)))
+                connection.execute(sql.delete(_STAYS).where(_STAYS.c.ended_at < before))
                 return connection.execute(sql.delete(_JOBS).where(_JOBS.c.ended_at < before)).rowcount
         except SQLAlchemyError as error:
             raise HistoryError(f"history: {_first_line(error)}") from error
@@ -135,6 +152,28 @@ class History:
                 [Run(**row._mapping) for row in connection.execute(runs)],
                 float(alive_at) if alive_at is not None else None,
             )
+
+    def open_stays(self) -> list[Stay]:
+        """Nodes that are there, as far as is written."""
+        with self._reading() as connection:
+            return [Stay(**row._mapping) for row in connection.execute(sql.select(_STAYS).where(_STAYS.c.ended_at.is_(None)))]
+
+    def held(self, since: float, until: float) -> tuple[list[Stay], list[tuple[Run, str]]]:
+        """The stays, and the runs with their jobs' `namespace/name`, that were at some time between."""
+
+        def between(table: sql.Table) -> sql.ColumnElement[bool]:
+            return sql.and_(table.c.started_at < until, sql.or_(table.c.ended_at.is_(None), table.c.ended_at > since))
+
+        names = sql.select(_RUNS, _JOBS.c.namespace.label("of"), _JOBS.c.name.label("job_name"))
+        ask = names.outerjoin(_JOBS, _JOBS.c.uid == _RUNS.c.job).where(between(_RUNS))
+        with self._reading() as connection:
+            stays = [Stay(**row._mapping) for row in connection.execute(sql.select(_STAYS).where(between(_STAYS)))]
+            runs = []
+            for row in connection.execute(ask):
+                given = dict(row._mapping)
+                namespace, name = given.pop("of"), given.pop("job_name")
+                runs.append((Run(**given), f"{namespace}/{name}" if name else given["job"]))
+            return stays, runs
 
     def written(self, jobs: Sequence[str], runs: Sequence[str]) -> tuple[list[Job], list[Run]]:
         """What is written already of those with these uids."""

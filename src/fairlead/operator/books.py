@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob, AIJobStatus
+from fairlead.api.objects import AIJob, AIJobStatus, NodePoolSpec
 from fairlead.cluster import convert, views
 from fairlead.core.model import WHOLE
 from fairlead.core.model import Pod as CorePod
-from fairlead.observability.history import Job, Run, State
+from fairlead.observability.history import HistoryError, Job, Run, State
 from fairlead.observability.store import History
+from fairlead.operator.stays import NodeView, Stays
 
 _STATES = {
     "Pending": State.PENDING,
@@ -56,10 +57,11 @@ class PodView(views.Pod):
 
 
 class PodHeard(msgspec.Struct, frozen=True):
-    """A pod as it is; view: None where it is gone."""
+    """A pod as it is; view: None where it is gone. at: when it was heard, seconds since 1970; 0: as it is put down."""
 
     key: str
     view: PodView | None
+    at: float = 0.0
 
 
 class JobHeard(msgspec.Struct, frozen=True):
@@ -67,9 +69,26 @@ class JobHeard(msgspec.Struct, frozen=True):
 
     key: str
     job: AIJob | None
+    at: float = 0.0
 
 
-Heard = PodHeard | JobHeard
+class NodeHeard(msgspec.Struct, frozen=True):
+    """A node as it is; view: None where it is gone."""
+
+    name: str
+    view: NodeView | None
+    at: float = 0.0
+
+
+class PoolHeard(msgspec.Struct, frozen=True):
+    """A NodePool as it is; spec: None where it is gone."""
+
+    name: str
+    spec: NodePoolSpec | None
+    at: float = 0.0
+
+
+Heard = PodHeard | JobHeard | NodeHeard | PoolHeard
 
 
 class _Member(msgspec.Struct):
@@ -96,6 +115,9 @@ class Books:
         self.history = history
         self._group = group
         self._default_queue = default_queue
+        self.stays = Stays()
+        self._alive_at: float | None = None  # up to when the writer before had heard all; 0: there was none
+        self._live = False  # all that exists was heard, and since then all that happens
         self._jobs: dict[str, Job] = {}
         self._runs: dict[str, Run] = {}  # those that have not ended
         self._pods: dict[str, str] = {}  # a pod's key -> its uid
@@ -108,28 +130,45 @@ class Books:
     def apply(self, heard: Iterable[Heard], now: float) -> None:
         """Take in what was heard, in its order. Raises `HistoryError`, having taken in nothing."""
         batch = list(heard)
+        if not self._live:
+            batch.sort(key=lambda each: not isinstance(each, PoolHeard))  # a node that went on is not one without a price
+        if self._alive_at is None:
+            self.stays.load(self.history.open_stays())
+            self._alive_at = self.history.open_ends()[2] or 0.0
         self._load(batch)
         for each in batch:
+            at = each.at or now
             if isinstance(each, JobHeard):
-                self._job(each, now)
+                self._job(each, at)
+            elif isinstance(each, NodeHeard):
+                self.stays.node(each.name, each.view, at)
+            elif isinstance(each, PoolHeard):
+                self.stays.pool(each.name, each.spec, at)
             else:
-                self._pod(each, now)
+                self._pod(each, at)
 
     def write(self, now: float) -> int:
         """Write what changed; how many rows. Raises `HistoryError`: then all of it is still to be written."""
         jobs, runs = [self._jobs[uid] for uid in self._changed_jobs], list(self._changed_runs.values())
-        self.history.write(jobs, runs, alive_at=now)
+        stays = self.stays.take_changed()
+        try:
+            self.history.write(jobs, runs, alive_at=now, stays=stays)
+        except HistoryError:
+            self.stays.give_back(stays)
+            raise
         self._changed_jobs.clear()
         self._changed_runs.clear()
         for job in jobs:
             exists = bool(self._of.get(job.uid)) or self._own.get(f"{job.namespace}/{job.name}") == job.uid
             if job.ended_at is not None and not exists:
                 del self._jobs[job.uid]
-        return len(jobs) + len(runs)
+        return len(jobs) + len(runs) + len(stays)
 
     def close_others(self) -> None:
         """All that exists was heard: what is open otherwise ended while nobody looked, no later than anything was heard."""
         jobs, runs, alive_at = self.history.open_ends()
+        self._live = True
+        self.stays.close_others(alive_at)
         for run in runs:
             if run.uid not in self._runs and run.uid not in self._changed_runs:
                 run.ended_at, run.outcome = max(run.started_at, alive_at or run.started_at), str(State.LOST)
@@ -148,7 +187,7 @@ class Books:
             if isinstance(each, JobHeard):
                 if each.job is not None:
                     jobs[each.job.metadata.uid] = None
-            elif each.view is not None and each.view.spec.scheduler_name in names.SCHEDULERS:
+            elif isinstance(each, PodHeard) and each.view is not None and each.view.spec.scheduler_name in names.SCHEDULERS:
                 jobs[self._whose(self._read(each.view), each.view).uid] = None
                 if each.view.metadata.uid not in self._members:
                     ended[each.view.metadata.uid] = None
@@ -261,9 +300,9 @@ class Books:
                 service_class=pod.service_class,
                 user=pod.user,
                 node=pod.node,
-                gpus=pod.spec.gpus * pod.spec.gpu_milli / WHOLE,
+                gpus=_held(pod),
                 cpus=requests.get("cpu", 0) / 1000,
-                started_at=_bound(status) or now,
+                started_at=self._start(status, now),
             )
         if pod.finished and not member.ended:
             member.ended = status.phase
@@ -277,6 +316,14 @@ class Books:
                 if known.state != State.SUCCEEDED:
                     self._keep(msgspec.structs.replace(known, exit_code=exit_code))
         self._judge(job.uid, now)
+
+    def _start(self, status: _Status, now: float) -> float:
+        """When a run began.
+
+        When it was heard: what had its place before was heard to go before. Of what was there before us, when it was
+        bound, but what the writer before us would have heard it has put down.
+        """
+        return now if self._live else min(now, max(_bound(status) or now, self._alive_at or 0.0))
 
     def _gone(self, key: str, uid: str, now: float) -> None:
         del self._pods[key]
@@ -328,6 +375,13 @@ class Books:
             if target is not None and target.state == "Suspended":
                 return True
         return False
+
+
+def _held(pod: CorePod) -> float:
+    """Devices, fractions as such. Profile `kubernetes` knows no fractions: what asks for one there gets no device."""
+    if pod.profile == names.KUBERNETES_PROFILE and pod.spec.gpu_milli < WHOLE:
+        return 0.0
+    return pod.spec.gpus * pod.spec.gpu_milli / WHOLE
 
 
 def _controller(metadata: views.Metadata) -> views.OwnerReference | None:

@@ -20,11 +20,13 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.observability.history import HistoryError
 from fairlead.observability.store import History
-from fairlead.operator.books import Books, Heard, JobHeard, PodHeard, PodView
+from fairlead.operator.books import Books, Heard, JobHeard, NodeHeard, PodHeard, PodView, PoolHeard
+from fairlead.operator.stays import NodeView, PoolView
 
 log = structlog.get_logger("history")
 
 _JOBS = f"/apis/{names.API_VERSION}/aijobs"
+_POOLS = f"/apis/{names.API_VERSION}/nodepools"
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 _EVERY = 1.0  # seconds between two writes
 _ALIVE = 60.0  # seconds between two notes that nothing was missed
@@ -54,12 +56,23 @@ class Recorder:
         self._queues: dict[str, str] = {}
         self._books = Books(self.history, self._groups.get, lambda name: self._queues.get(name) or names.DEFAULT_QUEUE)
         self._heard: list[Heard] = []
-        self._missing = {"pods", "namespaces", "jobs", "groups"}
+        self._missing = {"pods", "namespaces", "jobs", "groups", "nodes", "pools"}
         self._closed = False
         self._told = self._forgot = 0.0
         self._informers: tuple[Informer[Any], ...] = (
             Informer(client, "/api/v1/pods", PodView, self._pods_changed, lambda: self._listed("pods")),
             Informer(client, _JOBS, AIJob, self._jobs_changed, lambda: self._listed("jobs")),
+            Informer(
+                client,
+                "/api/v1/nodes",
+                NodeView,
+                self._nodes_changed,
+                lambda: self._listed("nodes"),
+                key=lambda metadata: metadata.name,
+            ),
+            Informer(
+                client, _POOLS, PoolView, self._pools_changed, lambda: self._listed("pools"), key=lambda metadata: metadata.name
+            ),
             Informer(client, _GROUPS, views.PodGroup, self._groups_changed, lambda: self._listed("groups")),
             Informer(
                 client,
@@ -102,12 +115,23 @@ class Recorder:
     def _pods_changed(self, changes: list[Change[PodView]]) -> None:
         for change in changes:
             if not change.error:
-                self._note(PodHeard(change.key, change.view))
+                self._note(PodHeard(change.key, change.view, self.client.clock()))
 
     def _jobs_changed(self, changes: list[Change[AIJob]]) -> None:
         for change in changes:
             if not change.error:
-                self._note(JobHeard(change.key, change.view))
+                self._note(JobHeard(change.key, change.view, self.client.clock()))
+
+    def _nodes_changed(self, changes: list[Change[NodeView]]) -> None:
+        for change in changes:
+            if not change.error:
+                self._note(NodeHeard(change.key, change.view, self.client.clock()))
+
+    def _pools_changed(self, changes: list[Change[PoolView]]) -> None:
+        for change in changes:
+            if not change.error:
+                spec = change.view.spec if change.view is not None else None
+                self._note(PoolHeard(change.key, spec, self.client.clock()))
 
     def _note(self, heard: Heard) -> None:
         if len(self._heard) < _MOST_KEPT:
@@ -122,13 +146,16 @@ class Recorder:
             return
         batch, self._heard = self._heard, []
         try:
-            await asyncio.to_thread(self._record, batch, now)
+            await self._aside(batch, now)
         except HistoryError as error:
             self.failures += 1
             self._heard = [*batch, *self._heard]
             log.error("history", error=str(error))
         else:
             self._told = now
+
+    async def _aside(self, batch: list[Heard], now: float) -> None:
+        await asyncio.to_thread(self._record, batch, now)
 
     def _record(self, batch: list[Heard], now: float) -> None:
         self._books.apply(batch, now)

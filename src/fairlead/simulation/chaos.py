@@ -30,7 +30,7 @@ from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.decision_log import LogWriter
 from fairlead.simulation.audit import Auditor
 from fairlead.simulation.tenants import Tenants
-from fairlead.simulation.workload import TEAMS, crowded
+from fairlead.simulation.workload import TEAMS, Job, crowded
 from fairlead.simulation.world import GPU, POOLS, Process, World
 
 _HOUR = 3600.0
@@ -109,8 +109,7 @@ class _Run:
         self.plan = FaultPlan(seed)
         self.world = World(nodes=settings.nodes, seed=seed, plan=self.plan, limits=1.6, latency=0.002)
         self.auditor = Auditor(self.world)
-        jobs = crowded(seed, settings.jobs, settings.hours * _HOUR, tuple(pool.name for pool in POOLS))
-        self.tenants = Tenants(self.world, jobs)
+        self.tenants = Tenants(self.world, self._jobs())
         self.faults: Counter[str] = Counter()
         self.processes: list[Process] = []
         self.checks = 0
@@ -119,6 +118,10 @@ class _Run:
         self._recorder = recorder
         self._storm_on = False
         self.world.kubelet.refuses = self._refuses
+
+    def _jobs(self) -> list[Job]:
+        settings = self.settings
+        return crowded(self.seed, settings.jobs, settings.hours * _HOUR, tuple(pool.name for pool in POOLS))
 
     @property
     def now(self) -> float:

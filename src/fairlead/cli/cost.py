@@ -1,0 +1,123 @@
+"""`fairlead cost`: what GPUs were held, by whom, what lay idle, and what it cost."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fairlead.cli.history import DEFAULT_FILE, DatabaseOption, moment
+from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
+from fairlead.observability.history import HistoryError, Run
+from fairlead.observability.ledger import Ledger, Line, ledger
+
+
+class By(StrEnum):
+    """What costs are added up by."""
+
+    QUEUE = "queue"
+    USER = "user"
+    JOB = "job"
+    CLASS = "class"
+    NAMESPACE = "namespace"
+
+
+_NONE = "(none)"
+
+
+def cost(
+    by: Annotated[By, typer.Option(help="What they are added up by.")] = By.QUEUE,
+    since: Annotated[str, typer.Option(help="From when on, such as 30d (ago) or 2026-11-01T12:00.")] = "30d",
+    until: Annotated[str, typer.Option(help="Until when.", show_default="now")] = "",
+    export: Annotated[Path | None, typer.Option("--csv", help="Write the lines to a file as CSV; - for stdout.")] = None,
+    database: DatabaseOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """GPU-hours held and idle, and their cost by the prices of NodePools, out of the history."""
+    from fairlead.observability.store import History
+
+    now = time.time()
+    begin, end = moment(since, now, "--since"), moment(until, now, "--until") if until else now
+    if begin >= end:
+        fail(f"--since {since} is not before --until {until or 'now'}", Exit.USAGE)
+    path = Path(DEFAULT_FILE).expanduser()
+    if not database and not path.exists():
+        why = f"which history? There is none at {DEFAULT_FILE}"
+        fail(f"{why}: --database or FAIRLEAD_DATABASE tells the URL that the operator was given as --history", Exit.NOT_FOUND)
+    try:
+        store = History(database or f"sqlite:///{path}", create=False)
+        stays, runs = store.held(begin, end)
+        store.close()
+    except HistoryError as error:
+        fail(str(error))
+    jobs = {run.uid: job for run, job in runs}
+    keys: dict[By, Callable[[Run], str]] = {
+        By.QUEUE: lambda run: run.queue or _NONE,
+        By.USER: lambda run: run.user or _NONE,
+        By.JOB: lambda run: jobs[run.uid],
+        By.CLASS: lambda run: run.service_class or _NONE,
+        By.NAMESPACE: lambda run: run.namespace,
+    }
+    found = ledger(stays, (run for run, _ in runs), begin, end, keys[by], now)
+    if export is not None:
+        _write(found, by, export)
+        return
+    emit(found, output, lambda: console().print(_table(found, by)))
+    if output is Output.TABLE:
+        for remark in _remarks(found):
+            typer.echo(remark)
+
+
+def _currencies(found: Ledger) -> list[str]:
+    return sorted({currency for line in (*found.lines, found.idle, found.nodes) for currency in line.cost})
+
+
+def _table(found: Ledger, by: By) -> Any:
+    currencies = _currencies(found)
+    columns = [Column(by.value.upper(), flexible=True), Column("GPU HOURS", right=True), Column("CPU HOURS", right=True)]
+    columns += [Column(f"COST {currency}", right=True) for currency in currencies]
+
+    def row(name: str, line: Line) -> list[str]:
+        costs = [f"{line.cost.get(currency, 0.0):,.2f}" for currency in currencies]
+        return [name, f"{line.gpu_hours:,.1f}", f"{line.cpu_hours:,.1f}", *costs]
+
+    rows = [row(line.name, line) for line in found.lines]
+    return listing(columns, [*rows, row("idle", found.idle), row("all nodes", found.nodes)])
+
+
+def _remarks(found: Ledger) -> list[str]:
+    remarks = []
+    if found.nodes.unpriced_gpu_hours:
+        remarks.append(
+            f"{found.nodes.unpriced_gpu_hours:,.1f} GPU hours have no price: give the NodePool of their nodes one (spec.price)"
+        )
+    remarks += [
+        f"{left:+,.2f} {currency}: more was held than there was, which needs a look"
+        for currency, left in found.balance.items()
+        if left
+    ]
+    if not found.nodes.gpu_hours and not found.nodes.cpu_hours:
+        remarks.append("no node was there in this time, as far as the history knows")
+    return remarks
+
+
+def _write(found: Ledger, by: By, path: Path) -> None:
+    """One line each, then what was idle, and all nodes."""
+    currencies = _currencies(found)
+    head = [by.value, "gpu_hours", "cpu_hours", "unpriced_gpu_hours", *(f"cost_{currency}" for currency in currencies)]
+    lines = [(line.name, line) for line in found.lines] + [("idle", found.idle), ("nodes", found.nodes)]
+    rows = [
+        [name, line.gpu_hours, line.cpu_hours, line.unpriced_gpu_hours, *(line.cost.get(each, 0.0) for each in currencies)]
+        for name, line in lines
+    ]
+    try:
+        with open(sys.stdout.fileno(), "w", closefd=False) if str(path) == "-" else path.open("w", newline="") as file:
+            csv.writer(file).writerows([head, *rows])
+    except OSError as error:
+        fail(f"--csv {path}: {error.strerror}", Exit.USAGE)

@@ -1,0 +1,140 @@
+"""Which nodes were there, with which devices and at which price: the other side of the history's books.
+
+A stay begins when a node is heard of, or when its devices, its pool or its price change; then the one before ends. There is no
+clock here; `recorder` hears the cluster and writes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.names import GPU_RESOURCES, POOL_LABELS
+from fairlead.api.objects import NodePoolSpec
+from fairlead.api.quantity import QuantityError, amount
+from fairlead.cluster import selection, views
+from fairlead.core.selectors import matches
+from fairlead.observability.history import Stay
+
+_MILLION = 1_000_000
+
+
+class NodeView(views.View):
+    """What of a node is paid for."""
+
+    metadata: views.Metadata
+    status: _NodeStatus | None = None
+
+
+class _NodeStatus(views.View):
+    capacity: dict[str, str | int] | None = None
+
+
+class PoolView(views.View):
+    """A NodePool."""
+
+    metadata: views.Metadata
+    spec: NodePoolSpec
+
+
+class Stays:
+    """The stays that go on, and those that are to be written. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Stay] = {}  # a node's name -> its stay
+        self._nodes: dict[str, NodeView] = {}
+        self._pools: dict[str, NodePoolSpec] = {}
+        self._changed: dict[str, Stay] = {}
+        self._numbers: dict[str, int] = {}  # a node's uid -> stays that it has had
+
+    def load(self, stays: list[Stay]) -> None:
+        """What was written as going on when the last writer ended."""
+        self._open = {stay.node: stay for stay in stays}
+
+    def close_others(self, alive_at: float | None) -> None:
+        """All nodes have been heard of: who is not there went while nobody looked, no later than anything was heard."""
+        for name, stay in list(self._open.items()):
+            if name not in self._nodes:
+                self._end(name, max(stay.started_at, alive_at or stay.started_at))
+
+    def node(self, name: str, view: NodeView | None, now: float) -> None:
+        """A node as it is; None: it is gone."""
+        if view is None:
+            self._nodes.pop(name, None)
+            self._end(name, now)
+            return
+        self._nodes[name] = view
+        self._follow(name, now)
+
+    def pool(self, name: str, spec: NodePoolSpec | None, now: float) -> None:
+        """A pool as it is; None: it is gone. Its nodes have another price from now on."""
+        if spec is None:
+            self._pools.pop(name, None)
+        else:
+            self._pools[name] = spec
+        for node in self._nodes:
+            self._follow(node, now)
+
+    def take_changed(self) -> list[Stay]:
+        """What is to be written since this was asked last."""
+        changed, self._changed = list(self._changed.values()), {}
+        return changed
+
+    def give_back(self, stays: list[Stay]) -> None:
+        """They could not be written: they are to be, still."""
+        self._changed = {stay.uid: stay for stay in stays} | self._changed
+
+    def _follow(self, name: str, now: float) -> None:
+        view = self._nodes[name]
+        pool, price = self._priced(view)
+        capacity = (view.status.capacity if view.status is not None else None) or {}
+        fresh = Stay(
+            uid="",
+            node=name,
+            node_uid=view.metadata.uid,
+            pool=pool,
+            gpus=sum(_amount(resource, capacity) for resource in GPU_RESOURCES),
+            cpus=_amount("cpu", capacity) / 1000,
+            price=round(price.price.per_node_hour * _MILLION) if price is not None and price.price is not None else None,
+            currency=price.price.currency if price is not None and price.price is not None else "",
+            kind=price.price.kind if price is not None and price.price is not None else "",
+            started_at=now,
+        )
+        known = self._open.get(name)
+        if known is not None:
+            if msgspec.structs.replace(fresh, uid=known.uid, started_at=known.started_at) == known:
+                return
+            self._end(name, now)
+        number = self._numbers.get(fresh.node_uid, 0)
+        self._numbers[fresh.node_uid] = number + 1
+        fresh.uid = f"{fresh.node_uid}/{now:.3f}/{number}"
+        self._open[name] = self._changed[fresh.uid] = fresh
+
+    def _end(self, name: str, at: float) -> None:
+        stay = self._open.pop(name, None)
+        if stay is not None:
+            stay.ended_at = max(at, stay.started_at)
+            self._changed[stay.uid] = stay
+
+    def _priced(self, view: NodeView) -> tuple[str, NodePoolSpec | None]:
+        """A node's pool: the first with a price that selects it, else the first, else what its labels say."""
+        labels = view.metadata.labels or {}
+        mine = [(name, spec) for name, spec in sorted(self._pools.items()) if _selects(spec, labels)]
+        for name, spec in mine:
+            if spec.price is not None:
+                return name, spec
+        named = next((labels[label] for label in POOL_LABELS if labels.get(label)), "")
+        return (mine[0][0] if mine else named), None
+
+
+def _selects(spec: NodePoolSpec, labels: dict[str, str]) -> bool:
+    if spec.node_selector is None:
+        return True
+    selector, _ = selection.label_selector(msgspec.convert(msgspec.to_builtins(spec.node_selector), views.LabelSelector))
+    return matches(selector, labels)
+
+
+def _amount(resource: str, capacity: dict[str, str | int]) -> int:
+    try:
+        return amount(resource, capacity.get(resource, 0))
+    except QuantityError:
+        return 0
