@@ -42,6 +42,7 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "never_preempts",
         "controlled",
         "surplus",
+        "stays",
         "error",
         "profile",
         "service_class",

@@ -180,3 +180,19 @@ def test_a_class_of_service():
 def test_classes_that_cannot_be_read(spec):
     with pytest.raises(QuantityError):
         policies.service_class(msgspec.convert({"metadata": {"name": "c"}, "spec": spec}, views.ServiceClass))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "stays"),
+    [
+        ({}, False),
+        ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, True),
+        ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, False),
+        ({"karpenter.sh/do-not-disrupt": "true"}, True),
+        ({"karpenter.sh/do-not-disrupt": "false"}, False),
+    ],
+)
+def test_what_asks_autoscalers_to_leave_it_alone_is_not_moved_by_us(annotations, stays):
+    metadata = {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations}
+    seen = convert.pod(view(metadata=metadata, spec={"schedulerName": "fairlead", "containers": [container()]}), "default")
+    assert seen.stays is stays

@@ -80,6 +80,7 @@ def test_the_new_place_is_kept_from_others_until_it_is_taken_or_given_up():
         {"controlled": False},
         {"service_class": "stays"},
         {"service_class": "held"},
+        {"stays": True},
         {"priority": 1},
         {"group": "pair"},
     ],
@@ -232,7 +233,7 @@ def test_it_keeps_to_its_budget_and_its_hours():
     assert next_run(night, 24.5 * 3600.0) == 47 * 3600.0
 
 
-@pytest.mark.parametrize("more", [{"controlled": False}, {"service_class": "fixed"}, {"ours": False}])
+@pytest.mark.parametrize("more", [{"controlled": False}, {"service_class": "fixed"}, {"stays": True}, {"ours": False}])
 def test_a_node_with_a_pod_that_may_not_move_is_left_alone(more):
     state = cluster([node("a", gpus=4), node("b", gpus=4)], [Queue("q")], defragment=Defragment(every=60.0))
     state.upsert_class(ServiceClass("fixed", movable=False))

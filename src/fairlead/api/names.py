@@ -73,6 +73,11 @@ POOL_LABELS: Final = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "fai
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi")
 """Extended resources whose units are whole devices; the first that a node offers is its devices."""
 
+SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+"""On a pod: `false` where Cluster Autoscaler may not evict it for the sake of fewer nodes; nor do we."""
+DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
+"""On a pod: `true` where Karpenter may not, likewise."""
+
 SIMULATED_DURATION_ANNOTATION: Final = "fairlead.dev/simulated-duration"
 """On a pod in a simulated cluster: how long it runs, such as `90s` or `2h`."""
 SIMULATED_OUTCOME_ANNOTATION: Final = "fairlead.dev/simulated-outcome"

@@ -96,6 +96,8 @@ def pod(
         finished=status.phase in ("Succeeded", "Failed"),
         never_preempts=spec.preemption_policy == "Never" or surplus,
         surplus=surplus,
+        stays=annotations.get(names.SAFE_TO_EVICT_ANNOTATION) == "false"
+        or annotations.get(names.DO_NOT_DISRUPT_ANNOTATION) == "true",
         controlled=owner is not None,
         owner=owner_uid,
         root=root,

@@ -162,6 +162,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     seconds after which its kubelet ends it.
     ours: whether Fairlead places it; others only occupy their node.
     surplus: its gang can do without it: others of its priority go first, and may have its place.
+    stays: it asks not to be disturbed: it is never moved. Whose turn it is to fall for others still falls.
     controlled: whether a controller would recreate it after an eviction; owner: that controller's UID.
     """
 
@@ -180,6 +181,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     finished: bool = False
     never_preempts: bool = False
     surplus: bool = False
+    stays: bool = False
     controlled: bool = True
     error: Reason | None = None
     labels: Labels = ()

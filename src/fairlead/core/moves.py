@@ -33,13 +33,17 @@ class Kept:
 
 
 def movable(state: ClusterState, task: Task) -> bool:
-    """Whether a pod may be evicted only to run elsewhere: its own, with a controller, whose class lets it fall and be moved."""
+    """Whether a pod may be evicted only to run elsewhere: its own, with a controller, whose class lets it fall and be moved.
+
+    And which does not ask to be left alone, as autoscalers are asked.
+    """
     services = state.services
     return (
         task.state is TaskState.BOUND
         and task.pod.ours
         and task.pod.controlled
         and not task.pod.terminating
+        and not task.pod.stays
         and (task.gang is None or task.gang.group is None)
         and not task.shape.relations
         and services.of(task).movable
