@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 import urllib.request
 
 import pytest
@@ -83,3 +84,45 @@ def test_alerts_come_and_go_with_their_causes(cluster, prometheus):
     cluster.until(lambda: firing() == {"FairleadSchedulerDown"})
     cluster.scheduler("--no-leader-elect", "--address", address)
     cluster.until(lambda: not firing())
+
+
+def test_a_queue_over_its_budget_is_seen_in_the_operators_metrics(cluster, tmp_path):
+    cluster.plane.grant("fairlead-operator")
+    address = f"127.0.0.1:{free_port()}"
+    pool = {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "NodePool",
+        "metadata": {"name": "all"},
+        "spec": {"price": {"perNodeHour": 80000}},
+    }
+    cluster.create(pool, node("n", gpus=8), queue("dear"))
+    cluster.scheduler("--no-leader-elect")
+    database = f"sqlite:///{tmp_path}/history.db"
+    cluster.operator("--no-leader-elect", "--address", address, "--history", database)
+
+    def told(metric):
+        try:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as reply:
+                lines = [line.split() for line in reply.read().decode().splitlines()]
+        except OSError:
+            return None
+        return next((float(line[1]) for line in lines if line[0] == f'{metric}{{currency="USD",queue="dear"}}'), None)
+
+    cluster.create(pod("runs", gpus=4, queue="dear"))
+    cluster.all_placed(1)
+
+    def cost():
+        command = ["cost", "--database", database, "-o", "json"]
+        done = subprocess.run([sys.executable, "-m", "fairlead", *command], capture_output=True, text=True, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else {}
+
+    found = cluster.until(lambda: found if found_lines(found := cost()) else None)
+    assert [line["name"] for line in found["lines"]] == ["dear"]
+    path = "/apis/fairlead.dev/v1alpha1/queues/dear"
+    cluster.plane.request("PATCH", path, {"spec": {"budget": {"amount": 1}}}, "application/merge-patch+json")
+    cluster.until(lambda: (told("fairlead_operator_queue_cost") or 0) > 1)
+    assert (told("fairlead_operator_queue_budget"), told("fairlead_operator_queue_budget_warning")) == (1.0, 0.8)
+
+
+def found_lines(found):
+    return bool(found.get("lines")) and found["lines"][0]["cost"].get("USD", 0) > 1

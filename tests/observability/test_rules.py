@@ -90,6 +90,25 @@ STORIES = {
         70,
         {"queue": "vision", "resource": "nvidia.com/gpu"},
     ),
+    "FairleadBudgetNear": (
+        {
+            'fairlead_operator_queue_cost{queue="vision", currency="USD"}': "85x60 110x60",
+            'fairlead_operator_queue_budget_warning{queue="vision", currency="USD"}': "80x120",
+            'fairlead_operator_queue_budget{queue="vision", currency="USD"}': "100x120",
+        },
+        30,
+        70,
+        {"queue": "vision", "currency": "USD"},
+    ),
+    "FairleadCostOverBudget": (
+        {
+            'fairlead_operator_queue_cost{queue="vision", currency="USD"}': "110x60 90x60",
+            'fairlead_operator_queue_budget{queue="vision", currency="USD"}': "100x120",
+        },
+        30,
+        70,
+        {"queue": "vision", "currency": "USD"},
+    ),
     "FairleadAutoscalerAtMaximum": (
         {
             'kube_horizontalpodautoscaler_status_current_replicas{namespace="ai", horizontalpodautoscaler="w"}': "5x60 3x60",

@@ -8,6 +8,7 @@ import pulumi
 
 from fairlead.pulumi import (
     AutoscaledDeployment,
+    Budget,
     Fairlead,
     JobLimits,
     LabelSelector,
@@ -91,7 +92,7 @@ queues = QueueTree(
     [
         Queue(
             "research",
-            QueueSpec(resources=[QueueResource(name=GPU, quota=64, weight=3)]),
+            QueueSpec(resources=[QueueResource(name=GPU, quota=64, weight=3)], budget=Budget(amount=120_000)),
             [
                 Queue("vision", QueueSpec(resources=[QueueResource(name=GPU, quota=24, limit=48)], jobs=JobLimits(running=100))),
                 Queue("language", QueueSpec(resources=[QueueResource(name=GPU, quota=40)])),

@@ -59,6 +59,15 @@ class UserLimits(JobLimits, rename="camel", kw_only=True, omit_defaults=True):
     resources: Annotated[dict[str, Quantity], Meta(description="Amounts that his pods may hold.")] = {}
 
 
+class Budget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What a queue and those below it may cost. Nothing is stopped by it: it is told, and alerted."""
+
+    amount: Annotated[float, Meta(ge=0, description="Within a period.")]
+    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$", description="ISO 4217; prices in others do not count.")] = "USD"
+    period: Annotated[str, Meta(description="The time that counts, up to now.", pattern=_SPAN)] = "30d"
+    warn_percent: Annotated[int, Meta(ge=1, le=100, description="From which part of it on to warn.")] = 80
+
+
 class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A node of the queue tree."""
 
@@ -74,6 +83,7 @@ class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     service_classes: (
         Annotated[list[str], Meta(max_length=64, description="Classes of service that may use the queue. Absent: all.")] | None
     ) = None
+    budget: Annotated[Budget, Meta(description="What it may cost, by the prices of NodePools.")] | None = None
 
 
 class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

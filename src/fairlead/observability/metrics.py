@@ -92,6 +92,11 @@ OPERATOR: dict[str, Metric] = {
     "fairlead_operator_gpu_use_failures": Metric("counter", "Times that the use of GPUs could not be asked."),
     "fairlead_operator_history_rows": Metric("counter", "Rows written into the history."),
     "fairlead_operator_history_failures": Metric("counter", "Times that the history could not be written."),
+    "fairlead_operator_queue_cost": Metric(
+        "gauge", "What a queue with a budget, and those below it, cost within its period.", ("queue", "currency")
+    ),
+    "fairlead_operator_queue_budget": Metric("gauge", "What a queue may cost within its period.", ("queue", "currency")),
+    "fairlead_operator_queue_budget_warning": Metric("gauge", "From which cost of a queue on to warn.", ("queue", "currency")),
     "fairlead_operator_api_writes": Metric("counter", "Requests to the API server that change something."),
 }
 

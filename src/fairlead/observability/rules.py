@@ -150,6 +150,23 @@ ALERTS = (
         "It holds {{ $value | humanize }}.",
     ),
     Alert(
+        "FairleadBudgetNear",
+        "fairlead_operator_queue_cost >= fairlead_operator_queue_budget_warning "
+        "unless fairlead_operator_queue_cost > fairlead_operator_queue_budget",
+        "15m",
+        "info",
+        "Queue {{ $labels.queue }} has spent most of its budget",
+        "It cost {{ $value | humanize }} {{ $labels.currency }} within its period.",
+    ),
+    Alert(
+        "FairleadCostOverBudget",
+        "fairlead_operator_queue_cost > fairlead_operator_queue_budget",
+        "15m",
+        "warning",
+        "Queue {{ $labels.queue }} is over its budget",
+        "It cost {{ $value | humanize }} {{ $labels.currency }} within its period.",
+    ),
+    Alert(
         "FairleadAutoscalerAtMaximum",
         "kube_horizontalpodautoscaler_status_current_replicas >= on (namespace, horizontalpodautoscaler) "
         "kube_horizontalpodautoscaler_spec_max_replicas",

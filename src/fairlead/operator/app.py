@@ -15,6 +15,7 @@ from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.observability.endpoints import NOT_SYNCED, served
 from fairlead.observability.metrics import Metrics, Value, Values
 from fairlead.observability.prometheus import Prometheus
+from fairlead.operator.budgets import Budgets
 from fairlead.operator.gangs import Gangs
 from fairlead.operator.history_api import HistoryApi
 from fairlead.operator.intents import Counters, Intents
@@ -63,6 +64,7 @@ class Operator:
         self.intents = Intents(client, self.jobs, workloads)
         self.gangs = Gangs(client, workloads.values(), speed=speed)
         self.recorder = Recorder(client, options.history, keep=options.history_keep, speed=speed) if options.history else None
+        self.budgets = Budgets(client, self.recorder.history, speed=speed) if self.recorder is not None else None
         self._stop = asyncio.Event()
         self.elector = Elector(
             client,
@@ -101,6 +103,8 @@ class Operator:
                 if self.options.history_address:
                     api = HistoryApi(self.jobs.client, self.options.history_address, self.recorder.history)
                     group.create_task(api.run())
+            if self.budgets is not None:
+                group.create_task(self.budgets.run())
 
     def _values(self) -> Values:
         unmeasured, writes = self.jobs.idleness.failures, self.elector.client.writes
@@ -108,6 +112,10 @@ class Operator:
         yield "fairlead_operator_jobs", {(phase,): float(count) for phase, count in self.jobs.phases().items()}
         if self.recorder is not None:
             yield from of_history(self.recorder)
+        if self.budgets is not None:
+            yield "fairlead_operator_queue_cost", self.budgets.spent
+            yield "fairlead_operator_queue_budget", self.budgets.given
+            yield "fairlead_operator_queue_budget_warning", self.budgets.warned
 
     async def _render(self) -> bytes:
         return self.metrics.render()

@@ -5,6 +5,7 @@ raise `InvalidArgument` when the program runs.
 """
 
 from fairlead.api.objects import (
+    Budget,
     JobLimits,
     LabelRequirement,
     LabelSelector,
@@ -43,6 +44,7 @@ __all__ = [
     "DEFAULT_QUOTAS",
     "DEFAULT_TIERS",
     "AutoscaledDeployment",
+    "Budget",
     "CpuUtilization",
     "ExpectedWait",
     "Fairlead",

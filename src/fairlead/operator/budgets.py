@@ -1,0 +1,121 @@
+"""Budgets of queues: what each spent within its period, out of the ledger, for metrics and alerts. Nothing is stopped by them.
+
+A queue pays for itself and for the queues below it. What was spent is reckoned every few minutes, in another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from fairlead.api import names, spans
+from fairlead.api.objects import QueueSpec
+from fairlead.api.quantity import QuantityError
+from fairlead.cluster import views
+from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.translate import Change
+from fairlead.observability.history import HistoryError
+from fairlead.observability.ledger import ledger
+from fairlead.observability.store import History
+
+log = structlog.get_logger("budgets")
+
+_QUEUES = f"/apis/{names.API_VERSION}/queues"
+_EVERY = 300.0  # seconds between two reckonings
+
+Amounts = dict[tuple[str, ...], float]
+"""(queue, currency) -> amount."""
+
+
+class _Queue(msgspec.Struct):
+    metadata: views.Metadata
+    spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
+
+
+class Budgets:
+    """Reckons while it runs. spent, given, warned: what queues with a budget spent, may spend, and from when on to warn."""
+
+    def __init__(self, client: Client, history: History, *, speed: float = 1.0) -> None:
+        self.client = client
+        self.history = history
+        self.speed = speed
+        self.spent: Amounts = {}
+        self.given: Amounts = {}
+        self.warned: Amounts = {}
+        self._queues: dict[str, QueueSpec] = {}
+        self._wake = asyncio.Event()
+        self.informer = Informer(client, _QUEUES, _Queue, self._changed, self._wake.set, key=lambda metadata: metadata.name)
+
+    async def run(self) -> None:
+        """Reckon until cancelled: every few minutes, and soon after a budget changed."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.informer.run())
+            await self._wake.wait()  # all queues have been heard of
+            while True:
+                self._wake.clear()
+                try:
+                    found = await asyncio.to_thread(reckon, self.history, dict(self._queues), self.client.clock())
+                except HistoryError as error:
+                    log.error("budgets cannot be reckoned", error=str(error))
+                else:
+                    self.spent, self.given, self.warned = found
+                await asyncio.sleep(1.0 / self.speed)  # not at each of many changes
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_EVERY / self.speed):
+                        await self._wake.wait()
+
+    def _changed(self, changes: list[Change[_Queue]]) -> None:
+        for change in changes:
+            known = self._queues.get(change.key)
+            if change.view is None or change.error:
+                self._queues.pop(change.key, None)
+            else:
+                self._queues[change.key] = change.view.spec
+            now = self._queues.get(change.key)
+            if (known and known.budget) != (now and now.budget):
+                self._wake.set()
+
+
+def reckon(history: History, queues: Mapping[str, QueueSpec], now: float) -> tuple[Amounts, Amounts, Amounts]:
+    """(spent, given, from when on to warn) of the queues that have a budget. Raises `HistoryError`."""
+    spent: Amounts = {}
+    given: Amounts = {}
+    warned: Amounts = {}
+    costs: dict[str, dict[str, dict[str, float]]] = {}  # period -> queue -> currency -> amount
+    for name, spec in sorted(queues.items()):
+        budget = spec.budget
+        if budget is None:
+            continue
+        if budget.period not in costs:
+            costs[budget.period] = _costs(history, budget.period, now)
+        below = [queue for queue in queues if name in _path(queue, queues)]
+        key = (name, budget.currency)
+        spent[key] = sum(costs[budget.period].get(queue, {}).get(budget.currency, 0.0) for queue in below)
+        given[key] = budget.amount
+        warned[key] = budget.amount * budget.warn_percent / 100
+    return spent, given, warned
+
+
+def _costs(history: History, period: str, now: float) -> dict[str, dict[str, float]]:
+    try:
+        since = now - spans.seconds(period)
+    except QuantityError:
+        return {}  # the definition does not let it through
+    stays, runs = history.held(since, now)
+    found = ledger(stays, (run for run, _ in runs), since, now, lambda run: run.queue, now)
+    return {line.name: line.cost for line in found.lines}
+
+
+def _path(queue: str, queues: Mapping[str, QueueSpec]) -> list[str]:
+    """A queue and those above it; a cycle ends where it closes."""
+    path: list[str] = []
+    at: str | None = queue
+    while at and at not in path:
+        path.append(at)
+        at = queues[at].parent if at in queues else None
+    return path
