@@ -133,7 +133,7 @@ def answers(
 
 @app.command()
 def cost(
-    days: Annotated[float, typer.Option(min=0.5, max=400, help="Virtual days of 50 nodes and 300 jobs a day.")] = 30.0,
+    days: Annotated[float, typer.Option(min=0.5, max=400, help="Virtual days of 50 nodes and 150 jobs a day.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Of jobs and faults.")] = 1,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -623,8 +623,9 @@ class QueueTree:
 
     def total(self, resource: str) -> int:
         """What all nodes, or those of the pool that its key names, offer, in the units that queues are charged in."""
-        name, pool = split(resource)
-        return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * self.scale(resource)
+        name, pool = split(resource) if "@" in resource else (resource, "")
+        units = WHOLE if name in self.nodes.gpu_resources else 1
+        return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * units
 
     def scale(self, resource: str) -> int:
         """Charged units per unit of a resource, of a pool or not: devices are charged in milli."""

@@ -32,6 +32,7 @@ from fairlead.simulation.world import POOLS
 
 _EVERY = 30.0  # seconds between two writes
 _HOUR = 3600.0
+_JOBS = 150  # a day: what waits must not pile up over a month
 _PRICES = {"h100": 55.04, "a100": 26.4, "t4": 4.21}
 
 
@@ -121,7 +122,7 @@ def run(days: float, seed: int) -> Costs:
     structlog.configure(wrapper_class=quiet, logger_factory=structlog.ReturnLoggerFactory())
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    settings = Settings(hours=24.0 * days, jobs=int(300 * days))
+    settings = Settings(hours=24.0 * days, jobs=int(_JOBS * days))
     with tempfile.TemporaryDirectory(prefix="fairlead-costs-") as folder:
 
         async def main() -> tuple[_Costed, Any]:
