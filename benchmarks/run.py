@@ -35,6 +35,8 @@ COMMANDS = {
     },
     "fair shares": "simulate jobs --trace synthetic --nodes 16",
     "metrics": "bench metrics --queues 1000 --jobs 10000",
+    "hpa, cpu": "bench hpa --metric cpu",
+    "hpa, queue": "bench hpa --metric queue",
     "cost": "bench cost --days 30 --seed 1",
     "contract": "bench contract",
     "seeds": "simulate faults --seeds 1-100",

@@ -1,41 +1,13 @@
-"""An aggregated API of ours on the real API server, as its chart says, but for the Service: here it is this machine."""
+"""An aggregated API of ours, asked by users: see `testbed.aggregated` for how it comes to be there."""
 
 import os
-import socket
 import subprocess
 import sys
 
 from testbed import objects
+from testbed.aggregated import binding, installed
 
-RBAC = "rbac.authorization.k8s.io/v1"
-
-
-def binding(kind, name, role, user, namespace=None):
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
-    role_kind = "Role" if kind == "RoleBinding" and role.endswith("-server") else "ClusterRole"
-    reference = {"kind": role_kind, "name": role, "apiGroup": "rbac.authorization.k8s.io"}
-    return {"apiVersion": RBAC, "kind": kind, "metadata": metadata, "subjects": subjects, "roleRef": reference}
-
-
-def installed(plane, name, server, viewer):
-    """The port on which `server` is to serve the API of a name; `viewer` may ask it about namespace `default`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    made = objects.chart(f"{name}.yaml")
-    made += [
-        binding("ClusterRoleBinding", f"serves-{name}", f"fairlead-{name}-server", server),
-        binding("RoleBinding", f"serves-{name}", f"fairlead-{name}-server", server, "kube-system"),
-        binding("RoleBinding", f"asks-{name}", f"fairlead-{name}", viewer, "default"),
-    ]
-    for each in made:
-        if each["kind"] == "Service":
-            each["spec"] = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
-        elif each["kind"] == "APIService":
-            each["spec"]["service"]["port"] = port
-        plane.request("POST", objects.path(each), each)
-    return port
+__all__ = ["available", "binding", "fairlead_as", "installed", "kubectl_as"]
 
 
 def available(cluster, name):

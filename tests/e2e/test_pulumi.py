@@ -23,23 +23,13 @@ from fairlead.pulumi import (
     manifests_of,
 )
 from testbed.controlplane import ControlPlane
+from testbed.hpa import CONTROLLERS, TIMES
 from testbed.objects import node, pod
 from testbed.pod_metrics import PodMetrics
 from tests.e2e import aggregated
 
 pytestmark = pytest.mark.e2e
 
-CONTROLLERS = (
-    "deployment-controller,replicaset-controller,resourcequota-controller,namespace-controller,serviceaccount-controller,"
-    "horizontal-pod-autoscaler-controller,garbage-collector-controller"
-)
-SYNC, WINDOW = 2, 4  # seconds
-TIMES = (
-    f"--horizontal-pod-autoscaler-sync-period={SYNC}s",
-    f"--horizontal-pod-autoscaler-downscale-stabilization={WINDOW}s",
-    "--horizontal-pod-autoscaler-initial-readiness-delay=0s",
-    "--horizontal-pod-autoscaler-cpu-initialization-period=0s",
-)
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pulumi"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"

@@ -272,6 +272,20 @@ def test_every_right_is_given_to_the_account_that_uses_it():
         assert bound["ClusterRoleBinding", role] == bound["RoleBinding", role] == "fairlead-operator"
 
 
+def test_manifests_of_ones_own_take_the_place_of_ours_and_their_roles_are_bound():
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "fairlead-scheduler"},
+        "rules": [],
+    }
+    found = made(Fairlead, image="fairlead:0.9", manifests=[role])
+    assert not kinds(found, "CustomResourceDefinition")
+    assert list(kinds(found, "ClusterRole")) == ["fairlead-scheduler"]
+    assert kinds(found, "ClusterRoleBinding")["fairlead-scheduler"]["subjects"][0]["name"] == "fairlead-scheduler"
+    assert "is no manifest" in refused(Fairlead, image="f", manifests=[{"kind": "Role"}])
+
+
 def test_a_platform_with_two_histories_or_without_an_image_is_refused():
     assert "one place" in refused(Fairlead, image="f", history_url="sqlite://", history_storage="1Gi")
     assert "image is empty" in refused(Fairlead, image="")

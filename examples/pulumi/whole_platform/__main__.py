@@ -4,7 +4,10 @@ pulumi config set image registry.example/fairlead:1.0
 pulumi up
 """
 
+from pathlib import Path
+
 import pulumi
+import yaml
 
 from fairlead.pulumi import (
     AutoscaledDeployment,
@@ -34,10 +37,12 @@ from fairlead.pulumi import (
 GPU = "nvidia.com/gpu"
 
 config = pulumi.Config()
+manifests = config.get("manifests")  # a file with those of the image's version, where it is not this one
 
 platform = Fairlead(
     "fairlead",
     image=config.require("image"),
+    manifests=list(yaml.safe_load_all(Path(manifests).read_text())) if manifests else None,
     history_storage="10Gi",
     prometheus=config.get("prometheus"),
 )

@@ -161,6 +161,29 @@ def metrics(
 
 
 @app.command()
+def hpa(
+    metric: Annotated[str, typer.Option(help="cpu, or queue: what Fairlead serves of it.")] = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, max=50, help="How often it grows and shrinks.")] = 3,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How soon a real HorizontalPodAutoscaler goes 2 -> 5 -> 2. Needs a checkout with its testbed."""
+    _checkout()
+    from fairlead.simulation.lab import quiet
+    from testbed import hpa as measured
+
+    quiet()
+    if metric not in measured.METRICS:
+        fail(f"--metric {metric!r} is unknown: choose one of {', '.join(measured.METRICS)}", Exit.USAGE)
+    try:
+        result = measured.run(metric, repeats, lambda step: typer.echo(step, err=True))
+    except measured.HpaError as error:
+        fail(str(error))
+    emit(result, output, lambda: print_table(f"hpa: {metric}", msgspec.to_builtins(result)))
+    if not result.within:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
 def job(
     scenario: Annotated[str, typer.Option(help="start, array, worker-kill, suspend, elastic or operator-kill.")] = "start",
     workers: Annotated[int, typer.Option(min=2, max=1024, help="start, worker-kill, suspend: members of the job.")] = 64,

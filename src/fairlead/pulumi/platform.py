@@ -18,6 +18,7 @@ from fairlead.pulumi.checks import InvalidArgument
 
 NAMESPACE = "kube-system"
 """Where scheduler and operator run: their leases, and the Services of their APIs, are there."""
+_DEFINITION = "CustomResourceDefinition"
 _RBAC = "rbac.authorization.k8s.io"
 _DATABASE = "fairlead-history"
 _FOLDER = "/var/lib/fairlead"
@@ -33,6 +34,7 @@ class Fairlead(pulumi.ComponentResource):
     size of a volume for a SQLite database; the operator has one replica then. prometheus: URL of the Prometheus that knows
     the use of GPUs. visibility, external_metrics: whether researchers' `visibility.fairlead.dev` and the autoscalers'
     `external.metrics.k8s.io` are served; the latter only where nobody else does. trusted: users that make pods for others.
+    manifests: instead of this version's definitions, policies and rights, those of the image's version, for instance.
     requests: quantities by resource, for the scheduler and for the operator each.
 
     Raises InvalidArgument where arguments do not go together.
@@ -55,6 +57,7 @@ class Fairlead(pulumi.ComponentResource):
         visibility: bool = True,
         external_metrics: bool = True,
         trusted: Sequence[str] = (),
+        manifests: Sequence[dict[str, Any]] | None = None,
         requests: Mapping[str, str | int] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
@@ -68,13 +71,18 @@ class Fairlead(pulumi.ComponentResource):
         self._name = name
         self._image, self._asked, self._replicas = image, asked, replicas
         history = history_url is not None or history_storage is not None
-        definitions = [self._object(each) for each in crds.definitions()]
-        guards = [self._object(each, definitions) for each in policies(trusted)]
-        charts = [("rbac", True), ("visibility", visibility), ("history", history), ("external-metrics", external_metrics)]
-        made = [self._object(each) for file, wanted in charts if wanted for each in _chart(f"{file}.yaml") if _belongs(each)]
-        roles = [each for file, wanted in charts if wanted for each in _chart(f"{file}.yaml") if _belongs(each)]
+        if manifests is None:
+            definitions = [self._object(each) for each in crds.definitions()]
+            guards = [self._object(each, definitions) for each in policies(trusted)]
+            charts = [("rbac", True), ("visibility", visibility), ("history", history), ("external-metrics", external_metrics)]
+            given = [each for file, wanted in charts if wanted for each in _chart(f"{file}.yaml") if _belongs(each)]
+        else:
+            looked_at = [_looked_at(each) for each in manifests]
+            definitions = [self._object(each) for each in looked_at if each["kind"] == _DEFINITION]
+            guards, given = [], [each for each in looked_at if each["kind"] != _DEFINITION]
+        made = [self._object(each, definitions) for each in given]
         for process in _METRICS:
-            made += [self._object(each) for each in _account(process, roles)]
+            made += [self._object(each) for each in _account(process, given)]
         ready = [*definitions, *guards, *made]
         serves = ["--visibility-address", f"0.0.0.0:{_VISIBILITY}"] if visibility else []
         serves += ["--external-metrics-address", f"0.0.0.0:{_EXTERNAL_METRICS}"] if external_metrics else []
@@ -86,7 +94,9 @@ class Fairlead(pulumi.ComponentResource):
         self.register_outputs({"scheduler_name": self.scheduler_name, "operator_name": self.operator_name})
 
     def _object(self, manifest: dict[str, Any], after: Sequence[pulumi.Resource] = ()) -> pulumi.CustomResource:
-        logical = f"{self._name}-{manifest['kind'].lower()}-{manifest['metadata']['name']}"
+        metadata = manifest["metadata"]
+        where = f"{metadata['namespace']}-" if "namespace" in metadata else ""
+        logical = f"{self._name}-{manifest['kind'].lower()}-{where}{metadata['name']}"
         return _Object(logical, manifest, pulumi.ResourceOptions(parent=self, depends_on=list(after)))
 
     def _database(self, url: pulumi.Input[str] | None, storage: str | None) -> dict[str, Any]:
@@ -168,6 +178,14 @@ class _Object(pulumi.CustomResource):
     def __init__(self, logical: str, manifest: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
         version = manifest["apiVersion"] if "/" in manifest["apiVersion"] else f"core/{manifest['apiVersion']}"
         super().__init__(f"kubernetes:{version}:{manifest['kind']}", logical, manifest, opts)
+
+
+def _looked_at(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest of the caller's."""
+    metadata = manifest.get("metadata") if isinstance(manifest, dict) else None
+    if not (isinstance(metadata, dict) and metadata.get("name") and manifest.get("kind") and manifest.get("apiVersion")):
+        raise InvalidArgument(f"manifests: {str(manifest)[:80]!r} is no manifest: it needs apiVersion, kind and metadata.name")
+    return manifest
 
 
 def _belongs(manifest: dict[str, Any]) -> bool:
