@@ -7,16 +7,17 @@ from typing import Any
 from testbed import objects
 from testbed.controlplane import ControlPlane, free_port
 
-_RBAC = "rbac.authorization.k8s.io"
+_GROUP = "rbac.authorization.k8s.io"
+RBAC = f"{_GROUP}/v1"
 
 
 def binding(kind: str, name: str, role: str, user: str, namespace: str | None = None) -> dict[str, Any]:
     """A binding of a role to a user."""
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    subjects = [{"kind": "User", "name": user, "apiGroup": _RBAC}]
+    subjects = [{"kind": "User", "name": user, "apiGroup": _GROUP}]
     role_kind = "Role" if kind == "RoleBinding" and role.endswith("-server") else "ClusterRole"
-    reference = {"kind": role_kind, "name": role, "apiGroup": _RBAC}
-    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "subjects": subjects, "roleRef": reference}
+    reference = {"kind": role_kind, "name": role, "apiGroup": _GROUP}
+    return {"apiVersion": RBAC, "kind": kind, "metadata": metadata, "subjects": subjects, "roleRef": reference}
 
 
 def installed(plane: ControlPlane, name: str, server: str, viewer: str) -> int:

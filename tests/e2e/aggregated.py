@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 from testbed import objects
-from testbed.aggregated import binding, installed
+from testbed.aggregated import RBAC, binding, installed
 
-__all__ = ["available", "binding", "fairlead_as", "installed", "kubectl_as"]
+__all__ = ["RBAC", "available", "binding", "fairlead_as", "installed", "kubectl_as"]
 
 
 def available(cluster, name):
