@@ -38,7 +38,7 @@ TIMES = (
 )
 _USER = "fairlead"
 _DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/ai-model-training"
-_CONFIG = (
+CONFIG = (
     "apiVersion: config.fairlead.dev/v1alpha1\nkind: SchedulerConfiguration\n"
     "profiles:\n- {schedulerName: default-scheduler, profile: kubernetes}\n- {schedulerName: fairlead, profile: ai}\n"
 )
@@ -92,7 +92,7 @@ def _cluster(metric: str) -> Iterator[tuple[ControlPlane, Callable[[], object], 
         plane = stack.enter_context(ControlPlane(controllers=CONTROLLERS, kwok=True, controller_flags=TIMES))
         plane.install(_USER)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "scheduler.yaml").write_text(_CONFIG)
+        (folder / "scheduler.yaml").write_text(CONFIG)
         flags = ["--config", str(folder / "scheduler.yaml")]
         for number in range(3):
             plane.request("POST", "/api/v1/nodes", objects.node(f"n-{number}"))

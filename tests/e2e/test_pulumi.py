@@ -23,7 +23,7 @@ from fairlead.pulumi import (
     manifests_of,
 )
 from testbed.controlplane import ControlPlane
-from testbed.hpa import CONTROLLERS, TIMES
+from testbed.hpa import CONFIG, CONTROLLERS, TIMES
 from testbed.objects import node, pod
 from testbed.pod_metrics import PodMetrics
 from tests.e2e import aggregated
@@ -222,10 +222,7 @@ def test_every_metric_and_behaviour_is_what_the_api_server_takes(cluster):
 def placing(cluster, tmp_path):
     """Our scheduler for everybody's pods, on nodes with room."""
     config = tmp_path / "scheduler.yaml"
-    config.write_text(
-        "apiVersion: config.fairlead.dev/v1alpha1\nkind: SchedulerConfiguration\n"
-        "profiles:\n- {schedulerName: default-scheduler, profile: kubernetes}\n- {schedulerName: fairlead, profile: ai}\n"
-    )
+    config.write_text(CONFIG)
     cluster.create(*(node(f"n-{i}", gpus=8) for i in range(3)))
     return config
 

@@ -13,7 +13,6 @@ the number of nodes.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -253,9 +252,4 @@ class _Play:
         return int(np.where(held > 0, held, _MANY).argmin())
 
     def _limited(self, line: _Waiting) -> bool:
-        return any(
-            self.used[node.name].get(resource, 0) + amount > node.limits.get(resource, math.inf)
-            for node in line.room.queue.path
-            if node.limits
-            for resource, amount in line.demand
-        )
+        return not self.state.queues.within_limits(line.room.queue.name, line.demand, self.used)

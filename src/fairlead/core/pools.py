@@ -8,7 +8,7 @@ be in several pools; a pod on it counts in each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +36,11 @@ def split(key: str) -> tuple[str, str]:
     """(resource, pool) of a key; the pool is empty for all nodes."""
     resource, _, pool = key.partition("@")
     return resource, pool
+
+
+def labelled(labels: Mapping[str, str]) -> str:
+    """The pool that a node's own labels name, the first of them; empty: none does."""
+    return next((labels[label] for label in POOL_LABELS if labels.get(label)), "")
 
 
 def units_of(key: str) -> int:

@@ -136,7 +136,7 @@ def _may_move(state: ClusterState, unit: Unit) -> float:
         return math.inf
     if not can_be_planned(unit):
         return math.inf
-    return min(task.pod.created for task in unit.tasks) + policy.move_patience
+    return unit.created + policy.move_patience
 
 
 def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt:
@@ -361,11 +361,10 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     if room.kept_out and _kept_out(state, unit) < room.kept_out:
         return True  # it is known by now to end in time
     contest = Contest(state, unit)
+    hunts = preempts and contest.anybody()
     limited = room.parked.code is ReasonCode.LIMIT_EXCEEDED
     if limited:
-        hunts = (
-            preempts and contest.anybody()
-        )  # victims of its own would ease the limit, and what it lacked besides may have come
+        # Victims of its own would ease the limit, and what it lacked besides may have come.
         if any(node.name in eased for node in room.queue.path) and (
             hunts or state.queues.within_limits(room.queue.name, contest.demand)
         ):
@@ -377,7 +376,7 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     if around != room.around:
         # Who is where decides: a pod that came or went anywhere may have opened a place, or victims, elsewhere.
         room.around = around
-        if (preempts and contest.anybody()) or any(shape.relations and shape.best() >= 0 for shape in shapes):
+        if hunts or any(shape.relations and shape.best() >= 0 for shape in shapes):
             return True
     if preempts and contest.entitled:
         # Below its fair share: others that start, or shares that move, may make somebody owe it something; and if its own

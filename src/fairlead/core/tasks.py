@@ -142,6 +142,11 @@ class Unit:
         for task in tasks:
             task.unit = self
 
+    @property
+    def created(self) -> float:
+        """When its first pod was made, seconds since the epoch."""
+        return min(task.pod.created for task in self.tasks)
+
     def __lt__(self, other: Unit) -> bool:
         return self.rank < other.rank
 

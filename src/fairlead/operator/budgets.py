@@ -87,17 +87,17 @@ def reckon(history: History, queues: Mapping[str, QueueSpec], now: float) -> tup
     given: Amounts = {}
     warned: Amounts = {}
     costs: dict[str, dict[str, dict[str, float]]] = {}  # period -> queue -> currency -> amount
-    for name, spec in sorted(queues.items()):
-        budget = spec.budget
-        if budget is None:
-            continue
-        if budget.period not in costs:
-            costs[budget.period] = _costs(history, budget.period, now)
-        below = [queue for queue in queues if name in _path(queue, queues)]
-        key = (name, budget.currency)
-        spent[key] = sum(costs[budget.period].get(queue, {}).get(budget.currency, 0.0) for queue in below)
-        given[key] = budget.amount
-        warned[key] = budget.amount * budget.warn_percent / 100
+    for queue in sorted(queues):
+        for name in _path(queue, queues):
+            budget = queues[name].budget if name in queues else None
+            if budget is None:
+                continue
+            if budget.period not in costs:
+                costs[budget.period] = _costs(history, budget.period, now)
+            key = (name, budget.currency)
+            spent[key] = spent.get(key, 0.0) + costs[budget.period].get(queue, {}).get(budget.currency, 0.0)
+            given[key] = budget.amount
+            warned[key] = budget.amount * budget.warn_percent / 100
     return spent, given, warned
 
 

@@ -7,6 +7,7 @@ it is kept, and put down later.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -60,18 +61,23 @@ class Recorder:
         self._closed = False
         self._told = self._forgot = 0.0
         self._informers: tuple[Informer[Any], ...] = (
-            Informer(client, "/api/v1/pods", PodView, self._pods_changed, lambda: self._listed("pods")),
-            Informer(client, _JOBS, AIJob, self._jobs_changed, lambda: self._listed("jobs")),
+            Informer(client, "/api/v1/pods", PodView, self._hears(PodHeard), lambda: self._listed("pods")),
+            Informer(client, _JOBS, AIJob, self._hears(JobHeard), lambda: self._listed("jobs")),
             Informer(
                 client,
                 "/api/v1/nodes",
                 NodeView,
-                self._nodes_changed,
+                self._hears(NodeHeard),
                 lambda: self._listed("nodes"),
                 key=lambda metadata: metadata.name,
             ),
             Informer(
-                client, _POOLS, PoolView, self._pools_changed, lambda: self._listed("pools"), key=lambda metadata: metadata.name
+                client,
+                _POOLS,
+                PoolView,
+                self._hears(_pool_heard),
+                lambda: self._listed("pools"),
+                key=lambda metadata: metadata.name,
             ),
             Informer(client, _GROUPS, views.PodGroup, self._groups_changed, lambda: self._listed("groups")),
             Informer(
@@ -112,26 +118,15 @@ class Recorder:
             elif not change.error:
                 self._groups[change.key] = change.view
 
-    def _pods_changed(self, changes: list[Change[PodView]]) -> None:
-        for change in changes:
-            if not change.error:
-                self._note(PodHeard(change.key, change.view, self.client.clock()))
+    def _hears(self, heard: Callable[[str, Any, float], Heard]) -> Callable[[list[Change[Any]]], None]:
+        """What takes an informer's changes in; such as cannot be read are left out."""
 
-    def _jobs_changed(self, changes: list[Change[AIJob]]) -> None:
-        for change in changes:
-            if not change.error:
-                self._note(JobHeard(change.key, change.view, self.client.clock()))
+        def take(changes: list[Change[Any]]) -> None:
+            for change in changes:
+                if not change.error:
+                    self._note(heard(change.key, change.view, self.client.clock()))
 
-    def _nodes_changed(self, changes: list[Change[NodeView]]) -> None:
-        for change in changes:
-            if not change.error:
-                self._note(NodeHeard(change.key, change.view, self.client.clock()))
-
-    def _pools_changed(self, changes: list[Change[PoolView]]) -> None:
-        for change in changes:
-            if not change.error:
-                spec = change.view.spec if change.view is not None else None
-                self._note(PoolHeard(change.key, spec, self.client.clock()))
+        return take
 
     def _note(self, heard: Heard) -> None:
         if len(self._heard) < _MOST_KEPT:
@@ -167,3 +162,7 @@ class Recorder:
         if now - self._forgot >= _DAY:
             self.history.forget(now - self.keep)
             self._forgot = now
+
+
+def _pool_heard(name: str, view: PoolView | None, at: float) -> PoolHeard:
+    return PoolHeard(name, view.spec if view is not None else None, at)

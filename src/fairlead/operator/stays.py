@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.names import GPU_RESOURCES, POOL_LABELS
-from fairlead.api.objects import NodePoolSpec
+from fairlead.api.names import GPU_RESOURCES
+from fairlead.api.objects import NodePoolSpec, Price
 from fairlead.api.quantity import QuantityError, amount
 from fairlead.cluster import selection, views
+from fairlead.core.pools import labelled
 from fairlead.core.selectors import matches
 from fairlead.observability.history import Stay
 
@@ -85,7 +86,7 @@ class Stays:
 
     def _follow(self, name: str, now: float) -> None:
         view = self._nodes[name]
-        pool, price = self._priced(view)
+        pool, price = self._pool_of(view)
         capacity = (view.status.capacity if view.status is not None else None) or {}
         fresh = Stay(
             uid="",
@@ -94,9 +95,9 @@ class Stays:
             pool=pool,
             gpus=sum(_amount(resource, capacity) for resource in GPU_RESOURCES),
             cpus=_amount("cpu", capacity) / 1000,
-            price=round(price.price.per_node_hour * _MILLION) if price is not None and price.price is not None else None,
-            currency=price.price.currency if price is not None and price.price is not None else "",
-            kind=price.price.kind if price is not None and price.price is not None else "",
+            price=round(price.per_node_hour * _MILLION) if price is not None else None,
+            currency=price.currency if price is not None else "",
+            kind=price.kind if price is not None else "",
             started_at=now,
         )
         known = self._open.get(name)
@@ -115,15 +116,14 @@ class Stays:
             stay.ended_at = max(at, stay.started_at)
             self._changed[stay.uid] = stay
 
-    def _priced(self, view: NodeView) -> tuple[str, NodePoolSpec | None]:
-        """A node's pool: the first with a price that selects it, else the first, else what its labels say."""
+    def _pool_of(self, view: NodeView) -> tuple[str, Price | None]:
+        """A node's pool and its price: the first with one that selects it, else the first, else what its labels say."""
         labels = view.metadata.labels or {}
         mine = [(name, spec) for name, spec in sorted(self._pools.items()) if _selects(spec, labels)]
         for name, spec in mine:
             if spec.price is not None:
-                return name, spec
-        named = next((labels[label] for label in POOL_LABELS if labels.get(label)), "")
-        return (mine[0][0] if mine else named), None
+                return name, spec.price
+        return (mine[0][0] if mine else labelled(labels)), None
 
 
 def _selects(spec: NodePoolSpec, labels: dict[str, str]) -> bool:

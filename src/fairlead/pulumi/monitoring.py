@@ -13,9 +13,7 @@ from pulumi_kubernetes.apiextensions import CustomResource
 from fairlead.observability import dashboards, rules
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument
-
-_PORTS = {"scheduler": 10259, "operator": 10260}
-_NAMESPACE = "kube-system"
+from fairlead.pulumi.platform import NAMESPACE, PORTS
 
 
 class Monitoring(pulumi.ComponentResource):
@@ -54,7 +52,7 @@ class Monitoring(pulumi.ComponentResource):
         if create_namespace:
             made = kubernetes.core.v1.Namespace(f"{name}-{namespace}", metadata={"name": namespace}, opts=self._inside)
             self._inside = pulumi.ResourceOptions(parent=self, depends_on=[made])
-        for process, port in _PORTS.items():
+        for process, port in PORTS.items():
             self._service(process, port)
         if prometheus_operator:
             self.rules_name = self._monitored(namespace, runbook)
@@ -69,7 +67,7 @@ class Monitoring(pulumi.ComponentResource):
         app = f"fairlead-{process}"
         metadata: Any = {
             "name": f"{app}-metrics",
-            "namespace": _NAMESPACE,
+            "namespace": NAMESPACE,
             "labels": {**self._labels, "component": process},
             "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": str(port)},
         }
@@ -93,7 +91,7 @@ class Monitoring(pulumi.ComponentResource):
             kind="ServiceMonitor",
             metadata=metadata,
             spec={
-                "namespaceSelector": {"matchNames": [_NAMESPACE]},
+                "namespaceSelector": {"matchNames": [NAMESPACE]},
                 "selector": {"matchLabels": self._labels},
                 "endpoints": [{"port": "metrics", "interval": "15s"}],
             },

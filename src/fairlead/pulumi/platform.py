@@ -22,7 +22,8 @@ _DEFINITION = "CustomResourceDefinition"
 _RBAC = "rbac.authorization.k8s.io"
 _DATABASE = "fairlead-history"
 _FOLDER = "/var/lib/fairlead"
-_METRICS = {"scheduler": 10259, "operator": 10260}
+PORTS = {"scheduler": 10259, "operator": 10260}
+"""Process -> where its /metrics is."""
 _VISIBILITY, _HISTORY, _EXTERNAL_METRICS = 6443, 6444, 6445
 
 
@@ -69,7 +70,7 @@ class Fairlead(pulumi.ComponentResource):
         asked = checks.amounts({"cpu": "1", "memory": "1Gi"} if requests is None else requests, "requests")
         super().__init__("fairlead:index:Fairlead", name, None, opts)
         self._name = name
-        self._image, self._asked, self._replicas = image, asked, replicas
+        self._image, self._asked = image, asked
         history = history_url is not None or history_storage is not None
         if manifests is None:
             definitions = [self._object(each) for each in crds.definitions()]
@@ -81,7 +82,7 @@ class Fairlead(pulumi.ComponentResource):
             definitions = [self._object(each) for each in looked_at if each["kind"] == _DEFINITION]
             guards, given = [], [each for each in looked_at if each["kind"] != _DEFINITION]
         made = [self._object(each, definitions) for each in given]
-        for process in _METRICS:
+        for process in PORTS:
             made += [self._object(each) for each in _account(process, given)]
         ready = [*definitions, *guards, *made]
         serves = ["--visibility-address", f"0.0.0.0:{_VISIBILITY}"] if visibility else []
@@ -124,7 +125,7 @@ class Fairlead(pulumi.ComponentResource):
     def _process(
         self, process: str, flags: Sequence[str], more: dict[str, Any], replicas: int, after: Sequence[pulumi.Resource]
     ) -> kubernetes.apps.v1.Deployment:
-        app, port = f"fairlead-{process}", _METRICS[process]
+        app, port = f"fairlead-{process}", PORTS[process]
         probe = {"port": port, "scheme": "HTTP"}
         container = {
             "name": process,

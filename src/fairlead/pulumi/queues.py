@@ -11,7 +11,7 @@ import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 
 from fairlead.api import names
-from fairlead.api.objects import NodePoolSpec, QueueResource, QueueSpec, ServiceClassSpec
+from fairlead.api.objects import NodePoolSpec, QueueSpec, ServiceClassSpec
 from fairlead.api.quantity import parse
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument
@@ -164,7 +164,7 @@ def _quotas(queue: Queue) -> dict[tuple[str, str], Fraction]:
     return found
 
 
-def _absolute(value: QueueResource | str | int | None, what: str) -> Fraction | None:
+def _absolute(value: str | int | None, what: str) -> Fraction | None:
     """An amount; None where there is none, or where it is a percentage."""
     if value is None or (isinstance(value, str) and value.endswith("%")):
         if isinstance(value, str):

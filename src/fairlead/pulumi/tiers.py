@@ -157,7 +157,7 @@ class PriorityTiers(pulumi.ComponentResource):
         )
 
     def admission_configuration(self, *tiers: str) -> str:
-        """What `admission_configuration` gives for these tiers, by default those with the highest value."""
+        """What `admission_configuration` gives for these tiers, by default for that with the highest value."""
         known = {tier.name for tier in self.tiers}
         for tier in tiers:
             if tier not in known:

@@ -37,11 +37,9 @@ _WIDTH, _DEPTH = 64, 40
 
 _TAKEN_DOWN = {ReasonCode.TIME_LIMIT: "TimeLimit", ReasonCode.SUSPENDED: "NotSuspended"}
 
+_BIND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 Work = Callable[[], Awaitable[None]]
 Status = TypeVar("Status")
-
-
-_BIND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class WriteCounters(msgspec.Struct):
@@ -351,12 +349,12 @@ class _Bind:
     def __init__(self, applier: Applier, binding: Binding) -> None:
         self.applier = applier
         self.binding = binding
-        self.since = asyncio.get_running_loop().time()
+        self.since = applier._now()
 
     async def __call__(self) -> None:
         applier, binding = self.applier, self.binding
         outcome, message = await _answer(applier.cluster.bind(binding, applier.epoch()))
-        applier.counters.latencies.observe(asyncio.get_running_loop().time() - self.since)
+        applier.counters.latencies.observe(applier._now() - self.since)
         if outcome is Outcome.DONE:
             applier.counters.bound += 1
             applier.outcome(Bound(binding.pod.uid))

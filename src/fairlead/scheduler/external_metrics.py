@@ -39,15 +39,12 @@ class Backlog(NamedTuple):
     wait: float
 
 
-METRICS: dict[str, tuple[str, Callable[[Backlog], float]]] = {
-    "fairlead_queue_pending_jobs": ("Jobs that wait in a queue.", lambda backlog: backlog.jobs),
-    "fairlead_queue_pending_gpus": ("GPUs for which jobs wait in a queue.", lambda backlog: backlog.gpus),
-    "fairlead_queue_expected_wait_seconds": (
-        "The longest wait in a queue, as far as it is foreseen.",
-        lambda backlog: backlog.wait,
-    ),
+METRICS: dict[str, Callable[[Backlog], float]] = {
+    "fairlead_queue_pending_jobs": lambda backlog: backlog.jobs,
+    "fairlead_queue_pending_gpus": lambda backlog: backlog.gpus,
+    "fairlead_queue_expected_wait_seconds": lambda backlog: backlog.wait,
 }
-"""Name -> (what it is, how it is read). Name and meaning are part of the interface."""
+"""Name -> how it is read. Name and meaning are part of the interface."""
 
 
 class _Core(Protocol):
@@ -72,8 +69,8 @@ class ExternalMetrics:
 
     async def _values(self, request: web.Request) -> web.Response:
         name = request.match_info["metric"]
-        known = METRICS.get(name)
-        if known is None:
+        read = METRICS.get(name)
+        if read is None:
             return refusal(404, "NotFound", f"there is no metric {name!r}; these are: {', '.join(METRICS)}")
         try:
             wanted = parse(request.query.get("labelSelector", ""))
@@ -89,7 +86,7 @@ class ExternalMetrics:
             return refusal(503, "ServiceUnavailable", "the scheduler is busy; ask again")
         at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         items = [
-            {"metricName": name, "metricLabels": {"queue": queue}, "timestamp": at, "value": _quantity(known[1](backlog))}
+            {"metricName": name, "metricLabels": {"queue": queue}, "timestamp": at, "value": _quantity(read(backlog))}
             for queue, backlog in sorted(found.items())
         ]
         body = {"kind": "ExternalMetricValueList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
@@ -116,12 +113,11 @@ def backlog(core: CoreLoop, nodes: list[QueueNode], now: float) -> Backlog:
     Its wait is the longest of any job's: since it was made, and from now on until it is expected to start.
     """
     jobs, milli, wait = 0, 0, 0.0
-    devices = core.state.nodes.gpu_resources
     for room in (room for node in nodes for room in node.rooms.values()):
         jobs += room.waiting
-        milli += room.waiting * sum(amount for resource, amount in room.demand if resource in devices)
+        milli += core.state.queues.devices_waited_for(room)
         for unit in room.units:
-            since = now - min(task.pod.created for task in unit.tasks)
+            since = now - unit.created
             start = core.expected(unit.tasks[0].job)
             wait = max(wait, since + (max(0.0, start - now) if start is not None else 0.0))
     return Backlog(jobs, milli / WHOLE, wait)

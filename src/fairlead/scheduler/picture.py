@@ -11,9 +11,8 @@ from collections import Counter
 import msgspec
 import numpy as np
 
-from fairlead.api.names import POOL_LABELS
 from fairlead.core.model import WHOLE
-from fairlead.core.pools import units_of
+from fairlead.core.pools import labelled, units_of
 from fairlead.core.queues import QueueNode
 from fairlead.core.selectors import matches
 from fairlead.core.state import ClusterState
@@ -74,17 +73,16 @@ def take(state: ClusterState, now: float) -> Picture:
 
 
 def _queue(state: ClusterState, node: QueueNode, now: float, reasons: Counter[str]) -> QueuePicture:
-    devices = state.nodes.gpu_resources
     jobs, milli, oldest, deadline = 0, 0, None, None
     for room in node.rooms.values():
         if not room.waiting:
             continue
         jobs += room.waiting
-        milli += room.waiting * sum(amount for resource, amount in room.demand if resource in devices)
+        milli += state.queues.devices_waited_for(room)
         reasons[str(room.parked.code) if room.parked is not None else "Waiting"] += room.waiting
         for unit in room.units:
             first = unit.tasks[0]
-            created = min(task.pod.created for task in unit.tasks) if len(unit.tasks) > 1 else first.pod.created
+            created = unit.created
             oldest = created if oldest is None else min(oldest, created)
             longest = state.services.of(first).max_wait
             if longest:
@@ -125,7 +123,7 @@ def _pools(state: ClusterState) -> list[PoolPicture]:
         labels = node.labels if node is not None else {}
         mine = [pool for pool, selector in given.items() if matches(selector, labels)]
         if not mine:
-            mine = [next((labels[label] for label in POOL_LABELS if labels.get(label)), NO_POOL)]
+            mine = [labelled(labels) or NO_POOL]
         for pool in mine:
             rows_of.setdefault(pool, []).append(row)
     free = np.array([sum(each) for each in nodes.devices.states], np.int64)

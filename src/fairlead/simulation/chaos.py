@@ -78,11 +78,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def run(seed: int, settings: Settings | None = None, record: Path | None = None) -> Outcome:
     """One seed, from the beginning to the end. record: write the first scheduler's decision log there."""
     settings = settings or Settings()
-    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
-    structlog.configure(wrapper_class=quiet, logger_factory=structlog.ReturnLoggerFactory())  # faults fill logs
+    silence()
 
     async def main(recorder: Recorder | None) -> Outcome:
-        return await _Run(seed, settings, recorder).run()
+        return await Run(seed, settings, recorder).run()
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         if record is None:
@@ -93,13 +92,24 @@ def run(seed: int, settings: Settings | None = None, record: Path | None = None)
 
 def run_quietly(work: tuple[int, Settings]) -> Outcome:
     """One seed for a pool of processes."""
-    gc.collect()
-    gc.freeze()  # as the scheduler does once it has heard of everything
-    gc.set_threshold(50_000, 20, 50)  # the process is the pool's: little here is garbage that only the collector finds
+    collect_rarely()
     return run(*work)
 
 
-class _Run:
+def silence() -> None:
+    """No log: faults fill it."""
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    structlog.configure(wrapper_class=quiet, logger_factory=structlog.ReturnLoggerFactory())
+
+
+def collect_rarely() -> None:
+    """For a process of its own: little here is garbage that only the collector finds."""
+    gc.collect()
+    gc.freeze()  # as the scheduler does once it has heard of everything
+    gc.set_threshold(50_000, 20, 50)
+
+
+class Run:
     """One seed's run."""
 
     def __init__(self, seed: int, settings: Settings, recorder: Recorder | None) -> None:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import logging
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 
 from fairlead.api import names
 from fairlead.cluster.kubernetes.client import Client
@@ -26,7 +23,7 @@ from fairlead.cluster.simulated.transport import Partition, SimulatedTransport
 from fairlead.observability.ledger import Ledger, ledger
 from fairlead.observability.store import History
 from fairlead.operator.recorder import Recorder
-from fairlead.simulation.chaos import Settings, _Run
+from fairlead.simulation.chaos import Run, Settings, collect_rarely, silence
 from fairlead.simulation.workload import Job
 from fairlead.simulation.world import POOLS
 
@@ -71,7 +68,7 @@ class _Inline(Recorder):
         self._record(batch, now)
 
 
-class _Costed(_Run):
+class _Costed(Run):
     def __init__(self, seed: int, settings: Settings, folder: Path) -> None:
         super().__init__(seed, settings, None)
         self.url = f"sqlite:///{folder}/history.db"
@@ -118,10 +115,8 @@ class _Costed(_Run):
 def run(days: float, seed: int) -> Costs:
     """So many days; the ledger of all of them."""
     begun = time.perf_counter()
-    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
-    structlog.configure(wrapper_class=quiet, logger_factory=structlog.ReturnLoggerFactory())
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    silence()
+    collect_rarely()
     settings = Settings(hours=24.0 * days, jobs=int(_JOBS * days))
     with tempfile.TemporaryDirectory(prefix="fairlead-costs-") as folder:
 

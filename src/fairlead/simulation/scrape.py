@@ -48,7 +48,6 @@ def run(queues: int, jobs: int, repeats: int = 10) -> Scrape:
     spec = PodSpec(requests=(("cpu", 4000), ("memory", 32 * _GIB), (_GPU, 1)))
     pods = [Pod(f"uid-{n}", "bench", f"job-{n}", spec, queue=given[n % queues].name, created=_NOW - n) for n in range(jobs)]
     core.apply([*(Upsert(pod) for pod in pods), Synced()], _NOW)
-    core.synced = True
     core.decide(_NOW)
     while core.has_work:
         core.decide(_NOW + 1)

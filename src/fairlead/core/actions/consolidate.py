@@ -64,7 +64,7 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
 def _worth_it(state: ClusterState, unit: Unit, moved: list[Task], now: float) -> bool:
     """Whether no more work is lost with those that move than the unit could have done while it waited."""
     lost = sum(state.services.lost_with(task) for task in moved)
-    waited = now - min(task.pod.created for task in unit.tasks)
+    waited = now - unit.created
     return bool(moved) and lost <= waited * sum(task.shape.device_milli for task in unit.tasks[: unit.need]) / WHOLE
 
 

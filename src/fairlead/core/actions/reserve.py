@@ -95,7 +95,7 @@ def _qualifies(state: ClusterState, room: Room, unit: Unit) -> bool:
 
 
 def _ripe(state: ClusterState, room: Room, unit: Unit) -> float:
-    return max(min(task.pod.created for task in unit.tasks) + state.policy.patience, room.replans_at)
+    return max(unit.created + state.policy.patience, room.replans_at)
 
 
 def _keep(state: ClusterState, room: Room, unit: Unit, now: float) -> None:
