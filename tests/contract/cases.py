@@ -855,9 +855,9 @@ def a_patch_cannot_rename(api):
 # -- server-side apply -------------------------------------------------------------------------
 
 
-def apply(api, path, body, manager="one", force=False):
+def apply(api, path, body, manager="one", force=False, below=""):
     query = f"?fieldManager={manager}{'&force=true' if force else ''}"
-    return api.patch(f"{path}/{body['metadata']['name']}{query}", body, APPLY)
+    return api.patch(f"{path}/{body['metadata']['name']}{below}{query}", body, APPLY)
 
 
 @case
@@ -945,6 +945,31 @@ def apply_to_custom_objects(api):
     body = group(api.name, minMember=2)
     done = apply(api, GROUPS, body).ok()
     assert done["spec"] == {"minMember": 2}
+
+
+def conditioned(api, *kinds):
+    told = {"status": "True", "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": {"name": api.name}}
+    return {**body, "status": {"conditions": [{"type": kind, **told} for kind in kinds]}}
+
+
+@case
+def each_applies_items_of_its_own_and_takes_them_back(api):
+    api.post(QUEUES, {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": {"name": api.name}, "spec": {}}).ok(201)
+    apply(api, QUEUES, conditioned(api, "A"), below="/status").ok()
+    apply(api, QUEUES, conditioned(api, "B", "C"), manager="two", below="/status").ok()
+    found = apply(api, QUEUES, conditioned(api, "C"), manager="two", below="/status").ok()
+    assert [each["type"] for each in found["status"]["conditions"]] == ["A", "C"]
+    found = apply(api, QUEUES, conditioned(api), manager="two", below="/status").ok()
+    assert [each["type"] for each in found["status"]["conditions"]] == ["A"]
+
+
+@case
+def two_items_of_one_key_are_refused(api):
+    api.post(QUEUES, {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": {"name": api.name}, "spec": {}}).ok(201)
+    body = conditioned(api, "A", "A")
+    answer = api.patch(f"{QUEUES}/{api.name}/status", {"status": body["status"]}, MERGE)
+    answer.no(422, "Invalid", 'status.conditions[1]: Duplicate value: {"type":"A"}')
 
 
 @case

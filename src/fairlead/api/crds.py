@@ -28,6 +28,8 @@ _KEPT = (
     "maxItems",
     "format",
     "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
 )
 
 

@@ -165,6 +165,13 @@ class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     last_transition_time: str = ""
 
 
+Conditions = Annotated[
+    list[Condition],
+    Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+]
+"""One for each type, so that several writers each apply their own."""
+
+
 class UsageStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Device-seconds that were used of late, decayed to `at`."""
 
@@ -190,13 +197,13 @@ class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     ] = {}
     usage: UsageStatus | None = None
     reason: Annotated[GroupReason, Meta(description="Why the first job that waits in it does.")] | None = None
-    conditions: list[Condition] = []
+    conditions: Conditions = []
 
 
 class ServiceClassStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """What the scheduler says about a class."""
 
-    conditions: list[Condition] = []
+    conditions: Conditions = []
 
 
 class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -244,7 +251,7 @@ class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults
     reason: GroupReason | None = None
     expected_start: Annotated[Time, Meta(description="When it is expected to start, as things stand.")] | None = None
     target: GroupTarget | None = None
-    conditions: list[Condition] = []
+    conditions: Conditions = []
 
 
 class ReservationSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -271,7 +278,7 @@ class ReservationStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defau
 
     phase: Annotated[str, Meta(pattern="^(Pending|Active|Over)$")] = "Pending"
     nodes: Annotated[list[str], Meta(max_length=1000, description="The nodes that are kept, the first thousand by name.")] = []
-    conditions: list[Condition] = []
+    conditions: Conditions = []
 
 
 class TopologyLevel(msgspec.Struct, rename="camel", kw_only=True):
@@ -311,7 +318,7 @@ class NodePoolSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
 class NodePoolStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """What the scheduler says about a pool."""
 
-    conditions: list[Condition] = []
+    conditions: Conditions = []
 
 
 class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -454,7 +461,7 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     started_at: Time | None = None
     finished_at: Time | None = None
     message: str = ""
-    conditions: list[Condition] = []
+    conditions: Conditions = []
 
 
 class Metadata(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

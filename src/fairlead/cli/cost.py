@@ -80,15 +80,23 @@ def _currencies(found: Ledger) -> list[str]:
 
 def _table(found: Ledger, by: By) -> Any:
     currencies = _currencies(found)
-    columns = [Column(by.value.upper(), flexible=True), Column("GPU HOURS", right=True), Column("CPU HOURS", right=True)]
+    columns = [Column(by.value.upper(), flexible=True), Column("GPU HOURS", right=True)]
+    columns += [Column("USED", right=True)] if found.nodes.measured_gpu_hours else []
+    columns += [Column("CPU HOURS", right=True)]
     columns += [Column(f"COST {currency}", right=True) for currency in currencies]
 
     def row(name: str, line: Line) -> list[str]:
         costs = [f"{line.cost.get(currency, 0.0):,.2f}" for currency in currencies]
-        return [name, f"{line.gpu_hours:,.1f}", f"{line.cpu_hours:,.1f}", *costs]
+        used = [_used(line)] if found.nodes.measured_gpu_hours else []
+        return [name, f"{line.gpu_hours:,.1f}", *used, f"{line.cpu_hours:,.1f}", *costs]
 
     rows = [row(line.name, line) for line in found.lines]
     return listing(columns, [*rows, row("idle", found.idle), row("all nodes", found.nodes)])
+
+
+def _used(line: Line) -> str:
+    """How much of what was held was used, where that was measured."""
+    return f"{100 * line.used_gpu_hours / line.measured_gpu_hours:.0f} %" if line.measured_gpu_hours else ""
 
 
 def _remarks(found: Ledger) -> list[str]:
@@ -110,10 +118,11 @@ def _remarks(found: Ledger) -> list[str]:
 def _write(found: Ledger, by: By, path: Path) -> None:
     """One line each, then what was idle, and all nodes."""
     currencies = _currencies(found)
-    head = [by.value, "gpu_hours", "cpu_hours", "unpriced_gpu_hours", *(f"cost_{currency}" for currency in currencies)]
+    hours = ["gpu_hours", "used_gpu_hours", "measured_gpu_hours", "cpu_hours", "unpriced_gpu_hours"]
+    head = [by.value, *hours, *(f"cost_{currency}" for currency in currencies)]
     lines = [(line.name, line) for line in found.lines] + [("idle", found.idle), ("nodes", found.nodes)]
     rows = [
-        [name, line.gpu_hours, line.cpu_hours, line.unpriced_gpu_hours, *(line.cost.get(each, 0.0) for each in currencies)]
+        [name, *(getattr(line, each) for each in hours), *(line.cost.get(each, 0.0) for each in currencies)]
         for name, line in lines
     ]
     try:

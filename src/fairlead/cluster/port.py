@@ -46,6 +46,10 @@ class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
     key: str
 
 
+JUDGED = {"queue": "queues", "class": "serviceclasses", "reservation": "reservations", "pool": "nodepools"}
+"""What an administrator is told of whether it could be used, as `Gone` and as `Judged` name it."""
+
+
 class Judged(msgspec.Struct, frozen=True, gc=False, tag=True):
     """What could not be used of a queue, a class, a reservation or a node pool; empty if all could. kind: its plural."""
 

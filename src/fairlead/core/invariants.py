@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
-
 from fairlead.core.meters import Meter
 from fairlead.core.model import WHOLE
-from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import PLACED, Task, TaskState
 from fairlead.core.undo import UndoLog
@@ -45,21 +42,21 @@ def _accounts(state: ClusterState, placed: list[Placed]) -> list[str]:
         if task.row != row
     ]
     nodes = state.nodes
-    shapes: dict[int, tuple[int, Shape]] = {}
-    which = [shapes.setdefault(task.shape.number, (len(shapes), task.shape))[0] for _, task in placed]
-    demands = np.zeros((len(shapes), len(nodes.free)), np.int64)
-    for number, shape in shapes.values():
-        for column, amount in shape.demand:
-            demands[number, column] += amount
-    used = np.zeros((nodes.count, len(nodes.free)), np.int64)
-    np.add.at(used, np.array([row for row, _ in placed], np.int64), demands[np.array(which, np.int64)])
-    rows = np.fromiter(nodes.rows.values(), np.int64, len(nodes.rows))
+    shapes = {task.shape.number: task.shape for _, task in placed}
+    used: list[dict[int, int]] = [{} for _ in nodes.free]  # column -> row -> amount
+    for (number, row), count in Counter([(task.shape.number, row) for row, task in placed]).items():
+        for column, amount in shapes[number].demand:
+            used[column][row] = used[column].get(row, 0) + amount * count
     for resource, column in nodes.resources.items():
-        off = nodes.free[column][rows] != nodes.alloc[column][rows] - used[rows, column]
-        wrong += [
-            f"{nodes.names[row]}: free {resource} is {nodes.free[column].item(row)}, pods there use {used.item(row, column)}"
-            for row in rows[off].tolist()
-        ]
+        given = nodes.alloc[column][: nodes.count] - nodes.free[column][: nodes.count]
+        rows = given.nonzero()[0]
+        there = {row: amount for row, amount in used[column].items() if amount}
+        if dict(zip(rows.tolist(), given[rows].tolist(), strict=True)) != there:
+            wrong += [
+                f"{name}: {given.item(row)} {resource} are given out, pods there use {there.get(row, 0)}"
+                for name, row in nodes.rows.items()
+                if given.item(row) != there.get(row, 0)
+            ]
     return wrong
 
 
@@ -71,17 +68,20 @@ def _surroundings(state: ClusterState, placed: list[Placed]) -> list[str]:
     sets = {}
     held: dict[int, dict[int, int]] = {}
     terms = {}
-    for row, task in [*placed, *((row, state.tasks[uid]) for uid, row in state.lingering.items())]:
-        labels = task.shape.labels
+    around = [*placed, *((row, state.tasks[uid]) for uid, row in state.lingering.items())]
+    shapes = {task.shape.number: task.shape for _, task in around}
+    for (number, row), count in Counter([(task.shape.number, row) for row, task in around]).items():
+        shape = shapes[number]
+        labels = shape.labels
         if labels is None:
             continue
-        for term, _ in task.shape.held:
+        for term, _ in shape.held:
             terms[id(term)] = term
             rows = held.setdefault(id(term), {})
-            rows[row] = rows.get(row, 0) + 1
+            rows[row] = rows.get(row, 0) + count
         sets[id(labels)] = labels
         rows = wanted.setdefault(id(labels), {})
-        rows[row] = rows.get(row, 0) + 1
+        rows[row] = rows.get(row, 0) + count
     wrong = state.pairs.miscounted()
     for number, term in terms.items():
         if {row: count for row, count in term.rows.items() if count} != held[number]:
@@ -138,15 +138,12 @@ def _devices(state: ClusterState, placed: list[Placed]) -> list[str]:
 def _queues(state: ClusterState, placed: list[Placed]) -> list[str]:
     """Each queue holds what its pods and its descendants' pods ask for."""
     strays = {uid for tasks in state.strays.values() for uid in tasks}
-    alike: dict[tuple[str, int, int], int] = {}  # (queue, shape, row where it matters): how many pods
-    shapes: dict[int, Shape] = {}
     charged = [task for task in state.tasks.values() if task.row >= 0 or (strays and task.pod.uid in strays)]
+    charged += [task for _, task in placed if task.pod.uid not in state.tasks]
+    charged = [task for task in charged if task.pod.ours]
+    shapes = {task.shape.number: task.shape for task in charged}
     by_row = bool(state.queues.pools.named)
-    for task in [*charged, *(task for _, task in placed if task.pod.uid not in state.tasks)]:
-        if task.pod.ours:
-            key = (task.queue, task.shape.number, task.row if by_row else 0)
-            alike[key] = alike.get(key, 0) + 1
-            shapes[task.shape.number] = task.shape
+    alike = Counter([(task.queue, task.shape.number, task.row if by_row else 0) for task in charged])
     held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
     for (queue, number, row), count in alike.items():
         charge = state.queues.charge_at(shapes[number], row)

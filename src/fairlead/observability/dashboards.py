@@ -45,6 +45,7 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
         "Fairlead: GPUs and the scheduler",
         (
             Panel("GPUs given out", (("pool:fairlead_gpu_allocation:ratio", "{{pool}}"),), "percentunit"),
+            Panel("GPUs used of those given out", (("pool:fairlead_gpu_utilization:ratio", "{{pool}}"),), "percentunit"),
             Panel("Free GPUs in pieces", (("pool:fairlead_gpu_fragmentation:ratio", "{{pool}}"),), "percentunit"),
             Panel("Idle nodes", (("fairlead_pool_nodes_idle", "{{pool}}"),)),
             Panel(

@@ -49,7 +49,10 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """One pod from its binding to its end. job: its job's uid; gpus: devices, fractions as such; outcome: how it ended."""
+    """One pod from its binding to its end. job: its job's uid; gpus: devices, fractions as such; outcome: how it ended.
+
+    used: GPU-seconds that were used of the `measured` that were held while somebody looked.
+    """
 
     uid: str
     job: str
@@ -65,6 +68,8 @@ class Run(msgspec.Struct, kw_only=True):
     ended_at: float | None = None
     outcome: str = ""
     exit_code: int | None = None
+    used: float = 0.0
+    measured: float = 0.0
 
 
 class Stay(msgspec.Struct, kw_only=True):

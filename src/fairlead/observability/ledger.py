@@ -24,13 +24,19 @@ _MILLI = 1000
 
 
 class Line(msgspec.Struct, kw_only=True):
-    """What somebody, or nobody, held. cost: by currency, in its unit; unpriced_gpu_hours: those whose price is not known."""
+    """What somebody, or nobody, held. cost: by currency, in its unit; unpriced_gpu_hours: those whose price is not known.
+
+    used_gpu_hours: of the `measured_gpu_hours`, those held while their use was measured; of a run that is partly in the
+    window, as if it had used them evenly.
+    """
 
     name: str
     gpu_hours: float = 0.0
     cpu_hours: float = 0.0
     cost: dict[str, float] = {}
     unpriced_gpu_hours: float = 0.0
+    used_gpu_hours: float = 0.0
+    measured_gpu_hours: float = 0.0
 
 
 class Ledger(msgspec.Struct, kw_only=True):
@@ -53,6 +59,7 @@ class _Sum:
     def __init__(self) -> None:
         self.gpu = self.cpu = self.unpriced = 0  # thousandths x milliseconds
         self.cost: dict[str, Fraction] = {}  # millionths
+        self.used = self.measured = 0.0  # GPU-seconds
 
     def add(self, stay: Stay, gpu_milli: int, cpu_milli: int, lasted: int) -> None:
         self.gpu += gpu_milli * lasted
@@ -74,6 +81,8 @@ class _Sum:
             cpu_hours=self.cpu / (_MILLI * _HOUR),
             cost={currency: float(cost / 1_000_000) for currency, cost in sorted(self.cost.items())},
             unpriced_gpu_hours=self.unpriced / (_MILLI * _HOUR),
+            used_gpu_hours=self.used / 3600,
+            measured_gpu_hours=self.measured / 3600,
         )
 
 
@@ -102,7 +111,13 @@ def ledger(
             if first >= last:
                 continue
             gpus, cpus = _milli(run.gpus), _milli(run.cpus)
-            lines.setdefault(key(run), _Sum()).add(stay, gpus, cpus, last - first)
+            line = lines.setdefault(key(run), _Sum())
+            line.add(stay, gpus, cpus, last - first)
+            if run.measured:
+                part = (last - first) / (_ms(now if run.ended_at is None else run.ended_at) - _ms(run.started_at))
+                for each in (line, nodes):
+                    each.used += run.used * part
+                    each.measured += run.measured * part
             changes += [(first, gpus, cpus), (last, -gpus, -cpus)]
         _integrate_idle(idle, stay, begin, end, changes)
     found = [each.line(name) for name, each in lines.items()]

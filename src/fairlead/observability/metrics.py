@@ -92,6 +92,10 @@ OPERATOR: dict[str, Metric] = {
     "fairlead_operator_gpu_use_failures": Metric("counter", "Times that the use of GPUs could not be asked."),
     "fairlead_operator_history_rows": Metric("counter", "Rows written into the history."),
     "fairlead_operator_history_failures": Metric("counter", "Times that the history could not be written."),
+    "fairlead_operator_pool_gpu_seconds_used": Metric("counter", "GPU-seconds of a pool that jobs held and used.", ("pool",)),
+    "fairlead_operator_pool_gpu_seconds_measured": Metric(
+        "counter", "GPU-seconds of a pool that jobs held while their use was measured.", ("pool",)
+    ),
     "fairlead_operator_queue_cost": Metric(
         "gauge", "What a queue with a budget, and those below it, cost within its period.", ("queue", "currency")
     ),

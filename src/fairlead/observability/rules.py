@@ -46,6 +46,11 @@ RECORDINGS = (
         "max by (pool) (fairlead_pool_gpus_fragmented) / max by (pool) (fairlead_pool_gpus > 0)",
     ),
     Recording(
+        "pool:fairlead_gpu_utilization:ratio",
+        "sum by (pool) (rate(fairlead_operator_pool_gpu_seconds_used_total[30m]))"
+        " / sum by (pool) (rate(fairlead_operator_pool_gpu_seconds_measured_total[30m]) > 0)",
+    ),
+    Recording(
         "fairlead:pass_seconds:p99",
         "histogram_quantile(0.99, sum by (le) (rate(fairlead_core_pass_duration_seconds_bucket[5m])))",
     ),

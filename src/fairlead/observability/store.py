@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fairlead.observability.history import Entry, HistoryError, Job, Run, State, Stay, Wanted
 
-_VERSION: Final = "1"
+_VERSION: Final = "2"
 _AT_ONCE = 500  # rows in a statement: SQLite takes some thousand parameters, not more
 
 _T = TypeVar("_T")
@@ -59,6 +59,8 @@ _RUNS = sql.Table(
     sql.Column("ended_at", sql.Double, index=True),
     sql.Column("outcome", _TEXT, nullable=False),
     sql.Column("exit_code", sql.Integer),
+    sql.Column("used", sql.Double, nullable=False, server_default="0"),
+    sql.Column("measured", sql.Double, nullable=False, server_default="0"),
 )
 _STAYS = sql.Table(
     "stays",
@@ -76,6 +78,10 @@ _STAYS = sql.Table(
     sql.Column("ended_at", sql.Double, index=True),
 )
 _NOTES = sql.Table("notes", _METADATA, sql.Column("name", _TEXT, primary_key=True), sql.Column("value", _TEXT, nullable=False))
+
+
+_UPGRADES: Final = {"1": ("2", [_RUNS.c.used, _RUNS.c.measured])}
+"""From which version to which, and the columns that are new."""
 
 
 class History:
@@ -105,11 +111,14 @@ class History:
     def _check_version(self, *, create: bool) -> None:
         with self._engine.begin() as connection:
             found = connection.scalar(sql.select(_NOTES.c.value).where(_NOTES.c.name == "version"))
+            while create and found in _UPGRADES:
+                found = _upgrade(connection, found)
             if found is None and create:
                 connection.execute(sql.insert(_NOTES).values(name="version", value=_VERSION))
             elif found != _VERSION:
                 raise HistoryError(
-                    f"the history database has version {found}, this program reads {_VERSION}: use another database"
+                    f"the history database has version {found}, this program reads {_VERSION}: "
+                    + ("an operator of this version brings it there" if found in _UPGRADES else "use another database")
                 )
 
     # -- writing -------------------------------------------------------------------------------
@@ -245,6 +254,16 @@ class _Reading:
         self._connection.close()
         if isinstance(error, SQLAlchemyError):
             raise HistoryError(f"history: {_first_line(error)}") from error
+
+
+def _upgrade(connection: sql.Connection, found: str) -> str:
+    """Bring the tables to the next version; which one that is."""
+    version, columns = _UPGRADES[found]
+    for column in columns:
+        kind = column.type.compile(connection.dialect)
+        connection.execute(sql.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind} DEFAULT 0 NOT NULL"))
+    connection.execute(sql.update(_NOTES).where(_NOTES.c.name == "version").values(value=version))
+    return version
 
 
 def _put(connection: sql.Connection, table: sql.Table, rows: list[dict[str, Any]]) -> None:

@@ -59,11 +59,14 @@ class Operator:
     def __init__(self, client: Client, options: Options, *, speed: float = 1.0) -> None:
         self.options = options
         self.failed = False
-        self.jobs = Jobs(client, speed=speed, prometheus=Prometheus(options.prometheus) if options.prometheus else None)
+        prometheus = Prometheus(options.prometheus) if options.prometheus else None
+        self.jobs = Jobs(client, speed=speed, prometheus=prometheus)
         workloads = known(grouping.RULES.values())
         self.intents = Intents(client, self.jobs, workloads)
         self.gangs = Gangs(client, workloads.values(), speed=speed)
-        self.recorder = Recorder(client, options.history, keep=options.history_keep, speed=speed) if options.history else None
+        self.recorder: Recorder | None = None
+        if options.history:
+            self.recorder = Recorder(client, options.history, keep=options.history_keep, speed=speed, prometheus=prometheus)
         self.budgets = Budgets(client, self.recorder.history, speed=speed) if self.recorder is not None else None
         self._stop = asyncio.Event()
         self.elector = Elector(
@@ -108,6 +111,8 @@ class Operator:
 
     def _values(self) -> Values:
         unmeasured, writes = self.jobs.idleness.failures, self.elector.client.writes
+        if self.recorder is not None and self.recorder.use is not None:
+            unmeasured += self.recorder.use.failures
         yield from of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
         yield "fairlead_operator_jobs", {(phase,): float(count) for phase, count in self.jobs.phases().items()}
         if self.recorder is not None:
@@ -143,7 +148,10 @@ def of_operator(intents: Counters, jobs: JobCounters, groups: int, unmeasured: i
 
 def of_history(recorder: Recorder) -> list[tuple[str, Value]]:
     """What is counted where a history is kept."""
+    used, measured = recorder.pool_use
     return [
+        ("fairlead_operator_pool_gpu_seconds_used", used),
+        ("fairlead_operator_pool_gpu_seconds_measured", measured),
         ("fairlead_operator_history_rows", recorder.rows),
         ("fairlead_operator_history_failures", recorder.failures),
     ]

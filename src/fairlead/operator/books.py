@@ -18,6 +18,7 @@ from fairlead.core.model import Pod as CorePod
 from fairlead.observability.history import HistoryError, Job, Run, State
 from fairlead.observability.store import History
 from fairlead.operator.stays import NodeView, Stays
+from fairlead.operator.use import Used
 
 _STATES = {
     "Pending": State.PENDING,
@@ -88,7 +89,7 @@ class PoolHeard(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
-Heard = PodHeard | JobHeard | NodeHeard | PoolHeard
+Heard = PodHeard | JobHeard | NodeHeard | PoolHeard | Used
 
 
 class _Member(msgspec.Struct):
@@ -116,6 +117,8 @@ class Books:
         self._group = group
         self._default_queue = default_queue
         self.stays = Stays()
+        self.pool_used: dict[tuple[str, ...], float] = {}  # (pool,) -> GPU-seconds used, since we began
+        self.pool_measured: dict[tuple[str, ...], float] = {}  # of so many that were held and looked at
         self._alive_at: float | None = None  # up to when the writer before had heard all; 0: there was none
         self._live = False  # all that exists was heard, and since then all that happens
         self._jobs: dict[str, Job] = {}
@@ -140,6 +143,8 @@ class Books:
             at = each.at or now
             if isinstance(each, JobHeard):
                 self._job(each, at)
+            elif isinstance(each, Used):
+                self._used(each)
             elif isinstance(each, NodeHeard):
                 self.stays.node(each.name, each.view, at)
             elif isinstance(each, PoolHeard):
@@ -324,6 +329,20 @@ class Books:
         bound, but what the writer before us would have heard it has put down.
         """
         return now if self._live else min(now, max(_bound(status) or now, self._alive_at or 0.0))
+
+    def _used(self, measured: Used) -> None:
+        """Put down what runs that go on used of late."""
+        for (namespace, name), share in measured.share.items():
+            run = self._runs.get(self._pods.get(f"{namespace}/{name}", ""))
+            lasted = min(measured.seconds, measured.at - run.started_at) if run is not None else 0.0
+            if run is not None and run.gpus and lasted > 0:
+                held, used = run.gpus * lasted, run.gpus * lasted * share
+                run.measured += held
+                run.used += used
+                pool = (self.stays.pool_of(run.node) or "",)
+                self.pool_measured[pool] = self.pool_measured.get(pool, 0.0) + held
+                self.pool_used[pool] = self.pool_used.get(pool, 0.0) + used
+                self._changed_runs[run.uid] = run
 
     def _gone(self, key: str, uid: str, now: float) -> None:
         del self._pods[key]

@@ -1,6 +1,7 @@
-"""Budgets of queues: what each spent within its period, out of the ledger, for metrics and alerts. Nothing is stopped by them.
+"""Budgets of queues: what each spent within its period, out of the ledger: metrics, a condition and an event. Nothing is stopped.
 
-A queue pays for itself and for the queues below it. What was spent is reckoned every few minutes, in another thread.
+A queue pays for itself and for the queues below it. What was spent is reckoned every few minutes, in another thread. Condition
+`WithinBudget` of the queue is written when it changes, and says in whose name, so that nobody need ask the ledger.
 """
 
 from __future__ import annotations
@@ -8,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import msgspec
 import structlog
 
 from fairlead.api import names, spans
-from fairlead.api.objects import QueueSpec
+from fairlead.api.objects import Condition, QueueSpec
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import views
-from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes import conditions, events
+from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.observability.history import HistoryError
@@ -27,14 +30,29 @@ log = structlog.get_logger("budgets")
 
 _QUEUES = f"/apis/{names.API_VERSION}/queues"
 _EVERY = 300.0  # seconds between two reckonings
+_MANAGER = "fairlead-budgets"
+WITHIN_BUDGET = "WithinBudget"
 
 Amounts = dict[tuple[str, ...], float]
 """(queue, currency) -> amount."""
 
 
+class _Status(msgspec.Struct):
+    conditions: list[Condition] = []
+
+
 class _Queue(msgspec.Struct):
     metadata: views.Metadata
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How a queue stands: condition WithinBudget. message: with round numbers, so that it changes as seldom as the reason."""
+
+    holds: bool
+    reason: str  # WithinBudget, BudgetNear, OverBudget
+    message: str
 
 
 class Budgets:
@@ -48,6 +66,7 @@ class Budgets:
         self.given: Amounts = {}
         self.warned: Amounts = {}
         self._queues: dict[str, QueueSpec] = {}
+        self._told: dict[str, tuple[str, str]] = {}  # queue -> reason and message of its condition, as it was read
         self._wake = asyncio.Event()
         self.informer = Informer(client, _QUEUES, _Queue, self._changed, self._wake.set, key=lambda metadata: metadata.name)
 
@@ -64,6 +83,7 @@ class Budgets:
                     log.error("budgets cannot be reckoned", error=str(error))
                 else:
                     self.spent, self.given, self.warned = found
+                    await self._tell()
                 await asyncio.sleep(1.0 / self.speed)  # not at each of many changes
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_EVERY / self.speed):
@@ -72,13 +92,58 @@ class Budgets:
     def _changed(self, changes: list[Change[_Queue]]) -> None:
         for change in changes:
             known = self._queues.get(change.key)
+            self._told.pop(change.key, None)
             if change.view is None or change.error:
                 self._queues.pop(change.key, None)
             else:
                 self._queues[change.key] = change.view.spec
+                for each in change.view.status.conditions:
+                    if each.type == WITHIN_BUDGET:
+                        self._told[change.key] = (each.reason, each.message)
             now = self._queues.get(change.key)
             if (known and known.budget) != (now and now.budget):
                 self._wake.set()
+
+    async def _tell(self) -> None:
+        """Write the conditions that changed, with an event where somebody should look."""
+        for queue in sorted(self._queues):
+            now = standing(queue, self._queues[queue], self.spent)
+            before = self._told.get(queue)
+            if before == (None if now is None else (now.reason, now.message)):
+                continue
+            since = datetime.fromtimestamp(self.client.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            told = []
+            if now is not None:
+                told = [conditions.condition(WITHIN_BUDGET, holds=now.holds, reason=now.reason, message=now.message, since=since)]
+            try:
+                await conditions.apply(self.client, "queues", queue, told, _MANAGER)
+            except (ApiError, Unreachable) as error:
+                log.warning("condition not written", queue=queue, error=str(error)[:300])
+                continue
+            if now is None:
+                self._told.pop(queue, None)
+                continue
+            self._told[queue] = (now.reason, now.message)
+            if now.reason != (before[0] if before else WITHIN_BUDGET):
+                about = {"apiVersion": names.API_VERSION, "kind": "Queue", "name": queue}
+                who = {"controller": _MANAGER, "instance": _MANAGER}
+                await events.write(
+                    self.client, about, now.reason, now.message, action="Reckoning", warning=now.reason != WITHIN_BUDGET, **who
+                )
+
+
+def standing(queue: str, spec: QueueSpec, spent: Amounts) -> Standing | None:
+    """How a queue stands by what it spent; None: it has no budget."""
+    budget = spec.budget
+    if budget is None:
+        return None
+    amount = spent.get((queue, budget.currency), 0.0)
+    whole = f"{budget.amount:g} {budget.currency} for {budget.period}"
+    if amount > budget.amount:
+        return Standing(holds=False, reason="OverBudget", message=f"more than the budget of {whole} is spent")
+    if amount >= budget.amount * budget.warn_percent / 100:
+        return Standing(holds=True, reason="BudgetNear", message=f"more than {budget.warn_percent:g} % of {whole} is spent")
+    return Standing(holds=True, reason=WITHIN_BUDGET, message=f"of {whole}, less than {budget.warn_percent:g} % is spent")
 
 
 def reckon(history: History, queues: Mapping[str, QueueSpec], now: float) -> tuple[Amounts, Amounts, Amounts]:

@@ -20,9 +20,11 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.observability.history import HistoryError
+from fairlead.observability.prometheus import Prometheus
 from fairlead.observability.store import History
 from fairlead.operator.books import Books, Heard, JobHeard, NodeHeard, PodHeard, PodView, PoolHeard
 from fairlead.operator.stays import NodeView, PoolView
+from fairlead.operator.use import Use
 
 log = structlog.get_logger("history")
 
@@ -43,10 +45,19 @@ class Recorder:
     """Keeps the books while it runs.
 
     url: of the database. keep: seconds after which ended jobs are forgotten; speed: of the client's clock against the loop's.
-    rows, failures: written, and times that it could not be. Raises `HistoryError`.
+    prometheus: where the use of GPUs is measured, if it is. rows, failures: written, and times that it could not be. Raises
+    `HistoryError`.
     """
 
-    def __init__(self, client: Client, url: str, *, keep: float = 400 * _DAY, speed: float = 1.0) -> None:
+    def __init__(
+        self,
+        client: Client,
+        url: str,
+        *,
+        keep: float = 400 * _DAY,
+        speed: float = 1.0,
+        prometheus: Prometheus | None = None,
+    ) -> None:
         self.client = client
         self.keep = keep
         self.speed = speed
@@ -60,6 +71,7 @@ class Recorder:
         self._missing = {"pods", "namespaces", "jobs", "groups", "nodes", "pools"}
         self._closed = False
         self._told = self._forgot = 0.0
+        self.use = Use(prometheus, client.clock, self._note, speed=speed) if prometheus is not None else None
         self._informers: tuple[Informer[Any], ...] = (
             Informer(client, "/api/v1/pods", PodView, self._hears(PodHeard), lambda: self._listed("pods")),
             Informer(client, _JOBS, AIJob, self._hears(JobHeard), lambda: self._listed("jobs")),
@@ -90,12 +102,19 @@ class Recorder:
             ),
         )
 
+    @property
+    def pool_use(self) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
+        """GPU-seconds by pool since this began: used, and held while somebody looked."""
+        return dict(self._books.pool_used), dict(self._books.pool_measured)
+
     async def run(self) -> None:
         """Record until cancelled; what is known then is written still."""
         try:
             async with asyncio.TaskGroup() as group:
                 for each in self._informers:
                     group.create_task(each.run())
+                if self.use is not None:
+                    group.create_task(self.use.run())
                 while True:
                     await asyncio.sleep(_EVERY / self.speed)
                     await self._flush()

@@ -75,6 +75,11 @@ class Stays:
         for node in self._nodes:
             self._follow(node, now)
 
+    def pool_of(self, node: str) -> str | None:
+        """The pool of a node that is there."""
+        stay = self._open.get(node)
+        return stay.pool if stay is not None else None
+
     def take_changed(self) -> list[Stay]:
         """What is to be written since this was asked last."""
         changed, self._changed = list(self._changed.values()), {}

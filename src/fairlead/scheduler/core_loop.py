@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
+from fairlead.cluster.port import JUDGED, BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
 from fairlead.core.actions.preempt import GROUNDS
 from fairlead.core.forecast import forecast
 from fairlead.core.model import (
@@ -37,6 +37,7 @@ from fairlead.core.storage import STORAGE_KINDS, StorageObject
 from fairlead.core.tasks import TaskState
 from fairlead.core.transactions import Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
 from fairlead.observability.metrics import Distribution
+from fairlead.scheduler.echoes import Echoes
 from fairlead.scheduler.picture import Picture, take
 
 log = structlog.get_logger("core")
@@ -48,7 +49,6 @@ _FORECAST_REST = 300.0  # seconds between two forecasts
 _MOST_ENDS = 20_000
 _MOVED = 0.1
 _MOST_NODES = 1000  # named in a status
-_PLURALS = {"queue": "queues", "class": "serviceclasses", "reservation": "reservations", "pool": "nodepools"}
 BUDGET = 512
 _PASS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _WAIT_BOUNDS = (0.1, 1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0, 72 * 3600.0)
@@ -147,7 +147,10 @@ class CoreLoop:
         self.counters = Counters()
         self.synced = False
         self.deliver = deliver
+        self.stale = True
+        """Whether something was heard since the latest pass that could change what it decided."""
         self._recorder = recorder
+        self._echoes = Echoes(self.state.tasks)
         self._groups: set[str] = set()
         self._told: dict[str, GroupStatus] = {}
         self._queues: dict[str, QueueStatus] = {}
@@ -170,8 +173,11 @@ class CoreLoop:
         """Take events in, in order."""
         if self._recorder is not None:
             self._recorder.heard(now, events)
+        self.counters.events += len(events)
         for event in events:
-            self._apply(event, now)
+            if not self._echoes.is_echo(event):
+                self.stale = True
+                self._apply(event, now)
 
     @property
     def has_work(self) -> bool:
@@ -179,7 +185,6 @@ class CoreLoop:
         return self.synced and has_work(self.state)
 
     def _apply(self, event: ClusterEvent, now: float) -> None:
-        self.counters.events += 1
         try:
             self._take_in(event, now)
         except Exception as error:
@@ -205,6 +210,8 @@ class CoreLoop:
             elif isinstance(about, Queue):
                 refused = state.upsert_queue(about)
                 self._refused[about.name] = refused
+                if refused is not None:
+                    self._echoes.forget("queue", about.name)
                 self._judge = True
             elif isinstance(about, Reservation):
                 state.upsert_reservation(about)
@@ -248,9 +255,9 @@ class CoreLoop:
             }
             removers[event.kind](event.key)
             self._judge = self._judge or (event.kind == "node" and bool(state.queues.pools.named))
-            if event.kind in _PLURALS:
-                self._judged.pop((_PLURALS[event.kind], event.key), None)
-                self._verdicts.pop((_PLURALS[event.kind], event.key), None)
+            if event.kind in JUDGED:
+                self._judged.pop((JUDGED[event.kind], event.key), None)
+                self._verdicts.pop((JUDGED[event.kind], event.key), None)
                 self._refused.pop(event.key if event.kind == "queue" else "", None)
                 self._judge = True
             if event.kind == "group":
@@ -290,6 +297,7 @@ class CoreLoop:
             self._clock_in("forecast", foreseen - decided)
             self._clock_in("status", time.perf_counter() - foreseen)
             self._take_picture(now)
+            self.stale = False
         finally:
             # What was decided is assumed in the state already: it must be carried out, whatever happened after.
             if told < len(outputs):

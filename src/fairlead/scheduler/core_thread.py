@@ -39,7 +39,7 @@ class CoreThread(threading.Thread):
     ) -> None:
         super().__init__(name="fairlead-core", daemon=True)
         self.busy = False  # units are left to try: more bindings are coming
-        self.progressed = time.monotonic()
+        self.progressed = self._passed = time.monotonic()
         self._loop = CoreLoop(policy, deliver, recorder)
         self._clock = clock
         self._inbox: SimpleQueue[list[ClusterEvent] | Callable[[], None] | None] = SimpleQueue()
@@ -102,8 +102,9 @@ class CoreThread(threading.Thread):
             self.progressed = time.monotonic()
             try:
                 self._receive(self._patience())
-                if self.synced and not self._stopped:
+                if self.synced and not self._stopped and self._must_decide():
                     self.busy = True
+                    self._passed = time.monotonic()
                     self._loop.decide(self._clock())
             except Exception:
                 # A fault of ours must not end the process: it is loud, counted, and the next event tries again.
@@ -117,6 +118,13 @@ class CoreThread(threading.Thread):
             return 0.0
         due = self._loop.next_due
         return _IDLE if due is None else min(_IDLE, max(0.01, due - self._clock()))
+
+    def _must_decide(self) -> bool:
+        """Whether a pass could do anything, or nothing was heard for so long that one is due."""
+        loop = self._loop
+        due = loop.next_due
+        idle = time.monotonic() - self._passed >= _IDLE
+        return loop.stale or loop.has_work or idle or (due is not None and self._clock() >= due)
 
     def _receive(self, patience: float) -> None:
         """Apply everything that has come, waiting up to `patience` seconds for the first."""

@@ -90,10 +90,11 @@ class InlineCore:
         """There is nothing to wait for."""
 
     def send(self, events: list[ClusterEvent]) -> None:
-        """Take events in; a pass follows."""
+        """Take events in; a pass follows, unless they say nothing new."""
         if self._alive:
             self._core.apply(events, self._clock())
-            self._plan(0.0)
+            if self._core.stale:
+                self._plan(0.0)
 
     def ask(self, question: Callable[[CoreLoop], Answer]) -> Future[Answer]:
         """Have a question answered; it must change nothing."""

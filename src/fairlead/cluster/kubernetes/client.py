@@ -102,6 +102,11 @@ class Client:
         """PATCH with the given patch type."""
         return await self._request("PATCH", path, body, kind)
 
+    async def apply(self, path: str, body: bytes, manager: str) -> bytes:
+        """Server-side apply, as field manager `manager`; whoever else set one of the fields loses it."""
+        query = {"fieldManager": manager, "force": "true"}
+        return await self._request("PATCH", path, body, "application/apply-patch+yaml", query)
+
     async def delete(self, path: str, body: bytes = b"") -> bytes:
         """DELETE."""
         return await self._request("DELETE", path, body or None)

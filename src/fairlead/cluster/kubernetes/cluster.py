@@ -17,7 +17,7 @@ import structlog
 from fairlead.api import names
 from fairlead.api.reasons import Reason
 from fairlead.cluster import intents, storage_views, views, workloads
-from fairlead.cluster.kubernetes import events
+from fairlead.cluster.kubernetes import conditions, events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import ClusterEvent, Outcome, QueueReport, Sink, StorageKnown, Synced
@@ -401,23 +401,15 @@ class KubernetesCluster:
 
     async def overdue(self, regarding: PodRef | str, message: str) -> None:
         """Condition MaxWaitExceeded of a pod, or of the pod group `namespace/name`."""
-        condition = {
-            "type": names.MAX_WAIT_CONDITION,
-            "status": "True",
-            "reason": names.MAX_WAIT_CONDITION,
-            "message": message[: events.NOTE_LIMIT],
-            "lastTransitionTime": self._now(),
-        }
+        kind = names.MAX_WAIT_CONDITION
         if isinstance(regarding, PodRef):
             # Pods' conditions of others' making carry a domain.
-            condition["type"] = f"{names.GROUP}/{names.MAX_WAIT_CONDITION}"
-            await self._status(
-                f"{_path(regarding)}/status", {"metadata": {"uid": regarding.uid}, "status": {"conditions": [condition]}}
-            )
+            told = conditions.condition(f"{names.GROUP}/{kind}", holds=True, reason=kind, message=message, since=self._now())
+            body = {"metadata": {"uid": regarding.uid}, "status": {"conditions": [told]}}
+            await self._status(f"{_path(regarding)}/status", body)
             return
-        namespace, _, name = regarding.partition("/")
-        path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
-        await self._status(path, {"status": {"conditions": [condition]}}, "application/merge-patch+json")
+        told = conditions.condition(kind, holds=True, reason=kind, message=message, since=self._now())
+        await self._condition("podgroups", regarding, told)
 
     async def queue_status(self, queue: str, status: QueueReport) -> None:
         """`Queue.status`: what it holds, what waits, what is its due, what it used of late."""
@@ -459,19 +451,20 @@ class KubernetesCluster:
         told = (accepted, reason, message[: events.NOTE_LIMIT])
         if self.translator.verdicts.get((kind, name)) == told:
             return
-        condition = {
-            "type": "Accepted",
-            "status": "True" if accepted else "False",
-            "reason": reason,
-            "message": told[2],
-            "lastTransitionTime": self._now(),
-        }
-        path = f"/apis/{names.API_VERSION}/{kind}/{name}/status"
-        await self._status(path, {"status": {"conditions": [condition]}}, "application/merge-patch+json")
+        condition = conditions.condition("Accepted", holds=accepted, reason=reason, message=message, since=self._now())
+        await self._condition(kind, name, condition)
+
+    async def _condition(self, plural: str, key: str, condition: dict[str, str]) -> None:
+        """The scheduler's one condition of an object."""
+        await self._told(key, conditions.apply(self.client, plural, key, [condition], names.SCHEDULER_NAME))
 
     async def _status(self, path: str, body: object, kind: str = "application/strategic-merge-patch+json") -> None:
+        await self._told(path, self.client.patch(path, encode(body), kind))
+
+    async def _told(self, path: str, writing: Awaitable[object]) -> None:
+        """A status is worth no failure."""
         try:
-            await self.client.patch(path, encode(body), kind)
+            await writing
         except ApiError as error:
             if error.code not in (404, 409):
                 log.warning("status not written", path=path, error=str(error)[:300])

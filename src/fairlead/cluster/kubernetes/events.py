@@ -28,9 +28,10 @@ async def write(
 ) -> None:
     """One event, in events.k8s.io/v1 as kube-scheduler writes them. That it cannot be written is logged, no more.
 
-    regarding: apiVersion, kind, namespace, name and, where known, uid of the object. controller and instance: who says so.
+    regarding: apiVersion, kind, namespace, name and, where known, uid of the object; what has no namespace has its events in
+    `default`. controller and instance: who says so.
     """
-    namespace, name = regarding["namespace"], regarding["name"]
+    namespace, name = regarding.get("namespace") or "default", regarding["name"]
     now = datetime.fromtimestamp(client.clock(), UTC)
     told = crc32(f"{reason} {note}".encode())  # one moment may have several to tell of
     body = {

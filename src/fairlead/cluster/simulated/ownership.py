@@ -229,7 +229,7 @@ def apply(
     result = _merge(live, applied, node)
     mine = managers.get(manager, set())
     others = set().union(*(fields for other, fields in managers.items() if other != manager))
-    for path in sorted(mine - wanted - others, key=len, reverse=True):
+    for path in sorted(mine - wanted - others, key=len):  # an item goes as a whole, before the fields that tell it from others
         if not any(each[: len(path)] == path for each in wanted | others):
             result = _without(result, path, node)
     for other, path in conflicts:

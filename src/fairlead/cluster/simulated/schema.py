@@ -183,13 +183,35 @@ class Validator:
     """A structural schema's rules, its CEL rules included."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        self._schema = schema
+        self._rules = _rules_of(schema)
         self._validator = jsonschema_rs.validator_for(_plain(schema))
 
     def causes(self, obj: dict[str, Any]) -> list[Cause]:
         """Everything that is wrong, as kube-apiserver words it."""
         found = [_cause(error) for error in self._validator.iter_errors(obj)]
-        return found or list(_broken_rules(self._schema, obj, ""))
+        return found or (list(_broken_rules(self._rules, obj, "")) if self._rules is not None else [])
+
+
+class _Rules(typing.NamedTuple):
+    """Where a schema has more rules than JSON Schema can say: of a value, its fields and its items; all else is left out."""
+
+    rules: tuple[dict[str, Any], ...]
+    keys: tuple[str, ...]
+    fields: dict[str, _Rules]
+    item: _Rules | None
+
+
+def _rules_of(schema: dict[str, Any]) -> _Rules | None:
+    below = {name: _rules_of(child) for name, child in schema.get("properties", {}).items()}
+    items = schema.get("items")
+    keys = schema.get("x-kubernetes-list-map-keys", ()) if schema.get("x-kubernetes-list-type") == "map" else ()
+    found = _Rules(
+        tuple(schema.get("x-kubernetes-validations", ())),
+        tuple(keys),
+        {name: child for name, child in below.items() if child is not None},
+        _rules_of(items) if isinstance(items, dict) else None,
+    )
+    return found if any(found) else None
 
 
 def _plain(schema: Any) -> Any:
@@ -242,10 +264,10 @@ def _cause(error: Any) -> Cause:
     return invalid_value(path, value, error.message)
 
 
-def _broken_rules(schema: dict[str, Any], value: Any, path: str) -> typing.Iterator[Cause]:
-    import cel
+def _broken_rules(known: _Rules, value: Any, path: str) -> typing.Iterator[Cause]:
+    for rule in known.rules:
+        import cel
 
-    for rule in schema.get("x-kubernetes-validations", ()):
         try:
             holds = cel.evaluate(rule["rule"], {"self": value})
         except Exception as error:
@@ -255,12 +277,21 @@ def _broken_rules(schema: dict[str, Any], value: Any, path: str) -> typing.Itera
             told = rule.get("message") or f"failed rule: {rule['rule']}"
             yield Cause("FieldValueInvalid", f"Invalid value: {told}", path)
     if isinstance(value, dict):
-        for name, child in schema.get("properties", {}).items():
+        for name, child in known.fields.items():
             if name in value:
                 yield from _broken_rules(child, value[name], f"{path}.{name}".lstrip("."))
-    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+    elif isinstance(value, list):
+        seen: list[dict[str, Any]] = []
         for index, item in enumerate(value):
-            yield from _broken_rules(schema["items"], item, f"{path}[{index}]")
+            if known.item is not None:
+                yield from _broken_rules(known.item, item, f"{path}[{index}]")
+            if known.keys:
+                key = {name: item.get(name) for name in known.keys}
+                if key in seen:
+                    yield Cause(
+                        "FieldValueDuplicate", f"Duplicate value: {msgspec.json.encode(key).decode()}", f"{path}[{index}]"
+                    )
+                seen.append(key)
 
 
 # -- strict decoding ---------------------------------------------------------------------------

@@ -325,7 +325,9 @@ class Jobs:
             self.counters.finished += decided.status.phase in ("Succeeded", "Failed")
             self.counters.restarted += decided.status.phase == "Restarting"
             log.info("phase", job=key, before=before, after=decided.status.phase, message=decided.status.message)
-        written = self._jobs[key] = msgspec.json.decode(reply, type=AIJob)
+        written = msgspec.json.decode(reply, type=AIJob)
+        if not self._older(key, written):  # the answer may come after the watch has told what somebody wrote on top of it
+            self._jobs[key] = written
         if _progress(job) != _progress(written):
             self._tell_dependents(key)
         return written

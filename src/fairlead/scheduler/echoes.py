@@ -1,0 +1,60 @@
+"""What is heard again without having changed: echoes of our own writes of status, and lists after a watch broke.
+
+They are a third of what a quiet scheduler hears, and none of them can change a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairlead.cluster.port import JUDGED, ClusterEvent, Gone, Judged, Upsert
+from fairlead.core.model import Group, Namespace, Node, NodePool, Pod, Queue, Reservation, ServiceClass
+from fairlead.core.tasks import Task
+
+_KINDS = {
+    Queue: "queue",
+    Group: "group",
+    Node: "node",
+    NodePool: "pool",
+    ServiceClass: "class",
+    Reservation: "reservation",
+    Namespace: "namespace",
+}
+"""What is remembered as it was heard last; the word for it is the one that `Gone` says."""
+
+
+class Echoes:
+    """Remembers what was heard last. tasks: the pods that the state knows, by UID; they remember themselves."""
+
+    def __init__(self, tasks: Mapping[str, Task]) -> None:
+        self._tasks = tasks
+        self._heard: dict[tuple[str, str], object] = {}
+        self._judged: dict[tuple[str, str], str] = {}
+
+    def is_echo(self, event: ClusterEvent) -> bool:
+        """Whether an event says nothing new; it counts as heard from now on."""
+        if isinstance(event, Upsert):
+            about = event.object
+            if isinstance(about, Pod):
+                task = self._tasks.get(about.uid)
+                return about.finished or not (about.node or about.ours) if task is None else task.pod == about
+            if not isinstance(about, Queue | Group | Node | NodePool | ServiceClass | Reservation | Namespace):
+                return False
+            key = (_KINDS[type(about)], about.key if isinstance(about, Group) else about.name)
+            known = self._heard.get(key) == about
+            self._heard[key] = about
+            return known
+        if isinstance(event, Gone):
+            if event.kind == "pod":
+                return event.key not in self._tasks
+            self._heard.pop((event.kind, event.key), None)
+            self._judged.pop((JUDGED.get(event.kind, ""), event.key), None)
+        elif isinstance(event, Judged):
+            known = self._judged.get((event.kind, event.name)) == event.complaint
+            self._judged[event.kind, event.name] = event.complaint
+            return known
+        return False
+
+    def forget(self, kind: str, name: str) -> None:
+        """Something that was heard is not in force: whenever it is heard again it may be."""
+        self._heard.pop((kind, name), None)
