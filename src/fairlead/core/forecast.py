@@ -50,6 +50,7 @@ class _Waiting:
     units: deque[Unit]
     needs: list[tuple[int, int]]  # (shape's place among those that wait, how many)
     demand: Charge  # what one of them is charged for
+    limits: list[tuple[dict[str, int], str, int, int]]  # on the queue's path: (what is held there, resource, one's amount, limit)
 
 
 @dataclass(slots=True, order=True)
@@ -128,7 +129,14 @@ class _Play:
             for task in core:
                 place, _ = shapes.setdefault(task.shape.number, (len(shapes), task.shape))
                 needs[place] = needs.get(place, 0) + 1
-            self.lines.append(_Waiting(room, units, list(needs.items()), self.state.queues.asked_together(core)))
+            demand = self.state.queues.asked_together(core)
+            limits = [
+                (self.used[each.name], resource, amount, each.limits[resource])
+                for each in node.path
+                for resource, amount in demand
+                if resource in each.limits
+            ]
+            self.lines.append(_Waiting(room, units, list(needs.items()), demand, limits))
 
     def _count(self, shapes: list[Shape]) -> None:
         """How many pods of each shape each row would take now: `held`, (shapes, rows); `total`, (shapes,)."""
@@ -251,5 +259,6 @@ class _Play:
         """The row that takes fewest more: big pieces stay whole."""
         return int(np.where(held > 0, held, _MANY).argmin())
 
-    def _limited(self, line: _Waiting) -> bool:
-        return not self.state.queues.within_limits(line.room.queue.name, line.demand, self.used)
+    @staticmethod
+    def _limited(line: _Waiting) -> bool:
+        return any(used.get(resource, 0) + amount > limit for used, resource, amount, limit in line.limits)

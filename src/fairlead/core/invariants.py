@@ -16,15 +16,41 @@ Placed = tuple[int, Task]
 
 def violations(state: ClusterState) -> list[str]:
     """Everything that is wrong, in words; empty when all invariants hold."""
-    placed = [(row, task) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values()]
-    return [
-        *_accounts(state, placed),
-        *_surroundings(state, placed),
-        *_devices(state, placed),
-        *_queues(state, placed),
-        *_gangs(state),
-        *_lost(state),
+    return Walk().violations(state)
+
+
+class Walk:
+    """Walks a state again and again. What depends on nothing but places is looked at again when anything of these has changed."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[object, ...] = ()
+
+    def violations(self, state: ClusterState) -> list[str]:
+        """Everything that is wrong, in words; empty when all invariants hold."""
+        placed = [(row, task) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values()]
+        wrong: list[str] = []
+        seen = _places(state, placed)
+        if seen != self._seen:
+            wrong += _accounts(state, placed)
+            wrong += _surroundings(state, placed)
+            wrong += _devices(state, placed)
+        self._seen = seen if not wrong else ()
+        return [*wrong, *_queues(state, placed), *_gangs(state), *_lost(state)]
+
+
+def _places(state: ClusterState, placed: list[Placed]) -> tuple[object, ...]:
+    """All that accounts, devices and surroundings are made of: equal where they were not touched."""
+    nodes = state.nodes
+    columns = [
+        part[: nodes.count].tobytes() for column in nodes.resources.values() for part in (nodes.free[column], nodes.alloc[column])
     ]
+    return (
+        tuple(nodes.rows.items()),
+        [(row, task.row, task.pod.uid, task.shape.number, task.devices) for row, task in placed],
+        columns,
+        nodes.device[: nodes.count].tobytes(),
+        (state.pairs.stamp, state.pairs.active, len(state.lingering)),
+    )
 
 
 def check(state: ClusterState) -> None:

@@ -13,7 +13,7 @@ his own: among equals whoever holds least of the queue goes first, and a limit f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -549,13 +549,10 @@ class QueueTree:
                     return self._beyond(node, resource, limit, amount * count)
         return None
 
-    def within_limits(self, queue: str, demand: Charge, used: Mapping[str, Mapping[str, int]] | None = None) -> bool:
-        """Whether the limits on a queue's path let it hold so much more, wherever it is placed; those of users not counted.
-
-        used: what each queue holds, where that is not as it is now.
-        """
+    def within_limits(self, queue: str, demand: Charge) -> bool:
+        """Whether the limits on a queue's path let it hold so much more, wherever it is placed; those of users not counted."""
         return all(
-            (node.used if used is None else used[node.name]).get(resource, 0) + amount <= node.limits.get(resource, math.inf)
+            node.used.get(resource, 0) + amount <= node.limits.get(resource, math.inf)
             for node in self._node(queue).path
             if node.limits
             for resource, amount in demand

@@ -11,6 +11,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -45,6 +46,7 @@ class Auditor:
     def __init__(self, world: World) -> None:
         self.world = world
         self.violations: list[str] = []
+        self._walks: WeakKeyDictionary[object, invariants.Walk] = WeakKeyDictionary()  # by core
         self.bindings = 0
         self.changed_at = 0.0  # when something other than a lease or an event was written
         self._store = world.api.store
@@ -172,7 +174,7 @@ class Auditor:
 
     def walk(self, process: Process) -> None:
         """The core's own invariants."""
-        for message in invariants.violations(process.core.state):
+        for message in self._walks.setdefault(process.core, invariants.Walk()).violations(process.core.state):
             self._wrong(f"in the core: {message}")
 
     # -- once settled --------------------------------------------------------------------------

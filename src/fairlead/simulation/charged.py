@@ -52,7 +52,7 @@ class ChargedLoop(VirtualLoop):
         finally:
             spent = max(0.0, time.thread_time() - begun - (self._free - free))
             self.charged[payer] += spent
-            self._jump.now += spent
+            self.spend(spent)
 
     def free(self, call: Callable[Given, Result]) -> Callable[Given, Result]:
         """The same, at nobody's expense, with all that follows from it."""

@@ -292,10 +292,10 @@ class ApiServer:
                 f"unable to create new content in namespace {namespace} because it is being terminated",
             )
 
-    def _check_shape(self, resource: Resource, obj: Object) -> None:
+    def _check_shape(self, resource: Resource, obj: Object, live: Object | None = None) -> None:
         """Rules of custom resources that must hold before anything reads the object."""
         if resource.custom:
-            wrong = self._custom(resource)[1].causes(obj)
+            wrong = self._custom(resource)[1].causes(obj, live)
             if wrong:
                 raise errors.invalid(resource.group, resource.kind, obj["metadata"].get("name", ""), wrong)
 
@@ -417,7 +417,7 @@ class ApiServer:
             obj = merging.strategic(live, patch, self.node_of(resource))
         if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
             raise errors.bad_request("the patch leaves no object")
-        obj = self._decoded(resource, obj)
+        obj = self._decoded(resource, obj, live)
         self._check_name({"name": None, **obj["metadata"]}, name)
         if obj["metadata"].get("uid") != live["metadata"]["uid"]:
             wrong = errors.invalid_value("metadata.uid", str(obj["metadata"].get("uid")), "field is immutable")
@@ -435,9 +435,9 @@ class ApiServer:
             told = "the server rejected our request due to an error in our request"
             raise StatusError(422, "Invalid", told, {"causes": [{"message": str(error)}]}) from error
 
-    def _decoded(self, resource: Resource, obj: Object) -> Object:
+    def _decoded(self, resource: Resource, obj: Object, live: Object | None = None) -> Object:
         try:
-            decoded: Object = schema.decode(self.node_of(resource), obj, [])
+            decoded: Object = schema.decode(self.node_of(resource), obj, [], known=live)
         except schema.Mistyped as error:
             raise StatusError(
                 422,
@@ -523,7 +523,7 @@ class ApiServer:
         if resource.custom:
             obj = schema.with_defaults(resource.schema or {}, obj)
             metadata = obj["metadata"]
-            self._check_shape(resource, obj)
+            self._check_shape(resource, obj, live)
         else:
             kinds.read_quantities(obj.get("spec"))
         self._validate(resource, obj, live)

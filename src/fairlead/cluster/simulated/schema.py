@@ -186,10 +186,10 @@ class Validator:
         self._rules = _rules_of(schema)
         self._validator = jsonschema_rs.validator_for(_plain(schema))
 
-    def causes(self, obj: dict[str, Any]) -> list[Cause]:
-        """Everything that is wrong, as kube-apiserver words it."""
+    def causes(self, obj: dict[str, Any], live: dict[str, Any] | None = None) -> list[Cause]:
+        """Everything that is wrong, as kube-apiserver words it. live: what it replaces; of what is as there, rules hold."""
         found = [_cause(error) for error in self._validator.iter_errors(obj)]
-        return found or (list(_broken_rules(self._rules, obj, "")) if self._rules is not None else [])
+        return found or (list(_broken_rules(self._rules, obj, "", live)) if self._rules is not None else [])
 
 
 class _Rules(typing.NamedTuple):
@@ -264,7 +264,9 @@ def _cause(error: Any) -> Cause:
     return invalid_value(path, value, error.message)
 
 
-def _broken_rules(known: _Rules, value: Any, path: str) -> typing.Iterator[Cause]:
+def _broken_rules(known: _Rules, value: Any, path: str, live: Any = None) -> typing.Iterator[Cause]:
+    if live is not None and value == live:
+        return
     for rule in known.rules:
         import cel
 
@@ -279,7 +281,8 @@ def _broken_rules(known: _Rules, value: Any, path: str) -> typing.Iterator[Cause
     if isinstance(value, dict):
         for name, child in known.fields.items():
             if name in value:
-                yield from _broken_rules(child, value[name], f"{path}.{name}".lstrip("."))
+                before = live.get(name) if isinstance(live, dict) else None
+                yield from _broken_rules(child, value[name], f"{path}.{name}".lstrip("."), before)
     elif isinstance(value, list):
         seen: list[dict[str, Any]] = []
         for index, item in enumerate(value):
@@ -301,13 +304,13 @@ class Mistyped(Exception):
     """A value of the wrong type; the message is that of Go's decoder."""
 
 
-def decode(node: Node, value: Any, unknown: list[str], path: str = "") -> Any:
+def decode(node: Node, value: Any, unknown: list[str], path: str = "", known: Any = None) -> Any:
     """The value without nulls and unknown fields; the paths of the latter are added to `unknown`.
 
-    Raises `Mistyped`.
+    known: what was decoded before; what of it is there still is not looked at again. Raises `Mistyped`.
     """
     kind = node.kind
-    if kind == "any":
+    if kind == "any" or (value is known and value is not None):
         return value
     if kind == "leaf":
         if not isinstance(value, node.python) or (isinstance(value, bool) and bool not in node.python):
@@ -327,6 +330,7 @@ def decode(node: Node, value: Any, unknown: list[str], path: str = "") -> Any:
         item = node.item or _ANY
         return {name: decode(item, each, unknown, f"{path}.{name}") for name, each in value.items() if each is not None}
     result = {}
+    before = known if isinstance(known, dict) else {}
     for name, each in value.items():
         child = node.children.get(name)
         if child is None:
@@ -335,7 +339,7 @@ def decode(node: Node, value: Any, unknown: list[str], path: str = "") -> Any:
             else:
                 unknown.append(f"{path}.{name}".lstrip("."))
         elif each is not None:
-            result[name] = decode(child, each, unknown, f"{path}.{name}".lstrip("."))
+            result[name] = decode(child, each, unknown, f"{path}.{name}".lstrip("."), before.get(name))
     return result
 
 

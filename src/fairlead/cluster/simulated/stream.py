@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from fairlead.cluster.simulated.wire import Stream
 
-BOOKMARK = 50.0
+BOOKMARK = 60.0
 """Seconds without a change after which a bookmark comes, where they are wanted."""
 
 
