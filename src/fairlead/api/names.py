@@ -73,6 +73,10 @@ POOL_LABELS: Final = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "fai
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi")
 """Extended resources whose units are whole devices; the first that a node offers is its devices."""
 
+PROVISIONING_CLASS_ANNOTATION: Final = "fairlead.dev/provisioning-class"
+"""On a PodGroup, or on the workload that one is made for: nodes are asked for as a ProvisioningRequest of this class."""
+PROVISIONING_PARAMETER_PREFIX: Final = "provisioning.fairlead.dev/"
+"""Annotations beside it that begin so are the request's parameters."""
 SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 """On a pod: `false` where Cluster Autoscaler may not evict it for the sake of fewer nodes; nor do we."""
 DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"

@@ -549,6 +549,16 @@ class QueueTree:
                     return self._beyond(node, resource, limit, amount * count)
         return None
 
+    def over_limits(self, unit: Unit) -> Reason | None:
+        """The limit on its queue's path that keeps a unit out wherever it is placed; those of users not counted."""
+        core = unit.tasks[: unit.need]
+        for node in self._node(core[0].queue).path:
+            for resource, amount in self.asked_together(core) if node.limits else ():
+                limit = node.limits.get(resource)
+                if limit is not None and node.used.get(resource, 0) + amount > limit:
+                    return self._beyond(node, resource, limit, amount)
+        return None
+
     def within_limits(self, queue: str, demand: Charge) -> bool:
         """Whether the limits on a queue's path let it hold so much more, wherever it is placed; those of users not counted."""
         return all(

@@ -83,6 +83,7 @@ OPERATOR: dict[str, Metric] = {
     "fairlead_operator_resumptions": Metric("counter", "Workloads resumed because the scheduler meant it."),
     "fairlead_operator_looks": Metric("counter", "Looks at pod groups that have a target."),
     "fairlead_operator_pod_groups_created": Metric("counter", "PodGroups made for workloads that have none."),
+    "fairlead_operator_provisioning_requests": Metric("counter", "ProvisioningRequests made for gangs that asked for it."),
     "fairlead_operator_pods_created": Metric("counter", "Members of AIJobs created."),
     "fairlead_operator_pods_deleted": Metric("counter", "Members of AIJobs deleted."),
     "fairlead_operator_job_restarts": Metric("counter", "AIJobs that started again as a whole."),

@@ -21,6 +21,7 @@ from fairlead.operator.history_api import HistoryApi
 from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
+from fairlead.operator.provisioning import Provisioning
 from fairlead.operator.recorder import Recorder
 from fairlead.operator.workloads import known
 
@@ -64,6 +65,7 @@ class Operator:
         workloads = known(grouping.RULES.values())
         self.intents = Intents(client, self.jobs, workloads)
         self.gangs = Gangs(client, workloads.values(), speed=speed)
+        self.provisioning = Provisioning(client, speed=speed)
         self.recorder: Recorder | None = None
         if options.history:
             self.recorder = Recorder(client, options.history, keep=options.history_keep, speed=speed, prometheus=prometheus)
@@ -95,6 +97,7 @@ class Operator:
             group.create_task(self.intents.informer.run())
             group.create_task(self.intents.queue.run())
             group.create_task(self.gangs.run())
+            group.create_task(self.provisioning.run())
             group.create_task(self.jobs.jobs_informer.run())
             group.create_task(self.jobs.pods_informer.run())
             group.create_task(self.jobs.hardware.informer.run())
@@ -114,6 +117,7 @@ class Operator:
         if self.recorder is not None and self.recorder.use is not None:
             unmeasured += self.recorder.use.failures
         yield from of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
+        yield "fairlead_operator_provisioning_requests", self.provisioning.made
         yield "fairlead_operator_jobs", {(phase,): float(count) for phase, count in self.jobs.phases().items()}
         if self.recorder is not None:
             yield from of_history(self.recorder)

@@ -18,6 +18,7 @@ from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
+from fairlead.operator.jobs.members import provisioning
 from fairlead.operator.workloads.base import Manifest, Workload
 from fairlead.operator.workqueue import WorkQueue
 
@@ -101,7 +102,8 @@ class Gangs:
         if labels.get(names.SERVICE_CLASS_LABEL):
             spec["serviceClass"] = labels[names.SERVICE_CLASS_LABEL]
         reference = {"apiVersion": kind.api_version, "kind": kind.kind, "name": owner.name, "uid": owner.uid, "controller": True}
-        metadata = {"name": name, "namespace": owner.namespace, "ownerReferences": [reference]}
+        metadata: Manifest = {"name": name, "namespace": owner.namespace, "ownerReferences": [reference]}
+        metadata["annotations"] = provisioning(owner.annotations)
         body = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "metadata": metadata, "spec": spec}
         try:
             await self.client.post(path, encode(body))

@@ -110,7 +110,8 @@ def _gang(state: ClusterState, unit: Unit) -> list[Task] | Reason:
             if refused is not None and core:
                 log.rollback(mark)
                 whole = refused.numbers.get("limit") is not None or refused.code is ReasonCode.RESERVATION
-                return refused if whole else explain.no_gang(state, unit)
+                # More nodes would not help a gang that its queue may not hold, so an autoscaler is not told that they would.
+                return refused if whole else state.queues.over_limits(unit) or explain.no_gang(state, unit)
     log.commit()
     for task in placed:
         task.state = TaskState.ASSUMED

@@ -124,10 +124,17 @@ def group(job: AIJob, element: int = -1) -> Manifest:
             "name": gang_of(job, element),
             "namespace": job.metadata.namespace,
             "labels": {names.JOB_LABEL: job.metadata.name},
+            "annotations": provisioning(job.metadata.annotations),
             "ownerReferences": [owner(job)],
         },
         "spec": asked,
     }
+
+
+def provisioning(annotations: dict[str, str] | None) -> dict[str, str]:
+    """Those annotations of a workload that its PodGroup has as well."""
+    kept = (names.PROVISIONING_CLASS_ANNOTATION, names.PROVISIONING_PARAMETER_PREFIX)
+    return {name: value for name, value in (annotations or {}).items() if name.startswith(kept)}
 
 
 def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:

@@ -1,0 +1,361 @@
+"""ProvisioningRequests: a gang that asks for it has its nodes requested as a whole, of Cluster Autoscaler, and not pod by pod.
+
+A PodGroup with the annotation `fairlead.dev/provisioning-class` that waits for capacity (never for a quota, or its turn) gets a
+ProvisioningRequest of that class for the pods it needs, made of PodTemplates like them; the pods are marked as its consumers, so
+that nothing is scaled up for them twice. What becomes of it is a condition of the PodGroup. A request that failed, or whose
+capacity is gone again, is made anew after a while, as long as the gang waits. All of it belongs to the PodGroup and goes with it.
+
+Source of the contract: Cluster Autoscaler's API `autoscaling.x-k8s.io/v1` and its annotations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.api import names
+from fairlead.api.reasons import CAPACITY_CODES
+from fairlead.cluster import views
+from fairlead.cluster.convert import seconds
+from fairlead.cluster.kubernetes import conditions, events
+from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.translate import Change
+from fairlead.operator.workqueue import WorkQueue
+
+log = structlog.get_logger("provisioning")
+
+API = "autoscaling.x-k8s.io/v1"
+PROVISIONED = "Provisioned"
+_PLURAL = "provisioningrequests"
+_GROUPS = f"/apis/{names.API_VERSION}/podgroups"
+_CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
+_OF_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
+_SPENT = ("Failed", "BookingExpired", "CapacityRevoked")
+_MANAGER = "fairlead-provisioning"
+_ASK_AGAIN = 60.0  # seconds until it is asked anew whether the kind is served
+_RETRY = 600.0  # seconds after which what came to nothing is asked for again
+_MOST_KINDS = 32  # pod sets in a request, as its definition has it
+_AT_ONCE = 16
+_INDEXES = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name")
+_OF_THE_POD = ("nodeName", "priority", "preemptionPolicy", "hostname")
+_OF_THE_API_SERVER = re.compile(r"^kube-api-access-")
+
+Manifest = dict[str, Any]
+
+
+class _Reason(msgspec.Struct):
+    code: str = ""
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class _GroupStatus(msgspec.Struct):
+    phase: str = "Pending"
+    scheduled: int = 0
+    reason: _Reason | None = None
+    conditions: list[_Condition] = []
+
+
+class _GroupSpec(msgspec.Struct, rename="camel"):
+    min_member: int = 1
+
+
+class _Group(msgspec.Struct):
+    """A PodGroup, as far as it counts here."""
+
+    metadata: views.Metadata
+    spec: _GroupSpec = msgspec.field(default_factory=_GroupSpec)
+    status: _GroupStatus = msgspec.field(default_factory=_GroupStatus)
+
+    @property
+    def asked(self) -> str:
+        """The class of its request, if it is to have one."""
+        return (self.metadata.annotations or {}).get(names.PROVISIONING_CLASS_ANNOTATION, "")
+
+    @property
+    def waits(self) -> bool:
+        """Whether more nodes could let it start."""
+        reason = self.status.reason
+        return (
+            self.status.phase == "Pending" and not self.status.scheduled and reason is not None and reason.code in CAPACITY_CODES
+        )
+
+
+class _RequestStatus(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
+class _RequestSpec(msgspec.Struct, rename="camel"):
+    pod_sets: list[Manifest] = []
+
+
+class _Request(msgspec.Struct):
+    metadata: views.Metadata
+    spec: _RequestSpec = msgspec.field(default_factory=_RequestSpec)
+    status: _RequestStatus = msgspec.field(default_factory=_RequestStatus)
+
+    def condition(self, *kinds: str) -> _Condition | None:
+        """The first of these that holds."""
+        return next((each for each in self.status.conditions if each.type in kinds and each.status == "True"), None)
+
+
+class Provisioning:
+    """Makes the requests while it runs. made: how many. speed: of the client's clock against the loop's."""
+
+    def __init__(self, client: Client, *, speed: float = 1.0) -> None:
+        self.client = client
+        self.speed = speed
+        self.made = 0
+        self.queue = WorkQueue(self._look)
+        self._groups: dict[str, _Group] = {}
+        self._requests: dict[str, dict[str, _Request]] = {}  # group's key -> request's name -> request
+        self._of: dict[str, str] = {}  # request's key -> group's key
+        self._missing = {"groups", "requests"}
+
+    async def run(self) -> None:
+        """Once the kind is served, until cancelled."""
+        while True:
+            if await self._served():
+                break
+            await asyncio.sleep(_ASK_AGAIN / self.speed)
+        log.info("watching", kind="ProvisioningRequest")
+        groups = Informer(self.client, _GROUPS, _Group, self._groups_changed, lambda: self._listed("groups"))
+        requests = Informer(
+            self.client,
+            f"/apis/{API}/{_PLURAL}",
+            _Request,
+            self._requests_changed,
+            lambda: self._listed("requests"),
+            selector=names.POD_GROUP_LABEL,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(groups.run())
+            group.create_task(requests.run())
+            group.create_task(self.queue.run())
+
+    async def _served(self) -> bool:
+        try:
+            found = msgspec.json.decode(await self.client.get(f"/apis/{API}"))
+        except (ApiError, Unreachable):
+            return False
+        return any(each.get("name") == _PLURAL for each in found.get("resources") or ())
+
+    # -- what is heard -------------------------------------------------------------------------
+
+    def _listed(self, what: str) -> None:
+        self._missing.discard(what)
+        for key in self._groups if not self._missing else ():
+            self._again(key)
+
+    def _again(self, key: str) -> None:
+        group = self._groups.get(key)
+        if not self._missing and group is not None and group.asked:
+            self.queue.add(key)
+
+    def _groups_changed(self, changes: list[Change[_Group]]) -> None:
+        for change in changes:
+            if change.view is None:
+                self._groups.pop(change.key, None)
+            elif change.error:
+                log.error("PodGroup cannot be read", group=change.key, error=change.error)
+            else:
+                self._groups[change.key] = change.view
+                self._again(change.key)
+
+    def _requests_changed(self, changes: list[Change[_Request]]) -> None:
+        for change in changes:
+            namespace, _, name = change.key.partition("/")
+            if change.view is not None:
+                label = (change.view.metadata.labels or {}).get(names.POD_GROUP_LABEL, "")
+                self._of[change.key] = f"{namespace}/{label}"
+            key = self._of.get(change.key, "")
+            known = self._requests.setdefault(key, {})
+            if change.view is None:
+                self._of.pop(change.key, None)
+                known.pop(name, None)
+            elif not change.error:
+                known[name] = change.view
+            self._again(key)
+
+    # -- what is done --------------------------------------------------------------------------
+
+    async def _look(self, key: str) -> None:
+        group = self._groups.get(key)
+        if group is None or not group.asked:
+            return
+        uid = group.metadata.uid
+        mine = [
+            each
+            for each in self._requests.get(key, {}).values()
+            if any(owner.uid == uid for owner in each.metadata.owner_references or ())
+        ]
+        latest = max(mine, key=lambda each: _number(each.metadata.name), default=None)
+        if latest is not None:
+            await self._tell(group, latest)
+        if not group.waits:
+            return
+        spent = latest.condition(*_SPENT) if latest is not None else None
+        if latest is not None and spent is None:
+            # It is under way, or its nodes are coming up; members that came since then are its consumers, too.
+            fresh = [each for each in await self._waiting(group) if _CONSUMES not in (each["metadata"].get("annotations") or {})]
+            await self._consume(fresh, latest.metadata.name, group.asked)
+            return
+        if spent is not None:
+            left = seconds(spent.last_transition_time) + _RETRY - self.client.clock()
+            if left > 0:
+                asyncio.get_running_loop().call_later(left / self.speed, self._again, key)
+                return
+        await self._request(group, _number(latest.metadata.name) + 1 if latest is not None else 1)
+        for each in mine:
+            await self._delete(f"/apis/{API}/namespaces/{group.metadata.namespace}/{_PLURAL}/{each.metadata.name}")
+            for kind in each.spec.pod_sets:
+                await self._delete(f"/api/v1/namespaces/{group.metadata.namespace}/podtemplates/{kind['podTemplateRef']['name']}")
+
+    async def _tell(self, group: _Group, request: _Request) -> None:
+        """What became of a request, as a condition of the PodGroup; when it changed, as an event, too."""
+        spent, done = request.condition(*_SPENT), request.condition(PROVISIONED)
+        found = spent or done
+        holds = spent is None and done is not None
+        reason = found.type if found is not None else "Requested"
+        message = f"ProvisioningRequest {request.metadata.name}"
+        message += f": {found.message or found.reason}" if found is not None and (found.message or found.reason) else ""
+        known = next((each for each in group.status.conditions if each.type == PROVISIONED), None)
+        if known is not None and (known.status == "True", known.reason, known.message) == (holds, reason, message):
+            return
+        since = datetime.fromtimestamp(self.client.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        told = conditions.condition(PROVISIONED, holds=holds, reason=reason, message=message, since=since)
+        metadata = group.metadata
+        try:
+            await conditions.apply(self.client, "podgroups", metadata.key, [told], _MANAGER)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return
+        about = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "uid": metadata.uid}
+        about |= {"namespace": metadata.namespace, "name": metadata.name}
+        who = {"controller": _MANAGER, "instance": _MANAGER}
+        warning = spent is not None
+        await events.write(self.client, about, reason, message, action="Provisioning", warning=warning, **who)
+
+    async def _request(self, group: _Group, number: int) -> None:
+        """Ask for the nodes of the pods that it needs, once all of them are there."""
+        metadata, needed = group.metadata, group.spec.min_member
+        everybody = await self._waiting(group)
+        waiting = everybody[:needed]
+        if len(waiting) < needed:
+            return  # it is told when they come: its reason is another until then
+        kinds: dict[bytes, tuple[Manifest, int]] = {}
+        for each in waiting:
+            template = _template(each)
+            known = encode(template)
+            kinds[known] = (template, kinds.get(known, (template, 0))[1] + 1)
+        name = f"{metadata.name[:200]}-{number}"
+        if len(kinds) > _MOST_KINDS:
+            log.warning("too many kinds of pods for one request", group=metadata.key, kinds=len(kinds), most=_MOST_KINDS)
+            return
+        owner = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "name": metadata.name, "uid": metadata.uid}
+        ours = {"namespace": metadata.namespace, "labels": {names.POD_GROUP_LABEL: metadata.name}, "ownerReferences": [owner]}
+        sets = []
+        for place, (template, count) in enumerate(kinds.values()):
+            made = {**ours, "name": f"{name}-{place}"}
+            body = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": made, "template": template}
+            await self._make(f"/api/v1/namespaces/{metadata.namespace}/podtemplates", body)
+            sets.append({"podTemplateRef": {"name": made["name"]}, "count": count})
+        spec: Manifest = {"provisioningClassName": group.asked, "podSets": sets}
+        prefix, annotations = names.PROVISIONING_PARAMETER_PREFIX, metadata.annotations or {}
+        parameters = {key.removeprefix(prefix): value for key, value in annotations.items() if key.startswith(prefix)}
+        if parameters:
+            spec["parameters"] = parameters
+        body = {"apiVersion": API, "kind": "ProvisioningRequest", "metadata": {**ours, "name": name}, "spec": spec}
+        await self._consume(everybody, name, group.asked)
+        if await self._make(f"/apis/{API}/namespaces/{metadata.namespace}/{_PLURAL}", body):
+            self.made += 1
+            log.info("requested", group=metadata.key, request=name, kind=group.asked, pods=len(waiting))
+
+    async def _waiting(self, group: _Group) -> list[Manifest]:
+        """Its pods that have no node, those that it cannot do without first."""
+        pods = f"/api/v1/namespaces/{group.metadata.namespace}/pods"
+        listed = msgspec.json.decode(await self.client.get(pods, labelSelector=f"{names.POD_GROUP_LABEL}={group.metadata.name}"))
+        return sorted(
+            (
+                each
+                for each in listed["items"]
+                if not each["spec"].get("nodeName") and not each["metadata"].get("deletionTimestamp")
+            ),
+            key=lambda each: (each["metadata"]["labels"].get(names.SURPLUS_LABEL, ""), each["metadata"]["name"]),
+        )
+
+    async def _consume(self, pods: list[Manifest], request: str, kind: str) -> None:
+        """Mark pods as those that the nodes are for; the autoscaler then leaves them to the request."""
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(pod: Manifest) -> None:
+            metadata = pod["metadata"]
+            patch = {"metadata": {"uid": metadata["uid"], "annotations": {_CONSUMES: request, _OF_CLASS: kind}}}
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+            async with turns:
+                try:
+                    await self.client.patch(path, encode(patch), "application/merge-patch+json")
+                except ApiError as error:
+                    if error.code not in (404, 409):  # it is gone, or another by now
+                        raise
+
+        await asyncio.gather(*(one(each) for each in pods))
+
+    async def _make(self, path: str, body: Manifest) -> bool:
+        """Create something; whether it was not there yet."""
+        try:
+            await self.client.post(path, encode(body))
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            return False
+        return True
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self.client.delete(path)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+
+def _number(name: str) -> int:
+    told = name.rpartition("-")[2]
+    return int(told) if told.isdigit() else 0
+
+
+def _template(pod: Manifest) -> Manifest:
+    """A pod as a template: without what the API server added for this one."""
+    spec = {
+        name: value for name, value in pod["spec"].items() if name not in ("nodeName", "priority", "preemptionPolicy", "hostname")
+    }
+    added = {each["name"] for each in spec.get("volumes", ()) if _OF_THE_API_SERVER.match(each["name"])}
+    if added:
+        spec["volumes"] = [each for each in spec["volumes"] if each["name"] not in added]
+    for part in ("containers", "initContainers"):
+        if part in spec:
+            spec[part] = [_plain(each, added) for each in spec[part]]
+    # What tells one member from another says nothing of the node that it needs.
+    own = (names.ATTEMPT_LABEL, names.ELEMENT_LABEL, names.INDEX_LABEL, *_INDEXES)
+    labels = {name: value for name, value in (pod["metadata"].get("labels") or {}).items() if name not in own}
+    return {"metadata": {"labels": labels}, "spec": spec}
+
+
+def _plain(container: Manifest, added: set[str]) -> Manifest:
+    """A container without its own name's environment: members differ in it, and nodes do not care."""
+    mounts = [each for each in container.get("volumeMounts", ()) if each["name"] not in added]
+    kept = {name: value for name, value in container.items() if name not in ("env", "volumeMounts")}
+    return kept | ({"volumeMounts": mounts} if mounts else {})
