@@ -22,6 +22,7 @@ from fairlead.pulumi import (
     manifests,
     manifests_of,
 )
+from testbed import platform
 from testbed.controlplane import ControlPlane
 from testbed.hpa import CONFIG, CONTROLLERS, TIMES
 from testbed.objects import node, pod
@@ -52,85 +53,27 @@ def emptied(cluster):
 
 
 def apply(cluster, found):
-    """Server-side, and nothing that the API server does not know is let pass."""
-    # kubectl looks all kinds up before it applies the first: definitions go before what they define.
-    definitions = [each for each in found if each["kind"] == "CustomResourceDefinition"]
-    for some in (definitions, [each for each in found if each not in definitions]):
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": some})
-        if some:
-            cluster.kubectl("apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-", text=text)
+    platform.apply(cluster.plane, found)
 
 
 def of_kind(found, kind):
     return {each["metadata"]["name"]: each for each in found if each["kind"] == kind}
 
 
-def asks(name, cpu, priority_class, memory="1Gi"):
-    made = pod(name, gpus=0, cpu=cpu)
-    made["spec"]["priorityClassName"] = priority_class
-    made["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": cpu, "memory": memory}
-    return made
-
-
-def refused(cluster, manifest, namespace):
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        cluster.plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", manifest)
-    return caught.value.code, json.loads(caught.value.read())["message"]
-
-
 def test_the_defaults_read_back_are_those_that_are_named(cluster):
     apply(cluster, [*manifests_of(EXAMPLES / "priority_quota"), *manifests_of(EXAMPLES / "autoscaled_training")])
-    classes = {
-        item["metadata"]["name"]: (item["value"], item.get("globalDefault", False))
-        for item in cluster.get("/apis/scheduling.k8s.io/v1/priorityclasses")["items"]
-        if item["metadata"]["name"].endswith("-priority")
-    }
-    assert classes == {
-        "high-priority": (1_000_000, False),
-        "medium-priority": (100_000, False),
-        "low-priority": (10_000, False),
-    }
-    [quota] = cluster.get("/api/v1/namespaces/ai-workloads/resourcequotas")["items"]
-    assert quota["spec"] == {
-        "hard": {"cpu": "20", "memory": "100Gi"},
-        "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high-priority"]}]},
-    }
-    deployment = cluster.get(f"{DEPLOYMENTS}/ai-model-training")["spec"]
-    assert deployment["replicas"] == 2
-    assert deployment["template"]["spec"]["containers"][0]["resources"] == {
-        "requests": {"cpu": "500m", "memory": "512Mi"},
-        "limits": {"cpu": "1", "memory": "1Gi"},
-    }
-    scaler = cluster.get(f"{HPAS}/ai-model-training")["spec"]
-    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (2, 5)
-    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "ai-model-training"}
-    assert scaler["metrics"] == [
-        {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
-    ]
+    checks = list(platform.defaults(cluster.plane))
+    assert len(checks) == 14
+    assert [check for check in checks if not check.holds] == []
 
 
 def test_a_quota_refuses_beyond_20_cpus_of_high_priority_admits_low_priority_and_is_given_back(cluster):
     apply(cluster, manifests_of(EXAMPLES / "priority_quota"))
-    where = "/api/v1/namespaces/ai-workloads"
-    cluster.until(lambda: cluster.get(f"{where}/serviceaccounts/default"))
-    cluster.until(lambda: cluster.get(f"{where}/resourcequotas/high-priority-quota").get("status", {}).get("hard"))
-    made = cluster.plane.request("POST", f"{where}/pods", asks("first", "15", "high-priority"))
-    assert made["spec"]["priority"] == 1_000_000
-    code, message = refused(cluster, asks("second", "6", "high-priority"), "ai-workloads")
-    assert (code, "exceeded quota: high-priority-quota" in message) == (403, True), message
-    low = cluster.plane.request("POST", f"{where}/pods", asks("second", "6", "low-priority"))
-    assert low["spec"]["priority"] == 10_000
-    code, _ = refused(cluster, asks("memory", "1", "high-priority", "100Gi"), "ai-workloads")
-    assert code == 403
-    # A pod that ends counts no more: its quota is free again.
-    status = {"status": {"phase": "Succeeded"}}
-    cluster.plane.request("PATCH", f"{where}/pods/first/status", status, "application/merge-patch+json")
-    cluster.until(
-        lambda: cluster.get(f"{where}/resourcequotas/high-priority-quota")["status"]["used"]["cpu"] == "0",
-    )
-    assert cluster.plane.request("POST", f"{where}/pods", asks("third", "20", "high-priority"))
+    checks = list(platform.quota(cluster.plane))
+    assert len(checks) == 6
+    assert [check for check in checks if not check.holds] == []
     for name in ("first", "second", "third"):
-        cluster.delete(f"{where}/pods/{name}")
+        cluster.delete(f"/api/v1/namespaces/ai-workloads/pods/{name}")
 
 
 def test_gpus_of_a_tier_are_limited_and_the_admission_configuration_closes_other_namespaces(tmp_path):

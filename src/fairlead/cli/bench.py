@@ -184,6 +184,29 @@ def hpa(
 
 
 @app.command()
+def platform(
+    scenario: Annotated[str, typer.Option(help="defaults, quota or alerts.")] = "defaults",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Whether what an administrator stands up is as it is to be, on a real API server. Needs a checkout with its testbed."""
+    _checkout()
+    from fairlead.simulation.lab import quiet
+    from testbed import platform as measured
+
+    quiet()
+    if scenario not in measured.SCENARIOS:
+        fail(f"--scenario {scenario!r} is unknown: choose one of {', '.join(measured.SCENARIOS)}", Exit.USAGE)
+    try:
+        result = measured.run(scenario, lambda step: typer.echo(step, err=True))
+    except measured.PlatformError as error:
+        fail(str(error))
+    rows = {"checks": len(result.checks), "hold": sum(check.holds for check in result.checks)}
+    emit(result, output, lambda: print_table(f"platform: {scenario}", rows))
+    if not result.holds:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
 def job(
     scenario: Annotated[str, typer.Option(help="start, array, worker-kill, suspend, elastic or operator-kill.")] = "start",
     workers: Annotated[int, typer.Option(min=2, max=1024, help="start, worker-kill, suspend: members of the job.")] = 64,
