@@ -1,6 +1,8 @@
 """What Pulumi programs register, applied to the real API server with its real controllers: quotas refuse, classes resolve, HPAs scale."""
 
 import json
+import subprocess
+import sys
 import urllib.error
 from pathlib import Path
 
@@ -40,6 +42,7 @@ HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 def plane():
     with ControlPlane(controllers=CONTROLLERS, kwok=True, controller_flags=TIMES) as running:
         running.install("fairlead")
+        running.grant("fairlead-operator")
         yield running
 
 
@@ -202,11 +205,13 @@ def port(plane):
     return aggregated.installed(plane, "external-metrics", "fairlead", "ann")
 
 
-def test_an_hpa_follows_a_queue_from_2_to_5_to_2_and_holds_while_nobody_answers(cluster, placing, port):
+def test_an_hpa_follows_a_queue_from_2_to_5_to_2_and_holds_while_nobody_answers(cluster, placing, port, tmp_path):
     def program():
-        AutoscaledDeployment("workers", app="workers", metrics=[QueueLength("default", jobs=2)])
+        AutoscaledDeployment("workers", app="workers", queue="default", metrics=[QueueLength("default", jobs=2)])
 
     apply(cluster, manifests(program))
+    history = f"sqlite:///{tmp_path}/history.db"
+    cluster.operator("--no-leader-elect", "--history", history)
     flags = ("--no-leader-elect", "--config", str(placing), "--external-metrics-address", f"127.0.0.1:{port}")
     first = cluster.scheduler(*flags)
     aggregated.available(cluster, "external-metrics")
@@ -229,6 +234,16 @@ def test_an_hpa_follows_a_queue_from_2_to_5_to_2_and_holds_while_nobody_answers(
     assert wanted(cluster, "workers") == 5
     cluster.scheduler(*flags)
     cluster.until(lambda: replicas(cluster, "workers") == 2)
+
+    def added():
+        """What its growth beyond two replicas cost."""
+        command = [sys.executable, "-m", "fairlead", "cost", "--by", "scaler", "--database", history, "-o", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return [line for line in json.loads(done.stdout)["lines"] if line["most"] >= 5] if done.returncode == 0 else []
+
+    [line] = cluster.until(added)
+    assert (line["name"], line["target"]) == ("default/workers", "Deployment/workers")
+    assert 0 < line["added_replica_hours"] < line["replica_hours"]
 
 
 def test_the_whole_platform_is_accepted_as_it_is(cluster):

@@ -16,6 +16,7 @@ from fairlead.cli.history import DEFAULT_FILE, DatabaseOption, moment
 from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
 from fairlead.observability.history import HistoryError, Run
 from fairlead.observability.ledger import Ledger, Line, ledger
+from fairlead.observability.scaling import Scaled, scaled
 
 
 class By(StrEnum):
@@ -26,13 +27,16 @@ class By(StrEnum):
     JOB = "job"
     CLASS = "class"
     NAMESPACE = "namespace"
+    SCALER = "scaler"
 
 
 _NONE = "(none)"
 
 
 def cost(
-    by: Annotated[By, typer.Option(help="What they are added up by.")] = By.QUEUE,
+    by: Annotated[
+        By, typer.Option(help="What they are added up by; scaler: what HorizontalPodAutoscalers added to their minimum.")
+    ] = By.QUEUE,
     since: Annotated[str, typer.Option(help="From when on, such as 30d (ago) or 2026-11-01T12:00.")] = "30d",
     until: Annotated[str, typer.Option(help="Until when.", show_default="now")] = "",
     export: Annotated[Path | None, typer.Option("--csv", help="Write the lines to a file as CSV; - for stdout.")] = None,
@@ -53,9 +57,13 @@ def cost(
     try:
         store = History(database or f"sqlite:///{path}", create=False)
         stays, runs = store.held(begin, end)
+        scalers, kinds = (store.scalers(begin, end), store.kinds(begin, end)) if by is By.SCALER else ([], {})
         store.close()
     except HistoryError as error:
         fail(str(error))
+    if by is By.SCALER:
+        _scaling(scaled(scalers, stays, [(run, kinds.get(run.job)) for run, _ in runs], begin, end, now), export, output)
+        return
     jobs = {run.uid: job for run, job in runs}
     keys: dict[By, Callable[[Run], str]] = {
         By.QUEUE: lambda run: run.queue or _NONE,
@@ -72,6 +80,33 @@ def cost(
     if output is Output.TABLE:
         for remark in _remarks(found):
             typer.echo(remark)
+
+
+def _scaling(found: list[Scaled], export: Path | None, output: Output) -> None:
+    """What autoscalers added to their minimum."""
+    currencies = sorted({currency for line in found for currency in line.cost})
+    if export is not None:
+        hours = ["most", "replica_hours", "added_replica_hours", "gpu_hours", "added_gpu_hours"]
+        costs = [f"{kind}_{currency}" for currency in currencies for kind in ("cost", "added_cost")]
+        rows = [
+            [line.name, line.target, *(getattr(line, each) for each in hours)]
+            + [part.get(currency, 0.0) for currency in currencies for part in (line.cost, line.added_cost)]
+            for line in found
+        ]
+        _export(["scaler", "target", *hours, *costs], rows, export)
+        return
+    columns = [Column("SCALER", flexible=True), Column("TARGET", flexible=True), Column("MOST", right=True)]
+    columns += [Column(name, right=True) for name in ("REPLICA HOURS", "ADDED", "GPU HOURS", "ADDED")]
+    columns += [Column(name, right=True) for currency in currencies for name in (f"COST {currency}", "ADDED")]
+
+    def row(line: Scaled) -> list[str]:
+        hours = (line.replica_hours, line.added_replica_hours, line.gpu_hours, line.added_gpu_hours)
+        costs = [part.get(currency, 0.0) for currency in currencies for part in (line.cost, line.added_cost)]
+        return [line.name, line.target, str(line.most), *(f"{each:,.1f}" for each in hours), *(f"{each:,.2f}" for each in costs)]
+
+    emit({"lines": found}, output, lambda: console().print(listing(columns, [row(line) for line in found])))
+    if output is Output.TABLE and not found:
+        typer.echo("no HorizontalPodAutoscaler was there in this time, as far as the history knows")
 
 
 def _currencies(found: Ledger) -> list[str]:
@@ -125,6 +160,10 @@ def _write(found: Ledger, by: By, path: Path) -> None:
         [name, *(getattr(line, each) for each in hours), *(line.cost.get(each, 0.0) for each in currencies)]
         for name, line in lines
     ]
+    _export(head, rows, path)
+
+
+def _export(head: list[str], rows: list[list[Any]], path: Path) -> None:
     try:
         with open(sys.stdout.fileno(), "w", closefd=False) if str(path) == "-" else path.open("w", newline="") as file:
             csv.writer(file).writerows([head, *rows])

@@ -91,6 +91,20 @@ class Stay(msgspec.Struct, kw_only=True):
     ended_at: float | None = None
 
 
+class Scaler(msgspec.Struct, kw_only=True):
+    """A HorizontalPodAutoscaler while nothing about it changed. kind, target: of what it scales."""
+
+    uid: str
+    namespace: str
+    name: str
+    kind: str
+    target: str
+    min_replicas: int
+    max_replicas: int
+    started_at: float
+    ended_at: float | None = None
+
+
 class Entry(msgspec.Struct, kw_only=True):
     """A job as it is shown: what it was, and what its runs used so far."""
 

@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sql
 from sqlalchemy.exc import SQLAlchemyError
 
-from fairlead.observability.history import Entry, HistoryError, Job, Run, State, Stay, Wanted
+from fairlead.observability.history import Entry, HistoryError, Job, Run, Scaler, State, Stay, Wanted
 
 _VERSION: Final = "2"
 _AT_ONCE = 500  # rows in a statement: SQLite takes some thousand parameters, not more
@@ -77,6 +77,19 @@ _STAYS = sql.Table(
     sql.Column("started_at", sql.Double, nullable=False, index=True),
     sql.Column("ended_at", sql.Double, index=True),
 )
+_SCALERS = sql.Table(
+    "scalers",
+    _METADATA,
+    sql.Column("uid", _TEXT, primary_key=True),
+    sql.Column("namespace", _TEXT, nullable=False),
+    sql.Column("name", _TEXT, nullable=False),
+    sql.Column("kind", _TEXT, nullable=False),
+    sql.Column("target", _TEXT, nullable=False),
+    sql.Column("min_replicas", sql.Integer, nullable=False),
+    sql.Column("max_replicas", sql.Integer, nullable=False),
+    sql.Column("started_at", sql.Double, nullable=False, index=True),
+    sql.Column("ended_at", sql.Double, index=True),
+)
 _NOTES = sql.Table("notes", _METADATA, sql.Column("name", _TEXT, primary_key=True), sql.Column("value", _TEXT, nullable=False))
 
 
@@ -123,13 +136,21 @@ class History:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def write(self, jobs: Iterable[Job], runs: Iterable[Run], alive_at: float | None = None, stays: Iterable[Stay] = ()) -> None:
+    def write(
+        self,
+        jobs: Iterable[Job],
+        runs: Iterable[Run],
+        alive_at: float | None = None,
+        stays: Iterable[Stay] = (),
+        scalers: Iterable[Scaler] = (),
+    ) -> None:
         """Write these as they are now, in one transaction. alive_at: up to when the writer has heard all there was."""
         try:
             with self._engine.begin() as connection:
                 _put(connection, _JOBS, [msgspec.structs.asdict(job) | {"state": str(job.state)} for job in jobs])
                 _put(connection, _RUNS, [msgspec.structs.asdict(run) for run in runs])
                 _put(connection, _STAYS, [msgspec.structs.asdict(stay) for stay in stays])
+                _put(connection, _SCALERS, [msgspec.structs.asdict(scaler) for scaler in scalers])
                 if alive_at is not None:
                     connection.execute(sql.delete(_NOTES).where(_NOTES.c.name == "alive_at"))
                     connection.execute(sql.insert(_NOTES).values(name="alive_at", value=repr(alive_at)))
@@ -142,7 +163,8 @@ class History:
         try:
             with self._engine.begin() as connection:
                 connection.execute(sql.delete(_RUNS).where(_RUNS.c.job.in_(ended)))
-                connection.execute(sql.delete(_STAYS).where(_STAYS.c.ended_at < before))
+                for table in (_STAYS, _SCALERS):
+                    connection.execute(sql.delete(table).where(table.c.ended_at < before))
                 return connection.execute(sql.delete(_JOBS).where(_JOBS.c.ended_at < before)).rowcount
         except SQLAlchemyError as error:
             raise HistoryError(f"history: {_first_line(error)}") from error
@@ -167,16 +189,31 @@ class History:
         with self._reading() as connection:
             return [Stay(**row._mapping) for row in connection.execute(sql.select(_STAYS).where(_STAYS.c.ended_at.is_(None)))]
 
+    def open_scalers(self) -> list[Scaler]:
+        """Autoscalers that are there, as far as is written."""
+        ask = sql.select(_SCALERS).where(_SCALERS.c.ended_at.is_(None))
+        with self._reading() as connection:
+            return [Scaler(**row._mapping) for row in connection.execute(ask)]
+
+    def scalers(self, since: float, until: float) -> list[Scaler]:
+        """The autoscalers that were at some time between."""
+        ask = sql.select(_SCALERS).where(_between(_SCALERS, since, until)).order_by(_SCALERS.c.started_at)
+        with self._reading() as connection:
+            return [Scaler(**row._mapping) for row in connection.execute(ask)]
+
+    def kinds(self, since: float, until: float) -> dict[str, Job]:
+        """The jobs of the runs that were at some time between, by uid."""
+        ask = sql.select(_JOBS).where(_JOBS.c.uid.in_(sql.select(_RUNS.c.job).where(_between(_RUNS, since, until))))
+        with self._reading() as connection:
+            return {job.uid: job for job in (_job(row._mapping) for row in connection.execute(ask))}
+
     def held(self, since: float, until: float) -> tuple[list[Stay], list[tuple[Run, str]]]:
         """The stays, and the runs with their jobs' `namespace/name`, that were at some time between."""
-
-        def between(table: sql.Table) -> sql.ColumnElement[bool]:
-            return sql.and_(table.c.started_at < until, sql.or_(table.c.ended_at.is_(None), table.c.ended_at > since))
-
         names = sql.select(_RUNS, _JOBS.c.namespace.label("of"), _JOBS.c.name.label("job_name"))
-        ask = names.outerjoin(_JOBS, _JOBS.c.uid == _RUNS.c.job).where(between(_RUNS))
+        ask = names.outerjoin(_JOBS, _JOBS.c.uid == _RUNS.c.job).where(_between(_RUNS, since, until))
         with self._reading() as connection:
-            stays = [Stay(**row._mapping) for row in connection.execute(sql.select(_STAYS).where(between(_STAYS)))]
+            there = sql.select(_STAYS).where(_between(_STAYS, since, until))
+            stays = [Stay(**row._mapping) for row in connection.execute(there)]
             runs = []
             for row in connection.execute(ask):
                 given = dict(row._mapping)
@@ -264,6 +301,11 @@ def _upgrade(connection: sql.Connection, found: str) -> str:
         connection.execute(sql.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind} DEFAULT 0 NOT NULL"))
     connection.execute(sql.update(_NOTES).where(_NOTES.c.name == "version").values(value=version))
     return version
+
+
+def _between(table: sql.Table, since: float, until: float) -> sql.ColumnElement[bool]:
+    """What was at some time between."""
+    return sql.and_(table.c.started_at < until, sql.or_(table.c.ended_at.is_(None), table.c.ended_at > since))
 
 
 def _put(connection: sql.Connection, table: sql.Table, rows: list[dict[str, Any]]) -> None:

@@ -17,6 +17,7 @@ from fairlead.core.model import WHOLE
 from fairlead.core.model import Pod as CorePod
 from fairlead.observability.history import HistoryError, Job, Run, State
 from fairlead.observability.store import History
+from fairlead.operator.scalers import Scalers, ScalerView
 from fairlead.operator.stays import NodeView, Stays
 from fairlead.operator.use import Used
 
@@ -89,7 +90,15 @@ class PoolHeard(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
-Heard = PodHeard | JobHeard | NodeHeard | PoolHeard | Used
+class ScalerHeard(msgspec.Struct, frozen=True):
+    """A HorizontalPodAutoscaler as it is; view: None where it is gone."""
+
+    key: str
+    view: ScalerView | None
+    at: float = 0.0
+
+
+Heard = PodHeard | JobHeard | NodeHeard | PoolHeard | ScalerHeard | Used
 
 
 class _Member(msgspec.Struct):
@@ -117,6 +126,7 @@ class Books:
         self._group = group
         self._default_queue = default_queue
         self.stays = Stays()
+        self.scalers = Scalers()
         self.pool_used: dict[tuple[str, ...], float] = {}  # (pool,) -> GPU-seconds used, since we began
         self.pool_measured: dict[tuple[str, ...], float] = {}  # of so many that were held and looked at
         self._alive_at: float | None = None  # up to when the writer before had heard all; 0: there was none
@@ -136,7 +146,8 @@ class Books:
         if not self._live:
             batch.sort(key=lambda each: not isinstance(each, PoolHeard))  # a node that went on is not one without a price
         if self._alive_at is None:
-            self.stays.load(self.history.open_stays())
+            self.stays.periods.load(self.history.open_stays())
+            self.scalers.periods.load(self.history.open_scalers())
             self._alive_at = self.history.open_ends()[2] or 0.0
         self._load(batch)
         for each in batch:
@@ -147,6 +158,8 @@ class Books:
                 self._used(each)
             elif isinstance(each, NodeHeard):
                 self.stays.node(each.name, each.view, at)
+            elif isinstance(each, ScalerHeard):
+                self.scalers.heard(each.key, each.view, at)
             elif isinstance(each, PoolHeard):
                 self.stays.pool(each.name, each.spec, at)
             else:
@@ -155,11 +168,12 @@ class Books:
     def write(self, now: float) -> int:
         """Write what changed; how many rows. Raises `HistoryError`: then all of it is still to be written."""
         jobs, runs = [self._jobs[uid] for uid in self._changed_jobs], list(self._changed_runs.values())
-        stays = self.stays.take_changed()
+        stays, scalers = self.stays.periods.take_changed(), self.scalers.periods.take_changed()
         try:
-            self.history.write(jobs, runs, alive_at=now, stays=stays)
+            self.history.write(jobs, runs, alive_at=now, stays=stays, scalers=scalers)
         except HistoryError:
-            self.stays.give_back(stays)
+            self.stays.periods.give_back(stays)
+            self.scalers.periods.give_back(scalers)
             raise
         self._changed_jobs.clear()
         self._changed_runs.clear()
@@ -167,7 +181,11 @@ class Books:
             exists = bool(self._of.get(job.uid)) or self._own.get(f"{job.namespace}/{job.name}") == job.uid
             if job.ended_at is not None and not exists:
                 del self._jobs[job.uid]
-        return len(jobs) + len(runs) + len(stays)
+        return len(jobs) + len(runs) + len(stays) + len(scalers)
+
+    def close_scalers(self) -> None:
+        """All autoscalers were heard of: others went while nobody looked."""
+        self.scalers.close_others(self._alive_at)
 
     def close_others(self) -> None:
         """All that exists was heard: what is open otherwise ended while nobody looked, no later than anything was heard."""

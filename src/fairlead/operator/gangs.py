@@ -15,7 +15,8 @@ import structlog
 
 from fairlead.api import names
 from fairlead.cluster import views
-from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.client import ApiError, Client, encode
+from fairlead.cluster.kubernetes.discovery import served
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.operator.jobs.members import provisioning
@@ -57,18 +58,11 @@ class Gangs:
             missing = dict(self._kinds)
             while missing:
                 for each, kind in list(missing.items()):
-                    if await self._served(kind):
+                    if await served(self.client, kind.api_version, kind.plural):
                         del missing[each]
                         log.info("watching", kind=kind.kind, version=kind.api_version)
                         group.create_task(self._informer(kind).run())
                 await asyncio.sleep(_ASK_AGAIN / self.speed)
-
-    async def _served(self, kind: Workload) -> bool:
-        try:
-            found = msgspec.json.decode(await self.client.get(f"/apis/{kind.api_version}"))
-        except (ApiError, Unreachable):
-            return False
-        return any(each.get("name") == kind.plural for each in found.get("resources") or ())
 
     def _informer(self, kind: Workload) -> Informer[_Object]:
         def heard(changes: list[Change[_Object]]) -> None:

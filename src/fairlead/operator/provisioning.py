@@ -23,7 +23,8 @@ from fairlead.api.reasons import CAPACITY_CODES
 from fairlead.cluster import views
 from fairlead.cluster.convert import seconds
 from fairlead.cluster.kubernetes import conditions, events
-from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.client import ApiError, Client, encode
+from fairlead.cluster.kubernetes.discovery import until_served
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.operator.workqueue import WorkQueue
@@ -38,7 +39,6 @@ _CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
 _OF_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 _SPENT = ("Failed", "BookingExpired", "CapacityRevoked")
 _MANAGER = "fairlead-provisioning"
-_ASK_AGAIN = 60.0  # seconds until it is asked anew whether the kind is served
 _RETRY = 600.0  # seconds after which what came to nothing is asked for again
 _MOST_KINDS = 32  # pod sets in a request, as its definition has it
 _AT_ONCE = 16
@@ -126,10 +126,7 @@ class Provisioning:
 
     async def run(self) -> None:
         """Once the kind is served, until cancelled."""
-        while True:
-            if await self._served():
-                break
-            await asyncio.sleep(_ASK_AGAIN / self.speed)
+        await until_served(self.client, API, _PLURAL, speed=self.speed)
         log.info("watching", kind="ProvisioningRequest")
         groups = Informer(self.client, _GROUPS, _Group, self._groups_changed, lambda: self._listed("groups"))
         requests = Informer(
@@ -144,13 +141,6 @@ class Provisioning:
             group.create_task(groups.run())
             group.create_task(requests.run())
             group.create_task(self.queue.run())
-
-    async def _served(self) -> bool:
-        try:
-            found = msgspec.json.decode(await self.client.get(f"/apis/{API}"))
-        except (ApiError, Unreachable):
-            return False
-        return any(each.get("name") == _PLURAL for each in found.get("resources") or ())
 
     # -- what is heard -------------------------------------------------------------------------
 

@@ -17,12 +17,15 @@ from fairlead.api import names
 from fairlead.api.objects import AIJob
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.discovery import until_served
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.observability.history import HistoryError
 from fairlead.observability.prometheus import Prometheus
 from fairlead.observability.store import History
-from fairlead.operator.books import Books, Heard, JobHeard, NodeHeard, PodHeard, PodView, PoolHeard
+from fairlead.operator.books import Books, Heard, JobHeard, NodeHeard, PodHeard, PodView, PoolHeard, ScalerHeard
+from fairlead.operator.scalers import PATH as _SCALERS
+from fairlead.operator.scalers import ScalerView
 from fairlead.operator.stays import NodeView, PoolView
 from fairlead.operator.use import Use
 
@@ -70,6 +73,7 @@ class Recorder:
         self._heard: list[Heard] = []
         self._missing = {"pods", "namespaces", "jobs", "groups", "nodes", "pools"}
         self._closed = False
+        self._scalers_are = ""  # listed, then closed: those that are not there any more have been ended
         self._told = self._forgot = 0.0
         self.use = Use(prometheus, client.clock, self._note, speed=speed) if prometheus is not None else None
         self._informers: tuple[Informer[Any], ...] = (
@@ -113,6 +117,7 @@ class Recorder:
             async with asyncio.TaskGroup() as group:
                 for each in self._informers:
                     group.create_task(each.run())
+                group.create_task(self._follow_scalers())
                 if self.use is not None:
                     group.create_task(self.use.run())
                 while True:
@@ -121,6 +126,14 @@ class Recorder:
         finally:
             await self._flush()
             self.history.close()
+
+    async def _follow_scalers(self) -> None:
+        """Autoscalers are not served everywhere, and nothing waits for them."""
+        await until_served(self.client, "autoscaling/v2", "horizontalpodautoscalers", speed=self.speed)
+        await Informer(self.client, _SCALERS, ScalerView, self._hears(ScalerHeard), lambda: self._scalers("listed")).run()
+
+    def _scalers(self, state: str) -> None:
+        self._scalers_are = state
 
     def _listed(self, what: str) -> None:
         self._missing.discard(what)
@@ -176,6 +189,9 @@ class Recorder:
         if not self._closed:
             self._books.close_others()
             self._closed = True
+        if self._scalers_are == "listed":
+            self._books.close_scalers()
+            self._scalers_are = "closed"
         batch.clear()  # it is in the books, and not to be applied again where these cannot be written
         self.rows += self._books.write(now)
         if now - self._forgot >= _DAY:

@@ -15,6 +15,7 @@ from fairlead.cluster import selection, views
 from fairlead.core.pools import labelled
 from fairlead.core.selectors import matches
 from fairlead.observability.history import Stay
+from fairlead.operator.periods import Periods
 
 _MILLION = 1_000_000
 
@@ -38,30 +39,22 @@ class PoolView(views.View):
 
 
 class Stays:
-    """The stays that go on, and those that are to be written. Not for several threads at once."""
+    """Those that are there. Not for several threads at once."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Stay] = {}  # a node's name -> its stay
+        self.periods: Periods[Stay] = Periods(lambda stay: stay.node)
         self._nodes: dict[str, NodeView] = {}
         self._pools: dict[str, NodePoolSpec] = {}
-        self._changed: dict[str, Stay] = {}
-        self._numbers: dict[str, int] = {}  # a node's uid -> stays that it has had
-
-    def load(self, stays: list[Stay]) -> None:
-        """What was written as going on when the last writer ended."""
-        self._open = {stay.node: stay for stay in stays}
 
     def close_others(self, alive_at: float | None) -> None:
-        """All nodes have been heard of: who is not there went while nobody looked, no later than anything was heard."""
-        for name, stay in list(self._open.items()):
-            if name not in self._nodes:
-                self._end(name, max(stay.started_at, alive_at or stay.started_at))
+        """All nodes have been heard of."""
+        self.periods.close_others(self._nodes, alive_at)
 
     def node(self, name: str, view: NodeView | None, now: float) -> None:
         """A node as it is; None: it is gone."""
         if view is None:
             self._nodes.pop(name, None)
-            self._end(name, now)
+            self.periods.end(name, now)
             return
         self._nodes[name] = view
         self._follow(name, now)
@@ -77,17 +70,8 @@ class Stays:
 
     def pool_of(self, node: str) -> str | None:
         """The pool of a node that is there."""
-        stay = self._open.get(node)
+        stay = self.periods.open.get(node)
         return stay.pool if stay is not None else None
-
-    def take_changed(self) -> list[Stay]:
-        """What is to be written since this was asked last."""
-        changed, self._changed = list(self._changed.values()), {}
-        return changed
-
-    def give_back(self, stays: list[Stay]) -> None:
-        """They could not be written: they are to be, still."""
-        self._changed = {stay.uid: stay for stay in stays} | self._changed
 
     def _follow(self, name: str, now: float) -> None:
         view = self._nodes[name]
@@ -105,21 +89,7 @@ class Stays:
             kind=price.kind if price is not None else "",
             started_at=now,
         )
-        known = self._open.get(name)
-        if known is not None:
-            if msgspec.structs.replace(fresh, uid=known.uid, started_at=known.started_at) == known:
-                return
-            self._end(name, now)
-        number = self._numbers.get(fresh.node_uid, 0)
-        self._numbers[fresh.node_uid] = number + 1
-        fresh.uid = f"{fresh.node_uid}/{now:.3f}/{number}"
-        self._open[name] = self._changed[fresh.uid] = fresh
-
-    def _end(self, name: str, at: float) -> None:
-        stay = self._open.pop(name, None)
-        if stay is not None:
-            stay.ended_at = max(at, stay.started_at)
-            self._changed[stay.uid] = stay
+        self.periods.put(fresh, view.metadata.uid, now)
 
     def _pool_of(self, view: NodeView) -> tuple[str, Price | None]:
         """A node's pool and its price: the first with one that selects it, else the first, else what its labels say."""
