@@ -71,10 +71,10 @@ DEFAULT_QUOTAS: Mapping[str, Quota] = {"high-priority": Quota(cpu=20, memory="10
 class PriorityTiers(pulumi.ComponentResource):
     """A PriorityClass for each tier, and a ResourceQuota for each tier that has one.
 
-    tiers: absent, high-priority (1000000), medium-priority (100000) and low-priority (10000), none of them the default of
-    the cluster. quotas: by tier; absent with the tiers absent, 20 CPU and 100Gi for high-priority; absent with tiers given,
-    none. namespace: where the quotas hold. create_namespace: False where it is there already. existing: names of
-    PriorityClasses that are there already and that quotas may be for.
+    tiers: as such, or values by name; absent, high-priority (1000000), medium-priority (100000) and low-priority (10000), none
+    of them the default of the cluster. quotas: by tier; absent with the tiers absent, 20 CPU and 100Gi for high-priority; absent
+    with tiers given, none. namespace: where the quotas hold. create_namespace: False where it is there already. existing: names
+    of PriorityClasses that are there already and that quotas may be for.
 
     A quota counts pods of its tier only, and does not keep a namespace without any quota from that tier: for this the API
     server must be told (`admission_configuration`).
@@ -92,7 +92,7 @@ class PriorityTiers(pulumi.ComponentResource):
     def __init__(
         self,
         name: str = "priority-tiers",
-        tiers: Sequence[Tier] | None = None,
+        tiers: Sequence[Tier] | Mapping[str, int] | None = None,
         quotas: Mapping[str, Quota] | None = None,
         namespace: str = "ai-workloads",
         *,
@@ -102,7 +102,7 @@ class PriorityTiers(pulumi.ComponentResource):
     ) -> None:
         if quotas is None:
             quotas = DEFAULT_QUOTAS if tiers is None else {}
-        self.tiers = tuple(DEFAULT_TIERS if tiers is None else tiers)
+        self.tiers = _as_tiers(DEFAULT_TIERS if tiers is None else tiers)
         _look_at(self.tiers, quotas, existing)
         checks.name(namespace, "namespace", 63)
         hard = {tier: quota.hard(tier) for tier, quota in quotas.items()}
@@ -182,6 +182,15 @@ def admission_configuration(*tiers: str) -> str:
     }
     text: str = yaml.safe_dump(whole, sort_keys=False)
     return text
+
+
+def _as_tiers(given: Sequence[Tier] | Mapping[str, int]) -> tuple[Tier, ...]:
+    if isinstance(given, Mapping):
+        return tuple(Tier(name, value) for name, value in given.items())
+    for each in given:
+        if not isinstance(each, Tier):
+            raise InvalidArgument(f"tier {each!r} is none; give Tier(name, value), or all of them as {{name: value}}")
+    return tuple(given)
 
 
 def _look_at(tiers: Sequence[Tier], quotas: Mapping[str, Quota], existing: Sequence[str]) -> None:
