@@ -125,6 +125,22 @@ STORIES: dict[str, tuple[dict[str, str], int, int, dict[str, str]]] = {
         70,
         {"namespace": "ai", "horizontalpodautoscaler": "w"},
     ),
+    "FairleadAutoscalerBlind": (
+        {
+            'kube_horizontalpodautoscaler_status_condition{namespace="ai", horizontalpodautoscaler="w", '
+            'condition="ScalingActive", status="false"}': "0x5 1x40 0x60",
+        },
+        30,
+        60,
+        {"namespace": "ai", "horizontalpodautoscaler": "w", "condition": "ScalingActive", "status": "false"},
+    ),
+    "FairleadGpuUseUnknown": ({'fairlead_operator_gpu_use_failures_total{pod="o"}': "0x5 1+1x60 61x60"}, 60, 100, {"pod": "o"}),
+    "FairleadHistoryNotWritten": (
+        {'fairlead_operator_history_failures_total{pod="o"}': "0x5 1+1x60 61x60"},
+        40,
+        100,
+        {"pod": "o"},
+    ),
 }
 
 

@@ -180,6 +180,30 @@ ALERTS = (
         "HorizontalPodAutoscaler {{ $labels.namespace }}/{{ $labels.horizontalpodautoscaler }} is at its maximum",
         "It has {{ $value | humanize }} replicas and may want more.",
     ),
+    Alert(
+        "FairleadAutoscalerBlind",
+        'kube_horizontalpodautoscaler_status_condition{condition="ScalingActive", status="false"} == 1',
+        "10m",
+        "warning",
+        "HorizontalPodAutoscaler {{ $labels.namespace }}/{{ $labels.horizontalpodautoscaler }} does not know what it follows",
+        "It keeps the size that it has.",
+    ),
+    Alert(
+        "FairleadGpuUseUnknown",
+        "increase(fairlead_operator_gpu_use_failures_total[15m]) > 0",
+        "30m",
+        "warning",
+        "The operator cannot ask how much GPUs are used",
+        "Nothing is shut down for idleness meanwhile, and the ledger does not know what was used.",
+    ),
+    Alert(
+        "FairleadHistoryNotWritten",
+        "increase(fairlead_operator_history_failures_total[15m]) > 0",
+        "10m",
+        "warning",
+        "The history cannot be written",
+        "It failed {{ $value | humanize }} times within a quarter of an hour.",
+    ),
 )
 
 
