@@ -80,6 +80,26 @@ def test_a_job_runs_restarts_as_a_whole_and_ends(cluster):
     cluster.until(lambda: cluster.get("/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups/bert") is None)
 
 
+def test_the_next_attempt_is_where_the_one_before_was_but_for_what_failed(cluster):
+    cluster.create(*(node(f"n{i}", gpus=1) for i in range(4)), pod("one"), pod("two"))
+    start(cluster)
+    taken = set(cluster.all_placed(2).values())
+    cluster.create(ai_job("bert", workers=2, restart={"limit": 1, "backoff": "1s"}))
+    first = [f"bert-worker-{index}-0" for index in range(2)]
+    cluster.until(lambda: members(cluster, "bert") == first)
+    there = cluster.placed()
+    for name in ("one", "two"):  # the nodes that come first for anybody else are free again
+        cluster.delete(f"/api/v1/namespaces/default/pods/{name}")
+    play(cluster, first, "Running")
+    reaches(cluster, "bert", "Running")
+    play(cluster, first[:1], "Failed", code=1)
+    second = [f"bert-worker-{index}-1" for index in range(2)]
+    cluster.until(lambda: members(cluster, "bert") == second)
+    assert status(cluster, "bert")["preferredNodes"] == [there[first[1]]]
+    assert there[first[1]] not in taken
+    assert there[first[1]] in {cluster.placed()[name] for name in second}
+
+
 def test_a_job_gives_way_and_comes_back_and_a_killed_operator_changes_nothing(cluster):
     cluster.create(node("n", gpus=4), service_class("batch", preemption={"mode": "Suspend"}))
     cluster.create(ai_job("train", workers=4, serviceClass="batch", restart={"limit": 0}))

@@ -457,6 +457,10 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
         list[str],
         Meta(max_length=1000, description="On which it ran last, without those that failed it."),
     ] = []
+    preferred_nodes: Annotated[
+        list[str],
+        Meta(max_length=64, description="Where this attempt had rather run: where the one before it ran and did not fail."),
+    ] = []
     running_since: Annotated[Time, Meta(description="When the attempt's first member began.")] | None = None
     started_at: Time | None = None
     finished_at: Time | None = None

@@ -431,6 +431,7 @@ _STATUS_FIELDS = (
     "lastCheckpoint",
     "runningSince",
     "nodes",
+    "preferredNodes",
     "startedAt",
     "finishedAt",
     "message",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -176,6 +177,8 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         _keep_off_quarantined(spec)
     if job.spec.workload_type == "Inference":
         _spread(spec, job)
+    elif job.status is not None and job.status.preferred_nodes:
+        _prefer(spec, job.status.preferred_nodes)
     spec["hostname"], spec["subdomain"] = host_of(member.role, member.index, member.element), job.metadata.name
     checkpoint = job.spec.checkpoint
     if checkpoint is not None and checkpoint.grace_period and "terminationGracePeriodSeconds" not in spec:
@@ -204,6 +207,18 @@ def _keep_off_quarantined(spec: Manifest) -> None:
     wanted = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     for term in wanted.get("nodeSelectorTerms") or wanted.setdefault("nodeSelectorTerms", [{}]):
         term.setdefault("matchExpressions", []).append({"key": names.QUARANTINED_LABEL, "operator": "DoesNotExist"})
+
+
+def _prefer(spec: Manifest, nodes: Sequence[str]) -> None:
+    """Where it ran its data and images are, and nothing has failed. The same for all members and until the next restart.
+
+    So members of an attempt that was suspended are as they were, and get the places that were kept for them.
+    """
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).extend(
+        {"weight": 1, "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}}
+        for node in nodes
+    )
 
 
 def _spread(spec: Manifest, job: AIJob) -> None:

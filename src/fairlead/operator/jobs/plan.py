@@ -25,6 +25,7 @@ _LONGEST_BACKOFF = 600.0
 _CLOCKS_DIFFER = 2.0  # seconds
 _SETTLES_IN = 2.0  # seconds from the first that comes or goes until the size is what it is
 _MOST_NODES = 1000
+_MOST_PREFERRED = 64  # nodes that a pod names as such that it had rather be on
 CHECKPOINTED = 85
 """With this exit code a member says that it has saved its work and is to be started again, for nothing."""
 _PENDING, _RUNNING, _SUCCEEDED, _FAILED = "Pending", "Running", "Succeeded", "Failed"
@@ -296,7 +297,8 @@ class Step:
             step(before, Phase.RESTARTING),
             attempt=self.attempt + 1,
             restarts=restarts,
-            nodes=self._good([culprit]),
+            nodes=(good := self._good([culprit])),
+            preferred_nodes=good[:_MOST_PREFERRED],
             resume_at=timestamp(self.now + wait),
             message=message,
         )
@@ -310,7 +312,8 @@ class Step:
             step(before, Phase.RESTARTING),
             attempt=self.attempt + 1,
             interruptions=self.old.interruptions + 1,
-            nodes=self._good(pod for pod in self.pods.values() if pod.phase == _FAILED or pod.disrupted),
+            nodes=(good := self._good(pod for pod in self.pods.values() if pod.phase == _FAILED or pod.disrupted)),
+            preferred_nodes=good[:_MOST_PREFERRED],
             resume_at=None,
             message=why,
         )
