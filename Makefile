@@ -1,6 +1,9 @@
 # Everything a fresh machine with python3 and make needs is bootstrapped here: uv into .venv-uv if
 # it is not on PATH, dependencies from the lock file, and (for `make test`) the testbed's programs.
 
+# Of several interpreters the distribution's: it is built with profiles, which those built by hand often are not, and takes a
+# sixth less time for the same work. PYTHON=... chooses another.
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13))
 UV := $(shell command -v uv 2>/dev/null || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
 export UV_LINK_MODE ?= copy
@@ -16,7 +19,7 @@ $(CURDIR)/.cache/uv/bin/uv:
 	.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.8'
 
 .cache/synced: pyproject.toml uv.lock | $(UV)
-	$(UV) sync --frozen --quiet
+	$(UV) sync --frozen --quiet $(if $(PYTHON),--python $(PYTHON))
 	@mkdir -p .cache && touch $@
 
 demo: .cache/synced  ## a simulated research lab in the terminal
