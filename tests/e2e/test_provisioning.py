@@ -165,5 +165,6 @@ def test_an_aijob_asks_by_its_annotation_and_its_members_may_differ(started):
     cluster.create(node("old"), {"apiVersion": "fairlead.dev/v1alpha1", "kind": "AIJob", "metadata": metadata, "spec": spec})
     made = cluster.until(lambda: next(iter(requests(cluster).values()), None))
     assert sorted(each["count"] for each in made["spec"]["podSets"]) == [2, 2]
-    cluster.delete("/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs")
-    cluster.until(lambda: not requests(cluster))
+    group = cluster.get(f"{GROUPS}/bert")["metadata"]
+    assert made["metadata"]["ownerReferences"][0]["uid"] == group["uid"], "with its gang it goes, and that with its job"
+    assert [each["kind"] for each in group["ownerReferences"]] == ["AIJob"]
