@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 import msgspec
 import structlog
@@ -21,7 +20,7 @@ from fairlead.cluster import views
 from fairlead.cluster.kubernetes import conditions, events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.translate import Change
+from fairlead.cluster.translate import Change, timestamp
 from fairlead.observability.history import HistoryError
 from fairlead.observability.ledger import ledger
 from fairlead.observability.store import History
@@ -111,7 +110,7 @@ class Budgets:
             before = self._told.get(queue)
             if before == (None if now is None else (now.reason, now.message)):
                 continue
-            since = datetime.fromtimestamp(self.client.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            since = timestamp(self.client.clock())
             told = []
             if now is not None:
                 told = [conditions.condition(WITHIN_BUDGET, holds=now.holds, reason=now.reason, message=now.message, since=since)]

@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import structlog
 
 from fairlead.api import names
+from fairlead.api.objects import Condition
 from fairlead.api.reasons import CAPACITY_CODES
 from fairlead.cluster import views
 from fairlead.cluster.convert import seconds
 from fairlead.cluster.kubernetes import conditions, events
-from fairlead.cluster.kubernetes.client import ApiError, Client, encode
+from fairlead.cluster.kubernetes.client import ApiError, Client, create, delete, encode
 from fairlead.cluster.kubernetes.discovery import until_served
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.translate import Change
+from fairlead.cluster.translate import Change, timestamp
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("provisioning")
@@ -53,19 +53,11 @@ class _Reason(msgspec.Struct):
     code: str = ""
 
 
-class _Condition(msgspec.Struct, rename="camel"):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str = ""
-
-
 class _GroupStatus(msgspec.Struct):
     phase: str = "Pending"
     scheduled: int = 0
     reason: _Reason | None = None
-    conditions: list[_Condition] = []
+    conditions: list[Condition] = []
 
 
 class _GroupSpec(msgspec.Struct, rename="camel"):
@@ -94,7 +86,7 @@ class _Group(msgspec.Struct):
 
 
 class _RequestStatus(msgspec.Struct):
-    conditions: list[_Condition] = []
+    conditions: list[Condition] = []
 
 
 class _RequestSpec(msgspec.Struct, rename="camel"):
@@ -106,7 +98,7 @@ class _Request(msgspec.Struct):
     spec: _RequestSpec = msgspec.field(default_factory=_RequestSpec)
     status: _RequestStatus = msgspec.field(default_factory=_RequestStatus)
 
-    def condition(self, *kinds: str) -> _Condition | None:
+    def condition(self, *kinds: str) -> Condition | None:
         """The first of these that holds."""
         return next((each for each in self.status.conditions if each.type in kinds and each.status == "True"), None)
 
@@ -209,9 +201,11 @@ class Provisioning:
                 return
         await self._request(group, _number(latest.metadata.name) + 1 if latest is not None else 1)
         for each in mine:
-            await self._delete(f"/apis/{API}/namespaces/{group.metadata.namespace}/{_PLURAL}/{each.metadata.name}")
+            await delete(self.client, f"/apis/{API}/namespaces/{group.metadata.namespace}/{_PLURAL}/{each.metadata.name}")
             for kind in each.spec.pod_sets:
-                await self._delete(f"/api/v1/namespaces/{group.metadata.namespace}/podtemplates/{kind['podTemplateRef']['name']}")
+                await delete(
+                    self.client, f"/api/v1/namespaces/{group.metadata.namespace}/podtemplates/{kind['podTemplateRef']['name']}"
+                )
 
     async def _tell(self, group: _Group, request: _Request) -> None:
         """What became of a request, as a condition of the PodGroup; when it changed, as an event, too."""
@@ -224,7 +218,7 @@ class Provisioning:
         known = next((each for each in group.status.conditions if each.type == PROVISIONED), None)
         if known is not None and (known.status == "True", known.reason, known.message) == (holds, reason, message):
             return
-        since = datetime.fromtimestamp(self.client.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        since = timestamp(self.client.clock())
         told = conditions.condition(PROVISIONED, holds=holds, reason=reason, message=message, since=since)
         metadata = group.metadata
         try:
@@ -261,7 +255,7 @@ class Provisioning:
         for place, (template, count) in enumerate(kinds.values()):
             made = {**ours, "name": f"{name}-{place}"}
             body = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": made, "template": template}
-            await self._make(f"/api/v1/namespaces/{metadata.namespace}/podtemplates", body)
+            await create(self.client, f"/api/v1/namespaces/{metadata.namespace}/podtemplates", body)
             sets.append({"podTemplateRef": {"name": made["name"]}, "count": count})
         spec: Manifest = {"provisioningClassName": group.asked, "podSets": sets}
         prefix, annotations = names.PROVISIONING_PARAMETER_PREFIX, metadata.annotations or {}
@@ -270,7 +264,7 @@ class Provisioning:
             spec["parameters"] = parameters
         body = {"apiVersion": API, "kind": "ProvisioningRequest", "metadata": {**ours, "name": name}, "spec": spec}
         await self._consume(everybody, name, group.asked)
-        if await self._make(f"/apis/{API}/namespaces/{metadata.namespace}/{_PLURAL}", body):
+        if await create(self.client, f"/apis/{API}/namespaces/{metadata.namespace}/{_PLURAL}", body):
             self.made += 1
             log.info("requested", group=metadata.key, request=name, kind=group.asked, pods=len(waiting))
 
@@ -303,23 +297,6 @@ class Provisioning:
                         raise
 
         await asyncio.gather(*(one(each) for each in pods))
-
-    async def _make(self, path: str, body: Manifest) -> bool:
-        """Create something; whether it was not there yet."""
-        try:
-            await self.client.post(path, encode(body))
-        except ApiError as error:
-            if error.code != 409:
-                raise
-            return False
-        return True
-
-    async def _delete(self, path: str) -> None:
-        try:
-            await self.client.delete(path)
-        except ApiError as error:
-            if error.code != 404:
-                raise
 
 
 def _number(name: str) -> int:

@@ -72,8 +72,9 @@ class Recorder:
         self._books = Books(self.history, self._groups.get, lambda name: self._queues.get(name) or names.DEFAULT_QUEUE)
         self._heard: list[Heard] = []
         self._missing = {"pods", "namespaces", "jobs", "groups", "nodes", "pools"}
-        self._closed = False
-        self._scalers_are = ""  # listed, then closed: those that are not there any more have been ended
+        self._closing = [
+            self._books.close_others
+        ]  # what ends rows of what went while nobody looked: once all that is there is known
         self._told = self._forgot = 0.0
         self.use = Use(prometheus, client.clock, self._note, speed=speed) if prometheus is not None else None
         self._informers: tuple[Informer[Any], ...] = (
@@ -130,10 +131,9 @@ class Recorder:
     async def _follow_scalers(self) -> None:
         """Autoscalers are not served everywhere, and nothing waits for them."""
         await until_served(self.client, "autoscaling/v2", "horizontalpodautoscalers", speed=self.speed)
-        await Informer(self.client, _SCALERS, ScalerView, self._hears(ScalerHeard), lambda: self._scalers("listed")).run()
-
-    def _scalers(self, state: str) -> None:
-        self._scalers_are = state
+        await Informer(
+            self.client, _SCALERS, ScalerView, self._hears(ScalerHeard), lambda: self._closing.append(self._books.close_scalers)
+        ).run()
 
     def _listed(self, what: str) -> None:
         self._missing.discard(what)
@@ -186,12 +186,9 @@ class Recorder:
 
     def _record(self, batch: list[Heard], now: float) -> None:
         self._books.apply(batch, now)
-        if not self._closed:
-            self._books.close_others()
-            self._closed = True
-        if self._scalers_are == "listed":
-            self._books.close_scalers()
-            self._scalers_are = "closed"
+        while self._closing:
+            self._closing[0]()
+            del self._closing[0]
         batch.clear()  # it is in the books, and not to be applied again where these cannot be written
         self.rows += self._books.write(now)
         if now - self._forgot >= _DAY:

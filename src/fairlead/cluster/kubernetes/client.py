@@ -212,3 +212,25 @@ def api_error(code: int, content: bytes) -> ApiError:
 def encode(value: Any) -> bytes:
     """JSON."""
     return msgspec.json.encode(value)
+
+
+async def create(client: Client, path: str, body: object) -> bool:
+    """Create something; whether it was not there yet. Raises `ApiError`, `Unreachable`."""
+    try:
+        await client.post(path, encode(body))
+    except ApiError as error:
+        if error.code == 409 and error.reason == "AlreadyExists":
+            return False
+        raise
+    return True
+
+
+async def delete(client: Client, path: str) -> bool:
+    """Delete something; whether it was there. Raises `ApiError`, `Unreachable`."""
+    try:
+        await client.delete(path)
+    except ApiError as error:
+        if error.code == 404:
+            return False
+        raise
+    return True

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.api import names
+from fairlead.api.objects import KINDS
 from fairlead.cluster.kubernetes.client import Client, encode
 from fairlead.cluster.kubernetes.events import NOTE_LIMIT
 
-_KINDS = {
-    "queues": "Queue",
-    "serviceclasses": "ServiceClass",
-    "reservations": "Reservation",
-    "nodepools": "NodePool",
-    "podgroups": "PodGroup",
-}
+_KINDS = {kind.plural: kind.kind for kind in KINDS}
 
 
 def condition(kind: str, *, holds: bool, reason: str, message: str, since: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from fairlead.api import names
 from fairlead.api.objects import AIJob, AIJobStatus, ServiceClass
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes import events
-from fairlead.cluster.kubernetes.client import ApiError, Client, encode
+from fairlead.cluster.kubernetes.client import ApiError, Client, create, delete, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.observability.prometheus import Prometheus
@@ -336,10 +336,10 @@ class Jobs:
         metadata = job.metadata
         services = f"/api/v1/namespaces/{metadata.namespace}/services"
         groups = f"/apis/{names.API_VERSION}/namespaces/{metadata.namespace}/podgroups"
-        await self._make(services, made.service(job))
+        await create(self.client, services, made.service(job))
         elements = sorted({member.element for member in decided.create})
         if elements == [-1] or made.is_gang(job):
-            await asyncio.gather(*(self._make(groups, made.group(job, element)) for element in elements))
+            await asyncio.gather(*(create(self.client, groups, made.group(job, element)) for element in elements))
         roles = {role.name: role for role in job.spec.roles}
         turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -347,7 +347,7 @@ class Jobs:
             async with turns:
                 attempt = decided.attempts.get(member.element, decided.status.attempt)
                 manifest = made.pod(job, roles[member.role], member, attempt)
-                if await self._make(f"/api/v1/namespaces/{metadata.namespace}/pods", manifest):
+                if await create(self.client, f"/api/v1/namespaces/{metadata.namespace}/pods", manifest):
                     self.counters.created += 1
 
         outcomes = await asyncio.gather(*(one(member) for member in decided.create), return_exceptions=True)
@@ -373,23 +373,9 @@ class Jobs:
                 raise
         self._bounds[key] = bounds
 
-    async def _make(self, path: str, manifest: made.Manifest) -> bool:
-        """Create something; whether it was not there yet."""
-        try:
-            await self.client.post(path, encode(manifest))
-        except ApiError as error:
-            if error.code == 409 and error.reason == "AlreadyExists":
-                return False
-            raise
-        return True
-
     async def _delete(self, job: AIJob, name: str) -> None:
-        try:
-            await self.client.delete(f"/api/v1/namespaces/{job.metadata.namespace}/pods/{name}")
+        if await delete(self.client, f"/api/v1/namespaces/{job.metadata.namespace}/pods/{name}"):
             self.counters.deleted += 1
-        except ApiError as error:
-            if error.code != 404:
-                raise
 
     async def _delete_job(self, job: AIJob) -> None:
         """Its time after the end is over; all that it owns goes with it."""
