@@ -188,8 +188,27 @@ def test_upstreams_gangs_are_gangs(cluster):
     cluster.create(*(pod(f"up-{index}", schedulingGroup={"podGroupName": "up"}) for index in range(3)))
     cluster.until(lambda: "PodScheduled" in str(cluster.pods()["up-2"]["status"].get("conditions")))
     assert cluster.placed() == {}
+
+    def told(kind):
+        found = cluster.get("/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups/up")
+        each = next((each for each in (found.get("status") or {}).get("conditions") or () if each["type"] == kind), {})
+        return each.get("status"), each.get("reason"), each.get("message", "")
+
+    cluster.until(lambda: told("PodGroupScheduled")[:2] == ("False", "Unschedulable"))
+    assert "nvidia.com/gpu" in told("PodGroupScheduled")[2]
     cluster.create(node("m", gpus=1))
     cluster.until(lambda: set(cluster.placed()) == {"up-0", "up-1", "up-2"})
+    cluster.until(lambda: told("PodGroupScheduled") == ("True", "Scheduled", "3 of 3 members have nodes"))
+    assert told("DisruptionTarget") == (None, None, "")
+    cluster.create(pod("urgent", gpus=2, priorityClassName="urgent"))
+    cluster.until(lambda: told("DisruptionTarget")[:2] == ("True", "PreemptionByScheduler"))
+    assert "default/urgent" in told("DisruptionTarget")[2]
+    for index in range(3):
+        cluster.delete(f"/api/v1/namespaces/default/pods/up-{index}")
+    cluster.until(lambda: "urgent" in cluster.placed())
+    cluster.create(*(pod(f"again-{index}", schedulingGroup={"podGroupName": "up"}) for index in range(3)))
+    cluster.until(lambda: told("PodGroupScheduled")[:2] == ("False", "Unschedulable"))
+    assert told("DisruptionTarget")[0] == "True", "what happened stays known"
 
 
 RULES = """

@@ -6,9 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api.objects import AIJob
+from fairlead.cluster.translate import timestamp
 from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.arrays import ArrayRun
 from fairlead.operator.jobs.dependencies import READY, dependents, gate, judge
+from fairlead.operator.jobs.idleness import Measured
+from fairlead.operator.jobs.idleness import judge as judge_idle
 from fairlead.operator.jobs.members import name_of, pod
 from fairlead.operator.jobs.phases import FINISHED, Phase
 from fairlead.operator.jobs.plan import PodSeen
@@ -18,7 +21,7 @@ TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train"}]}}
 
 
 def job(spec, name="sweep", replicas=1, **more):
-    roles = [{"name": "worker", "replicas": replicas, "template": TEMPLATE}]
+    roles = more.pop("roles", [{"name": "worker", "replicas": replicas, "template": TEMPLATE}])
     metadata = {"name": name, "namespace": "vision", "uid": f"uid-{name}"}
     return msgspec.convert({"metadata": metadata, "spec": {"roles": roles, "array": spec, **more}}, AIJob)
 
@@ -29,6 +32,7 @@ class Story:
     def __init__(self, made, gate=None):
         self.job = made
         self.gate = gate
+        self.idle = None
         self.run = ArrayRun(made)
         self.pods = {}
         self.now = T0
@@ -36,7 +40,7 @@ class Story:
 
     def look(self, seconds=0.0):
         self.now += seconds
-        decided = self.run.plan(self.job, self.now, READY, self.gate, tell=seconds >= 1.0)
+        decided = self.run.plan(self.job, self.now, READY, self.gate, idle=self.idle, tell=seconds >= 1.0)
         self.job.status = decided.status
         for member in decided.create:
             attempt = decided.attempts.get(member.element, 0)
@@ -148,6 +152,39 @@ def test_an_element_that_fails_starts_again_by_itself_and_ends_nobody_elses():
     assert story.job.status.phase == "Failed"
     assert story.job.status.message == "1 of 3 elements failed: 1"
     assert (story.job.status.completed_indexes, story.job.status.failed_indexes) == ("0,2", "1")
+
+
+def test_an_element_that_does_nothing_is_shut_down_and_the_others_go_on():
+    template = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
+    roles = [{"name": "worker", "template": template}]
+    policy = {"minGpuUtilization": 10, "timeWindow": "30m"}
+    story = Story(job({"indexes": "0-2", "parallelism": 2}, roles=roles, utilizationPolicy=policy, restart={"limit": 5}))
+    used = {0: 80.0, 1: 2.0, 2: 50.0}
+    looks = []
+
+    def idle(element, pods):
+        series = {("vision", pod.name): used[pod.element] for pod in pods}
+        looks.append(story.now)
+        return judge_idle(element, pods, Measured({1800.0: series}, story.now), story.now)
+
+    story.idle = idle
+    story.look()
+    for index in (0, 1):
+        story.set(index, phase="Running", node="n", started=timestamp(T0), role="worker")
+    assert story.look(5.0).look_again == 30.0, "a measurement is due then"
+    for _ in range(50):
+        story.look(1.0)
+    assert len(looks) <= 8, "looks for other reasons do not ask again"
+    story.look(1739.0)
+    assert (story.job.status.completed_indexes, story.job.status.failed_indexes) == ("", ""), "the window is not over"
+    ended = story.look(30.0)
+    assert story.job.status.failed_indexes == "1"
+    assert [note for reason, note, _ in ended.events if reason == "ElementFailed"] == [
+        "element 1: its GPUs were used to 2 % at most within 30m, less than 10 %: shut down"
+    ]
+    assert [member.element for member in ended.create] == [2], "its place is the next one's"
+    assert "sweep-0-worker-0-0" in story.pods
+    assert "sweep-1-worker-0-0" not in story.pods
 
 
 def test_what_is_taken_from_it_costs_nothing():

@@ -206,6 +206,53 @@ async def test_group_statuses_of_one_moment_are_one_write():
     assert script.writes == [("group", "ns/g", 2)]
 
 
+class Slow(Script):
+    """The first write about something arrives after all that are sent while it is on its way."""
+
+    def __init__(self):
+        super().__init__()
+        self.on_the_way = 0
+        self.at_once = 0
+
+    async def refuse(self, ref, reason):
+        first = not self.on_the_way
+        self.on_the_way += 1
+        self.at_once = max(self.at_once, self.on_the_way)
+        for _ in range(20 if first else 1):
+            await asyncio.sleep(0)
+        self.on_the_way -= 1
+        self.answer(("refuse", ref.name, reason.message))
+
+
+async def test_what_is_said_last_about_a_pod_is_what_stays():
+    slow, reported = Slow(), []
+    applier = Applier(slow, reported.extend, lambda: 1, writers=4, write_events=False)
+    task = asyncio.ensure_future(applier.run())
+    for message in ("no such class", "not allowed", "full"):
+        applier.submit([Refuse((ref("w"),), Reason(ReasonCode.RESOURCES, message))])
+        for _ in range(5):
+            await asyncio.sleep(0)
+    while not applier.idle:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert slow.at_once == 1
+    assert slow.writes == [("refuse", "w", "no such class"), ("refuse", "w", "full")]
+
+
+async def test_a_pod_that_is_bound_is_not_said_to_wait_any_more():
+    script = Script()
+    applier = Applier(script, lambda _: None, lambda: 1, writers=1, write_events=False)
+    applier.submit([Refuse((ref("w"),), Reason(ReasonCode.RESOURCES, "full"))])
+    applier.submit([Place((binding("w"),), "")])
+    task = asyncio.ensure_future(applier.run())
+    while not applier.idle:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert script.writes == [("bind", "w")]
+
+
 async def test_events_are_bounded(monkeypatch):
     monkeypatch.setattr("fairlead.scheduler.applier._MOST_EVENTS", 1)
     _, applier = await apply(Script(), Place(tuple(binding(f"p{index}") for index in range(6)), ""), writers=6)

@@ -72,9 +72,17 @@ def root_by_rule(labels: Mapping[str, str]) -> tuple[str, str]:
     return "", ""
 
 
+_UPSTREAM = "upstream-"
+
+
 def upstream(name: str) -> str:
     """The gang of a PodGroup of scheduling.k8s.io."""
-    return f"upstream-{name}"
+    return f"{_UPSTREAM}{name}"
+
+
+def is_upstream(key: str) -> bool:
+    """Whether a PodGroup, `namespace/name`, stands for one of scheduling.k8s.io."""
+    return key.partition("/")[2].startswith(_UPSTREAM)
 
 
 def group_of(labels: Mapping[str, str], scheduling: SchedulingGroup | None = None) -> str:

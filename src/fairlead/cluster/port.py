@@ -149,8 +149,8 @@ class Cluster(Protocol):
     ) -> None:
         """Write where a pod group stands, and when it is expected to start: seconds since the epoch."""
 
-    async def overdue(self, regarding: PodRef | str, message: str) -> None:
-        """Write that a pod, or the pod group `namespace/name`, waits longer than its class allows."""
+    async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
+        """Write that a condition holds of a pod, or of the pod group `namespace/name`."""
 
     async def queue_status(self, queue: str, status: QueueReport) -> None:
         """Write where a queue stands."""

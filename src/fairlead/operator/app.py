@@ -23,6 +23,7 @@ from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
 from fairlead.operator.provisioning import Provisioning
 from fairlead.operator.recorder import Recorder
+from fairlead.operator.upstream import Upstream
 from fairlead.operator.workloads import known
 
 log = structlog.get_logger("operator")
@@ -65,6 +66,7 @@ class Operator:
         workloads = known(grouping.RULES.values())
         self.intents = Intents(client, self.jobs, workloads)
         self.gangs = Gangs(client, workloads.values(), speed=speed)
+        self.upstream = Upstream(client)
         self.provisioning = Provisioning(client, speed=speed)
         self.recorder: Recorder | None = None
         if options.history:
@@ -97,6 +99,8 @@ class Operator:
             group.create_task(self.intents.informer.run())
             group.create_task(self.intents.queue.run())
             group.create_task(self.gangs.run())
+            group.create_task(self.upstream.informer.run())
+            group.create_task(self.upstream.queue.run())
             group.create_task(self.provisioning.run())
             group.create_task(self.jobs.jobs_informer.run())
             group.create_task(self.jobs.pods_informer.run())

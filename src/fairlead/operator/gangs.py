@@ -15,6 +15,7 @@ import structlog
 
 from fairlead.api import names
 from fairlead.cluster import views
+from fairlead.cluster.grouping import is_upstream
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.discovery import served
 from fairlead.cluster.kubernetes.informer import Informer
@@ -98,6 +99,8 @@ class Gangs:
         reference = {"apiVersion": kind.api_version, "kind": kind.kind, "name": owner.name, "uid": owner.uid, "controller": True}
         metadata: Manifest = {"name": name, "namespace": owner.namespace, "ownerReferences": [reference]}
         metadata["annotations"] = provisioning(owner.annotations)
+        marks = {names.UPSTREAM_LABEL: "true"} if is_upstream(f"{owner.namespace}/{name}") else {}
+        metadata["labels"] = marks
         body = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "metadata": metadata, "spec": spec}
         try:
             await self.client.post(path, encode(body))
@@ -108,6 +111,8 @@ class Gangs:
                 raise
         group = msgspec.json.decode(await self.client.get(f"{path}/{name}"), type=views.PodGroup)
         whose = [each.uid for each in group.metadata.owner_references or ()]
-        if owner.uid in whose and (group.spec.min_member != needed or (group.spec.queue or "") != spec.get("queue", "")):
-            patch = {"metadata": {"resourceVersion": group.metadata.resource_version}, "spec": {"queue": None, **spec}}
+        asks = group.spec.min_member, group.spec.queue or "", {**(group.metadata.labels or {}), **marks}
+        if owner.uid in whose and asks != (needed, spec.get("queue", ""), group.metadata.labels or {}):
+            changed = {"resourceVersion": group.metadata.resource_version, "labels": marks}
+            patch = {"metadata": changed, "spec": {"queue": None, **spec}}
             await self.client.patch(f"{path}/{name}", encode(patch), _MERGE)

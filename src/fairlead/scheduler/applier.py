@@ -20,6 +20,7 @@ import structlog
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.cluster.grouping import is_upstream
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome, QueueReport
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.suspended import stands_in
@@ -82,8 +83,11 @@ class Applier:
         self._lines: tuple[deque[tuple[float, Work]], ...] = (deque(), deque(), deque())
         self._width = _WIDTH
         self._urgent = 0  # bindings and evictions being written now
-        self._groups: dict[str, GroupStatus] = {}
-        self._queues: dict[str, QueueStatus] = {}
+        self._groups = _Latest(self, self._write_group)
+        self._queues = _Latest(self, self._write_queue)
+        self._refusals = _Latest(self, self._write_refusal)
+        self._reservations = _Latest(self, self._write_reservation)
+        self._verdicts = _Latest(self, self._write_verdict)
         self._resting: deque[asyncio.Future[None]] = deque()
         self._looking = False
         self._volumes: set[asyncio.Task[None]] = set()  # volumes being bound or made: slow, and no writer's business
@@ -95,6 +99,7 @@ class Applier:
         for output in outputs:
             if isinstance(output, Place):
                 for binding in output.bindings:
+                    self._refusals.drop(binding.pod.uid)
                     if binding.volumes:
                         self._bind_volumes(binding)
                     else:
@@ -110,25 +115,25 @@ class Applier:
             elif isinstance(output, Overdue):
                 self._tell_overdue(output)
             elif isinstance(output, GroupStatus):
-                self._enter_latest(self._groups, output.group, output, self._write_group)
+                self._groups.put(output.group, output)
             elif isinstance(output, QueueStatus):
-                self._enter_latest(self._queues, output.queue, output, self._write_queue)
+                self._queues.put(output.queue, output)
             elif isinstance(output, ReservationStatus):
-                self._enter(1, partial(self.cluster.reservation_status, output.reservation, output.phase, output.nodes))
+                self._reservations.put(output.reservation, output)
             elif isinstance(output, Verdict):
-                self._enter(1, partial(self._write_verdict, output))
+                self._verdicts.put(f"{output.kind}/{output.name}", output)
             elif isinstance(output, Trouble) and output.pod is not None:
                 self.event(output.pod, "FailedScheduling", output.message, warning=True)
 
-    def _enter_latest(
-        self, latest: dict[str, Status], key: str, status: Status, write: Callable[[Status], Awaitable[None]]
-    ) -> None:
-        if key not in latest:
-            self._enter(1, _WriteLatest(latest, key, write))
-        latest[key] = status
-
     async def _write_group(self, status: GroupStatus) -> None:
         await self.cluster.group_status(status.group, status.phase, status.scheduled, status.reason, status.expected_start)
+
+    async def _write_refusal(self, told: tuple[PodRef, Reason]) -> None:
+        self.counters.conditions += 1
+        await self.cluster.refuse(*told)
+
+    async def _write_reservation(self, status: ReservationStatus) -> None:
+        await self.cluster.reservation_status(status.reservation, status.phase, status.nodes)
 
     async def _write_verdict(self, verdict: Verdict) -> None:
         await self.cluster.verdict(
@@ -276,12 +281,7 @@ class Applier:
 
     def _refuse(self, refusal: Refuse) -> None:
         for pod in _real(refusal.pods):
-
-            async def write(pod: PodRef = pod) -> None:
-                self.counters.conditions += 1
-                await self.cluster.refuse(pod, refusal.reason)
-
-            self._enter(1, write)
+            self._refusals.put(pod.uid, (pod, refusal.reason))
             self.event(pod, "FailedScheduling", refusal.reason.message, warning=True)
         if refusal.group:
             self.event(refusal.group, "FailedScheduling", refusal.reason.message, warning=True)
@@ -289,8 +289,9 @@ class Applier:
     def _tell_overdue(self, late: Overdue) -> None:
         about: list[PodRef | str] = [*_real(late.pods), *([late.group] if late.group else [])]
         for each in about:
-            self._enter(1, partial(self.cluster.overdue, each, late.message))
-            self.event(each, names.MAX_WAIT_CONDITION, late.message, warning=True)
+            kind = names.MAX_WAIT_CONDITION
+            self._enter(1, partial(self.cluster.condition, each, kind, kind, late.message))
+            self.event(each, kind, late.message, warning=True)
 
     def _resume(self, decision: Resume) -> None:
         async def write() -> None:
@@ -427,6 +428,9 @@ class _EvictAll:
         if any(outcome is not Outcome.REFUSED for outcome, _ in done):
             for group in self.plan.groups:
                 self.applier.event(group, "Preempted", self._note(), action="Preempting")
+                if is_upstream(group):
+                    kind, reason = "DisruptionTarget", "PreemptionByScheduler"
+                    self.applier._enter(1, partial(self.applier.cluster.condition, group, kind, reason, self._note()))
         self._give_up(victims, done)
 
     def _give_up(self, victims: list[PodRef], outcomes: Sequence[tuple[Outcome, str]]) -> None:
@@ -452,15 +456,38 @@ class _EvictAll:
         return f"Preempted by {self.plan.group or first.pod.key} on node {first.node}{why}"
 
 
-class _WriteLatest(Generic[Status]):
-    """Write the latest status of something; several changes in one moment are one write."""
+class _Latest(Generic[Status]):
+    """The latest that is to be written about each of many things; several changes in one moment are one write.
 
-    __slots__ = ("key", "latest", "write")
+    Never two at a time about one thing: they might arrive in the other order, and what is overtaken would stay.
+    """
 
-    def __init__(self, latest: dict[str, Status], key: str, write: Callable[[Status], Awaitable[None]]) -> None:
-        self.latest = latest
-        self.key = key
+    __slots__ = ("applier", "busy", "waiting", "write")
+
+    def __init__(self, applier: Applier, write: Callable[[Status], Awaitable[None]]) -> None:
+        self.applier = applier
         self.write = write
+        self.waiting: dict[str, Status] = {}
+        self.busy: set[str] = set()
 
-    async def __call__(self) -> None:
-        await self.write(self.latest.pop(self.key))
+    def put(self, key: str, status: Status) -> None:
+        """Write this about `key`, instead of whatever waits to be written about it."""
+        entered = key in self.waiting or key in self.busy
+        self.waiting[key] = status
+        if not entered:
+            self.applier._enter(1, partial(self._write, key))
+
+    def drop(self, key: str) -> None:
+        """What waits to be written about `key` is true no more."""
+        self.waiting.pop(key, None)
+
+    async def _write(self, key: str) -> None:
+        if key not in self.waiting or key in self.busy:
+            return  # it was dropped, or whoever writes about it now comes back for it
+        self.busy.add(key)
+        try:
+            await self.write(self.waiting.pop(key))
+        finally:
+            self.busy.discard(key)
+            if key in self.waiting:
+                self.applier._enter(1, partial(self._write, key))

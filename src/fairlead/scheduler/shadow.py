@@ -207,7 +207,7 @@ class ShadowCluster:
     ) -> None:
         """Nothing."""
 
-    async def overdue(self, regarding: PodRef | str, message: str) -> None:
+    async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
         """Nothing."""
 
     async def queue_status(self, queue: str, status: QueueReport) -> None:

@@ -377,7 +377,8 @@ class KubernetesCluster:
         if self.translator.told.get(pod.uid) == told:
             return
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [self._waiting(reason)]}}
-        await self._status(f"{_path(pod)}/status", body)
+        if await self._status(f"{_path(pod)}/status", body) and pod.uid in self.translator.versions:
+            self.translator.told[pod.uid] = told
 
     def _waiting(self, reason: Reason) -> dict[str, str]:
         why, message = why_waiting(reason)
@@ -399,17 +400,17 @@ class KubernetesCluster:
         body = {"status": {"phase": phase, "scheduled": scheduled, "reason": _why(reason), "expectedStart": expected}}
         await self._status(path, body, "application/merge-patch+json")
 
-    async def overdue(self, regarding: PodRef | str, message: str) -> None:
-        """Condition MaxWaitExceeded of a pod, or of the pod group `namespace/name`."""
-        kind = names.MAX_WAIT_CONDITION
+    async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
+        """A condition that holds of a pod, or of the pod group `namespace/name`."""
         if isinstance(regarding, PodRef):
             # Pods' conditions of others' making carry a domain.
-            told = conditions.condition(f"{names.GROUP}/{kind}", holds=True, reason=kind, message=message, since=self._now())
+            told = conditions.condition(f"{names.GROUP}/{kind}", holds=True, reason=reason, message=message, since=self._now())
             body = {"metadata": {"uid": regarding.uid}, "status": {"conditions": [told]}}
             await self._status(f"{_path(regarding)}/status", body)
             return
-        told = conditions.condition(kind, holds=True, reason=kind, message=message, since=self._now())
-        await self._condition("podgroups", regarding, told)
+        told = conditions.condition(kind, holds=True, reason=reason, message=message, since=self._now())
+        # Each under a manager of its own: what one manager applies is all that it says.
+        await self._condition("podgroups", regarding, told, f"{names.SCHEDULER_NAME}-{kind.lower()}")
 
     async def queue_status(self, queue: str, status: QueueReport) -> None:
         """`Queue.status`: what it holds, what waits, what is its due, what it used of late."""
@@ -454,22 +455,25 @@ class KubernetesCluster:
         condition = conditions.condition("Accepted", holds=accepted, reason=reason, message=message, since=self._now())
         await self._condition(kind, name, condition)
 
-    async def _condition(self, plural: str, key: str, condition: dict[str, str]) -> None:
-        """The scheduler's one condition of an object."""
-        await self._told(key, conditions.apply(self.client, plural, key, [condition], names.SCHEDULER_NAME))
+    async def _condition(self, plural: str, key: str, condition: dict[str, str], manager: str = names.SCHEDULER_NAME) -> None:
+        """The one condition of an object that this manager writes."""
+        await self._told(key, conditions.apply(self.client, plural, key, [condition], manager))
 
-    async def _status(self, path: str, body: object, kind: str = "application/strategic-merge-patch+json") -> None:
-        await self._told(path, self.client.patch(path, encode(body), kind))
+    async def _status(self, path: str, body: object, kind: str = "application/strategic-merge-patch+json") -> bool:
+        return await self._told(path, self.client.patch(path, encode(body), kind))
 
-    async def _told(self, path: str, writing: Awaitable[object]) -> None:
-        """A status is worth no failure."""
+    async def _told(self, path: str, writing: Awaitable[object]) -> bool:
+        """Whether it was written; a status is worth no failure."""
         try:
             await writing
         except ApiError as error:
             if error.code not in (404, 409):
                 log.warning("status not written", path=path, error=str(error)[:300])
+            return False
         except Unreachable as error:
             log.warning("status not written", path=path, error=str(error)[:300])
+            return False
+        return True
 
     def _now(self) -> str:
         return timestamp(self.client.clock())

@@ -281,18 +281,19 @@ class SimulatedCluster:
             status["reason"] = {"code": str(reason.code), "message": reason.message}
         self.api.store.put(_GROUPS, (namespace, name), {**obj, "metadata": dict(obj["metadata"]), "status": status})
 
-    async def overdue(self, regarding: PodRef | str, message: str) -> None:
-        """Write that a pod or a pod group waits longer than its class allows."""
-        name = names.MAX_WAIT_CONDITION
-        condition = {"type": name, "status": "True", "reason": name, "message": message}
+    async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
+        """Write that a condition holds of a pod or a pod group."""
+        condition = {"type": kind, "status": "True", "reason": reason, "message": message}
         condition["lastTransitionTime"] = self.api.clock.text()
         if isinstance(regarding, PodRef):
-            self._set_status(regarding, {}, {**condition, "type": f"{names.GROUP}/{name}"})
+            self._set_status(regarding, {}, {**condition, "type": f"{names.GROUP}/{kind}"})
             return
         namespace, _, plain = regarding.partition("/")
         record = self.api.store.get(_GROUPS, (namespace, plain))
         if record is not None:
-            status = {**(record.object.get("status") or {}), "conditions": [condition]}
+            told = record.object.get("status") or {}
+            others = [each for each in told.get("conditions") or () if each["type"] != kind]
+            status = {**told, "conditions": [*others, condition]}
             obj = {**record.object, "metadata": dict(record.object["metadata"]), "status": status}
             self.api.store.put(_GROUPS, (namespace, plain), obj)
 

@@ -26,6 +26,9 @@ _LEAST_AHEAD, _MOST_AHEAD = 32, 256  # elements that wait for a node
 Gate = Callable[[int], State]
 """Whether an element may begin: READY, WAITS or FAILED."""
 
+Idle = Callable[[AIJob, Iterable[PodSeen]], tuple[str, float | None]]
+"""Why an element, as a job of its own with its pods, is shut down, empty if it is not; and in how many seconds to look again."""
+
 
 class ArrayRun:
     """One array. Rebuilt from the job and its pods it is the same again. Raises `indexes.WrongIndexes`."""
@@ -43,6 +46,7 @@ class ArrayRun:
         self._ran: dict[int, str] = {}  # since when those ran that went while they did
         self._dirty: set[int] = set(self.behind)
         self._timers: list[tuple[float, int]] = []
+        self._judged: dict[int, float] = {}  # when it is looked at next whether an element does anything
         self._blamed: list[Blame] = []
         self._size = len(members(job, 0))
 
@@ -64,10 +68,20 @@ class ArrayRun:
 
     # -- what is done --------------------------------------------------------------------------
 
-    def plan(self, job: AIJob, now: float, first: Verdict = READY, gate: Gate | None = None, *, tell: bool = True) -> Plan:
+    def plan(
+        self,
+        job: AIJob,
+        now: float,
+        first: Verdict = READY,
+        gate: Gate | None = None,
+        *,
+        idle: Idle | None = None,
+        tell: bool = True,
+    ) -> Plan:
         """The next step.
 
-        gate: of each element, where these wait for those of another array. tell: whether counts that changed are wanted.
+        gate: of each element, where these wait for those of another array. idle: where elements are shut down that do nothing.
+        tell: whether counts that changed are wanted.
         """
         all_pods = [pod for pods in self.active.values() for pod in pods.values()] if self._ends(job) else ()
         look = Step(job, all_pods, Given(now=now))
@@ -78,7 +92,7 @@ class ArrayRun:
             return self._suspend(look, before)
         if first.state is not State.READY and not self.active and not self.behind and not self.completed:
             return Step(job, (), Given(now=now, first=first)).wait(before)
-        return self._go_on(look, before, gate or (lambda _: State.READY), tell)
+        return self._go_on(look, before, gate or (lambda _: State.READY), idle, tell)
 
     @staticmethod
     def _ends(job: AIJob) -> bool:
@@ -99,7 +113,7 @@ class ArrayRun:
         status = self._status(look, step(before, Phase.SUSPENDED), suspended="User")
         return Plan(status, delete=leaving, events=tuple(look.events))
 
-    def _go_on(self, look: Step, before: Phase, gate: Gate, tell: bool) -> Plan:
+    def _go_on(self, look: Step, before: Phase, gate: Gate, idle: Idle | None, tell: bool) -> Plan:
         create: list[Member] = []
         delete: list[str] = []
         remembered = False
@@ -109,7 +123,7 @@ class ArrayRun:
         for index in dirty:
             if index in self.completed or index in self.failed:
                 continue
-            made, left, changed = self._element(look, index)
+            made, left, changed = self._element(look, index, idle)
             create += made
             delete += left
             remembered = remembered or changed
@@ -128,13 +142,13 @@ class ArrayRun:
         blamed, self._blamed = tuple(self._blamed), []
         return Plan(status, made, gone, look_again=again, events=events, attempts=attempts, untold=not told, blamed=blamed)
 
-    def _element(self, look: Step, index: int) -> tuple[Iterable[Member], Iterable[str], bool]:
+    def _element(self, look: Step, index: int, idle: Idle | None) -> tuple[Iterable[Member], Iterable[str], bool]:
         """One element's next step: whom to make, whom to delete, and whether what it has behind it changed."""
         pods = self.active.get(index, {})
         old = self.behind.get(index, ElementStatus(index=index))
         if any(pod.node for pod in pods.values()):
             self._unplaced.discard(index)
-        if len(pods) == self._size == 1:
+        if len(pods) == self._size == 1 and idle is None:
             (pod,) = pods.values()
             if pod.phase in ("Pending", "Running") and pod.attempt == old.attempt and not pod.terminating:
                 return (), (), False  # by far the commonest: it is on its way
@@ -149,7 +163,8 @@ class ArrayRun:
             running_since=self._ran.pop(index, None),
         )
         as_job = msgspec.structs.replace(look.job, status=status)
-        decided = plan(as_job, list(pods.values()), Given(now=look.now, element=index))
+        why = self._judge(idle, as_job, pods.values(), index, look.now) if idle is not None else ""
+        decided = plan(as_job, list(pods.values()), Given(now=look.now, element=index, idle=why))
         after = decided.status
         if after.phase in ("Succeeded", "Failed"):
             (self.completed if after.phase == "Succeeded" else self.failed).add(index)
@@ -178,6 +193,15 @@ class ArrayRun:
         if decided.create:
             self._unplaced.add(index)
         return decided.create, decided.delete, changed
+
+    def _judge(self, idle: Idle, job: AIJob, pods: Iterable[PodSeen], index: int, now: float) -> str:
+        """Why an element does nothing; it is looked at again when that may be so, once for however many looks."""
+        why, again = idle(job, pods)
+        due = self._judged.get(index, 0.0)
+        if again is not None and not now < due <= now + again:
+            self._judged[index] = now + again
+            heappush(self._timers, (now + again, index))
+        return why
 
     def _begin(self, job: AIJob, gate: Gate) -> list[Member]:
         """Elements that may begin now, as far as there is room for them."""
@@ -210,6 +234,7 @@ class ArrayRun:
         self.active.pop(index, None)
         self.behind.pop(index, None)
         self._unplaced.discard(index)
+        self._judged.pop(index, None)
 
     def _end(self, look: Step, before: Phase, delete: list[str]) -> Plan:
         phase = Phase.FAILED if self.failed else Phase.SUCCEEDED

@@ -310,7 +310,9 @@ class Jobs:
             for seen in self._pods.get(key, {}).values():
                 run.heard(self._as_is(seen))
             self._arrays[key] = made_from, run
-        return run.plan(job, now, first, gate(job, self._beside(key)) if job.spec.depends_on else None, tell=tell)
+        opens = gate(job, self._beside(key)) if job.spec.depends_on else None
+        idle = (lambda element, pods: judge_idle(element, pods, self.idleness.measured, now)) if any(windows(job)) else None
+        return run.plan(job, now, first, opens, idle=idle, tell=tell)
 
     async def _write_status(self, key: str, job: AIJob, decided: Plan) -> AIJob:
         """Over the version that was looked at and no other; a 409 is another look."""
@@ -350,11 +352,13 @@ class Jobs:
                 if await create(self.client, f"/api/v1/namespaces/{metadata.namespace}/pods", manifest):
                     self.counters.created += 1
 
-        outcomes = await asyncio.gather(*(one(member) for member in decided.create), return_exceptions=True)
-        failed = next((each for each in outcomes if isinstance(each, Exception)), None)
-        if failed is not None:
-            await self._event(job, "FailedCreate", f"a member cannot be made: {failed}", warning=True)
-            raise failed
+        for surplus in (False, True):  # a gang that begins with members it could do without would have to swap them for these
+            now = [one(member) for member in decided.create if member.surplus is surplus]
+            outcomes = await asyncio.gather(*now, return_exceptions=True)
+            failed = next((each for each in outcomes if isinstance(each, Exception)), None)
+            if failed is not None:
+                await self._event(job, "FailedCreate", f"a member cannot be made: {failed}", warning=True)
+                raise failed
 
     async def _resize_group(self, key: str, job: AIJob) -> None:
         """An elastic job's bounds may change while it runs: its gang follows."""
