@@ -7,7 +7,9 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bi
 UV := $(shell command -v uv 2>/dev/null || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
 export UV_LINK_MODE ?= copy
-export PYTHONDONTWRITEBYTECODE ?= 1
+# What was compiled is kept out of the tree, but it is kept: a program that compiles everything anew begins a second later.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
 .PHONY: help demo test lint unit e2e testbed crds soak differential bench clean
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+import numpy.typing as npt
+
 from fairlead.core.meters import Meter
 from fairlead.core.model import WHOLE
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import PLACED, Task, TaskState
 from fairlead.core.undo import UndoLog
 
-Placed = tuple[int, Task]
-"""A row, and a pod that is listed there."""
+Placed = dict[int, list[Task]]
+"""The pods that are listed on each row."""
 
 
 def violations(state: ClusterState) -> list[str]:
@@ -20,37 +23,45 @@ def violations(state: ClusterState) -> list[str]:
 
 
 class Walk:
-    """Walks a state again and again. What depends on nothing but places is looked at again when anything of these has changed."""
+    """Walks a state again and again. A row on which nothing has changed since it was found right is not looked at again."""
 
     def __init__(self) -> None:
-        self._seen: tuple[object, ...] = ()
+        self._names: tuple[tuple[str, int], ...] = ()
+        self._tasks: dict[int, list[tuple[str, int, int, tuple[int, ...]]]] = {}
+        self._columns: npt.NDArray[np.int64] | None = None
+        self._around: tuple[int, bool, int] | None = None
 
     def violations(self, state: ClusterState) -> list[str]:
         """Everything that is wrong, in words; empty when all invariants hold."""
-        placed = [(row, task) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values()]
-        wrong: list[str] = []
-        seen = _places(state, placed)
-        if seen != self._seen:
-            wrong += _accounts(state, placed)
+        nodes = state.nodes
+        placed = {row: list(nodes.pods[row].values()) for row in nodes.rows.values()}
+        changed = self._changed(state, placed)
+        around = state.pairs.stamp, state.pairs.active, len(state.lingering)
+        wrong = _accounts(state, changed) + _devices(state, changed)
+        if changed or around != self._around:
             wrong += _surroundings(state, placed)
-            wrong += _devices(state, placed)
-        self._seen = seen if not wrong else ()
+        self._around = around
+        if wrong:
+            self._columns = self._around = None  # all of it is looked at again
         return [*wrong, *_queues(state, placed), *_gangs(state), *_lost(state)]
 
-
-def _places(state: ClusterState, placed: list[Placed]) -> tuple[object, ...]:
-    """All that accounts, devices and surroundings are made of: equal where they were not touched."""
-    nodes = state.nodes
-    columns = [
-        part[: nodes.count].tobytes() for column in nodes.resources.values() for part in (nodes.free[column], nodes.alloc[column])
-    ]
-    return (
-        tuple(nodes.rows.items()),
-        [(row, task.row, task.pod.uid, task.shape.number, task.devices) for row, task in placed],
-        columns,
-        nodes.device[: nodes.count].tobytes(),
-        (state.pairs.stamp, state.pairs.active, len(state.lingering)),
-    )
+    def _changed(self, state: ClusterState, placed: Placed) -> Placed:
+        """The rows on which pods, amounts or devices are not as they were."""
+        nodes = state.nodes
+        tasks = {
+            row: [(task.pod.uid, task.row, task.shape.number, task.devices) for task in there] for row, there in placed.items()
+        }
+        amounts = [
+            part[: nodes.count] for column in nodes.resources.values() for part in (nodes.free[column], nodes.alloc[column])
+        ]
+        columns = np.array([*amounts, nodes.device[: nodes.count]], dtype=np.int64)
+        names = tuple(nodes.rows.items())
+        old, last, known = self._tasks, self._columns, self._names
+        self._tasks, self._columns, self._names = tasks, columns, names
+        if last is None or last.shape != columns.shape or names != known:
+            return placed
+        moved = set(np.flatnonzero((columns != last).any(axis=0)).tolist())
+        return {row: there for row, there in placed.items() if row in moved or tasks[row] != old[row]}
 
 
 def check(state: ClusterState) -> None:
@@ -60,33 +71,27 @@ def check(state: ClusterState) -> None:
         raise AssertionError("; ".join(wrong[:20]))
 
 
-def _accounts(state: ClusterState, placed: list[Placed]) -> list[str]:
+def _accounts(state: ClusterState, placed: Placed) -> list[str]:
     """No resource is given out twice: free = allocatable - what the pods there ask for."""
-    wrong = [
-        f"{task!r} is listed on {state.nodes.names[row]} but says it is on row {task.row}"
-        for row, task in placed
-        if task.row != row
-    ]
+    wrong = []
     nodes = state.nodes
-    shapes = {task.shape.number: task.shape for _, task in placed}
-    used: list[dict[int, int]] = [{} for _ in nodes.free]  # column -> row -> amount
-    for (number, row), count in Counter([(task.shape.number, row) for row, task in placed]).items():
-        for column, amount in shapes[number].demand:
-            used[column][row] = used[column].get(row, 0) + amount * count
-    for resource, column in nodes.resources.items():
-        given = nodes.alloc[column][: nodes.count] - nodes.free[column][: nodes.count]
-        rows = given.nonzero()[0]
-        there = {row: amount for row, amount in used[column].items() if amount}
-        if dict(zip(rows.tolist(), given[rows].tolist(), strict=True)) != there:
-            wrong += [
-                f"{name}: {given.item(row)} {resource} are given out, pods there use {there.get(row, 0)}"
-                for name, row in nodes.rows.items()
-                if given.item(row) != there.get(row, 0)
-            ]
+    columns = [(resource, column, nodes.alloc[column], nodes.free[column]) for resource, column in nodes.resources.items()]
+    for row, tasks in placed.items():
+        used: dict[int, int] = {}
+        for task in tasks:
+            if task.row != row:
+                wrong.append(f"{task!r} is listed on {nodes.names[row]} but says it is on row {task.row}")
+            for column, amount in task.shape.demand:
+                used[column] = used.get(column, 0) + amount
+        for resource, column, alloc, free in columns:
+            given = alloc.item(row) - free.item(row)
+            if given != used.get(column, 0):
+                there = used.get(column, 0)
+                wrong.append(f"{nodes.names[row]}: {given} {resource} are given out, pods there use {there}")
     return wrong
 
 
-def _surroundings(state: ClusterState, placed: list[Placed]) -> list[str]:
+def _surroundings(state: ClusterState, placed: Placed) -> list[str]:
     """What pods mean to others is counted where they are, or linger."""
     if not state.pairs.active:
         return []
@@ -94,7 +99,8 @@ def _surroundings(state: ClusterState, placed: list[Placed]) -> list[str]:
     sets = {}
     held: dict[int, dict[int, int]] = {}
     terms = {}
-    around = [*placed, *((row, state.tasks[uid]) for uid, row in state.lingering.items())]
+    around = [(row, task) for row, tasks in placed.items() for task in tasks]
+    around += ((row, state.tasks[uid]) for uid, row in state.lingering.items())
     shapes = {task.shape.number: task.shape for _, task in around}
     for (number, row), count in Counter([(task.shape.number, row) for row, task in around]).items():
         shape = shapes[number]
@@ -133,39 +139,29 @@ def over_allocated(state: ClusterState) -> list[str]:
     ]
 
 
-def _devices(state: ClusterState, placed: list[Placed]) -> list[str]:
+def _devices(state: ClusterState, placed: Placed) -> list[str]:
     """No device is given out twice."""
     wrong = []
     nodes = state.nodes
-    taken: dict[int, list[int]] = {}
-    for row, task in placed:
-        devices = task.devices
-        if not devices:
-            continue
-        if len(devices) > 1 and len(set(devices)) != len(devices):
-            wrong.append(f"{task!r} holds a device twice")
-        used = taken.get(row)
-        if used is None:
-            used = taken[row] = [0] * len(nodes.devices.states[nodes.device.item(row)])
-        for device in devices:
-            used[device] += task.shape.gpu_milli
-    states = nodes.device[: nodes.count].tolist()
-    idle = [row for row in nodes.rows.values() if row not in taken]
-    part = {state for state in {states[row] for row in idle} if any(free != WHOLE for free in nodes.devices.states[state])}
-    expected = [(row, tuple([WHOLE - each for each in used])) for row, used in taken.items()]
-    expected += [(row, (WHOLE,) * len(nodes.devices.states[states[row]])) for row in idle if states[row] in part]
-    return wrong + [
-        f"{nodes.names[row]}: devices have {nodes.devices.states[states[row]]} free where pods leave {free}"
-        for row, free in expected
-        if nodes.devices.states[states[row]] != free
-    ]
+    for row, tasks in placed.items():
+        has = nodes.devices.states[nodes.device.item(row)]
+        left = [WHOLE] * len(has)
+        for task in tasks:
+            devices = task.devices
+            if len(devices) > 1 and len(set(devices)) != len(devices):
+                wrong.append(f"{task!r} holds a device twice")
+            for device in devices:
+                left[device] -= task.shape.gpu_milli
+        if has != tuple(left):
+            wrong.append(f"{nodes.names[row]}: devices have {has} free where pods leave {tuple(left)}")
+    return wrong
 
 
-def _queues(state: ClusterState, placed: list[Placed]) -> list[str]:
+def _queues(state: ClusterState, placed: Placed) -> list[str]:
     """Each queue holds what its pods and its descendants' pods ask for."""
     strays = {uid for tasks in state.strays.values() for uid in tasks}
     charged = [task for task in state.tasks.values() if task.row >= 0 or (strays and task.pod.uid in strays)]
-    charged += [task for _, task in placed if task.pod.uid not in state.tasks]
+    charged += [task for tasks in placed.values() for task in tasks if task.pod.uid not in state.tasks]
     charged = [task for task in charged if task.pod.ours]
     shapes = {task.shape.number: task.shape for task in charged}
     by_row = bool(state.queues.pools.named)

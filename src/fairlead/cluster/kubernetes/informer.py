@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
+from zlib import crc32
 
 import msgspec
 import structlog
@@ -22,7 +23,7 @@ from fairlead.cluster.transport import Chunks
 View = TypeVar("View", bound=msgspec.Struct)
 
 _PAGE = 500
-_WATCH_SECONDS = 290
+_WATCH_SECONDS, _WATCH_SPREAD = 300, 300  # as client-go's reflectors: five to ten minutes, so that not all begin anew at once
 _SILENCE = 90.0  # the API server sends a bookmark about every minute
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 15.0
 _LARGEST_EVENT = 8 << 20
@@ -71,6 +72,7 @@ class Informer(Generic[View]):
         self._decode_metadata = msgspec.json.Decoder(views.OnlyMetadata).decode
         self._decode_event = msgspec.json.Decoder(views.WatchEvent).decode
         self._decode_list = msgspec.json.Decoder(views.RawList).decode
+        self._watch_seconds = _WATCH_SECONDS + crc32(path.encode()) % _WATCH_SPREAD
         self._version = ""  # where the watch stands; empty: list first
         self._stream: asyncio.Task[None] | None = None
 
@@ -176,7 +178,7 @@ class Informer(Generic[View]):
             "watch": "true",
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(_WATCH_SECONDS),
+            "timeoutSeconds": str(self._watch_seconds),
             **self._selected,
         }
 

@@ -106,8 +106,10 @@ def _judge(store: Store, catalog: Catalog, policy: Object, binding: Object, boun
 
 
 def _evaluate(expression: str, context: dict[str, Any], policy: Object, request: Request) -> bool:
+    # Turning objects into CEL's costs more than most expressions: only those are that it speaks of.
+    seen = {name: value for name, value in context.items() if name in expression}
     try:
-        return bool(_compiled(expression)(context))
+        return bool(_compiled(expression)(seen))
     except Exception as error:
         if policy.get("failurePolicy") == "Ignore":
             return True

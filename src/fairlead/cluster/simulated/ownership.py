@@ -7,6 +7,7 @@ structured-merge-diff as documented by Kubernetes (FieldsV1).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -97,7 +98,7 @@ def lookup(value: Any, path: Path, node: Node | None) -> tuple[bool, Any]:
 # -- FieldsV1 ----------------------------------------------------------------------------------
 
 
-def to_v1(fields: Fields) -> dict[str, Any]:
+def to_v1(fields: Iterable[Path]) -> dict[str, Any]:
     """The FieldsV1 object."""
     root: dict[str, Any] = {}
     for path in sorted(fields, key=repr):
@@ -136,29 +137,42 @@ Manager = tuple[str, str, str]
 
 def managers_of(obj: dict[str, Any]) -> dict[Manager, Fields]:
     """Who owns what of an object."""
-    return {
-        (each.get("manager", ""), each.get("operation", ""), each.get("subresource", "")): from_v1(each.get("fieldsV1") or {})
-        for each in obj["metadata"].get("managedFields") or ()
-    }
+    return {_manager_of(each): set(_parsed(each)) for each in obj["metadata"].get("managedFields") or ()}
+
+
+def _manager_of(entry: dict[str, Any]) -> Manager:
+    return entry.get("manager", ""), entry.get("operation", ""), entry.get("subresource", "")
+
+
+_PARSED: dict[int, tuple[dict[str, Any], frozenset[Path]]] = {}
+"""FieldsV1 objects that were read, by their identity: an entry stays the same object as long as nothing changes in it."""
+_MOST_PARSED = 4096
+
+
+def _parsed(entry: dict[str, Any]) -> frozenset[Path]:
+    tree = entry.get("fieldsV1") or {}
+    known = _PARSED.get(id(tree))
+    if known is not None and known[0] is tree:
+        return known[1]
+    if len(_PARSED) >= _MOST_PARSED:
+        _PARSED.clear()
+    fields = frozenset(from_v1(tree))
+    _PARSED[id(tree)] = tree, fields
+    return fields
+
+
+def _entry(manager: Manager, fields: Iterable[Path], time: str, api_version: str) -> dict[str, Any]:
+    name, operation, subresource = manager
+    entry: dict[str, Any] = {"manager": name, "operation": operation, "apiVersion": api_version, "time": time}
+    entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_v1(fields)}
+    if subresource:
+        entry["subresource"] = subresource
+    return entry
 
 
 def write(obj: dict[str, Any], managers: dict[Manager, Fields], times: dict[Manager, str], api_version: str) -> None:
     """Put the managers into an object's metadata (which must be its own)."""
-    entries = []
-    for manager, fields in managers.items():
-        if not fields:
-            continue
-        name, operation, subresource = manager
-        entry: dict[str, Any] = {
-            "manager": name,
-            "operation": operation,
-            "apiVersion": api_version,
-            "time": times.get(manager, ""),
-        }
-        entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_v1(fields)}
-        if subresource:
-            entry["subresource"] = subresource
-        entries.append(entry)
+    entries = [_entry(each, fields, times.get(each, ""), api_version) for each, fields in managers.items() if fields]
     if entries:
         obj["metadata"]["managedFields"] = entries
     else:
@@ -167,19 +181,41 @@ def write(obj: dict[str, Any], managers: dict[Manager, Fields], times: dict[Mana
 
 def times_of(obj: dict[str, Any]) -> dict[Manager, str]:
     """When each manager last wrote."""
-    return {
-        (each.get("manager", ""), each.get("operation", ""), each.get("subresource", "")): each.get("time", "")
-        for each in obj["metadata"].get("managedFields") or ()
-    }
+    return {_manager_of(each): each.get("time", "") for each in obj["metadata"].get("managedFields") or ()}
 
 
 def changed(before: dict[str, Any], after: dict[str, Any], node: Node) -> tuple[Fields, Fields]:
     """(fields set anew or to another value, fields gone) between two versions."""
-    old, new = fields_of(before, node), fields_of(after, node)
+    one, two = _differing(before, after)
+    old, new = fields_of(one, node), fields_of(two, node)
     moved = {path for path in new if path not in old or lookup(before, path, node)[1] != lookup(after, path, node)[1]}
     # An item of a list is owned with its key; that something inside it moved does not move the item.
     moved = {path for path in moved if path not in old or path[-1][0] != "k"}
     return moved, old - new
+
+
+def _differing(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What of two versions differs, maps looked into and all else as a whole: most of an object stays as it is."""
+    one, two = {}, {}
+    for name, value in before.items():
+        there = after.get(name, _ABSENT)
+        if there is value:
+            continue
+        if there is _ABSENT:
+            one[name] = value
+        elif isinstance(value, dict) and isinstance(there, dict) and value and there:
+            left, right = _differing(value, there)
+            if left:
+                one[name] = left
+            if right:
+                two[name] = right
+        elif there != value:
+            one[name], two[name] = value, there
+    two |= {name: value for name, value in after.items() if name not in before}
+    return one, two
+
+
+_ABSENT = object()
 
 
 def update(
@@ -189,17 +225,27 @@ def update(
     if before is None:
         write(after, {manager: fields_of(after, node)}, {manager: now}, api_version)
         return
-    managers, times = managers_of(before), times_of(before)
     moved, gone = changed(before, after, node)
-    if not moved and not gone:
-        write(after, managers, times, api_version)
-        return
-    for other, fields in managers.items():
-        managers[other] = fields - gone if other == manager else fields - gone - moved
-    if moved:
-        managers[manager] = managers.get(manager, set()) | moved
-        times[manager] = now
-    write(after, managers, times, api_version)
+    written = []
+    new = bool(moved)
+    for entry in before["metadata"].get("managedFields") or ():
+        fields, whose, time = _parsed(entry), _manager_of(entry), entry.get("time", "")
+        left = fields - gone
+        if whose != manager:
+            left -= moved
+        elif moved:
+            left |= moved
+            time, new = now, False
+        if left == fields and left:
+            written.append(entry if time == entry.get("time", "") else {**entry, "time": time, "apiVersion": api_version})
+        elif left:
+            written.append(_entry(whose, left, time, api_version))
+    if new:
+        written.append(_entry(manager, moved, now, api_version))
+    if written:
+        after["metadata"]["managedFields"] = written
+    else:
+        after["metadata"].pop("managedFields", None)
 
 
 # -- server-side apply -------------------------------------------------------------------------
