@@ -30,6 +30,7 @@ class DeviceStates:
         self._ids: dict[tuple[int, ...], int] = {}
         self._shifts: dict[tuple[int, tuple[int, ...], int], int] = {}
         self.total: Ints = np.zeros(64, np.int64)
+        self.whole: npt.NDArray[np.int32] = np.zeros(64, np.int32)  # of each state, the one with all of its devices free
         self.intern(())
 
     def __len__(self) -> int:
@@ -45,7 +46,10 @@ class DeviceStates:
         self.states.append(state)
         if number >= len(self.total):
             self.total = np.concatenate([self.total, np.zeros_like(self.total)])
+            self.whole = np.concatenate([self.whole, np.zeros_like(self.whole)])
         self.total[number] = sum(state)
+        self.whole[number] = number
+        self.whole[number] = self.intern((WHOLE,) * len(state))
         return number
 
     def take(self, state_id: int, devices: tuple[int, ...], milli: int) -> int:
@@ -85,6 +89,7 @@ class DeviceFit:
         self.cost: npt.NDArray[np.int32] = np.full(64, UNKNOWN, np.int32)
         self._picks: dict[int, tuple[int, ...]] = {}
         self._counts: dict[int, int] = {}
+        self._held: npt.NDArray[np.int64] = np.full(64, UNKNOWN, np.int64)  # as `_counts`, by state id
 
     def costs(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Costs of an array of state ids; shape as `ids`."""
@@ -94,7 +99,7 @@ class DeviceFit:
             self.cost = grown
         found: npt.NDArray[np.int32] = self.cost[ids]
         if found.size and found.min() == UNKNOWN:
-            for state_id in np.unique(ids[found == UNKNOWN]).tolist():
+            for state_id in set(ids[found == UNKNOWN].tolist()):
                 self._learn(state_id)
             found = self.cost[ids]
         return found
@@ -124,6 +129,19 @@ class DeviceFit:
                 known += 1
             self._counts[state_id] = known
         return known
+
+    def counts(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """`count` of an array of state ids; shape as `ids`."""
+        if len(self._held) < len(self.states):
+            grown = np.full(2 * len(self.states), UNKNOWN, np.int64)
+            grown[: len(self._held)] = self._held
+            self._held = grown
+        found: npt.NDArray[np.int64] = self._held[ids]
+        if found.size and found.min() == UNKNOWN:
+            for state_id in set(ids[found == UNKNOWN].tolist()):
+                self._held[state_id] = self.count(state_id)
+            found = self._held[ids]
+        return found
 
     def _learn(self, state_id: int) -> None:
         free = self.states.states[state_id]

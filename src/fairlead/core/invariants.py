@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ Placed = dict[int, list[Task]]
 def violations(state: ClusterState) -> list[str]:
     """Everything that is wrong, in words; empty when all invariants hold."""
     return Walk().violations(state)
+
+
+_PLACE = attrgetter("pod.uid", "row", "shape.number", "devices")
 
 
 class Walk:
@@ -48,9 +52,7 @@ class Walk:
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:
         """The rows on which pods, amounts or devices are not as they were."""
         nodes = state.nodes
-        tasks = {
-            row: [(task.pod.uid, task.row, task.shape.number, task.devices) for task in there] for row, there in placed.items()
-        }
+        tasks = {row: list(map(_PLACE, there)) for row, there in placed.items()}
         amounts = [
             part[: nodes.count] for column in nodes.resources.values() for part in (nodes.free[column], nodes.alloc[column])
         ]
@@ -157,17 +159,24 @@ def _devices(state: ClusterState, placed: Placed) -> list[str]:
     return wrong
 
 
+_CHARGE = attrgetter("queue", "shape.number")
+_CHARGE_AT = attrgetter("queue", "shape.number", "row")
+
+
 def _queues(state: ClusterState, placed: Placed) -> list[str]:
     """Each queue holds what its pods and its descendants' pods ask for."""
     strays = {uid for tasks in state.strays.values() for uid in tasks}
-    charged = [task for task in state.tasks.values() if task.row >= 0 or (strays and task.pod.uid in strays)]
-    charged += [task for tasks in placed.values() for task in tasks if task.pod.uid not in state.tasks]
-    charged = [task for task in charged if task.pod.ours]
+    charged = [task for task in state.tasks.values() if task.row >= 0 and task.pod.ours]
+    if strays:
+        charged += [task for task in map(state.tasks.get, strays) if task is not None and task.row < 0 and task.pod.ours]
+    known = state.tasks
+    charged += [task for tasks in placed.values() for task in tasks if task.pod.uid not in known and task.pod.ours]
     shapes = {task.shape.number: task.shape for task in charged}
     by_row = bool(state.queues.pools.named)
-    alike = Counter([(task.queue, task.shape.number, task.row if by_row else 0) for task in charged])
+    alike = Counter(map(_CHARGE_AT if by_row else _CHARGE, charged))
     held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
-    for (queue, number, row), count in alike.items():
+    for (queue, number, *on), count in alike.items():
+        row = on[0] if on else 0
         charge = state.queues.charge_at(shapes[number], row)
         for node in state.queues.queues[queue].path:
             for resource, amount in charge:

@@ -81,6 +81,8 @@ class Shape:
         self._key: Ints = np.zeros(0, np.int64)
         self._blocks: Ints = np.zeros(0, np.int64)
         self._cursor = 0
+        self._held: Ints | None = None  # what `counts` found, and when
+        self._held_at = (-1, -1)
         self._generation = -1
         self._epoch = -1
         self._relations: tuple[Relation, ...] = ()
@@ -221,16 +223,22 @@ class Shape:
         return not self.asks_devices or devices.fits_one(nodes, self, row)
 
     def counts(self) -> Ints:
-        """How many pods of this shape each row holds one after the other; shape (rows,)."""
+        """How many pods of this shape each row holds one after the other; shape (rows,), not to be written to."""
         nodes = self.nodes
+        if nodes.unlabelled:
+            nodes.settle_labels()
+        stamp = nodes.generation, nodes.ring_end
+        if self._held is not None and self._held_at == stamp:
+            return self._held
         rows = slice(0, nodes.count)
         held = resources.counts(nodes.free, self.demand, rows)
         held[~(nodes.open[rows] & self.admitted(rows))] = 0
         if self.asks_devices:
             states = nodes.device[rows]
             held[~devices.fits(nodes, self, rows, self.fit.costs(states))] = 0
-            unique, where = np.unique(states, return_inverse=True)
-            held = np.minimum(held, np.array([self.fit.count(each) for each in unique.tolist()], np.int64)[where])
+            held = np.minimum(held, self.fit.counts(states))
+        held.flags.writeable = False
+        self._held, self._held_at = held, stamp
         return held
 
     def count_on(self, row: int) -> int:
@@ -252,9 +260,7 @@ class Shape:
         if self.asks_devices and self.gpu_milli < WHOLE:
             held[~nodes.shares[rows]] = 0
         if self.asks_devices:
-            unique, where = np.unique(nodes.device[rows], return_inverse=True)
-            empty = [nodes.devices.intern((WHOLE,) * len(nodes.devices.states[state])) for state in unique.tolist()]
-            held = np.minimum(held, np.array([self.fit.count(state) for state in empty], np.int64)[where])
+            held = np.minimum(held, self.fit.counts(nodes.devices.whole[nodes.device[rows]]))
         return int(held.sum())
 
     def admitted(self, rows: Rows) -> npt.NDArray[np.bool_]:

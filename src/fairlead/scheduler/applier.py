@@ -178,9 +178,8 @@ class Applier:
             self._width = min(self.writers, len(urgent) // _DEPTH)
         if self.in_flight >= min(self._width, self.writers):
             return None
-        now = self._now()
         for number, line in enumerate(later, 1):
-            if line and now - line[0][0] > _PATIENCE:
+            if line and self._now() - line[0][0] > _PATIENCE:
                 return number, line.popleft()[1]
         if urgent:
             return 0, urgent.popleft()[1]

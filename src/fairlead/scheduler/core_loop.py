@@ -34,7 +34,7 @@ from fairlead.core.queues import QueueNode
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state import ClusterState
 from fairlead.core.storage import STORAGE_KINDS, StorageObject
-from fairlead.core.tasks import TaskState
+from fairlead.core.tasks import Task, TaskState
 from fairlead.core.transactions import Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
 from fairlead.observability.metrics import Distribution
 from fairlead.scheduler.echoes import Echoes
@@ -43,6 +43,7 @@ from fairlead.scheduler.picture import Picture, take
 log = structlog.get_logger("core")
 
 _CHUNK = 16
+_SOON = 0.1  # seconds until a pass for what only confirms decisions
 _STATUS_REST = 10.0  # seconds between two statuses of a queue
 _USAGE_REST = 60.0  # seconds between two checkpoints of usage
 _FORECAST_REST = 300.0  # seconds between two forecasts
@@ -149,6 +150,7 @@ class CoreLoop:
         self.deliver = deliver
         self.stale = True
         """Whether something was heard since the latest pass that could change what it decided."""
+        self._soon: float | None = None  # when a pass is due for what was heard and could wait
         self._recorder = recorder
         self._echoes = Echoes(self.state.tasks)
         self._groups: set[str] = set()
@@ -176,8 +178,14 @@ class CoreLoop:
         self.counters.events += len(events)
         for event in events:
             if not self._echoes.is_echo(event):
-                self.stale = True
+                if not self._echoes.can_wait(event, self._placed_on):
+                    self.stale = True
+                elif self._soon is None:
+                    self._soon = now + _SOON
                 self._apply(event, now)
+
+    def _placed_on(self, task: Task) -> str:
+        return self.state.nodes.names[task.row] if task.row >= 0 else ""
 
     @property
     def has_work(self) -> bool:
@@ -297,7 +305,7 @@ class CoreLoop:
             self._clock_in("forecast", foreseen - decided)
             self._clock_in("status", time.perf_counter() - foreseen)
             self._take_picture(now)
-            self.stale = False
+            self.stale, self._soon = False, None
         finally:
             # What was decided is assumed in the state already: it must be carried out, whatever happened after.
             if told < len(outputs):
@@ -373,7 +381,7 @@ class CoreLoop:
         if self.state.policy.usage_half_life:
             status = self._usage_due if status is None else min(self._usage_due, status)
         picture = self._picture_due if self._picture_stale else None
-        return min((time for time in (due, status, picture) if time is not None), default=None)
+        return min((time for time in (due, status, picture, self._soon) if time is not None), default=None)
 
     def _queue_statuses(self, now: float) -> list[Output]:
         """Statuses of queues that changed, all at once and not too often."""

@@ -1,13 +1,16 @@
 """What is heard again without having changed: echoes of our own writes of status, and lists after a watch broke.
 
-They are a third of what a quiet scheduler hears, and none of them can change a decision.
+They are a third of what a quiet scheduler hears, and none of them can change a decision. Another third says that what was decided
+has come to pass; it has to be taken in, but nobody waits for the pass after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from fairlead.cluster.port import JUDGED, ClusterEvent, Gone, Judged, Upsert
+import msgspec
+
+from fairlead.cluster.port import JUDGED, Bound, ClusterEvent, Gone, Judged, Upsert
 from fairlead.core.model import Group, Namespace, Node, NodePool, Pod, Queue, Reservation, ServiceClass
 from fairlead.core.tasks import Task
 
@@ -54,6 +57,21 @@ class Echoes:
             self._judged[event.kind, event.name] = event.complaint
             return known
         return False
+
+    def can_wait(self, event: ClusterEvent, placed_on: Callable[[Task], str]) -> bool:
+        """Whether an event only says that what was decided is so by now: that a pod is bound where it was placed, or has started.
+
+        placed_on: the name of the node that a pod has been given, empty: none.
+        """
+        if isinstance(event, Bound):
+            return True
+        if not isinstance(event, Upsert) or not isinstance(event.object, Pod):
+            return False
+        now = event.object
+        task = self._tasks.get(now.uid)
+        if task is None or not now.node or now.node != placed_on(task):
+            return False
+        return msgspec.structs.replace(task.pod, node=now.node, started=now.started) == now
 
     def forget(self, kind: str, name: str) -> None:
         """Something that was heard is not in force: whenever it is heard again it may be."""

@@ -95,6 +95,8 @@ class InlineCore:
             self._core.apply(events, self._clock())
             if self._core.stale:
                 self._plan(0.0)
+            elif (due := self._core.next_due) is not None:
+                self._plan(max(0.01, due - self._clock()))
 
     def ask(self, question: Callable[[CoreLoop], Answer]) -> Future[Answer]:
         """Have a question answered; it must change nothing."""

@@ -87,7 +87,7 @@ class _Search:
         usable = shape.admitted(slice(0, state.nodes.count)) & state.nodes.open[: state.nodes.count]
         if closed is not None:
             usable &= ~closed
-        held[~usable] = 0
+        held = np.where(usable, held, 0)
         places = int(held.sum())
         if places >= needed or not self._enough(usable, needed):
             return False
