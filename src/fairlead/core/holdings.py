@@ -74,7 +74,7 @@ class Holdings:
 
     def add(self, task: Task, row: int, by: int) -> None:
         """A pod came to a row (1) or left it (-1)."""
-        self.version += 1
+        self.log.renew(self)
         spec = task.shape.spec
         for port in spec.ports:
             self._add(self._ports.setdefault((port.protocol, port.port), {}).setdefault(port.address, {}), row, by)

@@ -161,7 +161,7 @@ class Pairs:
         self.nodes = nodes
         self.keys: set[str] = set()
         self.active = False
-        self.stamp = 0  # raised whenever a pod is counted
+        self.stamp = 0  # another whenever a pod is counted
         self.epoch = 0
         self.namespaces: dict[str, dict[str, str]] = {}
         self._sets: dict[tuple[str, Labels], LabelSet] = {}
@@ -271,7 +271,7 @@ class Pairs:
             return
         count.rows.clear()
         self._add_up(count)
-        count.version += 1
+        self.log.renew(count)
         for tally in count.tallies.values():
             tally.forget()
 
@@ -370,17 +370,17 @@ class Pairs:
         if labels is None:
             return
         put = self.log.insert
-        self.stamp += 1
+        self.log.renew(self, "stamp")
         leaving = task.pod.terminating
         rows = labels.leaving if leaving else labels.rows
         put(rows, row, rows.get(row, 0) + by)
         for count in labels.counts:
             if not (leaving and count.live):
                 put(count.rows, row, count.rows.get(row, 0) + by)
-                count.version += 1
+                self.log.renew(count)
         for term, weight in task.shape.held:
             put(term.rows, row, term.rows.get(row, 0) + by)
-            term.version += 1
+            self.log.renew(term)
             if weight:
                 put(term.weights, row, term.weights.get(row, 0) + by * weight)
 
@@ -391,7 +391,7 @@ class Pairs:
             for count in labels.counts:
                 if count.live:
                     self.log.insert(count.rows, row, count.rows.get(row, 0) + by)
-                    count.version += 1
+                    self.log.renew(count)
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> bool:
         """A namespace came, changed or went (None). Whether anything that is counted may have changed."""
@@ -409,7 +409,7 @@ class Pairs:
         for count in everything:
             count.rows.clear()
             count.tallies.clear()
-            count.version += 1
+            self.log.renew(count)
         for term in self._terms.values():
             term.weights.clear()
             term.forget()
@@ -420,4 +420,4 @@ class Pairs:
         for task, row in seen():
             self.add(task, row, 1)
         self.epoch += 1
-        self.stamp += 1
+        self.log.renew(self, "stamp")

@@ -51,7 +51,7 @@ from fairlead.core.storage import Storage, StorageObject
 from fairlead.core.suspended import Suspended, stands_in
 from fairlead.core.tasks import Task, TaskState, Unit
 from fairlead.core.transactions import VolumeChoice
-from fairlead.core.undo import UndoLog
+from fairlead.core.undo import UndoLog, new_version
 
 _NOTHING = PodSpec()
 
@@ -493,7 +493,7 @@ class ClusterState:
     def storage_known(self) -> None:
         """All storage objects that exist have been said."""
         self.storage.known = True
-        self.storage.version += 1
+        self.storage.version = new_version()
 
     def remove_storage(self, kind: type[StorageObject], name: str) -> None:
         """One of them is gone."""

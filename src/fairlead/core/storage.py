@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.core.model import Labels
 from fairlead.core.selectors import Selector, SelectorTerm
-from fairlead.core.undo import UndoLog
+from fairlead.core.undo import UndoLog, new_version
 
 BINDS_LATE = "WaitForFirstConsumer"
 SINGLE_POD = "ReadWriteOncePod"
@@ -156,7 +156,7 @@ class Storage:
     def upsert(self, item: StorageObject) -> None:
         """An object came or changed."""
         self.remove(type(item), _name(item))
-        self.version += 1
+        self.version = new_version()
         self._tables[type(item)][_name(item)] = item
         if isinstance(item, Volume):
             self._of_class.setdefault(item.storage_class, {})[item.name] = item
@@ -168,7 +168,7 @@ class Storage:
         gone = self._tables[kind].pop(name, None)
         if gone is None:
             return
-        self.version += 1
+        self.version = new_version()
         if isinstance(gone, Volume):
             self._of_class[gone.storage_class].pop(name)
         elif isinstance(gone, Attachment):
@@ -178,7 +178,7 @@ class Storage:
 
     def reserve(self, log: UndoLog, claim: str, volume: str, node: str) -> None:
         """A claim gets a volume, or (empty) one made for a node."""
-        self._changing(log)
+        log.renew(self)
         if volume:
             log.insert(self.given, claim, volume)
             log.insert(self.taken, volume, claim)
@@ -188,20 +188,12 @@ class Storage:
     def release(self, log: UndoLog, claim: str) -> None:
         """The pod that a claim was decided for goes elsewhere, or nowhere."""
         if claim in self.given:
-            self._changing(log)
+            log.renew(self)
             log.remove(self.taken, self.given[claim])
             log.remove(self.given, claim)
         elif claim in self.chosen:
-            self._changing(log)
+            log.renew(self)
             log.remove(self.chosen, claim)
-
-    def _changing(self, log: UndoLog) -> None:
-        """Verdicts drawn before are void; so are those drawn from here on, should this be taken back."""
-        self._renew(None)
-        log.call(self._renew, None)
-
-    def _renew(self, _: object) -> None:
-        self.version += 1
 
     def kept_for(self, volume: Volume, claim: Claim) -> bool:
         """Whether a volume is bound to a claim, or reserved for it."""

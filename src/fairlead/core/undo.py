@@ -9,9 +9,17 @@ then tried: `when_settled` derives it anew once nothing is tried any more.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from typing import Any, Final
 
 MISSING: Final = object()
+_VERSIONS = count(1)
+
+
+def new_version() -> int:
+    """A number that nobody had before."""
+    return next(_VERSIONS)
 
 
 class UndoLog:
@@ -79,6 +87,15 @@ class UndoLog:
         if self.depth:
             self.entries.append((container, key, container[key]))
         del container[key]
+
+    def renew(self, thing: Any, version: str = "version") -> None:
+        """Give `thing` a version that it never had; what is rolled back has the version that it had before.
+
+        So what was derived from a version holds whenever that version is back, and trials leave no trace: they wake nobody.
+        """
+        if self.depth:
+            self.entries.append((partial(setattr, thing, version), MISSING, getattr(thing, version)))
+        setattr(thing, version, new_version())
 
     def call(self, undo: Callable[[Any], None], argument: Any) -> None:
         """Have `undo(argument)` called on rollback, for changes that are not one item."""

@@ -90,8 +90,18 @@ def _beside_nominated(state: ClusterState, task: Task, closed: Mask | None) -> i
     return _best_of(keys)
 
 
-def _gang(state: ClusterState, unit: Unit) -> list[Task] | Reason:
-    """All of the needed members, scarcest shape first, then as many of the others as fit."""
+def fits(state: ClusterState, unit: Unit) -> bool:
+    """Whether a unit could be placed as things stand; nothing changes."""
+    mark = state.log.mark()
+    placed = isinstance(_gang(state, unit, told=False) if len(unit.tasks) > 1 else _single(state, unit.tasks[0]), list)
+    for task in unit.tasks:
+        task.state = TaskState.WAITING
+    state.log.rollback(mark)
+    return placed
+
+
+def _gang(state: ClusterState, unit: Unit, *, told: bool = True) -> list[Task] | Reason:
+    """All of the needed members, scarcest shape first, then as many of the others as fit. told: whether the reason matters."""
     log = state.log
     mark = log.mark()
     placed: list[Task] = []
@@ -109,6 +119,8 @@ def _gang(state: ClusterState, unit: Unit) -> list[Task] | Reason:
                 refused = _fill(state, tasks, placed)
             if refused is not None and core:
                 log.rollback(mark)
+                if not told:
+                    return NO_ROW
                 whole = refused.numbers.get("limit") is not None or refused.code is ReasonCode.RESERVATION
                 # More nodes would not help a gang that its queue may not hold, so an autoscaler is not told that they would.
                 return refused if whole else state.queues.over_limits(unit) or explain.no_gang(state, unit)

@@ -21,7 +21,7 @@ from fairlead.core.actions import allocate
 from fairlead.core.actions.contest import Contest, Ground
 from fairlead.core.actions.victims import Victim
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.core.tasks import Task, Unit
 
 _CANDIDATES = 100
 """How many nodes are examined exactly for a single pod, cheapest-looking first (kube-scheduler's bound)."""
@@ -206,6 +206,8 @@ def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Fall
 def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> list[Falling] | None:
     """The victims that must fall on one row, or None if even all of them are not enough."""
     task = unit.tasks[0]
+    if not _enough_on(state, task, row, victims):
+        return None
     fallen = Fallen(state)
     taken: list[Falling] = []
 
@@ -220,6 +222,18 @@ def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falli
     else:
         return None
     return _reprieve(fallen, taken, fits)
+
+
+def _enough_on(state: ClusterState, task: Task, row: int, victims: Sequence[Falling]) -> bool:
+    """Whether a row has enough for a pod by amounts alone, without all of these: most that are tried have not."""
+    missing = {column: amount - state.nodes.free[column].item(row) for column, amount in task.shape.demand}
+    for _, victim in victims:
+        for each in victim.tasks:
+            if each.row == row:
+                for column, amount in each.shape.demand:
+                    if column in missing:
+                        missing[column] -= amount
+    return all(amount <= 0 for amount in missing.values())
 
 
 def _for_gang(contest: Contest) -> Plan | None:
@@ -309,18 +323,10 @@ def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
             return False
         return int(first.shape.counts().sum()) >= core.need
 
-    def by_placing() -> bool:
-        mark = state.log.mark()
-        placed = isinstance(allocate.allocate(state, core), list)
-        for task in core.tasks:
-            task.state = TaskState.WAITING
-        state.log.rollback(mark)
-        return placed
-
     alike = all(task.shape is first.shape and task.queue == first.queue for task in core.tasks)
     plain = not first.shape.relations and not state.nominated and not state.reserved.holds
     plain = plain and not state.queues.limited_by_pool(first.queue)
-    return by_counting if alike and plain else by_placing
+    return by_counting if alike and plain else lambda: allocate.fits(state, core)
 
 
 def _reprieve(fallen: Fallen, taken: list[Falling], fits: Callable[[], bool]) -> list[Falling]:
