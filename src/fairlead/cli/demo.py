@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.output import Output, OutputOption, emit, fail, print_table
+from fairlead.cli.output import Output, OutputOption, emit, fail, print_table, progress
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from fairlead.simulation.lab import Lab, LabSummary
 
-_DAY = 86_400.0
+_DAY, _QUARTERS = 86_400.0, 96  # seconds, quarters of an hour
 _FRAMES = 8.0  # a second
 _ONCE = 12.0  # seconds that `--once` takes on a terminal
 _COLOURS = {"vision": "cyan", "language": "magenta", "robotics": "yellow", "default": "green"}
@@ -68,7 +69,12 @@ def _day(nodes: int, jobs: int, seed: int) -> LabSummary:
     async def main() -> LabSummary:
         lab = Lab(nodes=nodes, jobs=jobs, seed=seed)
         lab.start()
-        await asyncio.sleep(_DAY)
+        with progress("minutes of the day") as report:
+            for quarter in range(1, _QUARTERS + 1):
+                await asyncio.sleep(_DAY / _QUARTERS)
+                report(quarter * 15, _QUARTERS * 15)
+                if quarter % 16 == 0 and not sys.stderr.isatty():
+                    typer.echo(_head(lab), err=True)
         summary = lab.summary()
         await lab.process.kill()
         return summary
