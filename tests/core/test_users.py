@@ -263,3 +263,130 @@ def _broken(state, name):
 def test_percentages_and_plain_queues_need_no_meter():
     state = cluster([node("n")], [Queue("q", resources=(QueueResource(GPU, 1000, 2000),))])
     assert state.queues.queues["q"].meter is None
+
+
+RECLAIMS = Queue("q", users_reclaim=True)
+
+
+def leave(state, fallen):
+    """Whoever was asked to go is gone, and made anew by its controller, unless it is a gang's."""
+    for name in fallen:
+        gone = state.tasks[f"uid-{name}"].pod
+        state.remove_pod(gone.uid)
+        if not gone.group:
+            state.upsert_pod(msgspec.structs.replace(gone, uid=f"{gone.uid}x", name=f"{name}x", node=""))
+
+
+def settle(state, passes=8):
+    """Decide, and let happen what was decided, until nothing moves; returns the victims."""
+    fallen = []
+    for _ in range(passes):
+        decided = run(state)
+        victims = [name for plan in preempted(decided) for name in plan]
+        confirm(state, decided)
+        leave(state, victims)
+        fallen += victims
+    return fallen
+
+
+def test_a_user_takes_from_one_who_holds_more_until_they_are_even():
+    for queue, after in ((Queue("q"), {"heavy": 6}), (RECLAIMS, {"heavy": 3, "late": 3})):
+        state = cluster([node("n", gpus=6)], [queue])
+        submit(state, "heavy", 6)
+        confirm(state, run(state))
+        submit(state, "late", 6, start=1000.0)
+        settle(state)
+        assert holders(state) == after
+        submit(state, "heavy", 6, start=2000.0)  # what was taken is not taken back
+        assert settle(state, 5) == []
+        assert holders(state) == after
+        invariants.check(state)
+
+
+def test_whoever_takes_ends_with_no_more_than_whoever_gives():
+    state = cluster([node("n", gpus=5)], [RECLAIMS])
+    submit(state, "heavy", 5)
+    confirm(state, run(state))
+    submit(state, "late", 1, gpus=3, start=9.0)
+    assert settle(state) == [], "he would hold 3, they 2"
+    submit(state, "late", 4, start=10.0)
+    assert len(settle(state)) == 2
+    assert holders(state) == {"heavy": 3, "late": 2}
+
+
+def test_three_users_come_to_even_parts_whoever_comes_when():
+    state = cluster([node("n", gpus=9)], [RECLAIMS])
+    for start, user in enumerate(("a", "b", "c")):
+        submit(state, user, 9, start=1000.0 * start)
+        settle(state, 12)
+    assert holders(state) == {"a": 3, "b": 3, "c": 3}
+    assert settle(state, 5) == []
+
+
+def test_nobody_falls_for_another_user_who_may_not_fall_or_is_of_a_higher_class_or_another_queue():
+    others = (
+        {"queue": "other"},
+        {"priority": 5},
+        {"service_class": "never"},
+    )
+    for more in others:
+        state = cluster([node("n", gpus=4)], [RECLAIMS, Queue("other", users_reclaim=True)], reclaim=True)
+        state.upsert_class(ServiceClass("never", mode="Never"))
+        submit(state, "heavy", 4, **more)
+        confirm(state, run(state))
+        submit(state, "late", 4, start=9.0)
+        if "queue" not in more:
+            assert settle(state) == [], more
+        else:
+            assert holders(state).get("heavy") == 4
+
+
+def test_gangs_fall_whole_and_only_where_that_is_even():
+    state = cluster([node("n", gpus=8)], [RECLAIMS])
+    for name in ("one", "two"):
+        state.upsert_group(Group("ns", name, 4, "q"))
+        for index in range(4):
+            state.upsert_pod(pod(f"{name}-{index}", queue="q", user="heavy", group=name))
+    confirm(state, run(state))
+    assert holders(state) == {"heavy": 8}
+    submit(state, "late", 1, start=9.0)
+    fallen = settle(state)
+    assert len(fallen) == 4
+    assert len({name[:3] for name in fallen}) == 1
+    assert holders(state) == {"heavy": 4, "late": 1}
+    submit(state, "late", 9, start=10.0)
+    assert settle(state) == [], "without its other gang he would hold nothing"
+    invariants.check(state)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.booleans()), min_size=1, max_size=14))
+def test_users_never_flap(jobs):
+    state = cluster([node("n", gpus=4), node("m", gpus=4)], [RECLAIMS])
+    for number, (user, gpus, now) in enumerate(jobs):
+        state.upsert_pod(pod(f"{user}{number}", queue="q", user=user, gpus=gpus, created=float(number)))
+        if now:
+            settle(state, 3)
+    settle(state, 30)
+    assert settle(state, 5) == []
+    invariants.check(state)
+
+
+def test_a_full_queue_is_evened_out_though_there_is_room_elsewhere():
+    state = cluster([node("n", gpus=8)], [Queue("q", resources=(QueueResource(GPU, None, 4000),), users_reclaim=True)])
+    submit(state, "heavy", 4)
+    confirm(state, run(state))
+    submit(state, "late", 4, start=9.0)
+    settle(state)
+    assert holders(state) == {"heavy": 2, "late": 2}
+
+
+def test_nobody_falls_before_his_least_run_time_and_whoever_waits_for_that_is_looked_at_then():
+    state = cluster([node("n", gpus=2)], [RECLAIMS])
+    state.upsert_class(ServiceClass("s", min_runtime=100.0))
+    submit(state, "heavy", 2, service_class="s", started=0.0)
+    confirm(state, run(state))
+    submit(state, "late", 1, start=9.0)
+    assert preempted(run(state, 50.0)) == []
+    assert state.next_due is not None
+    assert len(preempted(run(state, max(100.5, state.next_due)))) == 1

@@ -80,6 +80,13 @@ class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     users: Annotated[list[str], Meta(max_length=1024, description="Users who may use the queue. Absent: all.")] | None = None
     per_user: Annotated[UserLimits, Meta(description="Limits for each user, descendants' jobs included.")] | None = None
     jobs: Annotated[JobLimits, Meta(description="Limits for all users together, descendants' jobs included.")] | None = None
+    user_fairness: Annotated[
+        str,
+        Meta(
+            pattern="^(Order|Reclaim)$",
+            description="Order: whoever holds least goes first. Reclaim: he may take from those who hold more, too.",
+        ),
+    ] = "Order"
     service_classes: (
         Annotated[list[str], Meta(max_length=64, description="Classes of service that may use the queue. Absent: all.")] | None
     ) = None

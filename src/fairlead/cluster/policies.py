@@ -31,6 +31,7 @@ def queue(view: views.Queue) -> Queue:
         users=_named(spec.users),
         classes=_named(spec.service_classes),
         per_user=_limits(spec.per_user),
+        users_reclaim=spec.user_fairness == "Reclaim",
         jobs=_limits(spec.jobs),
         usage=_usage(view.status),
     )

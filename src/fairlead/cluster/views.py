@@ -294,6 +294,7 @@ class QueueSpec(View):
     namespace_selector: LabelSelector | None = None
     users: list[str] | None = None
     per_user: UserLimits | None = None
+    user_fairness: str = "Order"
     jobs: UserLimits | None = None
     service_classes: list[str] | None = None
 

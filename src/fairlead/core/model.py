@@ -284,7 +284,8 @@ class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A queue as the core sees it; parent empty: directly under the root.
 
     namespaces: by their labels, those whose pods may use it; users: who may, None for all; classes: the classes of service
-    that may, None for all. per_user: limits for each user; jobs: for all together. usage: as last written.
+    that may, None for all. per_user: limits for each user; jobs: for all together. users_reclaim: whether a user may take from
+    those who hold more of the queue. usage: as last written.
     """
 
     name: str
@@ -297,6 +298,7 @@ class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     per_user: UserLimits | None = None
     jobs: UserLimits | None = None
     usage: UsageRecord | None = None
+    users_reclaim: bool = False
 
 
 class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -665,6 +665,8 @@ class QueueTree:
         room.untold.append(unit)
         if room.parked is None and unit.user not in room.limited and room.lines[unit.user][0][1] is unit:
             self._offer(node, room)
+        elif room.parked is not None and node.policy.users_reclaim and room.first() is unit:
+            self.unpark(room)  # what was in vain for another user need not be for this one
 
     def unpark(self, room: Room) -> None:
         """Something happened that could help the units of this room."""

@@ -378,11 +378,12 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         room.around = around
         if hunts or any(shape.relations and shape.best() >= 0 for shape in shapes):
             return True
-    if preempts and contest.entitled:
-        # Below its fair share: others that start, or shares that move, may make somebody owe it something; and if its own
-        # queue holds less, that may be within its quota now.
+    if preempts and (contest.entitled or contest.evens):
+        # Below its fair share, or its user below others: others that start, or shares that move, may make somebody owe it
+        # something; and if its own queue holds less, that may be within its quota now.
         shares = (state.queues.fair.version, state.services.starts)
-        if shares != room.shares or any(node.name in eased and contest.within_quota(node) for node in room.queue.path):
+        within = contest.entitled and any(node.name in eased and contest.within_quota(node) for node in room.queue.path)
+        if shares != room.shares or within:
             room.shares = shares
             return True
     else:

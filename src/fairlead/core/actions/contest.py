@@ -2,11 +2,13 @@
 
 The rules keep each other from going round in circles. A queue takes from another only while it stays within its own fair
 share, and only from one that holds more than is its due, so what was taken is not taken back. Whoever attained little goes
-before whoever attained more, and is not taken for the sake of shares by the latter.
+before whoever attained more, and is not taken for the sake of shares by the latter. Between users of one queue, where it says
+so, whoever takes ends with no more than whoever gives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -22,8 +24,9 @@ class Ground(IntEnum):
 
     SURPLUS = 0  # its gang can do without it
     SERVICE = 1  # attained more service than the unit
-    SHARE = 2  # its queue holds more than is fair, the unit's less
-    PRIORITY = 3  # of lower class priority
+    USER = 2  # its user holds more of their queue than the unit's user
+    SHARE = 3  # its queue holds more than is fair, the unit's less
+    PRIORITY = 4  # of lower class priority
 
 
 class Contest:
@@ -37,6 +40,7 @@ class Contest:
         self.express = unit.level < self.service.express
         core, queues = unit.tasks[: unit.need], state.queues
         self.demand: Charge = queues.asked_together(core)
+        self._amount = _amounts(core)
         self._entitled: bool | None = None
         self._owing: dict[str, bool] = {}
         self._within: dict[str, bool] = {}
@@ -107,6 +111,43 @@ class Contest:
         scarce = self.state.queues.fair.share.get(node.name, {})
         return [(name, amount) for name, amount in self.demand if name in scarce]
 
+    # -- which users ---------------------------------------------------------------------------
+
+    @property
+    def evens(self) -> bool:
+        """Whether there is a user of the unit's queue who may have to give something to the unit's user."""
+        if not self.queue.policy.users_reclaim or not self.state.policy.reclaim:
+            return False
+        least = self._holds(self.unit.user) + self._amount[self._kind]
+        return any(holds[self._kind] > least for user, holds in self.queue.holds.items() if user != self.unit.user)
+
+    @property
+    def _kind(self) -> int:
+        """By what users are compared: devices (0), or CPU (1) where the unit asks for none."""
+        return 0 if self._amount[0] else 1
+
+    def _holds(self, user: str) -> int:
+        return self.queue.holds.get(user, (0, 0))[self._kind]
+
+    def user_owes(self, tasks: Sequence[Task], taken: dict[str, int] | None = None) -> bool:
+        """Whether these tasks' user holds no less without them than the unit's user with the unit.
+
+        So whoever takes ends with no more than whoever gives, and what was taken is not taken back. taken: by user, what falls
+        already.
+        """
+        first, kind = tasks[0], self._kind
+        amount = _amounts(tasks)[kind]
+        if not amount or first.user == self.unit.user or first.queue != self.queue.name:
+            return False
+        left = self._holds(first.user) - (taken or {}).get(first.user, 0) - amount
+        return left >= self._holds(self.unit.user) + self._amount[kind]
+
+    def take_from_user(self, tasks: Sequence[Task], taken: dict[str, int]) -> None:
+        """Note what a victim's user would hold less."""
+        if tasks[0].queue == self.queue.name:
+            user = tasks[0].user
+            taken[user] = taken.get(user, 0) + _amounts(tasks)[self._kind]
+
     def take(self, victim: Task, taken: dict[str, dict[str, int]]) -> None:
         """Note what a victim's queue, and those above it, would hold less."""
         for node in self.state.queues.queues[victim.queue].path:
@@ -154,8 +195,11 @@ class Contest:
             return Ground.SERVICE
         if near and task.pod.priority < unit.priority:
             return Ground.PRIORITY
-        if other is self.queue or (level < service.express and not self.express):
+        if level < service.express and not self.express:
             return None
+        if other is self.queue:
+            evens = self.evens and task.pod.priority <= unit.priority and self.user_owes((task,))
+            return Ground.USER if evens else None
         return Ground.SHARE if self._owes(other) else None
 
     def ground_of(self, tasks: tuple[Task, ...]) -> Ground | None:
@@ -175,6 +219,8 @@ class Contest:
             possible.append(Ground.SURPLUS)
         if self.service.levels:
             possible.append(Ground.SERVICE)
+        if self.evens:
+            possible.append(Ground.USER)
         if self.entitled:
             possible.append(Ground.SHARE)
         return [*possible, Ground.PRIORITY]
@@ -184,4 +230,11 @@ class Contest:
         priority = self.unit.priority
         if any(count and each < priority for each, count in self.queue.priorities.items()):
             return True
-        return bool(self.state.surplus) or bool(self.service.levels) or self.service.scope != "Queue" or self.entitled
+        if self.state.surplus or self.service.levels or self.service.scope != "Queue":
+            return True
+        return self.entitled or self.evens
+
+
+def _amounts(tasks: Sequence[Task]) -> tuple[int, int]:
+    """(devices, CPU) that tasks ask for together, in milli, as users' holdings are counted."""
+    return sum(task.shape.device_milli for task in tasks), sum(task.shape.cpu for task in tasks)

@@ -46,6 +46,7 @@ class Plan(NamedTuple):
 _WHY = {
     Ground.SURPLUS: "their job can do without them",
     Ground.SERVICE: "it attained less service",
+    Ground.USER: "its user holds less of the queue",
     Ground.SHARE: "its queue is below its fair share",
     Ground.PRIORITY: "its priority is higher",
 }

@@ -92,12 +92,16 @@ class VictimTable:
         return ((ground, victim) for ground, victim in falling if guard.admits(victim.tasks))
 
     def _until_even(self, contest: Contest, falling: Iterable[tuple[Ground, Victim]]) -> Iterator[tuple[Ground, Victim]]:
-        """Leave out who would fall for shares once those before it have made its queue even."""
+        """Leave out who would fall for shares once those before it have made its queue, or its user, even."""
         taken: dict[str, dict[str, int]] = {}
+        users: dict[str, int] = {}
         for ground, victim in falling:
             owing = self.state.queues.queues[victim.tasks[0].queue]
             if ground is Ground.SHARE and not contest.owed_by(owing, taken, victim.tasks):
                 continue
+            if ground is Ground.USER and not contest.user_owes(victim.tasks, users):
+                continue
+            contest.take_from_user(victim.tasks, users)
             if contest.entitled:
                 for task in victim.tasks:
                     contest.take(task, taken)
