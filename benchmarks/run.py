@@ -34,6 +34,7 @@ COMMANDS = {
         for name, nodes in (("mixed", 500), ("verdict", 500), ("reclaim", 500), ("hero", 1000))
     },
     "fair shares": "simulate jobs --trace synthetic --nodes 16",
+    "expected starts": f"simulate jobs --jobs {PHILLY}/philly_oct_nov.csv.xz --queues {PHILLY}/vc_nodes.csv --durations learned --no-turns",
     "metrics": "bench metrics --queues 1000 --jobs 10000",
     "hpa, cpu": "bench hpa --metric cpu",
     "hpa, queue": "bench hpa --metric queue",

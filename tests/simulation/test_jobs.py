@@ -206,3 +206,27 @@ def test_the_default_policy_lends_takes_back_and_charges_for_it():
     assert by_name["owner"].wait_seconds.mean == 0, "its quota comes back at once"
     # The guest waits an hour, works ten minutes again and needs a minute to come back.
     assert by_name["guest"].wait_seconds.max == 3600 + 600 + 60
+
+
+def test_without_turns_places_are_reserved_and_starts_foretold(philly):
+    table, queues = philly
+    result = jobs.simulate(
+        table[:5000], nodes=65, gpus_per_node=8, policy="default", queues=queues, durations="learned", turns=False
+    )
+    everybody, *by_size = result.expected_starts
+    assert everybody.service_class == "all"
+    assert everybody.jobs > 1000
+    assert everybody.jobs == sum(each.jobs for each in by_size)
+    assert everybody.blank == 0
+    assert everybody.median_error <= 0.5
+
+
+def test_without_turns_a_wide_job_gets_its_place_reserved():
+    table = [
+        job("first", 0, 3600, 12),
+        job("wide", 60, 600, 16),
+        *(job(f"small-{index}", 1000, 4 * 3600, 1) for index in range(8)),
+    ]
+    result = jobs.simulate(table, nodes=2, gpus_per_node=8, policy="default", turns=False)
+    assert result.suspensions == 0
+    assert result.jct_seconds.max == pytest.approx(3600 + 600 + 4 * 3600 - 1000), "the small ones wait for the wide one"

@@ -109,6 +109,10 @@ def jobs(
             help="Days over which utilization and shares are counted; 0: all. Default: 61 for philly, 2 for synthetic.",
         ),
     ] = None,
+    turns: Annotated[
+        bool,
+        typer.Option(help="Whoever attained less takes its turn (default); without turns places are reserved."),
+    ] = True,
     seed: Annotated[int, typer.Option(help="Seed of synthetic jobs and of limits.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw waits and queues to this file (.png, .svg, .pdf).")] = None,
     output: OutputOption = Output.TABLE,
@@ -127,6 +131,8 @@ def jobs(
         fail(f"--durations {durations!r} is unknown: choose one of {', '.join(DURATIONS)}", Exit.USAGE)
     if (jobs is None) != (trace == "synthetic"):
         fail("--trace philly needs the table: give it with --jobs; --trace synthetic takes none", Exit.USAGE)
+    if not turns and policy != replay.DEFAULT:
+        fail(f"--no-turns is about --policy default, not {policy}", Exit.USAGE)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         fail(f"--plot {plot}: the name must end in .png, .svg or .pdf", Exit.USAGE)
     try:
@@ -149,6 +155,7 @@ def jobs(
             dues=synthetic.shares() if made else None,
             durations=next(each for each in DURATIONS if each == durations),
             window_days=days,
+            turns=turns,
             seed=seed,
             progress=report,
         )

@@ -41,6 +41,7 @@ def simulate(
     durations: Durations = "exact",
     window_days: float = 0.0,
     charges: Charges | None = None,
+    turns: bool = True,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> JobsResult:
@@ -48,7 +49,8 @@ def simulate(
 
     queues: queue -> nodes; quotas are given in that proportion, and jobs of other queues dropped. tree: the queues as they
     are, for the production pass; dues: what part of all GPU time each should hold. durations: what policies that
-    plan by run times are told. window_days: over which utilization is counted, 0 for all of the run.
+    plan by run times are told. turns: whether the production pass lets jobs take turns by attained service; without, it
+    reserves places by run times. window_days: over which utilization is counted, 0 for all of the run.
     progress: called with (jobs finished, jobs in all).
     """
     if policy not in POLICIES:
@@ -67,6 +69,8 @@ def simulate(
             queues=tree_of(queues, nodes * gpus_per_node) if queues is not None else tree or (),
             charges=charges,
             estimates=estimates,
+            service=production.BATCH if turns else production.PATIENT,
+            policy=production.POLICY if turns else production.RESERVING,
             progress=progress,
         )
     else:

@@ -38,6 +38,13 @@ POLICY = Policy(strategy="binpack", reservations=0, moves_per_minute=0.0)
 """What goes with turns: whoever attained little takes its place, so nothing is kept for later and nobody is moved for it."""
 
 
+PATIENT = ServiceClass("batch", mode="Suspend", checkpoint_interval=1800.0)
+"""The class of all jobs where nobody takes turns."""
+
+RESERVING = Policy(strategy="binpack")
+"""What goes without turns: reservations, backfill behind them, and moves, as they are by default."""
+
+
 def simulate(
     jobs: Sequence[TraceJob],
     *,
