@@ -31,8 +31,12 @@ COMMANDS = {
     "core, 100,000 nodes": "bench placement --nodes 100000 --pods 8000 --shapes 20",
     **{
         f"cycle {name}": f"bench cycle --scenario {name} --nodes {nodes}"
-        for name, nodes in (("mixed", 500), ("verdict", 500), ("reclaim", 500), ("hero", 1000))
+        for name, nodes in (("mixed", 500), ("verdict", 500), ("reclaim", 500), ("hero", 1000), ("consolidate", 500))
     },
+    **{f"answers {name}": f"bench answers --scenario {name}" for name in ("verdict", "reclaim")},
+    "queues": f"{CLUSTER} --workload queues --nodes 2000 --pods 15000 --schedulers fairlead,bare-binder --repeats 1",
+    **{f"job {name}": f"bench job --scenario {name} --repeats 40" for name in ("start", "worker-kill", "suspend")},
+    **{f"job {name}": f"bench job --scenario {name}" for name in ("array", "elastic", "operator-kill")},
     "fair shares": "simulate jobs --trace synthetic --nodes 16",
     "expected starts": f"simulate jobs --jobs {PHILLY}/philly_oct_nov.csv.xz --queues {PHILLY}/vc_nodes.csv --durations learned --no-turns",
     "metrics": "bench metrics --queues 1000 --jobs 10000",

@@ -161,6 +161,29 @@ def test_whoever_attained_less_goes_first_and_takes_from_whoever_attained_more()
     assert preempted(run(state, 2 * HOUR)) == []
 
 
+def test_a_turn_ends_just_after_a_checkpoint_where_the_class_says_so():
+    state = cluster([node("n", gpus=1)])
+    state.upsert_class(msgspec.structs.replace(LEVELS, levels=(600.0,), max_loss=60.0))
+    state.upsert_pod(sliced("old"))
+    confirm(state, run(state, 0.0))
+    state.upsert_pod(sliced("new", created=900.0))
+    assert not preempted(run(state, 900.0)), "it has attained more, but a quarter of an hour's work would be lost"
+    assert not preempted(run(state, 1799.0))
+    assert state.next_due == 1800.0, "nobody has to ask for it"
+    assert preempted(run(state, 1800.0)) == [["old"]]
+    # Who comes just too late waits for the next one; priorities and shares do not wait.
+    state = cluster([node("n", gpus=1)])
+    state.upsert_class(msgspec.structs.replace(LEVELS, levels=(600.0,), max_loss=60.0))
+    state.upsert_pod(sliced("old"))
+    confirm(state, run(state, 0.0))
+    run(state, 1800.0)
+    state.upsert_pod(sliced("new", created=1861.0))
+    assert not preempted(run(state, 1861.0))
+    assert state.next_due == 3600.0
+    state.upsert_pod(pod("boss", priority=5, created=1862.0))
+    assert preempted(run(state, 1862.0)) == [["old"]]
+
+
 def test_the_cheapest_loss_since_a_checkpoint_falls():
     state = cluster([node("a", gpus=1), node("b", gpus=1)])
     state.upsert_class(LEVELS)

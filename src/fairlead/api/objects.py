@@ -128,6 +128,13 @@ class TimeSlicing(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     express: Annotated[
         int, Meta(ge=0, le=16, description="So many of the lowest levels take from any queue, whatever the shares.")
     ] = 0
+    max_loss: (
+        Annotated[
+            str,
+            Meta(description="A turn ends only while no more work than this was done since a checkpoint.", pattern=_SPAN),
+        ]
+        | None
+    ) = None
 
 
 class UtilizationPolicy(msgspec.Struct, rename="camel", kw_only=True):

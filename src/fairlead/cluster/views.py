@@ -330,6 +330,7 @@ class Preemption(View):
 class TimeSlicing(View):
     levels: list[float] = []
     express: int = 0
+    max_loss: str | None = None
 
 
 class ServiceClassSpec(View):

@@ -311,7 +311,8 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     max_wait: seconds that its work should wait at most, 0: no such aim. time_limit, longest: seconds that its work may run
     where it gives no limit itself, and at most; 0: not limited.
     levels: device-seconds of attained service, rising: whoever attained less goes first and may take the devices of who
-    attained more. express: so many of the lowest levels take from any queue, whatever the shares.
+    attained more. express: so many of the lowest levels take from any queue, whatever the shares. max_loss: seconds of work since
+    a checkpoint that are lost to a turn at most, 0: whatever it costs.
     namespaces: by their labels, those whose pods may use it; users: who may, None for all. movable: whether its pods may
     be evicted only to run elsewhere.
     """
@@ -330,6 +331,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     namespaces: Selector = ()
     users: tuple[str, ...] | None = None
     movable: bool = True
+    max_loss: float = 0.0
 
     def level(self, attained: float) -> int:
         """On which level so much attained service is."""

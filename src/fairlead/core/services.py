@@ -110,6 +110,13 @@ class Services:
         service = self.of(task)
         return service.mode != "Never" and not (service.min_runtime and self.now < begun(task) + service.min_runtime)
 
+    def gives_turns(self, task: Task) -> bool:
+        """Whether a task that runs gives up its place to whoever attained less by now: not while that costs too much work."""
+        service = self.of(task)
+        if not (service.max_loss and service.checkpoint_interval):
+            return True
+        return (self.now - begun(task)) % service.checkpoint_interval <= service.max_loss
+
     def level(self, task: Task) -> int:
         """On which level of attained service a task that runs, with its gang, stands now."""
         service = self.of(task)
@@ -160,6 +167,8 @@ class Services:
         if rate:
             attained = self.attained(task)
             times += [self.now + (level - attained) / rate for level in service.levels if level > attained][:1]
+            if service.max_loss and service.checkpoint_interval:
+                times.append(self.now + service.checkpoint_interval - (self.now - start) % service.checkpoint_interval)
         if times:
             heappush(self._due, (max(min(times), self.now + _MOMENT), task.pod.uid))
 

@@ -190,6 +190,7 @@ class Contest:
         if (
             self.service.levels
             and level > unit.level
+            and services.gives_turns(task)
             and ((near and task.pod.priority <= unit.priority) or (self.express and level >= self.service.express))
         ):
             return Ground.SERVICE
