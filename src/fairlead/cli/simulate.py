@@ -113,6 +113,10 @@ def jobs(
         bool,
         typer.Option(help="Whoever attained less takes its turn (default); without turns places are reserved."),
     ] = True,
+    max_loss: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds of work a turn costs at most; 0: any. Default: 60 for synthetic, else 0."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of synthetic jobs and of limits.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw waits and queues to this file (.png, .svg, .pdf).")] = None,
     output: OutputOption = Output.TABLE,
@@ -156,6 +160,7 @@ def jobs(
             durations=next(each for each in DURATIONS if each == durations),
             window_days=days,
             turns=turns,
+            max_loss=max_loss if max_loss is not None else 60.0 if trace == "synthetic" else 0.0,
             seed=seed,
             progress=report,
         )

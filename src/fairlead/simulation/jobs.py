@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from fairlead.core.model import WHOLE, Queue, QueueResource
 from fairlead.simulation import baselines, production
 from fairlead.simulation.charges import Charges, Run
@@ -42,6 +44,7 @@ def simulate(
     window_days: float = 0.0,
     charges: Charges | None = None,
     turns: bool = True,
+    max_loss: float = 0.0,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> JobsResult:
@@ -50,8 +53,8 @@ def simulate(
     queues: queue -> nodes; quotas are given in that proportion, and jobs of other queues dropped. tree: the queues as they
     are, for the production pass; dues: what part of all GPU time each should hold. durations: what policies that
     plan by run times are told. turns: whether the production pass lets jobs take turns by attained service; without, it
-    reserves places by run times. window_days: over which utilization is counted, 0 for all of the run.
-    progress: called with (jobs finished, jobs in all).
+    reserves places by run times. max_loss: seconds of work since a checkpoint that a turn costs at most, 0 for any.
+    window_days: over which utilization is counted, 0 for all of the run. progress: called with (jobs finished, jobs in all).
     """
     if policy not in POLICIES:
         raise ValueError(f"policy {policy!r} is unknown: choose one of {', '.join(POLICIES)}")
@@ -69,7 +72,7 @@ def simulate(
             queues=tree_of(queues, nodes * gpus_per_node) if queues is not None else tree or (),
             charges=charges,
             estimates=estimates,
-            service=production.BATCH if turns else production.PATIENT,
+            service=msgspec.structs.replace(production.BATCH, max_loss=max_loss) if turns else production.PATIENT,
             policy=production.POLICY if turns else production.RESERVING,
             progress=progress,
         )
