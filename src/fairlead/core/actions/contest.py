@@ -40,7 +40,8 @@ class Contest:
         self.express = unit.level < self.service.express
         core, queues = unit.tasks[: unit.need], state.queues
         self.demand: Charge = queues.asked_together(core)
-        self._amount = _amounts(core)
+        self._reclaims = self.queue.policy.users_reclaim and state.policy.reclaim
+        self._amount = _amounts(core) if self._reclaims else (0, 0)
         self._entitled: bool | None = None
         self._owing: dict[str, bool] = {}
         self._within: dict[str, bool] = {}
@@ -116,7 +117,7 @@ class Contest:
     @property
     def evens(self) -> bool:
         """Whether there is a user of the unit's queue who may have to give something to the unit's user."""
-        if not self.queue.policy.users_reclaim or not self.state.policy.reclaim:
+        if not self._reclaims:
             return False
         least = self._holds(self.unit.user) + self._amount[self._kind]
         return any(holds[self._kind] > least for user, holds in self.queue.holds.items() if user != self.unit.user)
@@ -196,11 +197,12 @@ class Contest:
             return Ground.SERVICE
         if near and task.pod.priority < unit.priority:
             return Ground.PRIORITY
+        if other is self.queue and not self._reclaims:
+            return None  # the hot path: nobody of one's own queue falls for shares
         if level < service.express and not self.express:
             return None
         if other is self.queue:
-            evens = self.evens and task.pod.priority <= unit.priority and self.user_owes((task,))
-            return Ground.USER if evens else None
+            return Ground.USER if task.pod.priority <= unit.priority and self.user_owes((task,)) else None
         return Ground.SHARE if self._owes(other) else None
 
     def ground_of(self, tasks: tuple[Task, ...]) -> Ground | None:

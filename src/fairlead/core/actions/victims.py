@@ -95,13 +95,15 @@ class VictimTable:
         """Leave out who would fall for shares once those before it have made its queue, or its user, even."""
         taken: dict[str, dict[str, int]] = {}
         users: dict[str, int] = {}
+        evens = contest.evens
         for ground, victim in falling:
             owing = self.state.queues.queues[victim.tasks[0].queue]
             if ground is Ground.SHARE and not contest.owed_by(owing, taken, victim.tasks):
                 continue
             if ground is Ground.USER and not contest.user_owes(victim.tasks, users):
                 continue
-            contest.take_from_user(victim.tasks, users)
+            if evens:
+                contest.take_from_user(victim.tasks, users)
             if contest.entitled:
                 for task in victim.tasks:
                     contest.take(task, taken)
