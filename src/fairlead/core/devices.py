@@ -8,6 +8,7 @@ devices it takes, what is left) is computed once and remembered. Undo is one int
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +76,18 @@ class DeviceStates:
         return self.intern(tuple(free))
 
 
+Table = TypeVar("Table", npt.NDArray[np.int32], npt.NDArray[np.int64])
+
+
+def _grown(table: Table, size: int) -> Table:
+    """A table by state id with room for so many states; what is not known yet is `UNKNOWN`."""
+    if len(table) >= size:
+        return table
+    grown = np.full(2 * size, UNKNOWN, table.dtype)
+    grown[: len(table)] = table
+    return grown
+
+
 class DeviceFit:
     """What one kind of device request does to every state, remembered.
 
@@ -93,10 +106,7 @@ class DeviceFit:
 
     def costs(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Costs of an array of state ids; shape as `ids`."""
-        if len(self.cost) < len(self.states):
-            grown = np.full(2 * len(self.states), UNKNOWN, np.int32)
-            grown[: len(self.cost)] = self.cost
-            self.cost = grown
+        self.cost = _grown(self.cost, len(self.states))
         found: npt.NDArray[np.int32] = self.cost[ids]
         if found.size and found.min() == UNKNOWN:
             for state_id in set(ids[found == UNKNOWN].tolist()):
@@ -132,10 +142,7 @@ class DeviceFit:
 
     def counts(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """`count` of an array of state ids; shape as `ids`."""
-        if len(self._held) < len(self.states):
-            grown = np.full(2 * len(self.states), UNKNOWN, np.int64)
-            grown[: len(self._held)] = self._held
-            self._held = grown
+        self._held = _grown(self._held, len(self.states))
         found: npt.NDArray[np.int64] = self._held[ids]
         if found.size and found.min() == UNKNOWN:
             for state_id in set(ids[found == UNKNOWN].tolist()):
