@@ -72,6 +72,49 @@ def test_the_first_of_its_kind_may_go_anywhere():
     assert len({zone_of(name) for name in placed(run(state)).values()}) == 1
 
 
+def together(name, labels=None, near="a", **more):
+    return related(name, labels or {"app": "a"}, gang="g", pod_affinity=(term(app=near),), **more)
+
+
+@pytest.mark.parametrize("narrow", [0, 1, 2])
+def test_a_gang_that_must_stay_together_goes_where_all_of_it_fits(narrow):
+    """Wherever the best row for its first member is: in one zone of three there is no room for the other."""
+    filled = related("filled", {"app": "x"}, at=f"n{narrow + 3}")
+    state = cluster(zoned(6, pods=1), groups=[group("g", 2)], pods=[filled, *(together(f"p{i}") for i in range(2))])
+    other = related("other", {"app": "x"}, at=f"n{(narrow + 1) % 3 + 3}")
+    state.upsert_pod(other)
+    where = placed(run(state))
+    assert [zone_of(name) for name in where.values()] == [(narrow + 2) % 3] * 2
+
+
+def test_a_gang_that_must_stay_together_is_told_how_much_room_there_is():
+    state = cluster(zoned(6, pods=1), groups=[group("g", 3)], pods=[together(f"p{i}") for i in range(3)])
+    reason = refused(run(state))["p0"]
+    assert reason.code is ReasonCode.RESOURCES
+    assert reason.message.endswith(f"but 3 of them must share one {ZONE}, where at most 2 have room now")
+
+
+def test_members_that_follow_others_of_their_gang_come_after_them():
+    """Workers ask for their launcher, which asks for nobody."""
+    members = [together(f"a{i}", {"app": "w"}, near="l") for i in range(2)]
+    members.append(related("launcher", {"app": "l"}, gang="g"))
+    busy = [related(f"b{i}", {"app": "x"}, at=f"n{i}") for i in (0, 3, 1)]
+    state = cluster(zoned(9, pods=1), groups=[group("g", 3)], pods=[*busy, *members])
+    assert [zone_of(name) for name in placed(run(state)).values()] == [2, 2, 2]
+
+
+def test_a_gang_finds_the_zone_for_each_of_its_parts():
+    """Two kinds of members, each of which stays together, and one of which the other keeps away."""
+    away = (term(app="b"),)
+    members = [together(f"a{i}", pod_anti_affinity=away) for i in range(2)]
+    members += [together(f"b{i}", {"app": "b"}, near="b") for i in range(3)]
+    busy = [related("x", {"app": "x"}, at="n0"), related("y", {"app": "x"}, at="n1")]
+    state = cluster(zoned(9, pods=1), groups=[group("g", 5)], pods=[*busy, *members])
+    where = placed(run(state))
+    assert {zone_of(where[f"b{i}"]) for i in range(3)} == {2}
+    assert {zone_of(where[f"a{i}"]) for i in range(2)} in ({0}, {1})
+
+
 def test_spread_keeps_zones_even_and_is_woken_by_a_leaving_pod():
     rule = SpreadConstraint(ZONE, 1, selects(app="a"))
     pods = [related(f"p{i}", {"app": "a"}, created=i, spread=(rule,)) for i in range(7)]

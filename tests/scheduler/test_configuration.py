@@ -32,7 +32,7 @@ profiles:
 - {schedulerName: gpus, profile: ai}
 placement: {strategy: fgd, strategyOptions: {}, headBlocks: true}
 preemption: false
-retries: {backoffSeconds: 2, backoffLimitSeconds: 30, searchBackoffLimitSeconds: 5, gangGraceSeconds: 0}
+retries: {backoffSeconds: 2, backoffLimitSeconds: 30, searchBackoffLimitSeconds: 5, gangGraceSeconds: 0, lookAgainSeconds: 90}
 leaderElection: {enabled: false, durationSeconds: 30, renewSeconds: 20, retrySeconds: 4}
 events: false
 address: ""
@@ -43,7 +43,7 @@ writers: 32
     assert options.schedulers == {"default-scheduler": "kubernetes", "gpus": "ai"}
     policy = options.policy
     assert (policy.strategy, policy.head_blocks, policy.preempt, policy.gang_grace) == ("fgd", True, False, 0)
-    assert (policy.backoff, policy.backoff_limit, policy.search_backoff_limit) == (2, 30, 5)
+    assert (policy.backoff, policy.backoff_limit, policy.search_backoff_limit, policy.look_again) == (2, 30, 5, 90)
     assert (options.leader_elect, options.lease_duration, options.lease_renew, options.lease_retry) == (False, 30, 20, 4)
     assert (options.events, options.address, options.writers) == (False, "", 32)
 

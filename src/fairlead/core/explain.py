@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.colocation import kin
 from fairlead.core.filters import devices, first_refusal, resources
 from fairlead.core.model import WHOLE
 from fairlead.core.shapes import Shape
@@ -147,6 +148,9 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         reason = no_node(state, tightest[1])
         if not reason.message.startswith("0/") or int(tightest[1].counts().sum()) == 0:
             message = f"{message}: {reason.message}"
+    elif apart := [each for group in kin(unit.tasks[: unit.need]) if (each := group.most())[2] < each[1]]:
+        topology, count, held = apart[0]
+        message += f" by amounts, but {count} of them must share one {topology}, where at most {held} have room now"
     elif any(shape.relations for shape in shapes.values()):
         message += " by amounts, but not with what they ask of each other and of other pods (affinity, spread, ports, volumes)"
     return Reason(ReasonCode.RESOURCES, message, {"needed": unit.need})

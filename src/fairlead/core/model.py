@@ -418,6 +418,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     backoff, backoff_limit: first and longest wait in seconds after a refused write.
     searches, search_backoff, search_backoff_limit: so many searches for victims in a row may be in vain before there is
     a rest before the next; the first and the longest in seconds, doubling between.
+    look_again: seconds after which whoever speaks of other pods is tried again, whatever was heard; 0: never.
     fair_users: whether among equals in a queue the user who holds least of it goes first.
     usage_half_life: seconds in which past use of devices counts half, 0: not at all; usage_weight: how much it counts.
     reservations: for how many units that wait in vain nodes are kept, after `patience` seconds.
@@ -446,6 +447,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     searches: int = 3
     search_backoff: float = 0.1
     search_backoff_limit: float = 10.0
+    look_again: float = 300.0
     strategy_options: dict[str, object] = {}
 
     def write_rest(self, faults: int) -> float:

@@ -27,7 +27,6 @@ from fairlead.core.suspended import stands_in
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
 
-_LOOK_AGAIN = 60.0  # seconds after which a unit that speaks of other pods is tried again, whatever was heard
 _MAY_BE_TAKEN = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
 
 
@@ -279,9 +278,10 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
     room.reserved = state.reserved.version
     room.kept_out = _kept_out(state, unit)
     ripe = max(_may_move(state, unit), state.moves.refills_at)
-    speaks = any(task.shape.relations for task in unit.tasks)
+    again = state.policy.look_again
+    speaks = again > 0 and any(task.shape.relations for task in unit.tasks)
     if speaks:
-        ripe = min(ripe if ripe > now else math.inf, now + _LOOK_AGAIN)  # as kube-scheduler does every five minutes
+        ripe = min(ripe if ripe > now else math.inf, now + again)
     if now < ripe < math.inf and (reason.code is ReasonCode.RESOURCES or (speaks and reason.is_capacity)):
         state.queues.ripening[room] = ripe
     untold = state.queues.park(room, reason)

@@ -49,12 +49,16 @@ class Placement(_Section, frozen=True):
 
 
 class Retries(_Section, frozen=True):
-    """Seconds: first and longest wait after a refused write; longest rest between searches in vain; grace of half-bound gangs."""
+    """Seconds: first and longest wait after a refused write; longest rest between searches in vain; grace of half-bound gangs.
+
+    lookAgainSeconds: after these whoever speaks of other pods is tried again, whatever was heard; 0: never.
+    """
 
     backoff_seconds: _Positive = 1.0
     backoff_limit_seconds: _Positive = 60.0
     search_backoff_limit_seconds: _NotNegative = 10.0
     gang_grace_seconds: _NotNegative = 60.0
+    look_again_seconds: _NotNegative = 300.0
 
 
 class FairShare(_Section, frozen=True):
@@ -159,6 +163,7 @@ class Configuration(_Section, frozen=True):
             backoff=self.retries.backoff_seconds,
             backoff_limit=self.retries.backoff_limit_seconds,
             search_backoff_limit=self.retries.search_backoff_limit_seconds,
+            look_again=self.retries.look_again_seconds,
         )
         election = self.leader_election
         return Options(

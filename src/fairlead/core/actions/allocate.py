@@ -6,6 +6,7 @@ import numpy as np
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
+from fairlead.core.colocation import Homes, homes, kin
 from fairlead.core.nodes import Ints
 from fairlead.core.reservations import Mask
 from fairlead.core.shapes import Shape
@@ -14,6 +15,8 @@ from fairlead.core.tasks import Task, TaskState, Unit
 
 NO_ROW = Reason(ReasonCode.RESOURCES, "there is no room")
 """Why a single pod was not placed, before anybody asks for the details (`explain.no_row`): they cost more than the attempt."""
+
+_ANYWHERE = Homes({}, frozenset())
 
 
 def allocate(state: ClusterState, unit: Unit) -> list[Task] | Reason:
@@ -37,9 +40,9 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
     return [task]
 
 
-def best_row(state: ClusterState, task: Task) -> int:
-    """The row where a task is placed best now, or -1: none that is kept, or was cleared, for others."""
-    closed = closed_to(state, task)
+def best_row(state: ClusterState, task: Task, outside: Mask | None = None) -> int:
+    """The row where a task is placed best now, or -1: none that is kept, or was cleared, for others, or lies outside."""
+    closed = closed_to(state, task, outside)
     if state.nominated:
         return _beside_nominated(state, task, closed)
     if closed is None:
@@ -47,11 +50,12 @@ def best_row(state: ClusterState, task: Task) -> int:
     return _best_of(_without(task.shape.ranked(), closed))
 
 
-def closed_to(state: ClusterState, task: Task) -> Mask | None:
-    """For each row whether a task may not have it, though it may fit: kept for others, or its pool's limit is reached."""
+def closed_to(state: ClusterState, task: Task, outside: Mask | None = None) -> Mask | None:
+    """For each row whether a task may not have it, though it may fit: kept for others, its pool's limit reached, or outside."""
     kept = state.reserved.closed(task) if state.reserved.holds else None
     limited = state.queues.closed(task) if state.queues.pools.named else None
-    return kept if limited is None else limited if kept is None else kept | limited
+    closed = kept if limited is None else limited if kept is None else kept | limited
+    return closed if outside is None else outside if closed is None else closed | outside
 
 
 def _without(keys: Ints, closed: Mask | None) -> Ints:
@@ -101,30 +105,50 @@ def fits(state: ClusterState, unit: Unit) -> bool:
 
 
 def _gang(state: ClusterState, unit: Unit, *, told: bool = True) -> list[Task] | Reason:
-    """All of the needed members, scarcest shape first, then as many of the others as fit. told: whether the reason matters."""
-    log = state.log
-    mark = log.mark()
+    """All of the needed members, then as many of the others as fit. told: whether the reason matters."""
+    groups = kin(unit.tasks[: unit.need])
+    refused: Reason | None = None
+    for home in homes(groups) if groups else (_ANYWHERE,):
+        outcome = _settle_in(state, unit, home)
+        if isinstance(outcome, list):
+            return outcome
+        refused = outcome
+        if _limited(refused) and not state.queues.pools.named:
+            break  # as it would be elsewhere
+    if not told:
+        return NO_ROW
+    refused = refused or _kept_out(state, unit.tasks[0])
+    if _limited(refused) or refused.code is ReasonCode.RESERVATION:
+        return refused
+    # More nodes would not help a gang that its queue may not hold, so an autoscaler is not told that they would.
+    return state.queues.over_limits(unit) or explain.no_gang(state, unit)
+
+
+def _limited(refused: Reason) -> bool:
+    return refused.numbers.get("limit") is not None
+
+
+def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Reason:
+    """A gang in given domains: founders first, then the scarcest shape; what is beyond its need where there is room left."""
+    mark = state.log.mark()
     placed: list[Task] = []
     for core, group in ((True, unit.tasks[: unit.need]), (False, unit.tasks[unit.need :])):
         by_shape: dict[int, list[Task]] = {}
         for task in group:
             by_shape.setdefault(task.shape.number, []).append(task)
         rooms = {number: _room_for(tasks[0].shape) for number, tasks in by_shape.items()}
-        alike = sorted(by_shape.values(), key=lambda tasks: (rooms[tasks[0].shape.number], tasks[0].pod.key))
-        for tasks in alike:
+        order = sorted(by_shape, key=lambda number: (number not in home.founders, rooms[number], by_shape[number][0].pod.key))
+        for number in order:
+            tasks = by_shape[number]
             refused: Reason | None
-            if core and not placed and rooms[tasks[0].shape.number] < len(tasks) and not state.queues.pools.named:
-                refused = _too_little(state, tasks, rooms[tasks[0].shape.number])
+            if core and not placed and rooms[number] < len(tasks) and not state.queues.pools.named:
+                refused = _too_little(state, tasks, rooms[number])
             else:
-                refused = _fill(state, tasks, placed)
+                refused = _fill(state, tasks, placed, home.outside.get(number) if core else None)
             if refused is not None and core:
-                log.rollback(mark)
-                if not told:
-                    return NO_ROW
-                whole = refused.numbers.get("limit") is not None or refused.code is ReasonCode.RESERVATION
-                # More nodes would not help a gang that its queue may not hold, so an autoscaler is not told that they would.
-                return refused if whole else state.queues.over_limits(unit) or explain.no_gang(state, unit)
-    log.commit()
+                state.log.rollback(mark)
+                return refused
+    state.log.commit()
     for task in placed:
         task.state = TaskState.ASSUMED
     return placed
@@ -144,14 +168,14 @@ def _kept_out(state: ClusterState, task: Task) -> Reason:
     return explain.full_pool(state, task) or (explain.kept(state, task) if state.reserved.holds else None) or NO_ROW
 
 
-def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason | None:
+def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Reason | None:
     """Place as many of these identical tasks as fit; returns why some did not."""
     refused = None
     if tasks[0].shape.relations or tasks[0].shape.wants_company:
-        return _one_by_one(state, tasks, placed)
+        return _one_by_one(state, tasks, placed, outside)
     shape = tasks[0].shape
     while tasks:
-        closed = closed_to(state, tasks[0])
+        closed = closed_to(state, tasks[0], outside)
         rows = lay_out(shape, len(tasks), shape.strategy.fill, closed)
         if not rows:
             return _kept_out(state, tasks[-1])
@@ -174,14 +198,14 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason 
     return None
 
 
-def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Reason | None:
+def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Reason | None:
     """Where each pod's place depends on those of the others, each is placed before the next is looked at."""
     shape = tasks[0].shape
     for task in tasks:
         refused = state.queues.over_limit(task)
         if refused is not None:
             return refused
-        row = best_row(state, task)
+        row = best_row(state, task, outside)
         if row < 0:
             return _kept_out(state, task)
         state.assign(task, row, shape.strategy.pick(shape, row))

@@ -84,8 +84,13 @@ class PodAffinity(Relation):
 
     def _first(self) -> bool:
         """Whether the pod may go anywhere, being the first of its kind."""
-        others = [tally.refresh().any for tally in self.near]
-        return self.may_be_first and not any(others)
+        deserted = self.deserted()
+        return self.may_be_first and deserted
+
+    def deserted(self) -> bool:
+        """Whether nobody whom the pod must be near is anywhere yet."""
+        others = [tally.refresh().any for tally in self.near]  # each is refreshed: its sums are read next
+        return not any(others)
 
     def version(self) -> int:
         return sum(each.version for each in self.watched)
