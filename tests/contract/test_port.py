@@ -20,7 +20,7 @@ from fairlead.cluster.simulated.cluster import SimulatedCluster
 from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
-from fairlead.core.model import Group, Member, Node, Pod, PodSpec, Queue, Target, UsageRecord
+from fairlead.core.model import Group, Member, Node, Pod, PodSpec, Queue, RunTimeRecord, Target, UsageRecord
 from fairlead.core.transactions import Binding, PodRef, Suspension
 from testbed import objects
 
@@ -253,6 +253,10 @@ async def test_a_queues_status_is_written_and_forgets_what_is_gone(port):
     await port.cluster.queue_status(name, QueueReport({}, 0, {}, UsageRecord(7000.0, 1_767_225_660.0, (("ann", 7000.0),))))
     usage = (await port.admin("GET", path, None))["status"]["usage"]
     assert usage == {"deviceSeconds": 7000, "at": "2026-01-01T00:01:00Z", "users": {"ann": 7000}}
+    ran = (RunTimeRecord("ann", "batch", 500, (60, 3600)), RunTimeRecord("", "", 16_000, (7,)))
+    await port.cluster.queue_status(name, QueueReport({}, 0, {}, run_times=ran))
+    await port.until(lambda: port.seen(Queue, name).run_times == ran)
+    assert port.seen(Queue, name).usage.value == 7000, "what is not told is left alone"
     why = Reason(ReasonCode.RESOURCES, "no room")
     await port.cluster.queue_status(name, QueueReport({}, 1, {}, None, why))
     assert (await port.admin("GET", path, None))["status"]["reason"] == {"code": "Resources", "message": "no room"}

@@ -184,6 +184,18 @@ def test_a_turn_ends_just_after_a_checkpoint_where_the_class_says_so():
     assert preempted(run(state, 1862.0)) == [["old"]]
 
 
+def test_who_comes_back_saves_its_work_later_since_it_must_load_it_first():
+    state = cluster([node("n", gpus=1)])
+    state.upsert_class(msgspec.structs.replace(LEVELS, levels=(600.0,), max_loss=60.0))
+    state.upsert_pod(sliced("back", attained=HOUR))
+    confirm(state, run(state, 0.0))
+    state.upsert_pod(sliced("new", created=900.0))
+    assert not preempted(run(state, 900.0))
+    assert state.next_due == 1860.0
+    assert not preempted(run(state, 1800.0)), "half an hour of work is done a minute later"
+    assert preempted(run(state, 1860.0)) == [["back"]]
+
+
 def test_the_cheapest_loss_since_a_checkpoint_falls():
     state = cluster([node("a", gpus=1), node("b", gpus=1)])
     state.upsert_class(LEVELS)

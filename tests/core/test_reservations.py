@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Queue, Reservation, ServiceClass
+from fairlead.core.model import Group, Queue, Reservation, RunTimeRecord, ServiceClass
 from fairlead.core.selectors import Requirement
 from tests.builders import cluster, confirm, node, placed, pod, preempted, refused, run
 
@@ -154,6 +154,44 @@ def test_run_times_are_learned_and_plan_without_killing():
     assert state.runtimes.remaining(task, 590.0) == 590.0, "too few did: as long again"
     state.upsert_pod(pod("said", queue="q", user="ann", expected=50.0))
     assert state.runtimes.total(state.tasks["uid-said"]) == 50.0
+
+
+def test_run_times_survive_a_restart():
+    state = cluster([node("a", gpus=8)], [Queue("q"), Queue("other")])
+    for i in range(30):
+        state.upsert_pod(pod(f"old-{i}", queue="q", user="ann" if i % 3 else "bob", gpus=1 + i % 2, at="a", started=0.0))
+        run(state, 100.0 * (i + 1))
+        state.remove_pod(f"uid-old-{i}")
+    assert state.runtimes.changed == {"q"}
+    records = state.runtimes.written("q")
+    assert {(each.user, each.devices, len(each.seconds)) for each in records} == {
+        *(("ann", 1000, 10), ("ann", 2000, 10), ("bob", 1000, 5), ("bob", 2000, 5))
+    }
+    fresh = cluster([node("a", gpus=8)], [msgspec.structs.replace(Queue("q"), run_times=records), Queue("other")])
+    asked = [pod("anns", queue="q", user="ann"), pod("bobs", queue="q", user="bob", gpus=2), pod("new", queue="q", user="eve")]
+    asked += [pod("others", queue="other", gpus=2), pod("wide", queue="other", gpus=8)]
+    for each in (state, fresh):
+        for one in asked:
+            each.upsert_pod(one)
+    totals = [{name: each.runtimes.total(task) for name, task in each.tasks.items()} for each in (state, fresh)]
+    assert totals[0] == totals[1]
+    assert None not in totals[0].values()
+    assert fresh.runtimes.written("q") == records
+    # What it knows itself goes before what it wrote earlier and reads back.
+    fresh.upsert_queue(msgspec.structs.replace(Queue("q"), run_times=(RunTimeRecord("ann", "", 1000, (5,) * 20),)))
+    assert fresh.runtimes.written("q") == records
+
+
+def test_of_run_times_the_latest_survive_and_no_more_than_a_status_holds():
+    state = cluster([node("a", gpus=8)], [Queue("q")])
+    for i in range(90):
+        state.upsert_pod(pod(f"old-{i}", queue="q", user=f"u{i % 60}", at="a", started=0.0))
+        run(state, 10.0 * (i + 1))
+        state.remove_pod(f"uid-old-{i}")
+    records = state.runtimes.written("q")
+    assert len(records) == 50
+    assert (records[-1].user, records[-1].seconds) == ("u29", (300, 900))
+    assert "u30" not in {each.user for each in records}
 
 
 WINDOW = Reservation("upgrade", 10 * HOUR, 12 * HOUR, nodes=(Requirement("rack", "In", ("1",)),))

@@ -194,6 +194,15 @@ class UsageStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     users: Annotated[dict[str, float], Meta(description="Of its users, those who used most.")] = {}
 
 
+class RunTimeStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """How long jobs of one kind ran that ended of late: what the expected starts of others are learned from."""
+
+    user: str = ""
+    service_class: str = ""
+    devices: Annotated[float, Meta(ge=0, description="Devices of the whole job.")] = 0.0
+    seconds: Annotated[list[int], Meta(max_length=20, description="Run times, the oldest first.")] = []
+
+
 class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Why something waits."""
 
@@ -210,6 +219,7 @@ class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
         dict[str, Quantity], Meta(description="What is its due now, of resources that are scarce among its siblings.")
     ] = {}
     usage: UsageStatus | None = None
+    run_times: Annotated[list[RunTimeStatus], Meta(max_length=50, description="So that a restart does not forget them.")] = []
     reason: Annotated[GroupReason, Meta(description="Why the first job that waits in it does.")] | None = None
     conditions: Conditions = []
 

@@ -10,7 +10,17 @@ from itertools import pairwise
 from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import convert, selection, views
-from fairlead.core.model import WHOLE, NodePool, Queue, QueueResource, Reservation, ServiceClass, UsageRecord, UserLimits
+from fairlead.core.model import (
+    WHOLE,
+    NodePool,
+    Queue,
+    QueueResource,
+    Reservation,
+    RunTimeRecord,
+    ServiceClass,
+    UsageRecord,
+    UserLimits,
+)
 from fairlead.core.selectors import Selector
 
 
@@ -34,6 +44,7 @@ def queue(view: views.Queue) -> Queue:
         users_reclaim=spec.user_fairness == "Reclaim",
         jobs=_limits(spec.jobs),
         usage=_usage(view.status),
+        run_times=_run_times(view.status),
     )
 
 
@@ -43,6 +54,14 @@ def _usage(status: views.QueueStatus | None) -> UsageRecord | None:
     if usage is None or not usage.at:
         return None
     return UsageRecord(usage.device_seconds, convert.seconds(usage.at), tuple(sorted((usage.users or {}).items())))
+
+
+def _run_times(status: views.QueueStatus | None) -> tuple[RunTimeRecord, ...]:
+    """What was learned of run times, as a scheduler wrote it."""
+    return tuple(
+        RunTimeRecord(each.user, each.service_class, round(each.devices * WHOLE), tuple(each.seconds))
+        for each in (status.run_times if status is not None else None) or ()
+    )
 
 
 def _named(names_: list[str] | None) -> tuple[str, ...] | None:

@@ -22,6 +22,7 @@ from fairlead.core.model import (
     Pod,
     Queue,
     Reservation,
+    RunTimeRecord,
     ServiceClass,
     UsageRecord,
 )
@@ -92,7 +93,8 @@ ClusterEvent = Upsert | Gone | Judged | StorageKnown | Synced | Bound | BindFail
 class QueueReport(msgspec.Struct, frozen=True):
     """Where a queue stands: what it and its descendants hold, pods that wait in it, its due; in base units, devices in milli.
 
-    usage: what was used of late; None where it is not kept. reason: why the first that waits does.
+    usage: what was used of late; None where it is not kept. run_times: of jobs that ended of late, kept likewise.
+    reason: why the first that waits does.
     """
 
     allocated: dict[str, int]
@@ -100,6 +102,7 @@ class QueueReport(msgspec.Struct, frozen=True):
     fair_share: dict[str, int]
     usage: UsageRecord | None = None
     reason: Reason | None = None
+    run_times: tuple[RunTimeRecord, ...] = ()
 
 
 Sink = Callable[[list[ClusterEvent]], None]

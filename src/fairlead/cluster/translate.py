@@ -6,7 +6,7 @@ default one, so a change of the namespace's label is a change of its pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -20,7 +20,7 @@ from fairlead.cluster import convert, policies, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, Judged, StorageKnown, Upsert
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model import WHOLE, NodePool, Pod, Queue, Reservation, ServiceClass, UsageRecord
+from fairlead.core.model import WHOLE, NodePool, Pod, Queue, Reservation, RunTimeRecord, ServiceClass, UsageRecord
 from fairlead.core.pools import split
 
 View = TypeVar("View", bound=msgspec.Struct)
@@ -344,6 +344,14 @@ def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:
 def usage_shown(usage: UsageRecord) -> dict[str, Any]:
     """A usage record as it stands in a queue's status."""
     return {"deviceSeconds": usage.value, "at": timestamp(usage.at), "users": dict(usage.users)}
+
+
+def run_times_shown(records: Iterable[RunTimeRecord]) -> list[dict[str, Any]]:
+    """Run times as they stand in a queue's status."""
+    return [
+        {"user": each.user, "serviceClass": each.service_class, "devices": each.devices / WHOLE, "seconds": [*each.seconds]}
+        for each in records
+    ]
 
 
 def timestamp(seconds: float) -> str:

@@ -309,8 +309,16 @@ class PolicyStatus(View):
     conditions: list[Condition] | None = None
 
 
+class RunTimes(View):
+    user: str = ""
+    service_class: str = ""
+    devices: float = 0.0
+    seconds: list[int] = []
+
+
 class QueueStatus(PolicyStatus):
     usage: UsageStatus | None = None
+    run_times: list[RunTimes] | None = None
 
 
 class Queue(View):

@@ -280,12 +280,21 @@ class UsageRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     users: tuple[tuple[str, float], ...] = ()
 
 
+class RunTimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Run times in seconds of jobs that ended of late, oldest first: of one user and class, on so many devices, in milli."""
+
+    user: str
+    service_class: str
+    devices: int
+    seconds: tuple[int, ...]
+
+
 class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A queue as the core sees it; parent empty: directly under the root.
 
     namespaces: by their labels, those whose pods may use it; users: who may, None for all; classes: the classes of service
     that may, None for all. per_user: limits for each user; jobs: for all together. users_reclaim: whether a user may take from
-    those who hold more of the queue. usage: as last written.
+    those who hold more of the queue. usage, run_times: as last written.
     """
 
     name: str
@@ -299,6 +308,7 @@ class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     jobs: UserLimits | None = None
     usage: UsageRecord | None = None
     users_reclaim: bool = False
+    run_times: tuple[RunTimeRecord, ...] = ()
 
 
 class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

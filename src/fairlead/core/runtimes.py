@@ -3,6 +3,7 @@
 What was learned is kept per kind of job, from the most alike (same queue, user, class and size) to all jobs: the latest run times
 of a kind, of which the median beyond what a job has run already is taken. A learned time plans, it never kills. Where nothing is
 known, what has run for long is thought to run as long again (the Lindy rule); how long something new will run is not guessed.
+The latest of each queue survive a restart in the queue's status.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
+from fairlead.core.model import RunTimeRecord
 from fairlead.core.services import Services, begun
 from fairlead.core.tasks import Task
 
 _KEPT = 200  # run times of a kind
 _ENOUGH = 5  # of them, before a kind is believed
 _KINDS = 4096
+_WRITTEN_KINDS, _WRITTEN = 50, 20  # of a queue, and run times of each, that survive a restart
 _LEAST = 60.0  # seconds; whatever runs is not thought to end sooner without being told
 
-Kind = tuple[str, str, str, int]
-_ALL: Kind = ("", "", "", -1)
+Kind = tuple[str | int, ...]
+"""(queue, user, class, devices in milli), or less of it: of any user and class, in any queue, all jobs."""
+_ALL: Kind = ()
+_EXACT = 4
 
 
 class _Sample:
@@ -47,11 +53,13 @@ class _Sample:
 
 
 class RunTimes:
-    """Estimates in seconds."""
+    """Estimates in seconds. changed: queues of which more is known than was written."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
+        self.changed: set[str] = set()
         self._samples: dict[Kind, _Sample] = {}
+        self._known: set[str] = set()  # queues of which this scheduler has heard something itself, or was told
 
     def declared(self, task: Task) -> float | None:
         """What its owner, or its class, says: the expected duration, else the time limit."""
@@ -85,7 +93,30 @@ class RunTimes:
         seconds = now - begun(task)
         if seconds <= 0:
             return
-        for kind in _kinds(task):
+        self.changed.add(task.queue)
+        self._known.add(task.queue)
+        self._learn(_kinds(task), seconds)
+
+    def written(self, queue: str) -> tuple[RunTimeRecord, ...]:
+        """What is to survive a restart: the latest of the kinds of a queue that were heard of last, in the order of hearing."""
+        own = (each for each in reversed(self._samples.items()) if len(each[0]) == _EXACT and each[0][0] == queue)
+        records = []
+        for (_, user, service_class, devices), sample in islice(own, _WRITTEN_KINDS):
+            seconds = tuple(max(1, round(each)) for each in list(sample.latest)[-_WRITTEN:])
+            records.append(RunTimeRecord(str(user), str(service_class), int(devices), seconds))
+        return tuple(reversed(records))
+
+    def restore(self, queue: str, records: Iterable[RunTimeRecord]) -> None:
+        """What a scheduler before this one wrote; what this one knows itself goes before."""
+        if queue in self._known:
+            return
+        self._known.add(queue)
+        for record in records:
+            for seconds in record.seconds:
+                self._learn(_kinds_of(queue, record.user, record.service_class, record.devices), seconds)
+
+    def _learn(self, kinds: Iterable[Kind], seconds: float) -> None:
+        for kind in kinds:
             sample = self._samples.pop(kind, None) or _Sample()
             self._samples[kind] = sample  # the latest to be heard of goes last
             sample.add(seconds)
@@ -103,8 +134,11 @@ class RunTimes:
 
 def _kinds(task: Task) -> Iterator[Kind]:
     members = len(task.gang.tasks) if task.gang is not None and task.gang.group is not None else 1
-    size = task.shape.device_milli * members
-    yield task.queue, task.user, task.service_class, size
-    yield task.queue, "", "", size
-    yield "", "", "", size
+    return _kinds_of(task.queue, task.user, task.service_class, task.shape.device_milli * members)
+
+
+def _kinds_of(queue: str, user: str, service_class: str, size: int) -> Iterator[Kind]:
+    yield queue, user, service_class, size
+    yield queue, size
+    yield (size,)
     yield _ALL

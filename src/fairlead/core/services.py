@@ -115,7 +115,7 @@ class Services:
         service = self.of(task)
         if not (service.max_loss and service.checkpoint_interval):
             return True
-        return (self.now - begun(task)) % service.checkpoint_interval <= service.max_loss
+        return self._unsaved(task, service.checkpoint_interval) <= service.max_loss
 
     def level(self, task: Task) -> int:
         """On which level of attained service a task that runs, with its gang, stands now."""
@@ -133,7 +133,15 @@ class Services:
         interval = self.of(task).checkpoint_interval
         if not interval:
             return 0.0
-        return ((self.now - begun(task)) % interval + _RESTART) * task.shape.gpus
+        return (self._unsaved(task, interval) + _RESTART) * task.shape.gpus
+
+    def _unsaved(self, task: Task, interval: float) -> float:
+        """Seconds of work since a task's last checkpoint, of which there is one every `interval` seconds of work."""
+        return max(0.0, self.now - self._works_since(task)) % interval
+
+    def _works_since(self, task: Task) -> float:
+        """Since when a task works: one that comes back must load its checkpoint first."""
+        return begun(task) + (_RESTART if self.before(task) else 0.0)
 
     def runs(self, task: Task) -> None:
         """A task has come to run: others may take it now, or from some time on."""
@@ -168,7 +176,8 @@ class Services:
             attained = self.attained(task)
             times += [self.now + (level - attained) / rate for level in service.levels if level > attained][:1]
             if service.max_loss and service.checkpoint_interval:
-                times.append(self.now + service.checkpoint_interval - (self.now - start) % service.checkpoint_interval)
+                interval, works_since = service.checkpoint_interval, self._works_since(task)
+                times.append(max(self.now + interval - self._unsaved(task, interval), works_since + interval))
         if times:
             heappush(self._due, (max(min(times), self.now + _MOMENT), task.pod.uid))
 

@@ -614,6 +614,9 @@ class ClusterState:
         if queue.usage is not None:
             self.queues.fair.usage.restore(queue.name, queue.usage)
             queue = msgspec.structs.replace(queue, usage=None)
+        if queue.run_times:
+            self.runtimes.restore(queue.name, queue.run_times)
+            queue = msgspec.structs.replace(queue, run_times=())
         known = self.queues.queues.get(queue.name)
         before = _who_may(known.policy) if known is not None else _who_may(Queue(queue.name))
         refused = self.queues.upsert(queue)

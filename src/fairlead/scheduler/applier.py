@@ -141,7 +141,8 @@ class Applier:
         )
 
     async def _write_queue(self, status: QueueStatus) -> None:
-        report = QueueReport(dict(status.allocated), status.pending, dict(status.fair_share), status.usage, status.reason)
+        amounts = dict(status.allocated), status.pending, dict(status.fair_share)
+        report = QueueReport(*amounts, status.usage, status.reason, status.run_times)
         await self.cluster.queue_status(status.queue, report)
 
     async def run(self) -> None:

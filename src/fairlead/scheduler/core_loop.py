@@ -27,6 +27,7 @@ from fairlead.core.model import (
     Policy,
     Queue,
     Reservation,
+    RunTimeRecord,
     ServiceClass,
     UsageRecord,
 )
@@ -45,7 +46,7 @@ log = structlog.get_logger("core")
 _CHUNK = 16
 _SOON = 0.1  # seconds until a pass for what only confirms decisions
 _STATUS_REST = 10.0  # seconds between two statuses of a queue
-_USAGE_REST = 60.0  # seconds between two checkpoints of usage
+_KEPT_REST = 60.0  # seconds between two checkpoints of what survives a restart: usage and run times
 _FORECAST_REST = 300.0  # seconds between two forecasts
 _MOST_ENDS = 20_000
 _MOVED = 0.1
@@ -88,6 +89,7 @@ class QueueStatus(msgspec.Struct, frozen=True, tag=True):
     fair_share: tuple[tuple[str, int], ...]
     usage: UsageRecord | None = None
     reason: Reason | None = None
+    run_times: tuple[RunTimeRecord, ...] = ()
 
 
 class ReservationStatus(msgspec.Struct, frozen=True, tag=True):
@@ -156,8 +158,8 @@ class CoreLoop:
         self._groups: set[str] = set()
         self._told: dict[str, GroupStatus] = {}
         self._queues: dict[str, QueueStatus] = {}
-        self._usage_due = 0.0  # when usage is written again
-        self._usage_is_due = False
+        self._kept_due = 0.0  # when what survives a restart is written again
+        self._kept_is_due = False
         self._judged: dict[tuple[str, str], str] = {}  # (plural, name) -> what could not be used of it
         self._refused: dict[str, Reason | None] = {}  # queue -> why its latest change was refused
         self._verdicts: dict[tuple[str, str], Verdict] = {}
@@ -378,19 +380,25 @@ class CoreLoop:
         if self._foreseen_due:
             due = self._foreseen_due if due is None else min(due, self._foreseen_due)
         status = self._queues_due if self.state.queues.fair.touched else None
-        if self.state.policy.usage_half_life:
-            status = self._usage_due if status is None else min(self._usage_due, status)
+        if self._keeps:
+            kept = max(self._kept_due, self._queues_due)
+            status = kept if status is None else min(kept, status)
         picture = self._picture_due if self._picture_stale else None
         return min((time for time in (due, status, picture, self._soon) if time is not None), default=None)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether there is something to write that a restart would forget."""
+        return bool(self.state.policy.usage_half_life or self.state.runtimes.changed)
 
     def _queue_statuses(self, now: float) -> list[Output]:
         """Statuses of queues that changed, all at once and not too often."""
         queues = self.state.queues
-        keeps_usage = bool(self.state.policy.usage_half_life)
-        if not (queues.fair.touched or (keeps_usage and now >= self._usage_due)) or now < self._queues_due:
+        self._kept_is_due = self._keeps and now >= self._kept_due
+        if not (queues.fair.touched or self._kept_is_due) or now < self._queues_due:
             return []
-        due, self._usage_is_due = self._usage_due, keeps_usage and now >= self._usage_due
-        self._usage_due = now + _USAGE_REST if self._usage_is_due else due
+        if self._kept_is_due:
+            self._kept_due = now + _KEPT_REST
         queues.fair.touched = False
         self._queues_due = now + _STATUS_REST
         told: list[Output] = []
@@ -402,10 +410,13 @@ class CoreLoop:
                 tuple(sorted(queues.fair.share.get(name, {}).items())),
                 self._usage_of(name, now),
                 self._why_waits(node),
+                self._run_times_of(name),
             )
             if queues.has_object(name) and self._queues.get(name) != status:
                 self._queues[name] = status
                 told.append(status)
+        if self._kept_is_due:
+            self.state.runtimes.changed.clear()
         return told
 
     def _why_waits(self, node: QueueNode) -> Reason | None:
@@ -418,10 +429,17 @@ class CoreLoop:
 
     def _usage_of(self, name: str, now: float) -> UsageRecord | None:
         """What a queue used of late, as of the latest checkpoint."""
-        if self._usage_is_due:
+        if self._kept_is_due:
             return self.state.queues.fair.usage.checkpoint(name, now)
         told = self._queues.get(name)
         return told.usage if told is not None else None
+
+    def _run_times_of(self, name: str) -> tuple[RunTimeRecord, ...]:
+        """What was learned in a queue, as of the latest checkpoint."""
+        if self._kept_is_due and name in self.state.runtimes.changed:
+            return self.state.runtimes.written(name)
+        told = self._queues.get(name)
+        return told.run_times if told is not None else ()
 
     def _reservation_statuses(self, now: float) -> list[Output]:
         """Statuses of reservations that changed."""

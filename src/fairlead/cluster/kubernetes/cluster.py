@@ -21,7 +21,7 @@ from fairlead.cluster.kubernetes import conditions, events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import ClusterEvent, Outcome, QueueReport, Sink, StorageKnown, Synced
-from fairlead.cluster.translate import STORAGE, Change, Translator, shown, timestamp, usage_shown, why_waiting
+from fairlead.cluster.translate import STORAGE, Change, Translator, run_times_shown, shown, timestamp, usage_shown, why_waiting
 from fairlead.core.storage import Claim
 from fairlead.core.transactions import Binding, PodRef, Suspension, VolumeChoice
 
@@ -428,7 +428,9 @@ class KubernetesCluster:
             # A merge keeps users that it does not name.
             usage["usage"]["users"] = {**dict.fromkeys(self._users.get(queue, ())), **users}
             self._users[queue] = set(users)
-        await self._status(path, {"status": {**body, **usage, "pending": status.pending, "reason": _why(status.reason)}}, merge)
+        learned = {"runTimes": run_times_shown(status.run_times)} if status.run_times else {}
+        told = {**body, **usage, **learned, "pending": status.pending, "reason": _why(status.reason)}
+        await self._status(path, {"status": told}, merge)
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """`Reservation.status`: its phase and its nodes."""

@@ -21,7 +21,7 @@ from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Object
-from fairlead.cluster.translate import Change, Translator, shown, timestamp, usage_shown, why_waiting
+from fairlead.cluster.translate import Change, Translator, run_times_shown, shown, timestamp, usage_shown, why_waiting
 from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef, Suspension
 
@@ -306,6 +306,8 @@ class SimulatedCluster:
         told |= {"allocated": shown(status.allocated), "fairShare": shown(status.fair_share)}
         if status.usage is not None:
             told["usage"] = usage_shown(status.usage)
+        if status.run_times:
+            told["runTimes"] = run_times_shown(status.run_times)
         told.pop("reason", None)
         if status.reason is not None:
             told["reason"] = {"code": str(status.reason.code), "message": status.reason.message}
