@@ -1,9 +1,11 @@
 """When what waits is expected to start."""
 
+import msgspec
 import pytest
 
 from fairlead.core.forecast import forecast
-from fairlead.core.model import Group, Queue, UserLimits
+from fairlead.core.model import Group, Queue, ServiceClass, UserLimits
+from fairlead.core.transactions import Place, Preempt
 from tests.builders import cluster, confirm, node, pod, queue, run
 
 HOUR = 3600.0
@@ -72,3 +74,69 @@ def test_it_changes_nothing():
     assert len(forecast(state, 10.0)) == 3
     assert state.snapshot() == before
     assert run(state, 10.0) == []
+
+
+SLICED = ServiceClass("sliced", mode="Suspend", checkpoint_interval=1800, levels=(600.0, 4 * HOUR), express=1, max_loss=60.0)
+
+
+def sliced(name, queue="q", expected=10 * HOUR, **more):
+    return pod(name, queue=queue, service_class="sliced", expected=expected, **more)
+
+
+def whoever_starts(state, now):
+    """Who starts when, as the pass decides it: whoever falls is gone at once and does not come back."""
+    starts = {}
+    while now < 20 * HOUR:
+        decided = run(state, now)
+        for each in decided:
+            if isinstance(each, Preempt):
+                for victim in each.victims:
+                    state.remove_pod(victim.pod.uid)
+            for binding in each.bindings if isinstance(each, Place) else ():
+                starts[binding.pod.name] = now
+                state.bound(binding.pod.uid)
+        if any(isinstance(each, Preempt) for each in decided):
+            continue
+        due = state.next_due
+        if due is None:
+            break
+        now = max(now + 0.001, due)
+    return {name: round(at, 1) for name, at in starts.items()}
+
+
+@pytest.mark.parametrize(
+    ("service", "runs", "waits", "told"),
+    [
+        pytest.param(SLICED, [{}], [{}], {"w0": 1800.0}, id="the next checkpoint"),
+        pytest.param(SLICED, [{"attained": HOUR}], [{}], {"w0": 1860.0}, id="who came back began to work a minute later"),
+        pytest.param(msgspec.structs.replace(SLICED, max_loss=0.0), [{}], [{}], {"w0": 600.0}, id="the next level"),
+        pytest.param(
+            msgspec.structs.replace(SLICED, max_loss=0.0, min_runtime=900.0), [{}], [{}], {"w0": 900.0}, id="its least run time"
+        ),
+        pytest.param(SLICED, [{}], [{"attained": 700.0}], {"w0": 4 * HOUR}, id="not from equals"),
+        pytest.param(SLICED, [{"priority": 1}], [{}], {}, id="not from higher priority"),
+        pytest.param(SLICED, [{"priority": 1, "queue": "other"}], [{}], {}, id="nor elsewhere"),
+        pytest.param(SLICED, [{"queue": "other"}], [{}], {"w0": 1800.0}, id="express from any queue"),
+        pytest.param(SLICED, [{"queue": "other"}], [{"attained": 700.0}], {}, id="what is not express from its own"),
+        pytest.param(
+            msgspec.structs.replace(SLICED, scope="Cluster"),
+            *([{"queue": "other"}], [{"attained": 700.0}], {"w0": 4 * HOUR}),
+            id="from wherever its class reaches",
+        ),
+        pytest.param(SLICED, [{}, {"started": 30.0}], [{"gpus": 2}], {"w0": 1830.0}, id="two at once"),
+        pytest.param(SLICED, [{}, {"started": 300.0}], [{}, {}], {"w0": 1800.0, "w1": 2100.0}, id="one after the other"),
+        pytest.param(msgspec.structs.replace(SLICED, mode="Never"), [{}], [{}], {}, id="not from who never falls"),
+    ],
+)
+def test_who_attained_less_takes_its_turn_when_it_is_foretold(service, runs, waits, told):
+    state = cluster([node("n", gpus=len(runs))], [Queue("q"), Queue("other")])
+    state.upsert_class(service)
+    for i, more in enumerate(runs):
+        state.upsert_pod(sliced(f"r{i}", at="n", **{"started": 0.0, "expected": 15 * HOUR, **more}))
+    for i, more in enumerate(waits):
+        state.upsert_pod(sliced(f"w{i}", created=400.0 + i, **more))
+    run(state, 500.0)
+    ends = {f"w{i}": 15 * HOUR for i in range(len(waits))}
+    found = expected(state, 500.0)
+    assert found == ends | told
+    assert whoever_starts(state, 500.0) == pytest.approx(told, abs=0.2)

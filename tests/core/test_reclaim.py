@@ -286,6 +286,17 @@ def test_a_gangs_class_is_its_groups():
     assert len(preempted(run(state))[0]) == 2
 
 
+@pytest.mark.parametrize("queue", ["q", "other"])
+def test_what_is_express_takes_nothing_from_higher_priority(queue):
+    """Else that would take it back at once."""
+    state = cluster([node("n", gpus=1)], [Queue("q"), Queue("other")], reclaim=False)
+    state.upsert_class(msgspec.structs.replace(LEVELS, express=1))
+    state.upsert_pod(sliced("old", queue="q", priority=1))
+    confirm(state, run(state, 0.0))
+    state.upsert_pod(sliced("new", queue=queue, created=HOUR))
+    assert not preempted(run(state, 2 * HOUR))
+
+
 def test_what_is_express_goes_before_all_shares():
     state = cluster([node("n", gpus=1)], [queue("poor", quota=1), queue("rich")])
     state.upsert_class(msgspec.structs.replace(LEVELS, express=1))

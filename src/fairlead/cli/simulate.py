@@ -113,10 +113,7 @@ def jobs(
         bool,
         typer.Option(help="Whoever attained less takes its turn (default); without turns places are reserved."),
     ] = True,
-    max_loss: Annotated[
-        float | None,
-        typer.Option(min=0, help="Seconds of work a turn costs at most; 0: any. Default: 60 for synthetic, else 0."),
-    ] = None,
+    max_loss: Annotated[float, typer.Option(min=0, help="Seconds of work that a turn costs at most; 0: any.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of synthetic jobs and of limits.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw waits and queues to this file (.png, .svg, .pdf).")] = None,
     output: OutputOption = Output.TABLE,
@@ -160,7 +157,7 @@ def jobs(
             durations=next(each for each in DURATIONS if each == durations),
             window_days=days,
             turns=turns,
-            max_loss=max_loss if max_loss is not None else 60.0 if trace == "synthetic" else 0.0,
+            max_loss=max_loss,
             seed=seed,
             progress=report,
         )

@@ -1,10 +1,11 @@
 """Forecast: when everything that waits is expected to start, if all runs as long as it is thought to.
 
 The cluster is played forward from now: what runs ends in the order of its expected ends, and whatever then fits starts,
-in the order in which queues and their jobs are served, within the limits of queues. It is played with amounts, on copies:
-which devices, what pods ask of each other, limits of users, and whom somebody may evict is left out, so a start may come
-sooner or later. Work that starts in the forecast and whose run time is not known is thought to run as long as half of
-what ended, else an hour.
+in the order in which queues and their jobs are served, within the limits of queues; whoever gives turns loses its place to
+whoever attained less (`turns.py`), and is not played on. It is played with amounts, on copies: which devices, what pods ask of
+each other, limits of users, and whom somebody may evict for priority or shares is left out, so a start may come sooner or
+later. Work that starts in the forecast and whose run time is not known is thought to run as long as half of what ended, else
+an hour.
 
 Per end of a pod the shapes that wait are recounted on one row, all in one stroke, and of the lines of alike jobs those are
 looked at for whose shapes there is room enough: the cost is (ends + starts) x (shapes + lines), as array operations, whatever
@@ -20,18 +21,21 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model import WHOLE
+from fairlead.core.model import WHOLE, ServiceClass
 from fairlead.core.nodes import Ints
-from fairlead.core.queues import Charge, QueueNode, Room
+from fairlead.core.queues import Charge, Place, QueueNode, Room
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, Unit
+from fairlead.core.tasks import SURPLUS, Task, Unit
+from fairlead.core.turns import Turn, first_times, turns
 
 _UNKNOWN = 3600.0
+_TURNS = 5_000  # so often somebody is asked to give up its place; later only ends are played
 _MANY = 1 << 40  # more than any row takes, and of many rows the sum is still no overflow
 _NEVER = (ReasonCode.TOO_LARGE, ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS, ReasonCode.INVALID_SPEC)
 
 Demand = tuple[tuple[int, int], ...]
+Standing = tuple[int, tuple[float, ...]]
 
 
 def forecast(state: ClusterState, now: float, most: int = 100_000) -> dict[str, float]:
@@ -48,6 +52,7 @@ class _Waiting:
 
     room: Room
     units: deque[Unit]
+    service: ServiceClass
     needs: list[tuple[int, int]]  # (shape's place among those that wait, how many)
     demand: Charge  # what one of them is charged for
     limits: list[tuple[dict[str, int], str, int, int]]  # on the queue's path: (what is held there, resource, one's amount, limit)
@@ -61,6 +66,8 @@ class _End:
     demand: Demand = field(compare=False)
     queue: str = field(compare=False)
     charge: tuple[tuple[str, int], ...] = field(compare=False)
+    over: bool = field(compare=False, default=False)
+    turn: Turn | None = field(compare=False, default=None)
 
 
 class _Play:
@@ -77,8 +84,20 @@ class _Play:
         self.starts: dict[str, float] = {}
         self._orders = 0
         self._spread_fractions()
-        self.ends = [self._end(task, now + state.runtimes.remaining(task, now)) for task in self._running()]
+        end_of = {task.pod.uid: self._end(task, now + state.runtimes.remaining(task, now)) for task in self._running()}
+        self.ends = list(end_of.values())
         heapify(self.ends)
+        self._least: int | None = None  # lowest level of those that wait first in their lines; None: not known now
+        self._turns_on: dict[int, list[Turn]] = {}
+        self._ends_of: dict[Turn, list[_End]] = {}
+        for turn in turns(self._running(), state.services):
+            self._ends_of[turn] = [end_of[task.pod.uid] for task in turn.tasks]
+            for end in self._ends_of[turn]:
+                end.turn = turn
+            for row in turn.rows:
+                self._turns_on.setdefault(row, []).append(turn)
+        self.turns = first_times(self._ends_of, now)
+        heapify(self.turns)
         shapes: dict[int, tuple[int, Shape]] = {}
         for node in state.queues.queues.values():
             self._line_up(node, shapes)
@@ -136,7 +155,7 @@ class _Play:
                 for resource, amount in demand
                 if resource in each.limits
             ]
-            self.lines.append(_Waiting(room, units, list(needs.items()), demand, limits))
+            self.lines.append(_Waiting(room, units, self.state.services.of(core[0]), list(needs.items()), demand, limits))
 
     def _count(self, shapes: list[Shape]) -> None:
         """How many pods of each shape each row would take now: `held`, (shapes, rows); `total`, (shapes,)."""
@@ -158,16 +177,20 @@ class _Play:
         """Play until nobody waits, or nothing ends any more."""
         at = self.now
         self._start_all(at)
+        asked = 0
         for _ in range(most):
+            while self.turns and self.ends and self.turns[0][0] < self.ends[0].at and self.waiting and asked < _TURNS:
+                asked += 1
+                at = max(at, self._next_turn())
             if not self.waiting or not self.ends:
                 break
             end = heappop(self.ends)
+            if end.over:
+                continue  # it lost its place before
+            if end.turn is not None:
+                end.turn.over = True  # whoever of a gang is left does not give turns any more
             at = max(at, end.at)
-            self._change(end.row, end.demand, 1)
-            for node in self.state.queues.queues[end.queue].path if end.charge else ():
-                used = self.used[node.name]
-                for resource, amount in end.charge:
-                    used[resource] = used.get(resource, 0) - amount
+            self._release(end, 1)
             if not self.ends or self.ends[0].at > at:
                 self._start_all(at)
         for hold in self.state.reserved.of_units():
@@ -176,36 +199,123 @@ class _Play:
                 self.starts[job] = min(self.starts.get(job, hold.start), hold.start)
         return self.starts
 
+    def _release(self, end: _End, sign: int) -> None:
+        """A pod's place is given back, or (-1) taken again."""
+        end.over = sign > 0
+        self._change(end.row, end.demand, sign)
+        for node in self.state.queues.queues[end.queue].path if end.charge else ():
+            used = self.used[node.name]
+            for resource, amount in end.charge:
+                used[resource] = used.get(resource, 0) - sign * amount
+
+    def _next_turn(self) -> float:
+        """Ask the next of those that may give up their places; returns when that is."""
+        at, number, turn = heappop(self.turns)
+        if turn.over:
+            return at
+        if self._takes_turn(turn, at):
+            self._start_all(at)
+            return at
+        later = turn.next(at)
+        if later is not None:
+            heappush(self.turns, (later, number, turn))
+        return at
+
+    def _takes_turn(self, turn: Turn, at: float) -> bool:
+        """Whether somebody takes the place of one that runs, with others on its rows if it must be."""
+        if not turn.open(at) or not self._anybody_for(turn, at):
+            return False
+        near = dict.fromkeys(each for row in sorted(turn.rows) for each in self._turns_on[row])
+        beside = [each for each in near if each is not turn and not each.over and each.open(at)]
+        could = np.flatnonzero((self.needs <= self._room_without((turn, *beside), turn.rows)).all(axis=1)).tolist()
+        takers = [number for number in could if self.lines[number].units and self._takes_from(self.lines[number], turn, at)]
+        standings: dict[str, Standing] = {}
+        for number in sorted(takers, key=lambda each: self._standing(self.lines[each], standings)):
+            if self._takes_places(number, turn, beside, at):
+                return True
+        return False
+
+    def _room_without(self, gone: tuple[Turn, ...], rows: frozenset[int]) -> Ints:
+        """How many pods of each shape there would be room for, were the places of these on some rows free; shape (shapes,)."""
+        free = {row: self.free[:, row].copy() for row in rows}
+        for turn in gone:
+            for end in self._ends_of[turn]:
+                for column, amount in end.demand if end.row in free else ():
+                    free[end.row][column] += amount
+        room = self.total.copy()
+        for row, amounts in free.items():
+            room += self._held_with(row, amounts) - self.held[:, row]
+        return room
+
+    def _takes_places(self, number: int, turn: Turn, beside: list[Turn], at: float) -> bool:
+        """Whether the first of a line starts in the place of one that runs and, where it must, of others on its rows."""
+        line = self.lines[number]
+        gone: list[Turn] = []
+        for each in (turn, *beside):
+            if each is not turn and not self._takes_from(line, each, at):
+                continue
+            for end in self._ends_of[each]:
+                self._release(end, 1)
+            gone.append(each)
+            if (self.needs[number] <= self.total).all() and not self._limited(line) and self._start(number, at):
+                for one in gone:
+                    one.over = True
+                return True
+        for each in gone:
+            for end in self._ends_of[each]:
+                self._release(end, -1)
+        return False
+
+    def _takes_from(self, line: _Waiting, turn: Turn, at: float) -> bool:
+        """Whether the first of a line may take the place of one that runs."""
+        near = line.room.queue.within_scope(line.service.scope, self.state.queues.queues[turn.queue])
+        return turn.gives_to(line.units[0], line.service, at, near=near)
+
+    def _anybody_for(self, turn: Turn, at: float) -> bool:
+        """Whether anybody waits who attained less; asked of all who run again and again."""
+        if self._least is None:
+            self._least = min((line.units[0].level for line in self.lines if line.units and line.service.levels), default=SURPLUS)
+        return self._least < turn.level(at)
+
     def _change(self, row: int, demand: Demand, sign: int) -> None:
         """A pod came to a row or left it: what each shape finds there is counted anew."""
         for column, amount in demand:
             self.free[column, row] += sign * amount
-        found = np.where(self.asks, np.maximum(self.free[:, row], 0) // self.amounts, _MANY).min(axis=1, initial=_MANY)
-        found[~self.usable[:, row]] = 0
+        found = self._held_with(row, self.free[:, row])
         self.total += found - self.held[:, row]
         self.held[:, row] = found
+
+    def _held_with(self, row: int, free: Ints) -> Ints:
+        """How many pods of each shape a row takes with so much free; shape (shapes,)."""
+        found: Ints = np.where(self.asks, np.maximum(free, 0) // self.amounts, _MANY).min(axis=1, initial=_MANY)
+        found[~self.usable[:, row]] = 0
+        return found
 
     def _start_all(self, at: float) -> None:
         """Start whatever fits, the queue that holds least of its due first."""
         vain: set[int] = set()
         while True:
             best = None
-            standings: dict[str, tuple[float, tuple[float, ...]]] = {}
+            standings: dict[str, Standing] = {}
             for number in np.flatnonzero((self.needs <= self.total).all(axis=1)).tolist():
                 line = self.lines[number]
                 if number in vain or not line.units or self._limited(line):
                     continue
-                queue = line.room.queue
-                standing = standings.get(queue.name)
-                if standing is None:
-                    standing = standings[queue.name] = (-queue.path[-1].policy.priority, self._share(queue))
-                place = (standing, queue.place(line.units[0]))
+                place = self._standing(line, standings)
                 if best is None or place < best[0]:
                     best = (place, number)
             if best is None:
                 return
             if not self._start(best[1], at):
                 vain.add(best[1])
+
+    def _standing(self, line: _Waiting, known: dict[str, Standing]) -> tuple[Standing, Place]:
+        """Where the first of a line stands among all that wait: smaller goes first. known: where queues stand."""
+        queue = line.room.queue
+        standing = known.get(queue.name)
+        if standing is None:
+            standing = known[queue.name] = (-queue.path[-1].policy.priority, self._share(queue))
+        return standing, queue.place(line.units[0])
 
     def _share(self, node: QueueNode) -> tuple[float, ...]:
         """What a queue and those above it hold of what is theirs, from the root down."""
@@ -249,6 +359,7 @@ class _Play:
             for resource, amount in line.demand:
                 used[resource] = used.get(resource, 0) + amount
         line.units.popleft()
+        self._least = None
         if not line.units:
             self.needs[number] = _MANY
             self.waiting -= 1

@@ -156,6 +156,12 @@ class QueueNode:
     def __repr__(self) -> str:
         return f"<QueueNode {self.name}>"
 
+    def within_scope(self, scope: str, other: QueueNode) -> bool:
+        """Whether a class of this scope (`Queue`, `Parent`, `Cluster`) lets work of this queue take that of another."""
+        if other is self or scope == "Cluster":
+            return True
+        return scope == "Parent" and (self.parent is None or self.parent in other.path)
+
     def why_first_waits(self) -> Reason | None:
         """Why the first of those that wait in it, and were looked at, has no place."""
         found: tuple[Place, Reason] | None = None

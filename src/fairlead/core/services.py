@@ -115,7 +115,8 @@ class Services:
         service = self.of(task)
         if not (service.max_loss and service.checkpoint_interval):
             return True
-        return self._unsaved(task, service.checkpoint_interval) <= service.max_loss
+        saved = self.now - self.works_since(task) >= service.checkpoint_interval
+        return saved and self._unsaved(task, service.checkpoint_interval) <= service.max_loss
 
     def level(self, task: Task) -> int:
         """On which level of attained service a task that runs, with its gang, stands now."""
@@ -137,9 +138,9 @@ class Services:
 
     def _unsaved(self, task: Task, interval: float) -> float:
         """Seconds of work since a task's last checkpoint, of which there is one every `interval` seconds of work."""
-        return max(0.0, self.now - self._works_since(task)) % interval
+        return max(0.0, self.now - self.works_since(task)) % interval
 
-    def _works_since(self, task: Task) -> float:
+    def works_since(self, task: Task) -> float:
         """Since when a task works: one that comes back must load its checkpoint first."""
         return begun(task) + (_RESTART if self.before(task) else 0.0)
 
@@ -176,7 +177,7 @@ class Services:
             attained = self.attained(task)
             times += [self.now + (level - attained) / rate for level in service.levels if level > attained][:1]
             if service.max_loss and service.checkpoint_interval:
-                interval, works_since = service.checkpoint_interval, self._works_since(task)
+                interval, works_since = service.checkpoint_interval, self.works_since(task)
                 times.append(max(self.now + interval - self._unsaved(task, interval), works_since + interval))
         if times:
             heappush(self._due, (max(min(times), self.now + _MOMENT), task.pod.uid))

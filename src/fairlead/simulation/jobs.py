@@ -44,7 +44,7 @@ def simulate(
     window_days: float = 0.0,
     charges: Charges | None = None,
     turns: bool = True,
-    max_loss: float = 0.0,
+    max_loss: float = 60.0,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> JobsResult:

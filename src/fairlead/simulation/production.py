@@ -30,8 +30,9 @@ BATCH = ServiceClass(
     checkpoint_interval=1800.0,
     levels=tuple(hours * _HOUR for hours in (0.25, 1, 4, 16, 64, 256)),
     express=3,
+    max_loss=60.0,
 )
-"""The class of all jobs: by attained GPU-hours, those with less than four from any queue's."""
+"""The class of all jobs: by attained GPU-hours, those with less than four from any queue's, just after checkpoints."""
 
 
 POLICY = Policy(strategy="binpack", reservations=0, moves_per_minute=0.0)
@@ -115,7 +116,7 @@ class _Replay:
             self.due = math.inf
         elif what == "foresee":
             self._foresee()
-        elif self.runs[index].ends == self.events.now:
+        elif self.runs[index].running and self.runs[index].ends == self.events.now:
             self._finish(index)
 
     def _foresee(self) -> None:

@@ -158,9 +158,7 @@ class Contest:
 
     def in_scope(self, other: QueueNode) -> bool:
         """Whether the unit's class lets it take work of lower standing of a queue."""
-        if other is self.queue or self.service.scope == "Cluster":
-            return True
-        return self.service.scope == "Parent" and (self.queue.parent is None or self.queue.parent in other.path)
+        return self.queue.within_scope(self.service.scope, other)
 
     def reaches(self, other: QueueNode) -> bool:
         """Whether anybody of a queue may fall at all."""
@@ -191,8 +189,9 @@ class Contest:
         if (
             self.service.levels
             and level > unit.level
+            and task.pod.priority <= unit.priority
             and services.gives_turns(task)
-            and ((near and task.pod.priority <= unit.priority) or (self.express and level >= self.service.express))
+            and (near or (self.express and level >= self.service.express))
         ):
             return Ground.SERVICE
         if near and task.pod.priority < unit.priority:
