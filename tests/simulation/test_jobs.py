@@ -202,11 +202,11 @@ def test_backlogged_queues_get_their_weights():
 
 
 @pytest.mark.parametrize("max_loss", [0.0, 60.0])
-def test_turns_do_all_the_work_once_and_make_some_progress_each_time(max_loss):
-    table = synthetic.tenants(1, 32)
+def test_turns_do_all_the_work_once(max_loss):
+    table = synthetic.tenants(1, 16)
     runs = production.simulate(
         table,
-        nodes=4,
+        nodes=2,
         gpus_per_node=8,
         queues=synthetic.tree(),
         charges=Charges(),
@@ -215,10 +215,6 @@ def test_turns_do_all_the_work_once_and_make_some_progress_each_time(max_loss):
     )
     for each, run in zip(table, runs, strict=True):
         assert run.useful(1e12) == pytest.approx(each.duration * each.gpus)
-    stays = [until - since for run in runs for since, until in run.stays]
-    if max_loss:
-        short = sum(stay < 600 for stay in stays) - sum(each.duration < 600 for each in table)
-        assert short <= len(stays) / 50, "few are sent away before they have done anything: for shares and priorities alone"
 
 
 def test_the_default_policy_lends_takes_back_and_charges_for_it():
