@@ -486,7 +486,7 @@ class QueueTree:
                 node.meter.charge(task, charge, sign)
             used = node.used
             for resource, amount in charge:
-                log.insert(used, resource, used.get(resource, 0) + sign * amount)
+                log.add(used, resource, sign * amount)
 
     def _hold(self, node: QueueNode, task: Task, sign: int) -> None:
         """What users hold of a queue; kept only where it decides who goes first."""
@@ -618,11 +618,11 @@ class QueueTree:
         plus its dominant share of the whole cluster.
         """
         used = node.used
-        scarce = self.fair.share.get(node.name)
+        scarce = self.fair.entitled.get(node.name)
         top = 0.0
         if scarce:
-            for resource in scarce:
-                held, may = used.get(resource, 0), self.fair.allocatable(node, resource)
+            for resource, may in scarce.items():
+                held = used.get(resource, 0)
                 top = max(top, held / may if may else 1 + self._of_cluster(resource, held))
             return top
         if node.quota:

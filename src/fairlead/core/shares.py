@@ -34,11 +34,15 @@ _HOPELESS = frozenset(
 )
 """Whoever waits for one of these could not use a larger share."""
 
+_NOTHING: dict[str, int] = {}
 _USAGE_STEP = 60.0  # seconds after which shares follow usage although nothing else happened
 
 
 class FairShares:
-    """The fair shares of a tree. share: queue -> resource -> base units, only where there is not enough for all siblings."""
+    """The fair shares of a tree. share: queue -> resource -> base units, only where there is not enough for all siblings.
+
+    entitled: what a queue may hold of these before it stands in others' way.
+    """
 
     def __init__(self, tree: QueueTree, policy: Policy) -> None:
         self.tree = tree
@@ -47,6 +51,7 @@ class FairShares:
         self.touched = True  # something came, went or was edited since somebody set this to False
         self.version = 0
         self.share: dict[str, dict[str, int]] = {}
+        self.entitled: dict[str, dict[str, int]] = {}
         self.usage = UsageBook(policy.usage_half_life)
         self._at = -math.inf
 
@@ -68,6 +73,7 @@ class FairShares:
         requests = self._requests()
         if sum(bool(request) for request in requests.values()) > 1:
             self._divide(requests, now)
+        self.entitled = {name: _entitled(self.tree.queues[name], scarce) for name, scarce in self.share.items()}
         if self.share == old:
             return False
         self.version += 1
@@ -78,13 +84,6 @@ class FairShares:
         if self.policy.usage_half_life:
             self.usage.follow(self.tree, now)
 
-    def allocatable(self, node: QueueNode, resource: str) -> int | None:
-        """What a queue may hold of a resource before it stands in others' way; None while there is enough."""
-        fair = self.share.get(node.name, {}).get(resource)
-        if fair is None:
-            return None
-        return max(fair, min(node.quota.get(resource, 0), node.limits.get(resource, fair)))
-
     def within(self, node: QueueNode, charge: tuple[tuple[str, int], ...], count: int = 1) -> bool:
         """Whether a queue stays within its fair share with so much more."""
         fair = self.share.get(node.name, {})
@@ -92,9 +91,8 @@ class FairShares:
 
     def over(self, node: QueueNode, less: dict[str, int] | None = None) -> bool:
         """Whether a queue holds more of a resource than it may, without so much less."""
-        for name in self.share.get(node.name, ()):
-            may = self.allocatable(node, name)
-            if may is not None and node.stays(name) - (less or {}).get(name, 0) > may:
+        for name, may in self.entitled.get(node.name, _NOTHING).items():
+            if node.stays(name) - (less.get(name, 0) if less else 0) > may:
                 return True
         return False
 
@@ -177,3 +175,9 @@ class FairShares:
             return 0
         held = self.tree.pools.held(name, pool) if pool else int(nodes.alloc[column].sum() - nodes.free[column].sum())
         return max(0, held * self.tree.scale(resource) - sum(node.used.get(resource, 0) for node in top))
+
+
+def _entitled(node: QueueNode, scarce: dict[str, int]) -> dict[str, int]:
+    """Its fair share of each resource, or its quota where that is more and its limit allows it."""
+    quota, limits = node.quota, node.limits
+    return {name: max(fair, min(quota.get(name, 0), limits.get(name, fair))) for name, fair in scarce.items()}

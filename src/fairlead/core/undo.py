@@ -82,6 +82,13 @@ class UndoLog:
             self.entries.append((container, key, container.get(key, MISSING)))
         container[key] = value
 
+    def add(self, container: dict[Any, Any], key: Any, amount: int) -> None:
+        """`container[key] += amount` for a mapping in which a key that is missing counts 0."""
+        known = container.get(key)
+        if self.depth:
+            self.entries.append((container, key, MISSING if known is None else known))
+        container[key] = (known or 0) + amount
+
     def remove(self, container: dict[Any, Any], key: Any) -> None:
         """`del container[key]`; a mapping forgets where the key stood, so order must not matter."""
         if self.depth:

@@ -152,12 +152,10 @@ def _for_one(contest: Contest) -> Plan | None:
     best: tuple[tuple[object, ...], int, list[Falling]] | None = None
     examined = 0
     tried: dict[int, list[Falling]] = {}
-    for _, cheapest in state.victims.in_order(contest):
+    for _, cheapest in state.victims.one_by_one(contest):
         for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
             if admitted is None:
-                admitted = task.shape.admitted(slice(0, state.nodes.count)) & state.nodes.open[: state.nodes.count]
-                closed = state.reserved.closed(task) if state.reserved.holds else None
-                admitted = admitted if closed is None else admitted & ~closed
+                admitted = _may_have(state, task)
             if row in tried or not admitted[row]:
                 continue
             victims = tried[row] = state.victims.on_row(contest, row)
@@ -244,7 +242,7 @@ def _for_gang(contest: Contest) -> Plan | None:
     for task in unit.tasks:
         task.unit = unit
     fits = _fit_of(state, core)
-    source = state.victims.in_order(contest)
+    source = state.victims.in_order(contest, _where(state, core))
     victims = _enough(state, core, source)
     if victims is None:
         return None
@@ -292,6 +290,25 @@ def _for_gang(contest: Contest) -> Plan | None:
         for task in victim.tasks:
             state.nodes.gained.add(fallen.places[task.pod.uid][0])
     return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, _why(chosen))
+
+
+def _where(state: ClusterState, core: Unit) -> npt.NDArray[np.bool_] | None:
+    """The rows where somebody must fall so that it helps a gang; None: anywhere, since a limit is in its way."""
+    first = core.tasks[0]
+    limited = state.queues.over_limits(core) or state.queues.over_limit(first, core.need)
+    if limited is not None or state.queues.limited_by_pool(first.queue):
+        return None
+    where: npt.NDArray[np.bool_] = np.zeros(state.nodes.count, np.bool_)
+    for task in {task.shape.number: task for task in core.tasks}.values():
+        where |= _may_have(state, task)
+    return None if where.all() else where
+
+
+def _may_have(state: ClusterState, task: Task) -> npt.NDArray[np.bool_]:
+    """For each row whether it admits a task and is not kept for others, whoever is there now."""
+    admitted = task.shape.admitted(slice(0, state.nodes.count)) & state.nodes.open[: state.nodes.count]
+    closed = state.reserved.closed(task) if state.reserved.holds else None
+    return admitted if closed is None else admitted & ~closed
 
 
 def _enough(state: ClusterState, core: Unit, source: Iterator[Falling]) -> list[Falling] | None:

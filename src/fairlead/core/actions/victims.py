@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.actions.contest import Contest, Ground
 from fairlead.core.budgets import Guard
+from fairlead.core.filters.base import Mask
 from fairlead.core.tasks import SURPLUS, Task, TaskState
 
 if TYPE_CHECKING:
@@ -50,21 +51,32 @@ class VictimTable:
         self._lists.clear()
         self._of.clear()
 
-    def in_order(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
-        """Who may fall for a unit, cheapest first; of a queue that owes something, no more than makes it even."""
+    def one_by_one(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
+        """Who may fall for a unit, each by itself, cheapest first; whatever budgets say."""
+        for ground, victim in self._near(contest):
+            tasks = victim.tasks
+            if ground is Ground.SHARE and not contest.owed_by(self.state.queues.queues[tasks[0].queue], None, tasks):
+                continue
+            if ground is not Ground.USER or contest.user_owes(tasks):
+                yield ground, victim
+
+    def in_order(self, contest: Contest, where: Mask | None = None) -> Iterator[tuple[Ground, Victim]]:
+        """Who may fall for a unit together, cheapest first; of a queue that owes something, no more than makes it even.
+
+        where: rows of which they must hold one; whoever falls elsewhere would only make his queue even.
+        """
+        near = self._near(contest)
+        if where is not None:
+            near = (each for each in near if any(where.item(task.row) for task in each[1].tasks))
+        yield from self._within_budgets(self._until_even(contest, near))
+
+    def _near(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
         if not contest.anybody():
             return
         near = [node for _, node in sorted(self.state.queues.queues.items()) if node.placed and contest.reaches(node)]
-        yield from self._within_budgets(
-            self._until_even(
-                contest,
-                (
-                    (ground, victim)
-                    for ground in contest.grounds()
-                    for victim in merge(*(self._stream(contest, node.name, ground) for node in near), key=lambda each: each.order)
-                ),
-            )
-        )
+        for ground in contest.grounds():
+            for victim in merge(*(self._stream(contest, node.name, ground) for node in near), key=lambda each: each.order):
+                yield ground, victim
 
     def on_row(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
         """Who on one row may fall for a unit, cheapest first; gangs with all their members elsewhere."""
