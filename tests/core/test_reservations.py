@@ -178,7 +178,7 @@ def test_run_times_survive_a_restart():
     assert None not in totals[0].values()
     assert fresh.runtimes.written("q") == records
     # What it knows itself goes before what it wrote earlier and reads back.
-    fresh.upsert_queue(msgspec.structs.replace(Queue("q"), run_times=(RunTimeRecord("ann", "", 1000, (5,) * 20),)))
+    fresh.upsert_queue(msgspec.structs.replace(Queue("q"), run_times=(RunTimeRecord("ann", "", 1000, (5,) * 10),)))
     assert fresh.runtimes.written("q") == records
 
 

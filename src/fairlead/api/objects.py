@@ -200,7 +200,7 @@ class RunTimeStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     user: str = ""
     service_class: str = ""
     devices: Annotated[float, Meta(ge=0, description="Devices of the whole job.")] = 0.0
-    seconds: Annotated[list[int], Meta(max_length=20, description="Run times, the oldest first.")] = []
+    seconds: Annotated[list[int], Meta(max_length=10, description="Run times, the oldest first.")] = []
 
 
 class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

@@ -21,7 +21,7 @@ from fairlead.core.tasks import Task
 _KEPT = 200  # run times of a kind
 _ENOUGH = 5  # of them, before a kind is believed
 _KINDS = 4096
-_WRITTEN_KINDS, _WRITTEN = 50, 20  # of a queue, and run times of each, that survive a restart
+_WRITTEN_KINDS, _WRITTEN = 50, 10  # of a queue, and run times of each, that survive a restart
 _LEAST = 60.0  # seconds; whatever runs is not thought to end sooner without being told
 
 Kind = tuple[str | int, ...]

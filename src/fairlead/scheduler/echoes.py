@@ -44,6 +44,9 @@ class Echoes:
             if not isinstance(about, Queue | Group | Node | NodePool | ServiceClass | Reservation | Namespace):
                 return False
             key = (_KINDS[type(about)], about.key if isinstance(about, Group) else about.name)
+            if isinstance(about, Queue):
+                # What survives a restart is read once, by the scheduler that begins; after that it is this one's own.
+                about = msgspec.structs.replace(about, usage=None, run_times=())
             known = self._heard.get(key) == about
             self._heard[key] = about
             return known

@@ -22,6 +22,7 @@ from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, en
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import ClusterEvent, Outcome, QueueReport, Sink, StorageKnown, Synced
 from fairlead.cluster.translate import STORAGE, Change, Translator, run_times_shown, shown, timestamp, usage_shown, why_waiting
+from fairlead.core.model import RunTimeRecord
 from fairlead.core.storage import Claim
 from fairlead.core.transactions import Binding, PodRef, Suspension, VolumeChoice
 
@@ -90,6 +91,7 @@ class KubernetesCluster:
         self._demanded: set[str] = set()
         self._written: dict[str, dict[str, dict[str, str]]] = {}  # queue -> amounts in its status
         self._users: dict[str, set[str]] = {}  # queue -> users in its status
+        self._learned: dict[str, tuple[RunTimeRecord, ...]] = {}  # queue -> run times in its status
         self._running: set[asyncio.Future[Any]] = set()
 
     # -- watches -------------------------------------------------------------------------------
@@ -428,9 +430,11 @@ class KubernetesCluster:
             # A merge keeps users that it does not name.
             usage["usage"]["users"] = {**dict.fromkeys(self._users.get(queue, ())), **users}
             self._users[queue] = set(users)
-        learned = {"runTimes": run_times_shown(status.run_times)} if status.run_times else {}
+        news = status.run_times and self._learned.get(queue) != status.run_times
+        learned = {"runTimes": run_times_shown(status.run_times)} if news else {}
         told = {**body, **usage, **learned, "pending": status.pending, "reason": _why(status.reason)}
         await self._status(path, {"status": told}, merge)
+        self._learned[queue] = status.run_times
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """`Reservation.status`: its phase and its nodes."""

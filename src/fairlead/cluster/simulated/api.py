@@ -10,7 +10,7 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonpatch
 import msgspec
@@ -96,6 +96,21 @@ class Watch:
         self.wake()
 
 
+class _Schema(NamedTuple):
+    """What is made of a custom resource's schema; `definition` is held, since its identity is the key."""
+
+    tree: schema.Node
+    validator: schema.Validator
+    defaults: schema.Defaults | None
+    definition: Object
+
+    def filled(self, obj: Object) -> Object:
+        """The object with defaults, and with metadata of its own that may be written to."""
+        filled: Object = {**(self.defaults.filled(obj) if self.defaults is not None else obj)}
+        filled["metadata"] = {**filled["metadata"]}
+        return filled
+
+
 class ApiServer:
     """One simulated API server. seed: of UIDs and generated names; history: changes remembered for watches."""
 
@@ -109,7 +124,7 @@ class ApiServer:
         self.on_delete_pod: Callable[[Key, Object], None] = lambda _key, _pod: None
         self._random = random.Random(seed)
         self._specs: dict[bytes, tuple[Object, Object]] = {}  # pod spec as sent -> (spec, status) as stored
-        self._schemas: dict[int, tuple[schema.Node, schema.Validator, Object]] = {}  # holds what its keys are the ids of
+        self._schemas: dict[int, _Schema] = {}  # holds what its keys are the ids of
         for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
             self.create(self.served("v1", "namespaces"), "", {"metadata": {"name": name}})
         for name, value in _SYSTEM_CLASSES.items():
@@ -128,15 +143,16 @@ class ApiServer:
     def node_of(self, resource: Resource) -> schema.Node:
         """The tree of a resource's fields."""
         if resource.schema is not None:
-            return self._custom(resource)[0]
+            return self._custom(resource).tree
         return schema.of_model(resource.model) if resource.model is not None else schema.Node("any")
 
-    def _custom(self, resource: Resource) -> tuple[schema.Node, schema.Validator, Object]:
+    def _custom(self, resource: Resource) -> _Schema:
         definition = resource.schema or {}
         known = self._schemas.get(id(definition))
         if known is None:
             tree = schema.of_schema(definition, root=True)
-            known = self._schemas[id(definition)] = (tree, schema.Validator(definition), definition)
+            parts = tree, schema.Validator(definition), schema.defaults_of(definition)
+            known = self._schemas[id(definition)] = _Schema(*parts, definition)
         return known
 
     def _defined(self, change: Change) -> None:
@@ -232,7 +248,7 @@ class ApiServer:
         if resource.custom:
             if "status" in resource.subresources:
                 obj.pop("status", None)
-            obj = schema.with_defaults(resource.schema or {}, obj)
+            obj = self._custom(resource).filled(obj)
             metadata = obj["metadata"]
         asked = msgspec.json.encode(obj.get("spec")) if resource.table == PODS else b""
         known = bool(asked) and self._known_spec(asked, obj)
@@ -295,7 +311,7 @@ class ApiServer:
     def _check_shape(self, resource: Resource, obj: Object, live: Object | None = None) -> None:
         """Rules of custom resources that must hold before anything reads the object."""
         if resource.custom:
-            wrong = self._custom(resource)[1].causes(obj, live)
+            wrong = self._custom(resource).validator.causes(obj, live)
             if wrong:
                 raise errors.invalid(resource.group, resource.kind, obj["metadata"].get("name", ""), wrong)
 
@@ -521,7 +537,7 @@ class ApiServer:
         obj = self._prepared(resource, live, obj, subresource)
         metadata = obj["metadata"]
         if resource.custom:
-            obj = schema.with_defaults(resource.schema or {}, obj)
+            obj = self._custom(resource).filled(obj)
             metadata = obj["metadata"]
             self._check_shape(resource, obj, live)
         else:

@@ -164,19 +164,36 @@ def of_schema(schema: dict[str, Any], *, root: bool = False) -> Node:
     return {"string": _STRING, "integer": _INTEGER, "boolean": _BOOLEAN, "number": _NUMBER}.get(kind or "", _ANY)
 
 
-def with_defaults(schema: dict[str, Any], value: Any) -> Any:
-    """The value with the schema's defaults filled in."""
-    if isinstance(value, dict):
-        result = dict(value)
-        for name, child in schema.get("properties", {}).items():
-            if name not in result and "default" in child:
-                result[name] = child["default"]
-            if name in result:
-                result[name] = with_defaults(child, result[name])
-        return result
-    if isinstance(value, list) and isinstance(schema.get("items"), dict):
-        return [with_defaults(schema["items"], item) for item in value]
-    return value
+class Defaults(typing.NamedTuple):
+    """Where a schema has defaults; all else is left out, since most of it has none."""
+
+    values: dict[str, Any]
+    fields: dict[str, Defaults]
+    item: Defaults | None
+
+    def filled(self, value: Any) -> Any:
+        """The value with defaults filled in; what has none below it is not copied."""
+        if isinstance(value, dict):
+            result = {**value, **{name: default for name, default in self.values.items() if name not in value}}
+            for name, child in self.fields.items():
+                if name in result:
+                    result[name] = child.filled(result[name])
+            return result
+        if isinstance(value, list) and self.item is not None:
+            return [self.item.filled(item) for item in value]
+        return value
+
+
+def defaults_of(schema: dict[str, Any]) -> Defaults | None:
+    """The defaults of a schema; None if there are none."""
+    properties, items = schema.get("properties", {}), schema.get("items")
+    below = {name: defaults_of(child) for name, child in properties.items()}
+    found = Defaults(
+        {name: child["default"] for name, child in properties.items() if "default" in child},
+        {name: child for name, child in below.items() if child is not None},
+        defaults_of(items) if isinstance(items, dict) else None,
+    )
+    return found if any(found) else None
 
 
 class Validator:
