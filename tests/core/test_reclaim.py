@@ -286,6 +286,21 @@ def test_a_gangs_class_is_its_groups():
     assert len(preempted(run(state))[0]) == 2
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_who_could_not_help_stands_in_nobodys_way(together):
+    """The guest's cheapest pods are where the owner cannot run; they make nobody even, and the dearer ones fall."""
+    nodes = [node(name, gpus=2, labels={"pool": name}) for name in "ah"]
+    groups = [group("theirs", 2, "guest"), *([group("ours", 2, "owner")] if together else [])]
+    state = cluster(nodes, [queue("guest", quota=2), queue("owner", quota=2)], groups=groups)
+    for i in range(2):
+        state.upsert_pod(pod(f"dear-{i}", queue="guest", group="theirs", at="h", created=1.0, started=1.0))
+        state.upsert_pod(pod(f"cheap-{i}", queue="guest", at="a", created=9.0, started=9.0))
+    for i in range(2 if together else 1):
+        gang = {"group": "ours"} if together else {}
+        state.upsert_pod(pod(f"mine-{i}", queue="owner", created=10.0, selector={"pool": "h"}, **gang))
+    assert preempted(run(state, 20.0)) == [["dear-0", "dear-1"]]
+
+
 @pytest.mark.parametrize("queue", ["q", "other"])
 def test_what_is_express_takes_nothing_from_higher_priority(queue):
     """Else that would take it back at once."""
