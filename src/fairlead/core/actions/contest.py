@@ -45,6 +45,8 @@ class Contest:
         self._entitled: bool | None = None
         self._owing: dict[str, bool] = {}
         self._within: dict[str, bool] = {}
+        self._within_quota: dict[str, bool] = {}
+        self._wanted: dict[str, list[tuple[str, int]]] = {}
 
     # -- which queues --------------------------------------------------------------------------
 
@@ -89,8 +91,9 @@ class Contest:
             return True
         if not self.within_quota(mine):
             return False
-        wanted = self._scarce(mine)
-        return any(theirs.stays(name) - (less or {}).get(name, 0) > theirs.quota.get(name, 0) for name, _ in wanted)
+        return any(
+            theirs.stays(name) - (less.get(name, 0) if less else 0) > theirs.quota.get(name, 0) for name, _ in self._scarce(mine)
+        )
 
     def _stays_within(self, top: QueueNode) -> bool:
         """Whether the queues from this unit's up to another stay within their fair shares with it."""
@@ -106,11 +109,19 @@ class Contest:
 
     def within_quota(self, node: QueueNode) -> bool:
         """Whether a queue on its path holds no more than its quota with it, of what is scarce."""
-        return all(node.used.get(name, 0) + amount <= node.quota.get(name, 0) for name, amount in self._scarce(node))
+        known = self._within_quota.get(node.name)
+        if known is None:
+            known = all(node.used.get(name, 0) + amount <= node.quota.get(name, 0) for name, amount in self._scarce(node))
+            self._within_quota[node.name] = known
+        return known
 
     def _scarce(self, node: QueueNode) -> list[tuple[str, int]]:
-        scarce = self.state.queues.fair.share.get(node.name, {})
-        return [(name, amount) for name, amount in self.demand if name in scarce]
+        """What is asked for of what is scarce for a queue."""
+        wanted = self._wanted.get(node.name)
+        if wanted is None:
+            scarce = self.state.queues.fair.share.get(node.name, {})
+            wanted = self._wanted[node.name] = [(name, amount) for name, amount in self.demand if name in scarce]
+        return wanted
 
     # -- which users ---------------------------------------------------------------------------
 
