@@ -19,7 +19,7 @@ from fairlead.core.filters.pod_affinity import PodAffinity
 from fairlead.core.pairs import PodCount
 from fairlead.core.shapes import Shape
 from fairlead.core.tasks import Task
-from fairlead.core.topology import Ints, Topology
+from fairlead.core.topology import Domains, Ints
 
 _ATTEMPTS = 64
 """So many choices of domains are tried; each costs as much as placing the gang. More are only there where rules on top
@@ -48,29 +48,30 @@ class Kin:
         self.shapes[shape.number] = shape
         self.counts[shape.number] = count
 
-    def domains(self) -> Iterator[tuple[Topology, int]]:
+    @property
+    def domain(self) -> Domains:
+        """The domain of every row, shape (rows,)."""
+        return self.topology.domain[: next(iter(self.shapes.values())).nodes.count]
+
+    def _room(self, shape: Shape) -> Ints:
+        """How many pods of a shape each domain holds, by amounts; shape (domains,), the first for rows without the key."""
+        return np.bincount(self.domain, weights=shape.counts(), minlength=max(2, len(self.topology.values))).astype(np.int64)
+
+    def domains(self) -> Iterator[int]:
         """The domains that could hold all of them, by amounts; those with the best rows first."""
-        nodes = next(iter(self.shapes.values())).nodes
-        domain = self.topology.domain[: nodes.count]
-        size = len(self.topology.values)
+        size = max(2, len(self.topology.values))
         enough = np.ones(size, np.bool_)
         enough[0] = False
         best: Ints = np.full(size, -1, np.int64)
         for number, shape in self.shapes.items():
-            enough &= np.bincount(domain, weights=shape.counts(), minlength=size) >= self.counts[number]
-            np.maximum.at(best, domain, shape.ranked())
+            enough &= self._room(shape) >= self.counts[number]
+            np.maximum.at(best, self.domain, shape.ranked())
         found = np.flatnonzero(enough)
-        for number in found[np.argsort(-best[found], kind="stable")].tolist():
-            yield self.topology, number
+        yield from found[np.argsort(-best[found], kind="stable")].tolist()
 
     def most(self) -> tuple[str, int, int]:
         """The topology key, how many must share a domain, and the most that one holds of the shape that lacks most."""
-        nodes = next(iter(self.shapes.values())).nodes
-        domain = self.topology.domain[: nodes.count]
-        held = {
-            number: int(np.bincount(domain, weights=shape.counts(), minlength=2)[1:].max())
-            for number, shape in self.shapes.items()
-        }
+        held = {number: int(self._room(shape)[1:].max()) for number, shape in self.shapes.items()}
         tightest = min(held, key=lambda number: held[number] - self.counts[number])
         return self.topology.key, self.counts[tightest], min(held[tightest], self.counts[tightest])
 
@@ -105,8 +106,8 @@ def homes(groups: Sequence[Kin]) -> Iterator[Homes]:
     founders = frozenset(number for group in groups for number in group.founders)
     for chosen in islice(product(*(list(group.domains()) for group in groups)), _ATTEMPTS):
         outside: dict[int, Mask] = {}
-        for group, (topology, domain) in zip(groups, chosen, strict=True):
-            for number, shape in group.shapes.items():
-                away = topology.domain[: shape.nodes.count] != domain
+        for group, domain in zip(groups, chosen, strict=True):
+            away = group.domain != domain
+            for number in group.shapes:
                 outside[number] = outside[number] | away if number in outside else away
         yield Homes(outside, founders)

@@ -85,7 +85,7 @@ class Holdings:
             self._add(self._disks.setdefault((disk.kind, disk.name), {}).setdefault(disk, {}), row, by)
 
     def _add(self, rows: Rows, row: int, by: int) -> None:
-        self.log.insert(rows, row, rows.get(row, 0) + by)
+        self.log.add(rows, row, by)
 
     def port_rows(self, port: HostPort) -> list[Rows]:
         """Where a port is taken: on its address, or on all of them."""

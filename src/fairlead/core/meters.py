@@ -33,7 +33,7 @@ class Meter:
         """A task got a node (1) or left it (-1)."""
         log, user, job = self.log, task.user, task.job
         for resource, amount in charge:
-            log.insert(self.held, (user, resource), self.held.get((user, resource), 0) + sign * amount)
+            log.add(self.held, (user, resource), sign * amount)
         pods = self.pods.get(job, 0) + sign
         if pods:
             log.insert(self.pods, job, pods)
@@ -41,7 +41,7 @@ class Meter:
             log.remove(self.pods, job)
         if pods == (1 if sign > 0 else 0):
             for each in (user, _ALL):
-                log.insert(self.running, each, self.running.get(each, 0) + sign)
+                log.add(self.running, each, sign)
 
     def refused(self, task: Task, charge: tuple[tuple[str, int], ...], count: int, scales: dict[str, int]) -> Reason | None:
         """Why `count` more pods like this one would break a limit, or None. 0: why what is charged breaks one."""

@@ -343,6 +343,16 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     movable: bool = True
     max_loss: float = 0.0
 
+    @property
+    def turn_interval(self) -> float:
+        """Seconds of work between two checkpoints for which turns wait; 0: they wait for none."""
+        return self.checkpoint_interval if self.max_loss else 0.0
+
+    def ends_turn(self, worked: float, slack: float = 0.0) -> bool:
+        """Whether a turn may end after so many seconds of work: after one interval at least, just after a checkpoint."""
+        interval = self.turn_interval
+        return not interval or (worked >= interval and worked % interval <= self.max_loss + slack)
+
     def level(self, attained: float) -> int:
         """On which level so much attained service is."""
         return bisect_right(self.levels, attained)

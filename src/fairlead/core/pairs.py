@@ -369,20 +369,20 @@ class Pairs:
         labels = task.shape.labels
         if labels is None:
             return
-        put = self.log.insert
+        add = self.log.add
         self.log.renew(self, "stamp")
         leaving = task.pod.terminating
         rows = labels.leaving if leaving else labels.rows
-        put(rows, row, rows.get(row, 0) + by)
+        add(rows, row, by)
         for count in labels.counts:
             if not (leaving and count.live):
-                put(count.rows, row, count.rows.get(row, 0) + by)
+                add(count.rows, row, by)
                 self.log.renew(count)
         for term, weight in task.shape.held:
-            put(term.rows, row, term.rows.get(row, 0) + by)
+            add(term.rows, row, by)
             self.log.renew(term)
             if weight:
-                put(term.weights, row, term.weights.get(row, 0) + by * weight)
+                add(term.weights, row, by * weight)
 
     def count_leaving(self, task: Task, row: int, by: int) -> None:
         """Count a terminating pod among the living, or no longer: what upstream does when it tries to evict one."""
@@ -390,7 +390,7 @@ class Pairs:
         if labels is not None and task.pod.terminating:
             for count in labels.counts:
                 if count.live:
-                    self.log.insert(count.rows, row, count.rows.get(row, 0) + by)
+                    self.log.add(count.rows, row, by)
                     self.log.renew(count)
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> bool:

@@ -479,7 +479,7 @@ class QueueTree:
             log.insert(own.placed, pod.uid, task)
         else:
             log.remove(own.placed, pod.uid)
-        log.insert(own.priorities, pod.priority, own.priorities.get(pod.priority, 0) + sign)
+        log.add(own.priorities, pod.priority, sign)
         self._hold(own, task, sign)
         for node in own.path:
             if node.meter is not None:

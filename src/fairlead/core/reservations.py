@@ -165,7 +165,7 @@ class Reservations:
             spare = hold.spare.get(row)
             if spare is not None and not self._lets(hold, task):
                 for column, amount in task.shape.demand:
-                    self.log.insert(spare, column, spare.get(column, 0) - amount)
+                    self.log.add(spare, column, -amount)
 
     def _lets(self, hold: Hold, task: Task) -> bool:
         if hold.given is not None:

@@ -113,10 +113,7 @@ class Services:
     def gives_turns(self, task: Task) -> bool:
         """Whether a task that runs gives up its place to whoever attained less by now: not while that costs too much work."""
         service = self.of(task)
-        if not (service.max_loss and service.checkpoint_interval):
-            return True
-        saved = self.now - self.works_since(task) >= service.checkpoint_interval
-        return saved and self._unsaved(task, service.checkpoint_interval) <= service.max_loss
+        return not service.turn_interval or service.ends_turn(self.now - self.works_since(task))
 
     def level(self, task: Task) -> int:
         """On which level of attained service a task that runs, with its gang, stands now."""
@@ -176,9 +173,8 @@ class Services:
         if rate:
             attained = self.attained(task)
             times += [self.now + (level - attained) / rate for level in service.levels if level > attained][:1]
-            if service.max_loss and service.checkpoint_interval:
-                interval, works_since = service.checkpoint_interval, self.works_since(task)
-                times.append(max(self.now + interval - self._unsaved(task, interval), works_since + interval))
+            if interval := service.turn_interval:
+                times.append(max(self.now + interval - self._unsaved(task, interval), self.works_since(task) + interval))
         if times:
             heappush(self._due, (max(min(times), self.now + _MOMENT), task.pod.uid))
 

@@ -33,8 +33,7 @@ class Turn:
         self._rate = sum(task.shape.gpus for task in tasks)
         self._since = max(services.works_since(task) for task in tasks)
         self._earliest = max(begun(task) for task in tasks) + self.service.min_runtime
-        waits = bool(self.service.max_loss and self.service.checkpoint_interval)
-        self._interval = self.service.checkpoint_interval if waits else 0.0
+        self._interval = self.service.turn_interval
         passed = max(0.0, self._now - self._since) // self._interval if self._interval else 0.0
         self._next = int(passed) + 1  # checkpoint at which it is asked next
         self._last = self._next + _MOST
@@ -45,10 +44,7 @@ class Turn:
 
     def open(self, at: float) -> bool:
         """Whether it gives its place up at a time to come without losing too much."""
-        worked = at - self._since + _INSTANT
-        if at + _INSTANT < self._earliest:
-            return False
-        return not self._interval or (worked >= self._interval and worked % self._interval <= self.service.max_loss + _INSTANT)
+        return at + _INSTANT >= self._earliest and self.service.ends_turn(at - self._since + _INSTANT, _INSTANT)
 
     def next(self, after: float) -> float | None:
         """When it may give its place up to somebody to whom it did not before, asked in order of time; None: no more."""

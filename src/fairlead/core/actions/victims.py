@@ -54,10 +54,7 @@ class VictimTable:
     def one_by_one(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
         """Who may fall for a unit, each by itself, cheapest first; whatever budgets say."""
         for ground, victim in self._near(contest):
-            tasks = victim.tasks
-            if ground is Ground.SHARE and not contest.owed_by(self.state.queues.queues[tasks[0].queue], None, tasks):
-                continue
-            if ground is not Ground.USER or contest.user_owes(tasks):
+            if self._owed(contest, ground, victim, {}, {}):
                 yield ground, victim
 
     def in_order(self, contest: Contest, where: Mask | None = None) -> Iterator[tuple[Ground, Victim]]:
@@ -109,10 +106,7 @@ class VictimTable:
         users: dict[str, int] = {}
         evens = contest.evens
         for ground, victim in falling:
-            owing = self.state.queues.queues[victim.tasks[0].queue]
-            if ground is Ground.SHARE and not contest.owed_by(owing, taken, victim.tasks):
-                continue
-            if ground is Ground.USER and not contest.user_owes(victim.tasks, users):
+            if not self._owed(contest, ground, victim, taken, users):
                 continue
             if evens:
                 contest.take_from_user(victim.tasks, users)
@@ -120,6 +114,14 @@ class VictimTable:
                 for task in victim.tasks:
                     contest.take(task, taken)
             yield ground, victim
+
+    def _owed(
+        self, contest: Contest, ground: Ground, victim: Victim, taken: dict[str, dict[str, int]], users: dict[str, int]
+    ) -> bool:
+        """Whether a victim's queue, or its user, owes so much besides what is taken already; other grounds need no debt."""
+        if ground is Ground.SHARE:
+            return contest.owed_by(self.state.queues.queues[victim.tasks[0].queue], taken, victim.tasks)
+        return ground is not Ground.USER or contest.user_owes(victim.tasks, users)
 
     def _stream(self, contest: Contest, queue: str, ground: Ground) -> Iterator[Victim]:
         victims = self._list(queue)
