@@ -148,6 +148,30 @@ def test_a_gang_comes_back_as_a_gang():
     assert story.stand_ins() == []
 
 
+def test_a_member_that_changes_while_it_waits_for_the_others_has_one_place():
+    story = Story(node("a", gpus=4))
+    story.group("train", 2)
+    story.submit("train", 2, group="train", gpus=2)
+    story.step()
+    story.state.upsert_pod(pod("x", priority=5, gpus=4, created=9.0))
+    story.step()
+    story.delete("train")
+    story.step()
+    story.state.remove_pod("uid-x")
+    story.step()
+    story.state.upsert_pod(worker("train", 0, group="train", gpus=2, created=60.0))
+    story.state.upsert_pod(worker("train", 0, group="train", gpus=2, created=60.0, user="ann"))
+    story.step()
+    story.state.upsert_pod(worker("train", 1, group="train", gpus=2, created=60.0))
+    story.step()
+    story.step()
+    assert story.running() == ["train-0", "train-1"]
+    story.delete("train")
+    story.step()
+    story.step(300.0)
+    assert story.state.nodes.pods[0] == {}, "a place that nobody comes to any more is kept by nobody"
+
+
 def test_surplus_of_a_gang_is_evicted_and_the_rest_goes_on():
     story = Story()
     story.group("train", 2)

@@ -219,6 +219,7 @@ def faults(
     nodes: Annotated[int, typer.Option(min=10, max=1000, help="Nodes.")] = 50,
     jobs: Annotated[int, typer.Option(min=1, max=20_000, help="Jobs.")] = 300,
     hours: Annotated[float, typer.Option(min=0.5, max=240, help="Virtual hours.")] = 24.0,
+    workload: Annotated[str, typer.Option(help="pods: pods and gangs; aijobs: jobs of all classes, and the operator.")] = "pods",
     workers: Annotated[int, typer.Option(min=0, max=256, help="Processes; 0: one for each core.")] = 0,
     record: Annotated[Path | None, typer.Option(help="With one seed: write the first scheduler's decision log there.")] = None,
     output: OutputOption = Output.TABLE,
@@ -236,7 +237,9 @@ def faults(
         fail(f"--seeds {seeds!r} is not a list of numbers and ranges: {error}", Exit.USAGE)
     if record is not None and len(numbers) > 1:
         fail("--record takes the log of one seed: give one with --seeds", Exit.USAGE)
-    settings = chaos.Settings(nodes=nodes, jobs=jobs, hours=hours)
+    if workload not in chaos.WORKLOADS:
+        fail(f"--workload {workload!r} is unknown: choose one of {', '.join(chaos.WORKLOADS)}", Exit.USAGE)
+    settings = chaos.Settings(nodes=nodes, jobs=jobs, hours=hours, workload=workload)
     begun = time.perf_counter()
     runs: list[chaos.Outcome] = []
     with progress("seeds") as report:

@@ -93,7 +93,7 @@ class Moves:
 
     def arrived(self, task: Task) -> None:
         """A pod came to wait: perhaps it replaces one that was moved."""
-        if not self.kept:
+        if not self.kept or task.pod.uid in self.returning:
             return
         key = _key(task)
         for uid, kept in sorted(self.kept.items()):

@@ -211,6 +211,7 @@ class QueueTree:
         self.ripening: dict[Room, float] = {}  # parked rooms for which pods may be moved from some time on
         self.limited: set[Room] = set()  # where limits stop some users
         self.owed: dict[str, Debt] = {}  # by the victim's uid
+        self.behind: dict[Room, Unit] = {}  # would take from others in vain -> who would take that in turn
         self.resting: set[Room] = set()  # were to search for victims, but did so in vain too often of late
         self._scales = dict.fromkeys(nodes.gpu_resources, WHOLE)
         self.upsert(Queue(DEFAULT_QUEUE))
@@ -719,6 +720,7 @@ class QueueTree:
         """Nobody waits in a room any more."""
         room.queue.rooms.pop(room.composition, None)
         self.limited.discard(room)
+        self.behind.pop(room, None)
 
     def wake_rested(self, now: float) -> None:
         """Rooms whose rest is over may search again."""
@@ -726,6 +728,14 @@ class QueueTree:
             self.resting.discard(room)
             if room.parked is not None:
                 self.unpark(room)
+
+    def wake_behind(self) -> None:
+        """Rooms behind somebody who would have taken from them what they took, and who waits no longer."""
+        for room, taker in sorted(self.behind.items(), key=lambda each: Room.order(each[0])):
+            if not taker.alive or (taker.room is not None and taker.user in taker.room.limited):
+                del self.behind[room]
+                if room.parked is not None:
+                    self.unpark(room)
 
     def to_tell(self, room: Room) -> list[Unit]:
         """Units that wait in a parked room and do not know why yet."""

@@ -340,6 +340,7 @@ def _wake(state: ClusterState) -> None:
     nodes, queues = state.nodes, state.queues
     for room in sorted((room for room, ripe in queues.ripening.items() if ripe <= state.services.now), key=Room.order):
         queues.unpark(room)
+    queues.wake_behind()
     state.look_at_runtimes()
     stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)
     if not nodes.gained and not queues.eased and state.woken == stamp:

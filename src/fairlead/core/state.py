@@ -16,6 +16,7 @@ from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import scores
 from fairlead.core.actions.candidates import CandidateTable
+from fairlead.core.actions.circles import Kinds
 from fairlead.core.actions.victims import VictimTable
 from fairlead.core.admission import Admission
 from fairlead.core.budgets import concerns
@@ -91,6 +92,7 @@ class ClusterState:
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
         self.candidates = CandidateTable(self)
         self.victims = VictimTable(self)
+        self.kinds = Kinds(self)
         self.moves = Moves(self)
         self.suspended = Suspended(self)
         self.nominated: dict[str, dict[str, Task]] = {}  # node -> uid -> waiting tasks for whom it was cleared
@@ -599,6 +601,7 @@ class ClusterState:
         """A pass begins: what depends on the time is looked at afresh."""
         self.services.begin(now)
         self.victims.forget()
+        self.kinds.forget()
         self.reserved.begin(now)
         self.moves.expire(now)
         self.suspended.begin(now)

@@ -82,6 +82,8 @@ class Suspended:
 
     def arrived(self, task: Task) -> None:
         """A pod of a job that is, or was, suspended came to wait: it takes the place that is kept for it."""
+        if task.pod.uid in self.state.moves.returning:
+            return  # it has changed since it came
         key = self._owners.get(task.pod.owner, "")
         placed = [each for each in self._of(key) if each.row >= 0]
         alike = next((each for each in placed if each.shape is task.shape and each.queue == task.queue), None)

@@ -105,6 +105,7 @@ class Operator:
             group.create_task(self.jobs.jobs_informer.run())
             group.create_task(self.jobs.pods_informer.run())
             group.create_task(self.jobs.hardware.informer.run())
+            group.create_task(self.jobs.hardware.queue.run())
             group.create_task(self.jobs.classes_informer.run())
             group.create_task(self.jobs.idleness.run())
             group.create_task(self.jobs.queue.run())

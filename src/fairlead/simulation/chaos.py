@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -29,6 +29,8 @@ from fairlead.scheduler.app import Options
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.decision_log import LogWriter
 from fairlead.simulation.audit import Auditor
+from fairlead.simulation.people import People, Strike
+from fairlead.simulation.researchers import Researchers
 from fairlead.simulation.tenants import Tenants
 from fairlead.simulation.workload import TEAMS, Job, crowded
 from fairlead.simulation.world import GPU, POOLS, Process, World
@@ -37,6 +39,7 @@ _HOUR = 3600.0
 _EVERY, _FIRST, _STORM, _CALM = 5.5 * _HOUR, 1 * _HOUR, 45 * 60.0, 15 * 60.0
 _STILL = 10.0  # seconds without a write before the settled state is judged
 _PATIENCE = 2 * _HOUR
+_DRAIN = 96 * _HOUR  # in which whatever was submitted must come to its end, where that is promised
 _POLICY = Policy(look_again=0.0)  # a waking that is missing is found here, not made up for
 _LEASE = Options(policy=_POLICY, address="", lease_duration=180.0, lease_renew=130.0, lease_retry=60.0, writers=16)
 _POISONS: tuple[Object, ...] = (
@@ -68,12 +71,17 @@ class Outcome(msgspec.Struct):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. faults: whether any happen at all."""
+    """What to run. faults: whether any happen at all. workload: one of `WORKLOADS`."""
 
     nodes: int = 50
     jobs: int = 300
     hours: float = 24.0
     faults: bool = True
+    workload: str = "pods"
+
+
+WORKLOADS = ("pods", "aijobs")
+"""Pods and PodGroups of a small job controller; AIJobs and Jobs of classes of service, with the operator beside the scheduler."""
 
 
 def run(seed: int, settings: Settings | None = None, record: Path | None = None) -> Outcome:
@@ -120,7 +128,7 @@ class Run:
         self.plan = FaultPlan(seed)
         self.world = World(nodes=settings.nodes, seed=seed, plan=self.plan, limits=1.6, latency=0.002)
         self.auditor = Auditor(self.world)
-        self.tenants = Tenants(self.world, self._jobs())
+        self.people = self._people()
         self.faults: Counter[str] = Counter()
         self.processes: list[Process] = []
         self.checks = 0
@@ -129,6 +137,10 @@ class Run:
         self._recorder = recorder
         self._storm_on = False
         self.world.kubelet.refuses = self._refuses
+
+    def _people(self) -> People:
+        jobs = self._jobs()
+        return Researchers(self.world, jobs, self.seed) if self.settings.workload == "aijobs" else Tenants(self.world, jobs)
 
     def _jobs(self) -> list[Job]:
         settings = self.settings
@@ -145,6 +157,7 @@ class Run:
         asyncio.get_running_loop().set_exception_handler(self._failed)
         horizon = self.settings.hours * _HOUR
         await self._start()
+        self.people.start()
         storm = _FIRST
         while storm + _STORM + _CALM < horizon and self.settings.faults:
             await self._until(storm)
@@ -154,18 +167,21 @@ class Run:
             storm += _EVERY
         await self._until(horizon)
         await self._settle()
+        if not self.people.done:
+            await self._drain()
         for process in self.processes:
             self._account(process)
             await process.stop()
+        await self.people.stop()
         counts = self.plan.counts + self.faults
         return Outcome(
             seed=self.seed,
             virtual_hours=self.now / _HOUR,
-            jobs_submitted=len(self.tenants.submitted),
-            jobs_finished=len(self.tenants.finished),
+            jobs_submitted=len(self.people.submitted),
+            jobs_finished=len(self.people.finished),
             bindings=self.auditor.bindings,
             passes=self.passes,
-            restarts=self.tenants.restarts,
+            restarts=self.people.restarts,
             scheduler_starts=len(self.processes),
             settled_checks=self.checks,
             fault_kinds=len(counts),
@@ -221,6 +237,16 @@ class Run:
 
     # -- calm ----------------------------------------------------------------------------------
 
+    async def _drain(self) -> None:
+        """Nobody disturbs anything any more, and nobody is limited: whatever was submitted comes to its end."""
+        for team in TEAMS:
+            self._set_limit(team, self.world.gpus)
+        end = self.now + _DRAIN
+        while not self.people.done and self.now < end:
+            await self._until(self.now + 600.0)
+        self.auditor.violations += self.people.unfinished()
+        await self._settle()
+
     async def _settle(self) -> None:
         """Wait for a moment at which nothing is on its way, then judge."""
         deadline = self.now + _PATIENCE
@@ -243,12 +269,13 @@ class Run:
             return
         self.checks += 1
         self.auditor.settled(self.process)
+        self.auditor.violations += [f"{self.world.clock.text()} settled: {each}" for each in self.people.wrong()]
 
     # -- storm ---------------------------------------------------------------------------------
 
     async def _storm(self) -> None:
         """Everything goes wrong for a while, then all of it is repaired."""
-        kinds: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+        kinds: list[tuple[str, Strike]] = [
             ("node_lost", self._lose_node),
             ("node_deleted", self._delete_node),
             ("node_shrunk", self._shrink_node),
@@ -266,6 +293,7 @@ class Run:
             ("lease_lost", self._lose_lease),
             ("partition", self._cut_off),
             ("clock_skewed", self._skew),
+            *self.people.strikes(),
         ]
         self.plan.on = self._storm_on = True
         end = self.now + _STORM
@@ -379,13 +407,15 @@ class Run:
         self.repairs.append(lambda: self._quietly(lambda: self.world.api.delete(pods, "default", name)))
 
     async def _edit_limit(self) -> None:
-        team = self.random.choice(TEAMS)
+        self._set_limit(self.random.choice(TEAMS), max(8, int(self.world.gpus * self.random.uniform(0.1, 0.9))))
+
+    def _set_limit(self, team: str, gpus: int) -> None:
         queues = self.world.api.served(names.API_VERSION, "queues")
         try:
             spec = self.world.api.get(queues, "", team).object["spec"]
         except StatusError:
             return
-        resource = {**spec["resources"][0], "limit": max(8, int(self.world.gpus * self.random.uniform(0.1, 0.9)))}
+        resource = {**spec["resources"][0], "limit": gpus}
         patch = {"spec": {"resources": [resource]}}
         self.auditor.edited(team)
         self.world.api.patch(queues, "", team, "application/merge-patch+json", patch)
@@ -477,4 +507,7 @@ class Run:
 
 def replay_command(seed: int, settings: Settings) -> str:
     """The command that repeats a run."""
-    return f"fairlead simulate faults --seeds {seed} --nodes {settings.nodes} --jobs {settings.jobs} --hours {settings.hours:g}"
+    command = (
+        f"fairlead simulate faults --seeds {seed} --nodes {settings.nodes} --jobs {settings.jobs} --hours {settings.hours:g}"
+    )
+    return command if settings.workload == "pods" else f"{command} --workload {settings.workload}"

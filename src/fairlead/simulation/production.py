@@ -28,7 +28,7 @@ BATCH = ServiceClass(
     "batch",
     mode="Suspend",
     checkpoint_interval=1800.0,
-    levels=tuple(hours * _HOUR for hours in (0.25, 1, 4, 16, 64, 256)),
+    levels=tuple(hours * _HOUR for hours in (0.25, 1, 4, 16, 64, 256, 1024)),
     express=3,
     max_loss=60.0,
 )

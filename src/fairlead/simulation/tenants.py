@@ -15,6 +15,7 @@ from fairlead.api import names
 from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Change, Key, Object
+from fairlead.simulation.people import People
 from fairlead.simulation.workload import RULE_LABEL, Job
 from fairlead.simulation.world import GPU, POOL_LABEL, PRIORITIES, World
 
@@ -39,7 +40,7 @@ class _Run:
         self.pending_restart = False
 
 
-class Tenants:
+class Tenants(People):
     """Submits jobs at their times. notice: told of what happens, for a person to read."""
 
     def __init__(self, world: World, jobs: list[Job], notice: Callable[[str], None] = lambda _: None) -> None:

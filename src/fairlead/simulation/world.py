@@ -252,7 +252,8 @@ class OperatorProcess:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._transport = SimulatedTransport(world.wire, world.plan, latency=world.latency)
+        self.partition = Partition()
+        self._transport = SimulatedTransport(world.wire, world.plan, latency=world.latency, partition=self.partition)
         self._client = Client(Config("http://simulated"), transport=self._transport, clock=world.clock.now)
         self._task: asyncio.Task[None] | None = None
 

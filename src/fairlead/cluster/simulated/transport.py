@@ -29,6 +29,10 @@ class Partition:
         """Whether a request to this path gets through."""
         return self.cut or bool(self.cut_paths and self.cut_paths in path)
 
+    def heal(self) -> None:
+        """It gets through again."""
+        self.cut, self.cut_paths = False, ""
+
 
 class SimulatedTransport:
     """One client's connections. latency: seconds each way that an exchange takes."""

@@ -1,17 +1,18 @@
 """Who may fall for whom: by priority inside a queue, by attained service, across queues for fair shares.
 
-The rules keep each other from going round in circles. A queue takes from another only while it stays within its own fair
-share, and only from one that holds more than is its due, so what was taken is not taken back. Whoever attained little goes
-before whoever attained more, and is not taken for the sake of shares by the latter. Between users of one queue, where it says
-so, whoever takes ends with no more than whoever gives.
+The rules keep each other from going round in circles. A queue takes from another only while it stays within its own fair share,
+and only from one that holds more than is its due, so what was taken is not taken back. Between users of one queue, where it says
+so, whoever takes ends with no more than whoever gives. Where one ground meets another, see `circles`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fairlead.core.actions.circles import Circle
 from fairlead.core.queues import Charge, QueueNode
 from fairlead.core.tasks import Task, TaskState, Unit
 
@@ -37,9 +38,10 @@ class Contest:
         self.unit = unit
         self.queue = state.queues.queues[unit.tasks[0].queue]
         self.service = state.services.of(unit.tasks[0])
-        self.express = unit.level < self.service.express
         core, queues = unit.tasks[: unit.need], state.queues
         self.demand: Charge = queues.asked_together(core)
+        self.express = unit.level < self.service.express
+        self._wide = bool(state.kinds.wide)  # else nobody takes from another queue but for shares
         self._reclaims = self.queue.policy.users_reclaim and state.policy.reclaim
         self._amount = _amounts(core) if self._reclaims else (0, 0)
         self._entitled: bool | None = None
@@ -47,6 +49,10 @@ class Contest:
         self._within: dict[str, bool] = {}
         self._within_quota: dict[str, bool] = {}
         self._wanted: dict[str, list[tuple[str, int]]] = {}
+
+    @cached_property
+    def _circle(self) -> Circle:
+        return Circle(self.state, self.unit, self.demand)
 
     # -- which queues --------------------------------------------------------------------------
 
@@ -75,7 +81,8 @@ class Contest:
         """Whether a queue holds something that is this unit's queue's due.
 
         taken: what is taken from queues already. victim: whether these are part of that: without them the queue still has
-        its share, or it lives above its quota while this unit's stays within its own.
+        its share, or it lives above its quota while this unit's stays within its own. Nobody pays for a sibling: between the two
+        queues that part from each other and the one that owes, each has too much.
         """
         if not self.entitled:
             return False
@@ -83,16 +90,26 @@ class Contest:
         if rivals is None:
             return False
         mine, theirs = rivals
-        less = (taken or {}).get(theirs.name)
-        fair = self.state.queues.fair
         if not self._stays_within(mine):
             return False  # what is above it has its share already: it can only take from its siblings
-        if fair.over(theirs, less) and (not victim or fair.keeps(theirs, less, victim)):
+        taken = taken or {}
+        less = taken.get(theirs.name)
+        below = () if other is theirs else other.path[: other.path.index(theirs)]
+        fair = self.state.queues.fair
+        if (
+            fair.over(theirs, less)
+            and (not victim or fair.keeps(theirs, less, victim))
+            and all(fair.over(node, taken.get(node.name)) for node in below)
+        ):
             return True
-        if not self.within_quota(mine):
+        if not self.within_quota(mine) or not self._above_quota(theirs, less, mine):
             return False
+        return all(self._above_quota(node, taken.get(node.name), mine) for node in below)
+
+    def _above_quota(self, node: QueueNode, less: dict[str, int] | None, mine: QueueNode) -> bool:
+        """Whether a queue holds more than its quota of something that is scarce for one on this unit's path."""
         return any(
-            theirs.stays(name) - (less.get(name, 0) if less else 0) > theirs.quota.get(name, 0) for name, _ in self._scarce(mine)
+            node.stays(name) - (less.get(name, 0) if less else 0) > node.quota.get(name, 0) for name, _ in self._scarce(mine)
         )
 
     def _stays_within(self, top: QueueNode) -> bool:
@@ -193,6 +210,8 @@ class Contest:
             return None
         service = services.of(task)
         other = state.queues.queues[task.queue]
+        if self._wide and other is not self.queue and self._circle.in_vain:
+            return None
         level = services.level(task) if service.levels else 0
         near = self.in_scope(other)
         if near and task.pod.surplus and task.pod.priority <= unit.priority and task.gang is not None and task.gang.spares():
@@ -209,11 +228,12 @@ class Contest:
             return Ground.PRIORITY
         if other is self.queue and not self._reclaims:
             return None  # the hot path: nobody of one's own queue falls for shares
-        if level < service.express and not self.express:
+        if level < service.express and self._circle.spares(task.pod.priority):
             return None
         if other is self.queue:
-            return Ground.USER if task.pod.priority <= unit.priority and self.user_owes((task,)) else None
-        return Ground.SHARE if self._owes(other) else None
+            due = task.pod.priority <= unit.priority and self.user_owes((task,))
+            return Ground.USER if due and not self._circle.keeps(task, level) else None
+        return Ground.SHARE if self._owes(other) and not (self._wide and self._circle.keeps(task, level)) else None
 
     def ground_of(self, tasks: tuple[Task, ...]) -> Ground | None:
         """Why tasks that only fall together may fall; None if one of them may not, or if they are the unit's own gang."""

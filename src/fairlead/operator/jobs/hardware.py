@@ -23,12 +23,14 @@ from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change, timestamp
+from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("hardware")
 
 _NODES = "/api/v1/nodes"
 _MERGE = "application/merge-patch+json"
 _MOST_NOTED = 20  # failures on one node
+_MOMENT = 1.0  # seconds that a clock may be behind a timer
 _SAME_LOSS = 60.0  # seconds within which all jobs that a node took with it lost it at once
 LOST = "(lost)"
 
@@ -105,6 +107,7 @@ class Hardware:
         self.client = client
         self.rules = rules or Rules()
         self.speed = speed
+        self.queue = WorkQueue(self._release, workers=1)  # of nodes whose quarantine is over
         self._lost = lost
         self._nodes: dict[str, _Node] = {}
         self._silent: set[str] = set()  # not Ready, but not for long enough yet
@@ -181,19 +184,27 @@ class Hardware:
         if names.QUARANTINED_LABEL not in (node.metadata.labels or {}) or not until:
             return
         left = max(0.0, until - self.client.clock())
-        loop = asyncio.get_running_loop()
-        loop.call_later(left / self.speed, lambda: asyncio.ensure_future(self._release(name, until)))
+        asyncio.get_running_loop().call_later(left / self.speed, self.queue.add, name)
 
-    async def _release(self, name: str, until: float) -> None:
+    async def _release(self, name: str) -> None:
         """Its time is over, unless it was quarantined anew or released by somebody meanwhile."""
         node = self._nodes.get(name)
         if node is None or names.QUARANTINED_LABEL not in (node.metadata.labels or {}):
             return
-        if seconds((node.metadata.annotations or {}).get(names.QUARANTINED_UNTIL_ANNOTATION)) != until:
+        until = seconds((node.metadata.annotations or {}).get(names.QUARANTINED_UNTIL_ANNOTATION))
+        if not until or self.client.clock() < until - _MOMENT:
             return
-        gone = {names.QUARANTINED_UNTIL_ANNOTATION: None, names.FAILURES_ANNOTATION: None}
-        if await self._patch(name, {"labels": {names.QUARANTINED_LABEL: None}, "annotations": gone}):
-            await self._tell(node, "Released", "its quarantine is over", warning=False)
+        metadata = {
+            "labels": {names.QUARANTINED_LABEL: None},
+            "annotations": {names.QUARANTINED_UNTIL_ANNOTATION: None, names.FAILURES_ANNOTATION: None},
+        }
+        try:
+            await self.client.patch(f"{_NODES}/{name}", encode({"metadata": metadata}), _MERGE)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return
+        await self._tell(node, "Released", "its quarantine is over", warning=False)
 
     async def _patch(self, name: str, metadata: Mapping[str, Any]) -> bool:
         try:

@@ -1,0 +1,43 @@
+"""What a simulated day asks of those who use its cluster: what they submit, what befalls them, what they may expect."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+Strike = Callable[[], Awaitable[None]]
+"""Something that goes wrong, or that somebody does."""
+
+
+class People:
+    """The users of a simulated cluster; without more than this nothing befalls them and they ask for nothing.
+
+    submitted, finished: the names of their jobs so far, and of those that came to their end; restarts: how often one was started
+    again.
+    """
+
+    submitted: set[str]
+    finished: set[str]
+    restarts: int
+
+    def strikes(self) -> list[tuple[str, Strike]]:
+        """What may go wrong for them, beyond what goes wrong in the cluster."""
+        return []
+
+    def start(self) -> None:
+        """What they have running beside the scheduler begins."""
+
+    async def stop(self) -> None:
+        """It ends."""
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left that must come to its end before the day is over."""
+        return True
+
+    def unfinished(self) -> list[str]:
+        """What is left, in words."""
+        return []
+
+    def wrong(self) -> list[str]:
+        """What must not be once all is quiet, in words."""
+        return []
