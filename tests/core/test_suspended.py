@@ -351,6 +351,30 @@ def test_what_it_attained_and_when_it_came_are_carried_over():
     assert (member.pod.created, member.pod.attained > attained) == (1.0, True)
 
 
+def test_what_a_gang_attained_is_that_of_all_its_members():
+    story = Story()
+    story.state.upsert_class(ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0)))
+    story.group("train", 2)
+    story.submit("train", 2, group="train", gpus=2, created=1.0)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=50.0))
+    story.step(50.0)
+    assert [(member.count, member.pod.attained) for member in story.asked[0].members] == [(2, 200.0)]
+
+
+def test_a_gang_of_which_one_is_on_its_way_out_is_evicted():
+    """It is started again anyway; half of it, suspended, would wait for ever."""
+    story = Story()
+    story.group("train", 2)
+    story.submit("train", 2, group="train", gpus=2)
+    story.step()
+    story.state.upsert_pod(msgspec.structs.replace(story.state.tasks["uid-train-0"].pod, terminating=True))
+    story.state.upsert_pod(pod("high", priority=5, gpus=2, created=50.0))
+    (preempt,) = [each for each in story.step() if isinstance(each, Preempt)]
+    assert [each.pod.name for each in preempt.victims] == ["train-1"]
+    assert preempt.suspends == ()
+
+
 def test_grace_is_that_of_the_class():
     story = Story(queues=[Queue("q")])
     story.state.upsert_class(ServiceClass("slow", grace=90.0))

@@ -6,7 +6,7 @@ All of it depends on the time, which is that of the latest pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from fairlead.core.model import ServiceClass
@@ -188,7 +188,17 @@ class Services:
 
     def attained(self, task: Task) -> float:
         """Device-seconds that its job has had."""
-        return self.before(task) + sum((self.now - begun(each)) * each.shape.gpus for each in _mates(task))
+        return self._attained(task, _mates(task))
+
+    def attained_by(self, falling: Sequence[Task]) -> float:
+        """The same of a job whose pods fall together, and have lost their places already."""
+        first = falling[0]
+        if first.gang is None or first.gang.group is None:
+            return self.attained(first)
+        return self._attained(first, {each.pod.uid: each for each in (*_mates(first), *falling)}.values())
+
+    def _attained(self, task: Task, running: Iterable[Task]) -> float:
+        return self.before(task) + sum((self.now - begun(each)) * each.shape.gpus for each in running)
 
 
 def begun(task: Task) -> float:

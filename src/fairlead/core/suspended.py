@@ -184,6 +184,8 @@ class Suspended:
         found = []
         for key, tasks in sorted(jobs.items()):
             first = tasks[0]
+            if first.gang is not None and first.gang.group is not None and len(tasks) < first.gang.min_member:
+                continue  # one of them is on its way out: it is started again anyway, and half a gang could never resume
             shapes: dict[int, list[Task]] = {}
             for task in tasks:
                 shapes.setdefault(task.shape.number, []).append(task)
@@ -191,7 +193,8 @@ class Suspended:
             self._leaving[key] = now + _PATIENCE
             for task in tasks:
                 self._owners[task.pod.owner] = key
-            members = tuple(Member(len(alike), self._record(alike[0])) for _, alike in sorted(shapes.items()))
+            attained = self.state.services.attained_by(tasks)
+            members = tuple(Member(len(alike), self._record(alike[0], attained)) for _, alike in sorted(shapes.items()))
             found.append(
                 Suspension(
                     key,
@@ -206,8 +209,8 @@ class Suspended:
             )
         return tuple(found)
 
-    def _record(self, task: Task) -> Pod:
-        """What is remembered of a pod: what decides where and when one like it runs."""
+    def _record(self, task: Task, attained: float) -> Pod:
+        """What is remembered of a pod: what decides where and when one like it runs. attained: device-seconds of its job."""
         pod, services = task.pod, self.state.services
         return msgspec.structs.replace(
             pod,
@@ -221,7 +224,7 @@ class Suspended:
             terminating=False,
             preempted=False,
             controlled=False,
-            attained=services.attained(task),
+            attained=attained,
             created=services.first_came(task),
         )
 
