@@ -57,12 +57,14 @@ class Kinds:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
+        self._known: dict[tuple[object, ...], Kind] = {}  # so that what is alike is one object
         self._running: dict[str, list[Kind]] = {}
         self._waiting: list[tuple[Kind, Unit, Charge]] | None = None
         self._wide: set[str] | None = None
 
     def forget(self) -> None:
         """Look at everything afresh."""
+        self._known.clear()
         self._running.clear()
         self._waiting = self._wide = None
 
@@ -76,16 +78,21 @@ class Kinds:
 
     def of(self, task: Task, level: int) -> Kind:
         """The kind of a task."""
-        service = self._state.services.of(task)
-        queue = self._state.queues.queues[task.queue]
-        return Kind(queue, task.pod.priority, level, service, not task.pod.never_preempts, service.mode != "Never")
+        key = task.queue, task.pod.priority, level, task.service_class, task.pod.never_preempts
+        found = self._known.get(key)
+        if found is None:
+            service, queue = self._state.services.of(task), self._state.queues.queues[task.queue]
+            found = Kind(queue, task.pod.priority, level, service, not task.pod.never_preempts, service.mode != "Never")
+            self._known[key] = found
+        return found
 
     def running(self, queue: QueueNode) -> list[Kind]:
         """What runs in one queue itself."""
         found = self._running.get(queue.name)
         if found is None:
             level = self._state.services.level
-            found = self._running[queue.name] = list({self.of(task, level(task)): None for task in queue.placed.values()})
+            kinds = (self.of(task, level(task)) for task in queue.placed.values())
+            found = self._running[queue.name] = list({id(kind): kind for kind in kinds}.values())
         return found
 
     def everywhere(self) -> Iterator[Kind]:
@@ -116,6 +123,7 @@ class Circle:
         self._kind = self._kinds.of(unit.tasks[0], unit.level)._replace(priority=unit.priority)
         self._standing: list[Kind] | None = None  # of the unit and its queue
         self._firm: list[Kind] | None = None
+        self._keeps: dict[int, bool] = {}  # id of a kind -> whether it keeps its place
         self._in_vain: bool | None = None
 
     @property
@@ -160,11 +168,13 @@ class Circle:
             return kind.outranks(self._kind)
         if not self._kinds.wide:
             return False
-        if self._returns(kind):
-            return True
-        if self._unit.tasks[0].pod.surplus and not task.pod.surplus and kind.preempts and kind.reaches(self._kind.queue):
-            return kind.priority >= self._kind.priority
-        return kind.preempts and any(self._could_take(kind, firm) for firm in self._keeping())
+        keeps = self._keeps.get(id(kind))
+        if keeps is None:
+            pushes = kind.preempts and any(self._could_take(kind, firm) for firm in self._keeping())
+            keeps = self._keeps[id(kind)] = self._returns(kind) or pushes
+        if keeps or not self._unit.tasks[0].pod.surplus or task.pod.surplus:
+            return keeps
+        return kind.preempts and kind.priority >= self._kind.priority and kind.reaches(self._kind.queue)
 
     def spares(self, kind_priority: int) -> bool:
         """Whether express work of a priority keeps its place: for all but other express work, of no lower priority."""
@@ -184,13 +194,12 @@ class Circle:
         """Whatever would return, and whoever could take from that, and so on."""
         if self._firm is None:
             everybody = list(self._kinds.everywhere())
-            self._firm = [kind for kind in everybody if self._returns(kind)]
-            looked = 0
-            while looked < len(self._firm):
-                firm, looked = self._firm[looked], looked + 1
-                self._firm += [
-                    kind for kind in everybody if kind.preempts and kind not in self._firm and self._could_take(kind, firm)
-                ]
+            firm = [kind for kind in everybody if self._returns(kind)]
+            rest = [kind for kind in everybody if kind.preempts and not self._returns(kind)]
+            for each in firm:  # which grows
+                firm += [kind for kind in rest if self._could_take(kind, each)]
+                rest = [kind for kind in rest if not self._could_take(kind, each)]
+            self._firm = firm
         return self._firm
 
     def _could_take(self, kind: Kind, firm: Kind) -> bool:
