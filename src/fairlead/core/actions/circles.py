@@ -70,11 +70,25 @@ class Kinds:
 
     @property
     def wide(self) -> set[str]:
-        """The classes that take from other queues whatever the shares."""
+        """The classes that take from other queues whatever the shares; none where that comes to rest by itself.
+
+        So does express work that all stands alike: it takes from what is not express, and does not fall to it.
+        """
         if self._wide is None:
-            classes = self._state.services.classes.items()
-            self._wide = {name for name, service in classes if service.scope != "Queue" or service.express}
+            classes = self._state.services.classes
+            far = {name for name, service in classes.items() if service.scope != "Queue"}
+            express = {name for name, service in classes.items() if service.express}
+            if express and not far and len({(classes[name].levels, classes[name].express) for name in express}) == 1:
+                express = express if len(self._priorities()) > 1 else set()
+            self._wide = far | express
         return self._wide
+
+    def _priorities(self) -> set[int]:
+        """Of whatever runs or waits."""
+        queues = self._state.queues.queues.values()
+        running = {each for queue in queues for each, count in queue.priorities.items() if count}
+        firsts = (room.first() for queue in queues for room in queue.rooms.values() if room.waiting)
+        return running | {first.priority for first in firsts if first is not None}
 
     def of(self, task: Task, level: int) -> Kind:
         """The kind of a task."""
