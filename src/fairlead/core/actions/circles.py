@@ -176,12 +176,8 @@ class Circle:
         return all(amount <= offered.get(name, 0) for name, amount in demand)
 
     def keeps(self, task: Task, level: int) -> bool:
-        """Whether a task that runs, on a level of service, keeps its place for all that this unit's share, or user, is owed."""
+        """Whether a task of another queue, on a level of service, keeps its place for all that this unit's share is owed."""
         kind = self._kinds.of(task, level)
-        if kind.queue is self._kind.queue:
-            return kind.outranks(self._kind)
-        if not self._kinds.wide:
-            return False
         keeps = self._keeps.get(id(kind))
         if keeps is None:
             pushes = kind.preempts and any(self._could_take(kind, firm) for firm in self._keeping())

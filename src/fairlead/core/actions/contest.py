@@ -231,8 +231,8 @@ class Contest:
         if level < service.express and self._circle.spares(task.pod.priority):
             return None
         if other is self.queue:
-            due = task.pod.priority <= unit.priority and self.user_owes((task,))
-            return Ground.USER if due and not self._circle.keeps(task, level) else None
+            goes_first = task.pod.priority <= unit.priority and unit.level <= level  # else it would take its place back
+            return Ground.USER if goes_first and self.user_owes((task,)) else None
         return Ground.SHARE if self._owes(other) and not (self._wide and self._circle.keeps(task, level)) else None
 
     def ground_of(self, tasks: tuple[Task, ...]) -> Ground | None:
