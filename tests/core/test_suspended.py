@@ -66,6 +66,13 @@ class Story:
             if task.pod.owner == f"uid-job-{job}":
                 self.state.remove_pod(uid)
 
+    def displace(self, job):
+        """Somebody of higher priority, `high`, takes four devices of a job, whose pods go."""
+        self.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+        self.step()
+        self.delete(job)
+        self.step()
+
     def stand_ins(self):
         return sorted(task.pod.key for uid, task in self.state.tasks.items() if stands_in(uid))
 
@@ -153,11 +160,8 @@ def test_a_member_that_changes_while_it_waits_for_the_others_has_one_place():
     story.group("train", 2)
     story.submit("train", 2, group="train", gpus=2)
     story.step()
-    story.state.upsert_pod(pod("x", priority=5, gpus=4, created=9.0))
-    story.step()
-    story.delete("train")
-    story.step()
-    story.state.remove_pod("uid-x")
+    story.displace("train")
+    story.state.remove_pod("uid-high")
     story.step()
     story.state.upsert_pod(worker("train", 0, group="train", gpus=2, created=60.0))
     story.state.upsert_pod(worker("train", 0, group="train", gpus=2, created=60.0, user="ann"))
@@ -187,10 +191,7 @@ def test_it_is_read_from_the_group_after_a_restart():
     story = Story()
     story.submit("low", 2, gpus=2)
     story.step()
-    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
-    story.step()
-    story.delete("low")
-    story.step()
+    story.displace("low")
     known = story.stand_ins()
     fresh = cluster([node("n", gpus=4)])
     fresh.upsert_class(PATIENT)
@@ -226,10 +227,7 @@ def test_whoever_resumes_it_himself_is_heeded():
     story = Story()
     story.submit("low", 1, gpus=4)
     story.step()
-    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
-    story.step()
-    story.delete("low")
-    story.step()
+    story.displace("low")
     assert len(story.stand_ins()) == 1
     story.submit("low", 1, gpus=4, created=20.0)
     story.step()
@@ -242,10 +240,7 @@ def test_places_that_nobody_comes_to_are_given_up():
     story = Story()
     story.submit("low", 1, gpus=4)
     story.step()
-    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
-    story.step()
-    story.delete("low")
-    story.step()
+    story.displace("low")
     story.state.remove_pod("uid-high")
     story.step()
     story.state.upsert_pod(pod("other", gpus=4, created=30.0))
@@ -260,10 +255,7 @@ def test_a_write_that_failed_lets_it_wait_again():
     story = Story()
     story.submit("low", 1, gpus=4)
     story.step()
-    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
-    story.step()
-    story.delete("low")
-    story.step()
+    story.displace("low")
     story.state.remove_pod("uid-high")
     (resume,) = [each for each in run(story.state, 100.0) if isinstance(each, Resume)]
     story.state.bind_failed(resume.pods[0].uid, 100.0)
@@ -276,10 +268,7 @@ def test_a_group_that_is_deleted_takes_its_stand_ins_along():
     story = Story()
     story.submit("low", 1, gpus=4)
     story.step()
-    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
-    story.step()
-    story.delete("low")
-    story.step()
+    story.displace("low")
     story.state.remove_group("ns/job-low")
     story.step()
     assert story.stand_ins() == []

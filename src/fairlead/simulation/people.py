@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from fairlead.api import names
+from fairlead.cluster.simulated.store import Object
+from fairlead.simulation.workload import Job
+from fairlead.simulation.world import GPU, POOL_LABEL
+
 Strike = Callable[[], Awaitable[None]]
 """Something that goes wrong, or that somebody does."""
 
@@ -41,3 +46,19 @@ class People:
     def wrong(self) -> list[str]:
         """What must not be once all is quiet, in words."""
         return []
+
+
+def template(job: Job) -> Object:
+    """What a pod of a job asks for and where it may run, and how long it does, as a pod template."""
+    requests = {"cpu": f"{job.cpu_milli}m", "memory": f"{8 * job.gpus}Gi"}
+    limits: dict[str, str] = {}
+    annotations = {names.SIMULATED_DURATION_ANNOTATION: f"{job.duration:.3f}s"}
+    if job.milli == 1000:
+        requests[GPU] = limits[GPU] = str(job.gpus)
+    else:
+        annotations[names.GPU_FRACTION_ANNOTATION] = f"{job.milli / 1000:g}"
+    container = {"name": "main", "image": f"{job.kind}:1", "resources": {"requests": requests, "limits": limits}}
+    spec: Object = {"containers": [container]}
+    if job.pool:
+        spec["nodeSelector"] = {POOL_LABEL: job.pool}
+    return {"metadata": {"annotations": annotations}, "spec": spec}

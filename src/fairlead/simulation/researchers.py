@@ -18,9 +18,9 @@ from fairlead.api import names
 from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Change, Key, Object
-from fairlead.simulation.people import People, Strike
+from fairlead.simulation.people import People, Strike, template
 from fairlead.simulation.workload import Job
-from fairlead.simulation.world import GPU, POOL_LABEL, OperatorProcess, World
+from fairlead.simulation.world import GPU, OperatorProcess, World
 
 _AI_JOBS, _PLAIN_JOBS, _GROUPS = "fairlead.dev/aijobs", "batch/jobs", "fairlead.dev/podgroups"
 _ENDED = ("Succeeded", "Failed")
@@ -89,19 +89,19 @@ class Researchers(People):
         draw = self._random
         service = draw.choice(_OF_PRIORITY[job.priority])
         kind = draw.choices(("plain", "elastic", "array", "Job"), (0.55, 0.2, 0.1, 0.15))[0]
-        template = _template(job)
+        made = template(job)
         metadata = {"name": job.name, "namespace": job.team}
         if kind == "Job":
-            template["metadata"]["labels"] = {names.SERVICE_CLASS_LABEL: service}
-            template["spec"] |= {"schedulerName": names.SCHEDULER_NAME, "restartPolicy": "Never"}
-            spec = {"parallelism": job.pods, "completions": job.pods, "backoffLimit": _RESTARTS, "template": template}
+            made["metadata"]["labels"] = {names.SERVICE_CLASS_LABEL: service}
+            made["spec"] |= {"schedulerName": names.SCHEDULER_NAME, "restartPolicy": "Never"}
+            spec = {"parallelism": job.pods, "completions": job.pods, "backoffLimit": _RESTARTS, "template": made}
             return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-        role: dict[str, Any] = {"name": "worker", "replicas": job.pods, "template": template}
+        role: dict[str, Any] = {"name": "worker", "replicas": job.pods, "template": made}
         spec = {"serviceClass": service, "roles": [role], "restart": {"limit": _RESTARTS, "backoff": "5s"}}
         if kind == "elastic":
             role |= {"minReplicas": max(1, job.pods // 2), "maxReplicas": 2 * job.pods}
         elif kind == "array" and job.pods == 1:
-            template["metadata"]["annotations"][names.SIMULATED_DURATION_ANNOTATION] = f"{job.duration / 4:.3f}s"
+            made["metadata"]["annotations"][names.SIMULATED_DURATION_ANNOTATION] = f"{job.duration / 4:.3f}s"
             spec["array"] = {"indexes": f"0-{draw.randint(2, 12)}", "parallelism": draw.randint(1, 4)}
         return {"apiVersion": names.API_VERSION, "kind": "AIJob", "metadata": metadata, "spec": spec}
 
@@ -230,17 +230,3 @@ class Researchers(People):
 def _times(status: Object) -> int:
     """How often a job was started again, for whatever reason."""
     return int(status.get("restarts", 0) + status.get("interruptions", 0) + status.get("failed", 0))
-
-
-def _template(job: Job) -> Object:
-    requests = {"cpu": f"{job.cpu_milli}m", "memory": f"{8 * job.gpus}Gi"}
-    limits: dict[str, str] = {}
-    annotations = {names.SIMULATED_DURATION_ANNOTATION: f"{job.duration:.3f}s"}
-    if job.milli == 1000:
-        requests[GPU] = limits[GPU] = str(job.gpus)
-    else:
-        annotations[names.GPU_FRACTION_ANNOTATION] = f"{job.milli / 1000:g}"
-    spec: Object = {"containers": [{"name": "main", "image": "train:1", "resources": {"requests": requests, "limits": limits}}]}
-    if job.pool:
-        spec["nodeSelector"] = {POOL_LABEL: job.pool}
-    return {"metadata": {"annotations": annotations}, "spec": spec}

@@ -15,9 +15,9 @@ from fairlead.api import names
 from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Change, Key, Object
-from fairlead.simulation.people import People
+from fairlead.simulation.people import People, template
 from fairlead.simulation.workload import RULE_LABEL, Job
-from fairlead.simulation.world import GPU, POOL_LABEL, PRIORITIES, World
+from fairlead.simulation.world import POOL_LABEL, PRIORITIES, World
 
 JOB_LABEL = "fairlead.dev/simulated-job"
 _CLASSES = {value: name for name, value in PRIORITIES.items()}
@@ -96,13 +96,7 @@ class Tenants(People):
 
     @staticmethod
     def _pod(job: Job, name: str) -> Object:
-        requests = {"cpu": f"{job.cpu_milli}m", "memory": f"{8 * job.gpus}Gi"}
-        limits: dict[str, str] = {}
-        annotations = {names.SIMULATED_DURATION_ANNOTATION: f"{job.duration:.3f}s"}
-        if job.milli == 1000:
-            requests[GPU] = limits[GPU] = str(job.gpus)
-        else:
-            annotations[names.GPU_FRACTION_ANNOTATION] = f"{job.milli / 1000:g}"
+        made = template(job)
         labels = {JOB_LABEL: job.name}
         if job.pods > 1:
             labels[names.POD_GROUP_LABEL] = job.name
@@ -111,14 +105,12 @@ class Tenants(People):
             "schedulerName": names.SCHEDULER_NAME,
             "restartPolicy": "Never",
             "priorityClassName": _CLASSES[job.priority],
-            "containers": [{"name": "main", "image": f"{job.kind}:1", "resources": {"requests": requests, "limits": limits}}],
+            **made["spec"],
         }
-        if job.pool:
-            spec["nodeSelector"] = {POOL_LABEL: job.pool}
         if job.rule:
             labels[RULE_LABEL] = job.rule
             _add_rule(spec, job.rule)
-        metadata = {"name": name, "labels": labels, "annotations": annotations, "ownerReferences": [owner]}
+        metadata = {"name": name, "labels": labels, **made["metadata"], "ownerReferences": [owner]}
         return {"metadata": metadata, "spec": spec}
 
     def _changed(self, change: Change) -> None:

@@ -133,7 +133,7 @@ class Circle:
         self._state = state
         self._kinds = state.kinds
         self._unit = unit
-        self._demand = demand
+        self._offered = dict(demand)  # what somebody else would find in its place
         self._kind = self._kinds.of(unit.tasks[0], unit.level)._replace(priority=unit.priority)
         self._standing: list[Kind] | None = None  # of the unit and its queue
         self._firm: list[Kind] | None = None
@@ -144,7 +144,7 @@ class Circle:
     def in_vain(self) -> bool:
         """Whether what it took from another queue somebody who waits would take from it."""
         if self._in_vain is None:
-            taker = (self._before() or self._above()) if self._kinds.wide else None
+            taker = self._before() or self._above()
             self._in_vain = taker is not None
             if taker is not None and self._unit.room is not None:
                 self._state.queues.behind[self._unit.room] = taker
@@ -172,16 +172,15 @@ class Circle:
         return None
 
     def _enough(self, demand: Charge) -> bool:
-        offered = dict(self._demand)
-        return all(amount <= offered.get(name, 0) for name, amount in demand)
+        return all(amount <= self._offered.get(name, 0) for name, amount in demand)
 
     def keeps(self, task: Task, level: int) -> bool:
         """Whether a task of another queue, on a level of service, keeps its place for all that this unit's share is owed."""
         kind = self._kinds.of(task, level)
         keeps = self._keeps.get(id(kind))
         if keeps is None:
-            pushes = kind.preempts and any(self._could_take(kind, firm) for firm in self._keeping())
-            keeps = self._keeps[id(kind)] = self._returns(kind) or pushes
+            keeps = self._returns(kind) or (kind.preempts and any(self._could_take(kind, firm) for firm in self._keeping()))
+            self._keeps[id(kind)] = keeps
         if keeps or not self._unit.tasks[0].pod.surplus or task.pod.surplus:
             return keeps
         return kind.preempts and kind.priority >= self._kind.priority and kind.reaches(self._kind.queue)
@@ -203,12 +202,14 @@ class Circle:
     def _keeping(self) -> list[Kind]:
         """Whatever would return, and whoever could take from that, and so on."""
         if self._firm is None:
-            everybody = list(self._kinds.everywhere())
-            firm = [kind for kind in everybody if self._returns(kind)]
-            rest = [kind for kind in everybody if kind.preempts and not self._returns(kind)]
+            firm: list[Kind] = []
+            rest: list[Kind] = []
+            for kind in self._kinds.everywhere():
+                (firm if self._returns(kind) else rest).append(kind)
             for each in firm:  # which grows
-                firm += [kind for kind in rest if self._could_take(kind, each)]
-                rest = [kind for kind in rest if not self._could_take(kind, each)]
+                pushing = [kind for kind in rest if kind.preempts and self._could_take(kind, each)]
+                firm += pushing
+                rest = [kind for kind in rest if kind not in pushing] if pushing else rest
             self._firm = firm
         return self._firm
 
