@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from fairlead.core.model import Group, Node, Pod, PodSpec, Policy, Queue, QueueResource, SelectorTerm, Toleration
 from fairlead.core.schedule import schedule
 from fairlead.core.state import ClusterState
@@ -104,6 +106,26 @@ def confirm(state, transactions):
     return transactions
 
 
+def play(state, now=0.0, rounds=50):
+    """Victims leave at once and wait again, until nothing moves. Returns how many passes did something."""
+    for passes in range(rounds):
+        decided = [each for each in run(state, now) if isinstance(each, Place | Preempt)]
+        if not decided:
+            return passes
+        confirm(state, decided)
+        gone = [state.tasks[victim.pod.uid].pod for each in decided if isinstance(each, Preempt) for victim in each.victims]
+        for old in gone:
+            state.remove_pod(old.uid)
+        for old in gone:
+            state.upsert_pod(msgspec.structs.replace(old, uid=f"{old.uid}+", name=f"{old.name}+", node=""))
+    raise AssertionError("it never comes to rest")
+
+
+def held(state, name):
+    """The devices that a queue holds."""
+    return state.queues.queues[name].used.get(GPU, 0) // 1000
+
+
 def settle(state, now=0.0):
     return confirm(state, run(state, now))
 
@@ -129,8 +151,10 @@ __all__ = [
     "cluster",
     "confirm",
     "group",
+    "held",
     "node",
     "placed",
+    "play",
     "pod",
     "preempted",
     "queue",

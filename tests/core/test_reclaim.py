@@ -10,45 +10,13 @@ from fairlead.core.model import Group, Namespace, Queue, QueueResource, ServiceC
 from fairlead.core.schedule import has_work
 from fairlead.core.selectors import Requirement
 from fairlead.core.transactions import Place, Preempt, Refuse
-from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, queue, run, settle
+from tests.builders import GPU, cluster, confirm, group, held, node, placed, play, pod, preempted, queue, run, settle
 
 HOUR = 3600.0
 
 
 def weighted(name, weight, parent="", quota=None):
     return Queue(name, parent, 0, (QueueResource(GPU, None if quota is None else quota * 1000, weight=weight),))
-
-
-def held(state, name):
-    return state.queues.queues[name].used.get(GPU, 0) // 1000
-
-
-def play(state, now=0.0, rounds=50):
-    """Victims leave at once and wait again, until nothing moves. Returns how many passes did something."""
-    for passes in range(rounds):
-        decided = [each for each in run(state, now) if isinstance(each, Place | Preempt)]
-        if not decided:
-            return passes
-        confirm(state, decided)
-        for each in decided:
-            for victim in each.victims if isinstance(each, Preempt) else ():
-                task = state.tasks[victim.pod.uid]
-                name = f"{task.pod.name}+"
-                old = task.pod
-                state.remove_pod(old.uid)
-                state.upsert_pod(
-                    pod(
-                        name,
-                        queue=old.queue,
-                        priority=old.priority,
-                        created=old.created,
-                        spec_=old.spec,
-                        service_class=old.service_class,
-                        attained=old.attained,
-                        user=old.user,
-                    )
-                )
-    raise AssertionError("it never comes to rest")
 
 
 def test_what_is_lent_is_taken_back_and_no_more():
@@ -251,67 +219,6 @@ def test_it_always_comes_to_rest_within_limits_and_shares(actions, weight):
                 fits = task.shape.best() >= 0 and state.queues.over_limit(task) is None
                 assert not fits, f"{task} fits and waits"
     assert not has_work(state)
-
-
-KINDS = st.builds(
-    lambda scope, levels, express: ServiceClass(
-        "", "Suspend", scope, checkpoint_interval=1800, levels=levels, express=express if levels else 0
-    ),
-    st.sampled_from(["Queue", "Parent", "Cluster"]),
-    st.sampled_from([(), (HOUR,), (HOUR, 10 * HOUR)]),
-    st.integers(0, 2),
-)
-MIXED = st.lists(
-    st.tuples(
-        st.sampled_from("abcd"),
-        st.integers(0, 2),
-        st.integers(0, 2),
-        st.sampled_from([0.0, HOUR, 10 * HOUR]),
-        st.sampled_from(["", "ann", "bob"]),
-    ),
-    min_size=1,
-    max_size=40,
-)
-
-
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(st.lists(KINDS, min_size=3, max_size=3), MIXED, st.booleans(), st.booleans())
-def test_classes_of_any_reach_come_to_rest(kinds, actions, weighted_, users):
-    """Whoever falls on one ground does not take it back on another, however many stand between."""
-    weight = 1 if weighted_ else None
-    queues = [
-        Queue("left"),
-        Queue("a", "left", 0, (QueueResource(GPU, 4000, weight=weight),), users_reclaim=users),
-        Queue("b", "left", 0, (QueueResource(GPU, 2000, 8000, weight=weight),), users_reclaim=users),
-        Queue("c", "", 0, (QueueResource(GPU, 6000, weight=weight),), users_reclaim=users),
-        Queue("d", "", 1, (QueueResource(GPU, None, 3000),)),
-    ]
-    state = cluster([node("n", gpus=8), node("m", gpus=4)], queues)
-    for number, kind in enumerate(kinds):
-        state.upsert_class(msgspec.structs.replace(kind, name=f"kind-{number}"))
-    for number, (name, kind, priority, attained, user) in enumerate(actions):
-        more = {"service_class": f"kind-{kind}", "attained": attained, "user": user}
-        state.upsert_pod(pod(f"{name}-{number}", queue=name, priority=priority, created=0.0, **more))
-        play(state)
-        invariants.check(state)
-
-
-def test_who_would_take_it_back_by_priority_does_not_fall_for_shares():
-    state = cluster([node("n", gpus=2)], [queue("poor", quota=2), queue("rich")])
-    state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
-    state.upsert_pod(pod("mine", queue="poor"))
-    state.upsert_pod(pod("also", queue="poor", created=1.0))
-    confirm(state, run(state))
-    state.upsert_pod(pod("theirs", queue="rich", priority=1, service_class="urgent", created=2.0))
-    decided = run(state)
-    assert preempted(decided) == [["also"]]
-    confirm(state, decided)
-    state.remove_pod("uid-also")
-    confirm(state, run(state))
-    state.upsert_pod(pod("also+", queue="poor", created=1.0))
-    assert not preempted(run(state)), "its queue is below its share, but it would lose it again"
-    state.upsert_class(ServiceClass("urgent", mode="Suspend"))
-    assert preempted(run(state)) == [["theirs"]]
 
 
 def test_who_may_use_a_queue_and_a_class():

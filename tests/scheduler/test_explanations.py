@@ -3,7 +3,7 @@
 import msgspec
 
 from fairlead.cluster.port import Synced, Upsert
-from fairlead.core.model import Policy
+from fairlead.core.model import Policy, ServiceClass
 from fairlead.scheduler import explanations
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.core_thread import CoreThread
@@ -43,6 +43,30 @@ def test_jobs_of_other_namespaces_are_counted_but_not_named():
     listed = explanations.pending(made, "ns")
     assert [(each.name, each.position, each.kind) for each in listed] == [("mine-first", 2, "pod"), ("mine", 3, "pod")]
     assert explanations.pending(made, "nobody") == []
+
+
+def test_who_would_take_its_place_in_turn_is_told():
+    made = core(
+        node("n", gpus=2),
+        queue("owner", quota=2),
+        queue("guest"),
+        ServiceClass("urgent", mode="Suspend", scope="Cluster"),
+        *(pod(f"guest-{index}", queue="guest", priority=2) for index in range(2)),
+    )
+    made.apply(
+        [Upsert(msgspec.structs.replace(pod(f"guest-{index}", queue="guest", priority=2), node="n")) for index in range(2)], 101.0
+    )
+    urgent = other("next", "theirs", queue="guest", priority=2, service_class="urgent", created=1.0)
+    made.apply([Upsert(urgent), Upsert(pod("mine", queue="owner", created=2.0))], 102.0)
+    made.decide(102.0)
+    told = explanations.live(made, "pod", "ns", "mine", 110.0)
+    assert (told.behind.job, told.behind.term, told.behind.its, told.behind.ours) == (
+        "a job of another namespace",
+        "priority",
+        2,
+        0,
+    )
+    assert explanations.live(made, "pod", "theirs", "next", 110.0).behind is None
 
 
 def test_what_runs_and_what_cannot_wait():

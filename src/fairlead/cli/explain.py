@@ -15,6 +15,7 @@ from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.cluster.translate import timestamp
 from fairlead.core.forecast import forecast
 from fairlead.core.gangs import Gang
+from fairlead.core.standing import behind
 from fairlead.core.tasks import Task, TaskState
 from fairlead.scheduler.explanations import ADVICE, Explanation, find, reason_of, standing
 
@@ -155,6 +156,7 @@ def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None)
         advice=ADVICE.get(str(reason.code)) if reason is not None else None,
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
         would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
+        behind=next((behind(picture.state, task.unit) for task in waiting if task.unit is not None), None),
     )
 
 
@@ -193,6 +195,10 @@ def _drawing(explanation: Explanation, namespace: str) -> RenderableType:
     more = (explanation.position or 1) - 1 - len(explanation.ahead)
     if more > 0:
         row("", f"and {more} more")
+    if explanation.behind is not None:
+        each = explanation.behind
+        why = "within the quota of its queue" if each.term == "quota" else f"{each.term} {each.its:g}, not {each.ours:g}"
+        row("stands behind", f"{each.job} ({each.user}), which would take what it took: {why}")
     if explanation.rank:
         row("rank", ", ".join(f"{each.name} {each.value:g}" for each in explanation.rank if each.value))
     if explanation.message is not None:

@@ -177,6 +177,17 @@ class QueueNode:
         """What it holds of a resource and is not about to leave."""
         return self.used.get(resource, 0) - self.leaving.get(resource, 0)
 
+    def rivals(self, other: QueueNode) -> tuple[QueueNode, QueueNode] | None:
+        """The two siblings under which this queue and another one stand; None if one is above the other."""
+        for one, two in zip(self.path[::-1], other.path[::-1], strict=False):
+            if one is not two:
+                return one, two
+        return None
+
+    def up_to(self, top: QueueNode) -> tuple[QueueNode, ...]:
+        """This queue and those above it, up to and with one of them."""
+        return self.path[: self.path.index(top) + 1]
+
     def place(self, unit: Unit) -> Place:
         """Where a unit stands in this queue: by priority, urgency and level, by what its user holds, by age."""
         priority, urgency, level, created, name = unit.rank
@@ -566,6 +577,10 @@ class QueueTree:
                     return self._beyond(node, resource, limit, amount)
         return None
 
+    def may_start(self, unit: Unit) -> bool:
+        """Whether all limits let a unit start somewhere, its user's, too."""
+        return self.over_limits(unit) is None and self.over_limit(unit.tasks[0], unit.need) is None
+
     def within_limits(self, queue: str, demand: Charge) -> bool:
         """Whether the limits on a queue's path let it hold so much more, wherever it is placed; those of users not counted."""
         return all(
@@ -732,7 +747,7 @@ class QueueTree:
     def wake_behind(self) -> None:
         """Rooms behind somebody who would have taken from them what they took, and who waits no longer."""
         for room, taker in sorted(self.behind.items(), key=lambda each: Room.order(each[0])):
-            if not taker.alive or (taker.room is not None and taker.user in taker.room.limited):
+            if not taker.alive or not self.may_start(taker):
                 del self.behind[room]
                 if room.parked is not None:
                     self.unpark(room)

@@ -218,7 +218,7 @@ class Shape:
     def fits_alone(self, row: int) -> bool:
         """Whether it fits a row, whatever is around."""
         nodes = self.nodes
-        if not self._admits(nodes.static.item(row)) or not resources.fits_one(nodes, self.demand, row):
+        if not self.admits(row) or not resources.fits_one(nodes, self.demand, row):
             return False
         return not self.asks_devices or devices.fits_one(nodes, self, row)
 
@@ -244,7 +244,7 @@ class Shape:
     def count_on(self, row: int) -> int:
         """How many pods of this shape one row holds one after the other."""
         nodes = self.nodes
-        if not nodes.open.item(row) or not self._admits(nodes.static.item(row)):
+        if not nodes.open.item(row) or not self.admits(row):
             return 0
         held = min((max(0, nodes.free[column].item(row)) // amount for column, amount in self.demand), default=0)
         if held and self.asks_devices:
@@ -269,11 +269,12 @@ class Shape:
         result: npt.NDArray[np.bool_] = self._admitted[self.nodes.static[rows]]
         return result
 
-    # -- upkeep --------------------------------------------------------------------------------
-
-    def _admits(self, number: int) -> bool:
+    def admits(self, row: int) -> bool:
+        """Whether the static filters admit this shape to one row."""
         self._judge_classes()
-        return self._admitted.item(number)
+        return self._admitted.item(self.nodes.static.item(row))
+
+    # -- upkeep --------------------------------------------------------------------------------
 
     def _judge_classes(self) -> None:
         nodes = self.nodes

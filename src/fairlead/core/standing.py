@@ -60,6 +60,19 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
     ]
 
 
+def behind(state: ClusterState, unit: Unit) -> Ahead | None:
+    """Who waits and would take from a unit what it could take from others, so that it does not: see `actions.circles`."""
+    taker = state.queues.behind.get(unit.room) if unit.room is not None else None
+    if taker is None or not taker.alive:
+        return None
+    term, its, ours = "quota", 1, 0  # its queue lives within its own
+    if taker.priority != unit.priority:
+        term, its, ours = "priority", taker.priority, unit.priority
+    elif taker.level != unit.level:
+        term, its, ours = "level", taker.level, unit.level
+    return Ahead(_job_of(taker), taker.tasks[0].queue, taker.user, term, its, ours)
+
+
 def line(node: QueueNode) -> list[Unit]:
     """The units that wait in a queue, in the order in which they are served."""
     return sorted((unit for room in node.rooms.values() for unit in room.units), key=node.place)
@@ -70,8 +83,7 @@ def ahead_of(state: ClusterState, unit: Unit, others: list[Unit], now: float, mo
     mine = terms(state, unit, now)
     found = []
     for other in others[:most]:
-        first = other.tasks[0]
-        job = other.gang.key if other.gang is not None else first.pod.key
+        first, job = other.tasks[0], _job_of(other)
         decided = next(
             (
                 Ahead(job, first.queue, other.user, one.name, one.value, two.value)
@@ -82,3 +94,7 @@ def ahead_of(state: ClusterState, unit: Unit, others: list[Unit], now: float, mo
         )
         found.append(decided)
     return found
+
+
+def _job_of(unit: Unit) -> str:
+    return unit.gang.key if unit.gang is not None else unit.tasks[0].pod.key

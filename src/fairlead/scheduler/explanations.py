@@ -15,7 +15,7 @@ from fairlead.cluster.translate import timestamp
 from fairlead.core.gangs import Gang
 from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
-from fairlead.core.standing import Ahead, Term, ahead_of, line, terms
+from fairlead.core.standing import Ahead, Term, ahead_of, behind, line, terms
 from fairlead.core.state import ClusterState
 from fairlead.core.suspended import made_for
 from fairlead.core.tasks import Task, TaskState, Unit
@@ -48,7 +48,8 @@ class Explanation(msgspec.Struct, frozen=True):
 
     rank: the terms that decide who is next, the first that differs counts. expected_start: if all runs as long as it is thought
     to, RFC 3339. message: what the scheduler says of it now, numbers: those behind it; told: what the object's conditions say;
-    would_start_on: where a pass that began now would put it; would_evict: whom it would take the place of.
+    would_start_on: where a pass that began now would put it; would_evict: whom it would take the place of. behind: who waits and
+    would take its place in turn, so that it evicts nobody.
     """
 
     object: str
@@ -77,6 +78,7 @@ class Explanation(msgspec.Struct, frozen=True):
     would_evict: list[str] = []
     preempted: str | None = None
     preempted_at: str | None = None
+    behind: Ahead | None = None
 
 
 class PendingJob(msgspec.Struct, frozen=True):
@@ -127,6 +129,7 @@ def standing(
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
         advice=ADVICE.get(str(reason.code)) if reason is not None else None,
+        behind=behind(state, unit) if unit is not None else None,
     )
 
 
@@ -181,8 +184,8 @@ def live(core: CoreLoop, kind: str, namespace: str, name: str, now: float) -> Ex
     state = core.state
     start = core.expected(tasks[0].job) if tasks else None
     told = standing(state, tasks, gang, f"{kind}/{name}", now, start)
-    ahead = [each if each.job.startswith(f"{namespace}/") else _masked(each) for each in told.ahead]
-    return msgspec.structs.replace(told, ahead=ahead)
+    ahead = [_masked(each, namespace) for each in told.ahead]
+    return msgspec.structs.replace(told, ahead=ahead, behind=_masked(told.behind, namespace) if told.behind is not None else None)
 
 
 def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:
@@ -214,5 +217,7 @@ def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:
     return found
 
 
-def _masked(ahead: Ahead) -> Ahead:
+def _masked(ahead: Ahead, namespace: str) -> Ahead:
+    if ahead.job.startswith(f"{namespace}/"):
+        return ahead
     return msgspec.structs.replace(ahead, job="a job of another namespace", user="")

@@ -114,7 +114,7 @@ class Candidates:
         """Priority and start of the least valuable pod that may fall on a row; None where no eviction could help."""
         state, shape = self.state, self.shape
         nodes = state.nodes
-        if not nodes.open.item(row) or not shape.admitted(slice(row, row + 1))[0]:
+        if not nodes.open.item(row) or not shape.admits(row):
             return None
         freed: dict[int, int] = {}
         least: tuple[int, float] | None = None

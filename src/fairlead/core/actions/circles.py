@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.model import ServiceClass
-from fairlead.core.queues import Charge, QueueNode
+from fairlead.core.pools import sum_of
+from fairlead.core.queues import Charge, QueueNode, Room
 from fairlead.core.tasks import Task, Unit
 
 if TYPE_CHECKING:
@@ -59,14 +60,17 @@ class Kinds:
         self._state = state
         self._known: dict[tuple[object, ...], Kind] = {}  # so that what is alike is one object
         self._running: dict[str, list[Kind]] = {}
-        self._waiting: list[tuple[Kind, Unit, Charge]] | None = None
+        self._least: dict[int, Task] = {}  # id of a kind -> its smallest that runs
+        self._waiting: dict[str, list[tuple[Kind, Room, Unit]]] = {}
         self._wide: set[str] | None = None
 
     def forget(self) -> None:
         """Look at everything afresh."""
         self._known.clear()
         self._running.clear()
-        self._waiting = self._wide = None
+        self._least.clear()
+        self._waiting.clear()
+        self._wide = None
 
     @property
     def wide(self) -> set[str]:
@@ -105,25 +109,36 @@ class Kinds:
         found = self._running.get(queue.name)
         if found is None:
             level = self._state.services.level
-            kinds = (self.of(task, level(task)) for task in queue.placed.values())
-            found = self._running[queue.name] = list({id(kind): kind for kind in kinds}.values())
+            found = self._running[queue.name] = []
+            for task in queue.placed.values():
+                kind = self.of(task, level(task))
+                least = self._least.get(id(kind))
+                if least is None:
+                    found.append(kind)
+                if least is None or task.shape.device_milli < least.shape.device_milli:
+                    self._least[id(kind)] = task
         return found
+
+    def least(self, kind: Kind) -> Task:
+        """The smallest task of a kind that runs, by devices."""
+        return self._least[id(kind)]
 
     def everywhere(self) -> Iterator[Kind]:
         """What runs in any queue."""
         for _, queue in sorted(self._state.queues.queues.items()):
             yield from self.running(queue)
 
-    def waiting(self) -> list[tuple[Kind, Unit, Charge]]:
-        """What waits of wide classes, the first of those that are alike, and what it asks for."""
-        if self._waiting is None:
-            self._waiting = [
-                (self.of(first.tasks[0], first.level), first, room.demand)
-                for _, queue in sorted(self._state.queues.queues.items())
-                for room in queue.rooms.values()
-                if room.waiting and (first := room.first()) is not None and first.tasks[0].service_class in self.wide
-            ]
-        return self._waiting
+    def waiting(self, queue: QueueNode) -> list[tuple[Kind, Room, Unit]]:
+        """What waits in one queue itself, where, and the first of it."""
+        found = self._waiting.get(queue.name)
+        if found is None:
+            firsts = ((room, room.first()) for room in queue.rooms.values() if room.waiting)
+            found = [(self.of(first.tasks[0], first.level), room, first) for room, first in firsts if first is not None]
+        elif not all(first.alive for _, _, first in found):
+            nexts = ((kind, room, first if first.alive else room.first()) for kind, room, first in found)
+            found = [(kind, room, first) for kind, room, first in nexts if first is not None]
+        self._waiting[queue.name] = found
+        return found
 
 
 class Circle:
@@ -136,51 +151,72 @@ class Circle:
         self._offered = dict(demand)  # what somebody else would find in its place
         self._kind = self._kinds.of(unit.tasks[0], unit.level)._replace(priority=unit.priority)
         self._standing: list[Kind] | None = None  # of the unit and its queue
-        self._firm: list[Kind] | None = None
-        self._keeps: dict[int, bool] = {}  # id of a kind -> whether it keeps its place
-        self._in_vain: bool | None = None
+        self._beyond: set[str] | None = None
+        self._keeps: dict[int, bool] | None = None  # id of a kind -> whether it keeps its place
+        self._creditors: dict[str, QueueNode | None] = {}
+        self._owing: dict[tuple[str, str], tuple[QueueNode | None, bool]] = {}
+        self._takers: list[tuple[Unit, Charge]] | None = None
+        self._fitting: dict[tuple[int, str], list[Unit]] = {}  # (number of a shape, gang) -> who could do with its place
 
-    @property
-    def in_vain(self) -> bool:
-        """Whether what it took from another queue somebody who waits would take from it."""
-        if self._in_vain is None:
-            taker = self._before() or self._above()
-            self._in_vain = taker is not None
-            if taker is not None and self._unit.room is not None:
-                self._state.queues.behind[self._unit.room] = taker
-        return self._in_vain
+    def in_vain(self, task: Task) -> bool:
+        """Whether what it took from a task of another queue somebody who waits would take from it."""
+        if self._takers is None:
+            self._takers = [each for each in self._followers() if self._state.queues.may_start(each[0])]
+        if not self._takers:
+            return False
+        queues = self._state.queues
+        for unit in self._fit_for(task):
+            if any(
+                each.shape.admits(task.row) and queues.over_limit(each, row=task.row) is None for each in unit.tasks[: unit.need]
+            ):
+                if self._unit.room is not None:
+                    queues.behind[self._unit.room] = unit
+                return True
+        return False
 
-    def _before(self) -> Unit | None:
-        """Somebody of its own queue who goes before it and could do with its place."""
-        unit, queue = self._unit, self._kind.queue
-        evens = queue.policy.users_reclaim and self._state.policy.reclaim
-        for room in queue.rooms.values():
-            if room.waiting and self._enough(room.demand) and (first := room.first()) is not None:
-                if first.priority > unit.priority:
-                    return first
-                even = evens and first.priority == unit.priority and first.user != unit.user
-                if even and queue.place(first) < queue.place(unit):
-                    return first
-        return None
+    def _fit_for(self, task: Task) -> list[Unit]:
+        """Who could do with what a task leaves if it falls for the unit: the unit's place, and what that does not need."""
+        together = task.gang if task.gang is not None and not task.gang.spares() else None
+        key = task.shape.number, together.key if together is not None else ""
+        fitting = self._fitting.get(key)
+        if fitting is None:
+            offered, falling = dict(self._offered), together.placed() if together is not None else [task]
+            for name, amount in sum_of([self._state.queues.charge_at(each.shape, each.row) for each in falling]):
+                offered[name] = max(offered.get(name, 0), amount)
+            fitting = self._fitting[key] = [
+                unit for unit, demand in self._takers or () if all(amount <= offered.get(name, 0) for name, amount in demand)
+            ]
+        return fitting
 
-    def _above(self) -> Unit | None:
-        """Somebody of another queue who is of higher priority and could do with its place."""
+    def _followers(self) -> Iterator[tuple[Unit, Charge]]:
+        """Whoever waits and would take its place: of its own queue, or of another, and what they ask for."""
+        queues = self._state.queues.queues.values() if self._kind.falls else ()
+        for queue in sorted(queues, key=lambda each: each.name):
+            follows = self._goes_before if queue is self._kind.queue else self._follows
+            for kind, room, first in self._kinds.waiting(queue):
+                if follows(kind, first, room.demand):
+                    yield first, room.demand
+
+    def _goes_before(self, kind: Kind, first: Unit, _: Charge) -> bool:
+        """Whether somebody of its own queue goes before it."""
+        unit = self._unit
+        if not kind.preempts:
+            return False
+        if kind.priority != unit.priority or not kind.queue.policy.users_reclaim or not self._state.policy.reclaim:
+            return kind.priority > unit.priority
+        return first.user != unit.user and kind.queue.place(first) < kind.queue.place(unit)
+
+    def _follows(self, kind: Kind, _: Unit, demand: Charge) -> bool:
+        """Whether somebody of another queue would take its place, whatever the shares or because his own is within its quota."""
         mine = self._kind
-        for kind, other, demand in self._kinds.waiting():
-            if kind.priority > mine.priority and kind.reaches(mine.queue) and self._enough(demand):
-                return other
-        return None
-
-    def _enough(self, demand: Charge) -> bool:
-        return all(amount <= self._offered.get(name, 0) for name, amount in demand)
+        return kind.outranks(mine) or (self._claims(kind, demand) and not mine.outranks(kind._replace(falls=True)))
 
     def keeps(self, task: Task, level: int) -> bool:
         """Whether a task of another queue, on a level of service, keeps its place for all that this unit's share is owed."""
         kind = self._kinds.of(task, level)
-        keeps = self._keeps.get(id(kind))
-        if keeps is None:
-            keeps = self._returns(kind) or (kind.preempts and any(self._could_take(kind, firm) for firm in self._keeping()))
-            self._keeps[id(kind)] = keeps
+        if self._keeps is None:
+            self._keeps = self._look_at_all()
+        keeps = self._keeps.get(id(kind), False)
         if keeps or not self._unit.tasks[0].pod.surplus or task.pod.surplus:
             return keeps
         return kind.preempts and kind.priority >= self._kind.priority and kind.reaches(self._kind.queue)
@@ -199,30 +235,83 @@ class Circle:
             self._standing = [self._kind._replace(falls=True), *self._kinds.running(self._kind.queue)]
         return any(kind.outranks(each) for each in self._standing)
 
-    def _keeping(self) -> list[Kind]:
-        """Whatever would return, and whoever could take from that, and so on."""
-        if self._firm is None:
-            firm: list[Kind] = []
-            rest: list[Kind] = []
-            for kind in self._kinds.everywhere():
-                (firm if self._returns(kind) else rest).append(kind)
-            for each in firm:  # which grows
-                pushing = [kind for kind in rest if kind.preempts and self._could_take(kind, each)]
-                firm += pushing
-                rest = [kind for kind in rest if kind not in pushing] if pushing else rest
-            self._firm = firm
-        return self._firm
+    def _claims(self, kind: Kind, more: Charge = ()) -> bool:
+        """Whether work whose queue lives within its quota, with so much more, takes from the unit's, which would live beyond."""
+        theirs = self._creditor(kind.queue) if kind.preempts else None
+        if theirs is None:
+            return False
+        scarce, extra = self._state.queues.fair.share.get(theirs.name, ()), dict(more)
+        return bool(scarce) and all(theirs.stays(name) + extra.get(name, 0) <= theirs.quota.get(name, 0) for name in scarce)
+
+    def _creditor(self, queue: QueueNode) -> QueueNode | None:
+        """The rival above another queue to whom the unit's would owe what it holds beyond its quota."""
+        if queue.name not in self._creditors:
+            rivals = self._kind.queue.rivals(queue)
+            owes = rivals is not None and rivals[0].name in self._beyond_quota()
+            self._creditors[queue.name] = rivals[1] if rivals is not None and owes else None
+        return self._creditors[queue.name]
+
+    def _beyond_quota(self) -> set[str]:
+        """The queues from the unit's own upwards that hold more than their quota of something scarce with it."""
+        if self._beyond is None:
+            self._beyond = set()
+            for node in self._kind.queue.path if self._state.policy.reclaim else ():
+                scarce = self._state.queues.fair.share.get(node.name, ())
+                if all(node.used.get(name, 0) + self._offered.get(name, 0) <= node.quota.get(name, 0) for name in scarce):
+                    break
+                self._beyond.add(node.name)
+        return self._beyond
+
+    def _look_at_all(self) -> dict[int, bool]:
+        """Of whatever runs: whether it would return, or could take from what would, and so on."""
+        keeps: dict[int, bool] = {}
+        firm: list[Kind] = []
+        rest: dict[tuple[str, bool], list[Kind]] = {}  # by queue, and whether it takes from others whatever the shares
+        for kind in self._kinds.everywhere():
+            keeps[id(kind)] = returns = self._returns(kind) or self._claims(kind)
+            if returns:
+                firm.append(kind)
+            elif kind.preempts:
+                rest.setdefault((kind.queue.name, kind.express or kind.service.scope != "Queue"), []).append(kind)
+        for each in firm:  # which grows
+            for (name, wide), kinds in rest.items():
+                if kinds and (wide or name == each.queue.name or self._owes(each, kinds[0].queue)):
+                    pushing = [kind for kind in kinds if self._could_take(kind, each)]
+                    if pushing:
+                        firm += pushing
+                        keeps.update((id(kind), True) for kind in pushing)
+                        kinds[:] = [kind for kind in kinds if not keeps[id(kind)]]
+        return keeps
 
     def _could_take(self, kind: Kind, firm: Kind) -> bool:
         """Whether work of a kind that waits could take from another that runs, on any ground."""
         if kind.outranks(firm):
             return True
-        if not firm.falls or firm.priority > kind.priority or (firm.express and not kind.express):
+        if not firm.falls or (firm.express and not (kind.express and kind.priority >= firm.priority)):
             return False
         if kind.queue is firm.queue:
             return kind.queue.policy.users_reclaim and firm.priority == kind.priority
+        return self._owes(firm, kind.queue)
+
+    def _owes(self, firm: Kind, creditor: QueueNode) -> bool:
+        """Whether a kind's queue holds what is another's due, once that holds less."""
+        pair = firm.queue.name, creditor.name
+        if pair not in self._owing:
+            self._owing[pair] = self._debt(firm.queue, creditor)
+        over, quota = self._owing[pair]
+        return quota or (over is not None and self._state.queues.fair.keeps(over, None, (self._kinds.least(firm),)))
+
+    def _debt(self, debtor: QueueNode, creditor: QueueNode) -> tuple[QueueNode | None, bool]:
+        """The rival above the debtor that holds more than its fair share, if so; and whether it owes because of quotas."""
+        rivals = creditor.rivals(debtor)
         fair = self._state.queues.fair
-        return any(
-            fair.over(node) or any(node.stays(name) > node.quota.get(name, 0) for name in fair.share.get(node.name, ()))
-            for node in firm.queue.path
-        )
+        if rivals is None or any(map(fair.over, creditor.up_to(rivals[0]))):
+            return None, False
+        mine, theirs = rivals
+        between = debtor.up_to(theirs)
+        over = theirs if all(map(fair.over, between)) else None
+        return over, not self._above_quota(mine) and all(map(self._above_quota, between))
+
+    def _above_quota(self, node: QueueNode) -> bool:
+        """Whether a queue holds more than its quota of something scarce."""
+        return any(node.stays(name) > node.quota.get(name, 0) for name in self._state.queues.fair.share.get(node.name, ()))

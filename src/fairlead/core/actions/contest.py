@@ -69,14 +69,6 @@ class Contest:
             )
         return self._entitled
 
-    def _rivals(self, other: QueueNode) -> tuple[QueueNode, QueueNode] | None:
-        """The two siblings under which this unit's queue and another one stand; None if one is above the other."""
-        mine, theirs = self.queue.path[::-1], other.path[::-1]
-        for one, two in zip(mine, theirs, strict=False):
-            if one is not two:
-                return one, two
-        return None
-
     def owed_by(self, other: QueueNode, taken: dict[str, dict[str, int]] | None = None, victim: tuple[Task, ...] = ()) -> bool:
         """Whether a queue holds something that is this unit's queue's due.
 
@@ -86,7 +78,7 @@ class Contest:
         """
         if not self.entitled:
             return False
-        rivals = self._rivals(other)
+        rivals = self.queue.rivals(other)
         if rivals is None:
             return False
         mine, theirs = rivals
@@ -94,7 +86,7 @@ class Contest:
             return False  # what is above it has its share already: it can only take from its siblings
         taken = taken or {}
         less = taken.get(theirs.name)
-        below = () if other is theirs else other.path[: other.path.index(theirs)]
+        below = other.up_to(theirs)[:-1]
         fair = self.state.queues.fair
         if (
             fair.over(theirs, less)
@@ -204,14 +196,18 @@ class Contest:
         """Why a task may fall, or None if it may not."""
         if task.state is not TaskState.BOUND or task.row < 0 or task.pod.terminating or not task.pod.ours:
             return None
-        state, unit = self.state, self.unit
-        services = state.services
-        if not services.may_fall(task):
+        if not self.state.services.may_fall(task):
             return None
+        other = self.state.queues.queues[task.queue]
+        ground = self._ground(task, other)
+        if ground is None or not self._wide or other is self.queue:
+            return ground
+        return None if self._circle.in_vain(task) else ground
+
+    def _ground(self, task: Task, other: QueueNode) -> Ground | None:
+        """The same for one that may fall at all, of a queue."""
+        unit, services = self.unit, self.state.services
         service = services.of(task)
-        other = state.queues.queues[task.queue]
-        if self._wide and other is not self.queue and self._circle.in_vain:
-            return None
         level = services.level(task) if service.levels else 0
         near = self.in_scope(other)
         if near and task.pod.surplus and task.pod.priority <= unit.priority and task.gang is not None and task.gang.spares():

@@ -122,7 +122,7 @@ def could_make_room(contest: Contest, row: int) -> bool:
                 freed[column] = freed.get(column, 0) + amount
     return any(
         all(state.nodes.free[column].item(row) + freed.get(column, 0) >= amount for column, amount in shape.demand)
-        and bool(shape.admitted(slice(row, row + 1))[0])
+        and shape.admits(row)
         for shape in {task.shape.number: task.shape for task in unit.tasks}.values()
     )
 

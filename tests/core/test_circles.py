@@ -1,0 +1,145 @@
+"""Grounds that meet: whoever falls on one does not take it back on another, and nobody waits behind who cannot take it."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.core import invariants
+from fairlead.core.model import Queue, QueueResource, ServiceClass
+from tests.builders import GPU, cluster, confirm, group, held, node, play, pod, preempted, queue, run
+
+HOUR = 3600.0
+
+
+KINDS = st.builds(
+    lambda scope, levels, express: ServiceClass(
+        "", "Suspend", scope, checkpoint_interval=1800, levels=levels, express=express if levels else 0
+    ),
+    st.sampled_from(["Queue", "Parent", "Cluster"]),
+    st.sampled_from([(), (HOUR,), (HOUR, 10 * HOUR)]),
+    st.integers(0, 2),
+)
+MIXED = st.lists(
+    st.tuples(
+        st.sampled_from("abcd"),
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.sampled_from([0.0, HOUR, 10 * HOUR]),
+        st.sampled_from(["", "ann", "bob"]),
+        st.sampled_from([1, 1, 2, 4]),
+        st.sampled_from([1, 1, 1, 2, 3]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.lists(KINDS, min_size=3, max_size=3), MIXED, st.sampled_from([None, 1]), st.booleans(), st.booleans())
+def test_classes_of_any_reach_come_to_rest(kinds, actions, weight, users, alike):
+    """Whoever falls on one ground does not take it back on another, however many stand between."""
+    queues = [
+        Queue("left"),
+        Queue("a", "left", 0, (QueueResource(GPU, 4000, weight=weight),), users_reclaim=users),
+        Queue("b", "left", 0, (QueueResource(GPU, 2000, 8000, weight=weight),), users_reclaim=users),
+        Queue("c", "", 0, (QueueResource(GPU, 6000, weight=weight),), users_reclaim=users),
+        Queue("d", "", 1, (QueueResource(GPU, None, 3000),)),
+    ]
+    state = cluster([node("n", gpus=8), node("m", gpus=4)], queues)
+    for number, kind in enumerate(kinds):
+        state.upsert_class(msgspec.structs.replace(kind, name=f"kind-{number}"))
+    for number, (name, kind, priority, attained, user, gpus, members) in enumerate(actions):
+        more = {"priority": priority, "service_class": f"kind-{kind}", "attained": attained, "user": user}
+        gang = f"{name}-{number}" if members > 1 and not alike else ""
+        if gang:
+            state.upsert_group(group(gang, members, name))
+        for index in range(members if gang else 1):
+            state.upsert_pod(pod(f"{name}-{number}.{index}", queue=name, group=gang, gpus=1 if alike else gpus, **more))
+        play(state)
+        invariants.check(state)
+
+
+def test_who_would_take_it_back_by_priority_does_not_fall_for_shares():
+    state = cluster([node("n", gpus=2)], [queue("poor", quota=2), queue("rich")])
+    state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
+    state.upsert_pod(pod("mine", queue="poor"))
+    state.upsert_pod(pod("also", queue="poor", created=1.0))
+    confirm(state, run(state))
+    state.upsert_pod(pod("theirs", queue="rich", priority=1, service_class="urgent", created=2.0))
+    decided = run(state)
+    assert preempted(decided) == [["also"]]
+    confirm(state, decided)
+    state.remove_pod("uid-also")
+    confirm(state, run(state))
+    state.upsert_pod(pod("also+", queue="poor", created=1.0))
+    assert not preempted(run(state)), "its queue is below its share, but it would lose it again"
+    state.upsert_class(ServiceClass("urgent", mode="Suspend"))
+    assert preempted(run(state)) == [["theirs"]]
+
+
+def rivals(limit=None, service="urgent", poor="", **asked):
+    """Two of `high` wait, as urgent as `rich` that has it all, and then two of `poor` that has it owed."""
+    queues = [Queue("high", "", 0, (QueueResource(GPU, None, limit),)), queue("poor", quota=2), queue("rich")]
+    state = cluster([node("n", gpus=4), node("m", gpus=0)], queues)
+    state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
+    state.upsert_class(ServiceClass("firm", mode="Never"))
+    for index in range(4):
+        state.upsert_pod(pod(f"rich-{index}", queue="rich", priority=2, created=float(index)))
+    confirm(state, run(state))
+    for index in range(2):
+        state.upsert_pod(pod(f"high-{index}", queue="high", priority=2, service_class=service, created=10.0, **asked))
+    for index in range(2):
+        state.upsert_pod(pod(f"poor-{index}", queue="poor", service_class=poor, created=20.0))
+    play(state)
+    return state
+
+
+def test_nobody_takes_what_who_waits_would_take_from_him():
+    state = rivals()
+    assert {name: held(state, name) for name in ("high", "poor", "rich")} == {"high": 1, "poor": 0, "rich": 3}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"limit": 0},
+        {"selector": {"pool": "other"}},
+        {"gpus": 3},
+        {"service": ""},
+        {"never_preempts": True},
+        {"poor": "firm"},
+    ],
+    ids=["at its limit", "not there", "too large", "in its own queue only", "takes from nobody", "what it gets stays"],
+)
+def test_who_cannot_take_it_stands_in_nobodys_way(more):
+    state = rivals(**more)
+    assert held(state, "poor") == 2
+
+
+def test_who_stands_behind_somebody_looks_again_once_he_is_at_his_limit():
+    queues = [queue("high"), queue("poor", quota=2), queue("rich")]
+    state = cluster([node("n", gpus=4)], queues)
+    state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
+    for index in range(4):
+        state.upsert_pod(pod(f"rich-{index}", queue="rich", priority=2, created=float(index)))
+    confirm(state, run(state))
+    state.upsert_pod(pod("high", queue="high", priority=2, service_class="urgent", gpus=2, created=10.0))
+    state.upsert_pod(pod("poor", queue="poor", gpus=2, created=20.0))
+    play(state)
+    assert (held(state, "high"), held(state, "poor")) == (0, 0)
+    state.upsert_queue(queue("high", limit=1))
+    play(state)
+    assert held(state, "poor") == 2
+
+
+def test_what_a_gang_leaves_over_counts_as_well():
+    state = cluster([node("n", gpus=2)], [queue("owner", quota=2), queue("guest")])
+    state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
+    state.upsert_group(group("gang", 2, "guest"))
+    for index in range(2):
+        state.upsert_pod(pod(f"gang-{index}", queue="guest", group="gang", priority=2))
+    confirm(state, run(state))
+    state.upsert_pod(pod("next", queue="guest", priority=1, gpus=2, service_class="urgent", created=1.0))
+    state.upsert_pod(pod("mine", queue="owner", created=2.0))
+    assert play(state) == 0, "next would take it, with what the gang leaves over, and the gang would come back for that"
