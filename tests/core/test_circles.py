@@ -143,3 +143,40 @@ def test_what_a_gang_leaves_over_counts_as_well():
     state.upsert_pod(pod("next", queue="guest", priority=1, gpus=2, service_class="urgent", created=1.0))
     state.upsert_pod(pod("mine", queue="owner", created=2.0))
     assert play(state) == 0, "next would take it, with what the gang leaves over, and the gang would come back for that"
+
+
+def test_a_limit_that_the_victim_eases_is_in_nobodys_way():
+    queues = [queue("owner", quota=1), queue("guest", limit=1)]
+    state = cluster([node("n", gpus=1)], queues)
+    state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
+    state.upsert_pod(pod("runs", queue="guest", priority=2))
+    confirm(state, run(state))
+    state.upsert_pod(pod("next", queue="guest", priority=1, service_class="urgent", created=1.0))
+    state.upsert_pod(pod("mine", queue="owner", created=2.0))
+    assert play(state) == 0, "once the first has gone its queue's limit lets next take it, and the first comes back for that"
+
+
+def test_who_waits_and_reaches_farther_looks_again_once_somebody_runs():
+    state = cluster([node("n", gpus=1)], [queue("high"), queue("low", quota=1)])
+    state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
+    state.upsert_pod(pod("runs", queue="low"))
+    begun = run(state)
+    state.upsert_pod(pod("waits", queue="high", priority=1, service_class="urgent", created=1.0))
+    assert not preempted(run(state)), "nobody falls while it is being bound"
+    confirm(state, begun)
+    assert preempted(run(state)) == [["runs"]]
+
+
+def test_shares_follow_whoever_is_deleted_while_it_waits():
+    queues = [Queue(name, "", 0, (QueueResource(GPU, 0, weight=1),)) for name in "abc"]
+    state = cluster([node("n", gpus=6)], queues)
+    for name in "ab":
+        for index in range(6):
+            state.upsert_pod(pod(f"{name}-{index}", queue=name, created=float(index)))
+    play(state)
+    state.upsert_pod(pod("large", queue="c", gpus=4, created=9.0))
+    play(state)
+    assert {name: state.queues.fair.share[name][GPU] for name in "abc"} == {"a": 2000, "b": 2000, "c": 2000}
+    state.remove_pod("uid-large")
+    run(state)
+    assert {name: state.queues.fair.share[name][GPU] for name in "ab"} == {"a": 3000, "b": 3000}

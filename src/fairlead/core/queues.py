@@ -195,6 +195,13 @@ class QueueNode:
         return priority, urgency, level, (devices + self.past.get(unit.user, 0), cpu), created, name
 
 
+class Behind(NamedTuple):
+    """Who waits and would take a place in turn, and whose place that is."""
+
+    taker: Unit
+    falling: list[Task]
+
+
 class Debt(NamedTuple):
     """What a victim that still runs is charged for, though its room is given away: to its queue, not those above both."""
 
@@ -222,7 +229,7 @@ class QueueTree:
         self.ripening: dict[Room, float] = {}  # parked rooms for which pods may be moved from some time on
         self.limited: set[Room] = set()  # where limits stop some users
         self.owed: dict[str, Debt] = {}  # by the victim's uid
-        self.behind: dict[Room, Unit] = {}  # would take from others in vain -> who would take that in turn
+        self.behind: dict[Room, Behind] = {}  # would take from others in vain -> who would take that in turn
         self.resting: set[Room] = set()  # were to search for victims, but did so in vain too often of late
         self._scales = dict.fromkeys(nodes.gpu_resources, WHOLE)
         self.upsert(Queue(DEFAULT_QUEUE))
@@ -577,9 +584,21 @@ class QueueTree:
                     return self._beyond(node, resource, limit, amount)
         return None
 
-    def may_start(self, unit: Unit) -> bool:
-        """Whether all limits let a unit start somewhere, its user's, too."""
-        return self.over_limits(unit) is None and self.over_limit(unit.tasks[0], unit.need) is None
+    def may_start(self, unit: Unit, without: Sequence[Task]) -> bool:
+        """Whether limits let a unit start, were tasks of one queue gone. Users' own are not looked at where it is the same."""
+        core, first = unit.tasks[: unit.need], unit.tasks[0]
+        demand, less = self.asked_together(core), dict(sum_of([self.charge_at(each.shape, each.row) for each in without]))
+        gone = self._node(without[0].queue).path
+        for node in self._node(first.queue).path:
+            eased = less if node in gone else {}
+            for resource, amount in demand if node.limits else ():
+                if node.used.get(resource, 0) - eased.get(resource, 0) + amount > node.limits.get(resource, math.inf):
+                    return False
+            if node.meter is not None and not (eased and without[0].user == first.user):
+                charge = self.charge_at(first.shape, -1)
+                if node.meter.refused(first, charge, unit.need, self._scales) is not None:
+                    return False
+        return True
 
     def within_limits(self, queue: str, demand: Charge) -> bool:
         """Whether the limits on a queue's path let it hold so much more, wherever it is placed; those of users not counted."""
@@ -743,14 +762,6 @@ class QueueTree:
             self.resting.discard(room)
             if room.parked is not None:
                 self.unpark(room)
-
-    def wake_behind(self) -> None:
-        """Rooms behind somebody who would have taken from them what they took, and who waits no longer."""
-        for room, taker in sorted(self.behind.items(), key=lambda each: Room.order(each[0])):
-            if not taker.alive or not self.may_start(taker):
-                del self.behind[room]
-                if room.parked is not None:
-                    self.unpark(room)
 
     def to_tell(self, room: Room) -> list[Unit]:
         """Units that wait in a parked room and do not know why yet."""

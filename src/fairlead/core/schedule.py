@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
+from fairlead.core.actions import circles
 from fairlead.core.actions.allocate import NO_ROW, allocate
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest
@@ -340,7 +341,7 @@ def _wake(state: ClusterState) -> None:
     nodes, queues = state.nodes, state.queues
     for room in sorted((room for room, ripe in queues.ripening.items() if ripe <= state.services.now), key=Room.order):
         queues.unpark(room)
-    queues.wake_behind()
+    circles.wake(state)
     state.look_at_runtimes()
     stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)
     if not nodes.gained and not queues.eased and state.woken == stamp:

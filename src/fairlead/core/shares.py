@@ -48,6 +48,7 @@ class FairShares:
         self.tree = tree
         self.policy = policy
         self.stale = True
+        self._waiting: list[int] = []  # pods that waited in each queue
         self.touched = True  # something came, went or was edited since somebody set this to False
         self.version = 0
         self.share: dict[str, dict[str, int]] = {}
@@ -65,9 +66,10 @@ class FairShares:
         if half_life:
             self.follow(now)
             self.stale |= now - self._at >= _USAGE_STEP
-        if not self.stale:
+        waiting = [node.pods_waiting for node in self.tree.queues.values()]
+        if not self.stale and waiting == self._waiting:  # who was deleted while it waited touched nothing
             return False
-        self.stale = False
+        self.stale, self._waiting = False, waiting
         self._at = now
         old, self.share = self.share, {}
         requests = self._requests()

@@ -62,9 +62,10 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
 
 def behind(state: ClusterState, unit: Unit) -> Ahead | None:
     """Who waits and would take from a unit what it could take from others, so that it does not: see `actions.circles`."""
-    taker = state.queues.behind.get(unit.room) if unit.room is not None else None
-    if taker is None or not taker.alive:
+    found = state.queues.behind.get(unit.room) if unit.room is not None else None
+    if found is None or not found.taker.alive:
         return None
+    taker = found.taker
     term, its, ours = "quota", 1, 0  # its queue lives within its own
     if taker.priority != unit.priority:
         term, its, ours = "priority", taker.priority, unit.priority

@@ -751,15 +751,11 @@ class ClusterState:
                 self.unsettle(task.gang)
 
     def _may_fall_now(self, task: Task) -> None:
-        """While it was being bound nobody could preempt it: whoever waits above it in its queue may look again."""
+        """While it was being bound nobody could preempt it: whoever waits and stands above it may look again."""
         if not self.queues.parked or task.row < 0 or not self.policy.preempt:
             return
-        for room in self.queues.parked:
-            unit = room.first()
-            above = room.queue.name == task.queue and unit is not None and unit.priority > task.pod.priority
-            if above or (task.pod.surplus and unit is not None and unit.priority >= task.pod.priority):
-                self.nodes.gained.add(task.row)
-                return
+        if self.kinds.is_wanted(self.kinds.of(task, self.services.level(task)), surplus=task.pod.surplus):
+            self.nodes.gained.add(task.row)
 
     def bind_failed(self, uid: str, now: float) -> None:
         """The binding was refused: free the place, and wait longer after each refusal."""

@@ -186,7 +186,7 @@ class Auditor:
         self._known(process)
         fresh = self._fresh(process)
         self._same(process.core.state, fresh.state)
-        self._conserves(process.core.state, fresh)
+        self._conserves(process.core.state, fresh, process.client.clock())
 
     def _gangs(self) -> None:
         bound: Counter[Key] = Counter()
@@ -280,10 +280,10 @@ class Auditor:
                 return True
         return False
 
-    def _conserves(self, live: ClusterState, fresh: CoreLoop) -> None:
+    def _conserves(self, live: ClusterState, fresh: CoreLoop, now: float) -> None:
+        """A core that knows nothing of what was tried would start nobody else. now: by the clock of the live one."""
         outputs: list[Output] = []
         fresh.deliver = outputs.extend
-        now = self.world.clock.now()
         for _ in range(3):
             fresh.decide(now)
         differs = False  # who takes a place that is kept in the live core makes others owe something that nobody owes there

@@ -144,7 +144,7 @@ class _Chunks(Chunks):
 
     async def _disturbed(self, chunk: bytes) -> bytes:
         plan = self._transport.plan
-        if self._transport.partition.cut:
+        if self._transport.partition.cuts(self._path):
             return await self._fall_silent()
         fault = plan.for_event()
         if fault is None:

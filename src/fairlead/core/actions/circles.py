@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.model import ServiceClass
 from fairlead.core.pools import sum_of
-from fairlead.core.queues import Charge, QueueNode, Room
+from fairlead.core.queues import Behind, Charge, QueueNode, Room
 from fairlead.core.tasks import Task, Unit
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ class Kind(NamedTuple):
     def express(self) -> bool:
         """Whether it takes from any queue."""
         return self.level < self.service.express
+
+    @property
+    def far(self) -> bool:
+        """Whether it takes from other queues whatever the shares."""
+        return self.preempts and (self.express or self.service.scope != "Queue")
 
     def reaches(self, queue: QueueNode) -> bool:
         """Whether its class lets it take work of lower standing of a queue."""
@@ -62,6 +67,8 @@ class Kinds:
         self._running: dict[str, list[Kind]] = {}
         self._least: dict[int, Task] = {}  # id of a kind -> its smallest that runs
         self._waiting: dict[str, list[tuple[Kind, Room, Unit]]] = {}
+        self._wanted: dict[tuple[int, bool], bool] = {}  # (id of a kind, whether it is surplus)
+        self._far: dict[str, bool] = {}  # queue -> whether something of it waits that takes from others
         self._wide: set[str] | None = None
 
     def forget(self) -> None:
@@ -70,6 +77,8 @@ class Kinds:
         self._running.clear()
         self._least.clear()
         self._waiting.clear()
+        self._far.clear()
+        self._wanted.clear()
         self._wide = None
 
     @property
@@ -104,6 +113,11 @@ class Kinds:
             self._known[key] = found
         return found
 
+    def of_unit(self, unit: Unit) -> Kind:
+        """The kind of a unit that waits, by its first member and the highest priority in it."""
+        kind = self.of(unit.tasks[0], unit.level)
+        return kind if kind.priority == unit.priority else kind._replace(priority=unit.priority)
+
     def running(self, queue: QueueNode) -> list[Kind]:
         """What runs in one queue itself."""
         found = self._running.get(queue.name)
@@ -133,12 +147,41 @@ class Kinds:
         found = self._waiting.get(queue.name)
         if found is None:
             firsts = ((room, room.first()) for room in queue.rooms.values() if room.waiting)
-            found = [(self.of(first.tasks[0], first.level), room, first) for room, first in firsts if first is not None]
+            found = [(self.of_unit(first), room, first) for room, first in firsts if first is not None]
         elif not all(first.alive for _, _, first in found):
             nexts = ((kind, room, first if first.alive else room.first()) for kind, room, first in found)
             found = [(kind, room, first) for kind, room, first in nexts if first is not None]
         self._waiting[queue.name] = found
         return found
+
+    def is_wanted(self, kind: Kind, *, surplus: bool) -> bool:
+        """Whether somebody who waits in vain would take from work of a kind that has begun to run. Asked between passes."""
+        key = id(kind), surplus
+        found = self._wanted.get(key)
+        if found is None:
+            firsts = (first for room in self._state.queues.parked if (first := room.first()) is not None)
+            found = self._wanted[key] = any(
+                (surplus and first.priority >= kind.priority) or self.of_unit(first).outranks(kind) for first in firsts
+            )
+        return found
+
+    def waits_far(self, queue: QueueNode) -> bool:
+        """Whether something waits in a queue that takes from others whatever the shares."""
+        found = self._far.get(queue.name)
+        if found is None:
+            found = self._far[queue.name] = any(kind.far for kind, _, _ in self.waiting(queue))
+        return found
+
+
+def wake(state: ClusterState) -> None:
+    """Unpark the rooms behind somebody who would have taken what they took, and who waits or would no longer."""
+    queues = state.queues
+    for room, behind in sorted(queues.behind.items(), key=lambda each: Room.order(each[0])):
+        first = room.first()
+        if first is None or not Circle(state, first, room.demand).is_behind(behind):
+            del queues.behind[room]
+            if room.parked is not None:
+                queues.unpark(room)
 
 
 class Circle:
@@ -149,55 +192,67 @@ class Circle:
         self._kinds = state.kinds
         self._unit = unit
         self._offered = dict(demand)  # what somebody else would find in its place
-        self._kind = self._kinds.of(unit.tasks[0], unit.level)._replace(priority=unit.priority)
+        self._kind = self._kinds.of_unit(unit)
         self._standing: list[Kind] | None = None  # of the unit and its queue
         self._beyond: set[str] | None = None
         self._keeps: dict[int, bool] | None = None  # id of a kind -> whether it keeps its place
         self._creditors: dict[str, QueueNode | None] = {}
         self._owing: dict[tuple[str, str], tuple[QueueNode | None, bool]] = {}
         self._takers: list[tuple[Unit, Charge]] | None = None
-        self._fitting: dict[tuple[int, str], list[Unit]] = {}  # (number of a shape, gang) -> who could do with its place
+        self._fitting: dict[tuple[object, ...], list[Behind]] = {}  # shape, gang, queue, user -> who could do with its place
 
     def in_vain(self, task: Task) -> bool:
         """Whether what it took from a task of another queue somebody who waits would take from it."""
         if self._takers is None:
-            self._takers = [each for each in self._followers() if self._state.queues.may_start(each[0])]
+            self._takers = list(self._followers())
         if not self._takers:
             return False
-        queues = self._state.queues
-        for unit in self._fit_for(task):
-            if any(
-                each.shape.admits(task.row) and queues.over_limit(each, row=task.row) is None for each in unit.tasks[: unit.need]
-            ):
+        for behind in self._fit_for(task):
+            if any(each.shape.admits(task.row) for each in behind.taker.tasks[: behind.taker.need]):
                 if self._unit.room is not None:
-                    queues.behind[self._unit.room] = unit
+                    self._state.queues.behind[self._unit.room] = behind
                 return True
         return False
 
-    def _fit_for(self, task: Task) -> list[Unit]:
+    def _fit_for(self, task: Task) -> list[Behind]:
         """Who could do with what a task leaves if it falls for the unit: the unit's place, and what that does not need."""
         together = task.gang if task.gang is not None and not task.gang.spares() else None
-        key = task.shape.number, together.key if together is not None else ""
+        key = task.shape.number, together.key if together is not None else "", task.queue, task.user
         fitting = self._fitting.get(key)
         if fitting is None:
-            offered, falling = dict(self._offered), together.placed() if together is not None else [task]
-            for name, amount in sum_of([self._state.queues.charge_at(each.shape, each.row) for each in falling]):
+            queues, offered = self._state.queues, dict(self._offered)
+            falling = together.placed() if together is not None else [task]
+            for name, amount in sum_of([queues.charge_at(each.shape, each.row) for each in falling]):
                 offered[name] = max(offered.get(name, 0), amount)
             fitting = self._fitting[key] = [
-                unit for unit, demand in self._takers or () if all(amount <= offered.get(name, 0) for name, amount in demand)
+                Behind(unit, falling)
+                for unit, demand in self._takers or ()
+                if all(amount <= offered.get(name, 0) for name, amount in demand) and queues.may_start(unit, falling)
             ]
         return fitting
 
     def _followers(self) -> Iterator[tuple[Unit, Charge]]:
         """Whoever waits and would take its place: of its own queue, or of another, and what they ask for."""
-        queues = self._state.queues.queues.values() if self._kind.falls else ()
-        for queue in sorted(queues, key=lambda each: each.name):
-            follows = self._goes_before if queue is self._kind.queue else self._follows
-            for kind, room, first in self._kinds.waiting(queue):
-                if follows(kind, first, room.demand):
-                    yield first, room.demand
+        mine = self._kind
+        for _, queue in sorted(self._state.queues.queues.items()) if mine.falls else ():
+            if queue is mine.queue or self._creditor(queue) is not None or self._kinds.waits_far(queue):
+                for kind, room, first in self._kinds.waiting(queue):
+                    if self._follows(kind, first, room.demand):
+                        yield first, room.demand
 
-    def _goes_before(self, kind: Kind, first: Unit, _: Charge) -> bool:
+    def is_behind(self, behind: Behind) -> bool:
+        """Whether that still stands: the other waits and would take the place, and whose place it is still runs."""
+        other, falling = behind
+        if other.room is None or not other.alive or not self._kind.falls or any(task.row < 0 for task in falling):
+            return False
+        kind = self._kinds.of_unit(other)
+        return self._follows(kind, other, other.room.demand) and self._state.queues.may_start(other, falling)
+
+    def _follows(self, kind: Kind, first: Unit, demand: Charge) -> bool:
+        """Whether a unit that waits, of a kind, would take its place; whether it could is not looked at."""
+        return self._goes_before(kind, first) if kind.queue is self._kind.queue else self._goes_beyond(kind, demand)
+
+    def _goes_before(self, kind: Kind, first: Unit) -> bool:
         """Whether somebody of its own queue goes before it."""
         unit = self._unit
         if not kind.preempts:
@@ -206,7 +261,7 @@ class Circle:
             return kind.priority > unit.priority
         return first.user != unit.user and kind.queue.place(first) < kind.queue.place(unit)
 
-    def _follows(self, kind: Kind, _: Unit, demand: Charge) -> bool:
+    def _goes_beyond(self, kind: Kind, demand: Charge) -> bool:
         """Whether somebody of another queue would take its place, whatever the shares or because his own is within its quota."""
         mine = self._kind
         return kind.outranks(mine) or (self._claims(kind, demand) and not mine.outranks(kind._replace(falls=True)))
@@ -272,10 +327,10 @@ class Circle:
             if returns:
                 firm.append(kind)
             elif kind.preempts:
-                rest.setdefault((kind.queue.name, kind.express or kind.service.scope != "Queue"), []).append(kind)
+                rest.setdefault((kind.queue.name, kind.far), []).append(kind)
         for each in firm:  # which grows
-            for (name, wide), kinds in rest.items():
-                if kinds and (wide or name == each.queue.name or self._owes(each, kinds[0].queue)):
+            for (name, far), kinds in rest.items():
+                if kinds and (far or name == each.queue.name or self._owes(each, kinds[0].queue)):
                     pushing = [kind for kind in kinds if self._could_take(kind, each)]
                     if pushing:
                         firm += pushing

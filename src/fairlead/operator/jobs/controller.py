@@ -38,6 +38,7 @@ log = structlog.get_logger("jobs")
 _JOBS = f"/apis/{names.API_VERSION}/aijobs"
 _AT_ONCE = 64
 _TELL = 0.5  # seconds between two statuses that differ in counts only
+_HEARD = 30.0  # seconds within which the watch tells of a pod that was made; one that came and went unheard must be made again
 
 
 class _Terminated(msgspec.Struct, rename="camel"):
@@ -106,6 +107,7 @@ class Jobs:
         self._bounds: dict[str, tuple[int, int]] = {}  # job -> how many members its PodGroup was told
         self._timers: dict[str, asyncio.TimerHandle] = {}  # job -> when it is looked at again by itself
         self._told: dict[str, float] = {}  # job -> when its status was written last
+        self._unheard: dict[str, dict[str, float]] = {}  # job -> pods that were made, and until when they should be heard of
         self._policy: dict[str, bool] = {}  # job -> whether the scheduler has it suspended
         self._classes: dict[str, ServiceClass] = {}
         self._missing = {"jobs", "pods", "groups", "nodes", "classes"}
@@ -154,6 +156,7 @@ class Jobs:
                 self._arrays.pop(change.key, None)
                 self._told.pop(change.key, None)
                 self._bounds.pop(change.key, None)
+                self._unheard.pop(change.key, None)
                 if (timer := self._timers.pop(change.key, None)) is not None:
                     timer.cancel()
                 self._policy.pop(change.key, None)
@@ -211,6 +214,7 @@ class Jobs:
             seen = _seen(view, int(attempt), int(labels.get(names.ELEMENT_LABEL, "-1")))
             self._job_of[change.key] = key
             self._pods.setdefault(key, {})[seen.name] = seen
+            self._unheard.get(key, {}).pop(seen.name, None)
             if key in self._arrays:
                 self._arrays[key][1].heard(self._as_is(seen))
             self._again(key)
@@ -268,6 +272,9 @@ class Jobs:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()  # this look finds out anew when the next is due
+        if any(until <= now for until in self._unheard.get(key, {}).values()):
+            del self._unheard[key]
+            self._arrays.pop(key, None)  # it counts them as there
         tell_at = self._told.get(key, 0.0) + _TELL
         if job.spec.array is not None:
             decided = self._plan_array(key, job, now, first, tell=now >= tell_at)
@@ -286,7 +293,7 @@ class Jobs:
         for reason, message, warning in decided.events:
             await self._event(job, reason, message, warning=warning)
         if decided.create:
-            await self._create(job, decided)
+            await self._create(key, job, decided)
         await asyncio.gather(*(self._delete(job, name) for name in decided.delete))
         for each in decided.blamed:
             self.counters.quarantined += await self.hardware.blame(each.node, key, each.why, lost=each.lost)
@@ -294,6 +301,7 @@ class Jobs:
             await self._delete_job(job)
             return
         waits = [each for each in (decided.look_again, tell_at - now if decided.untold else None) if each is not None]
+        waits += [until - now for until in self._unheard.get(key, {}).values()]
         if waits:
             loop = asyncio.get_running_loop()
             self._timers[key] = loop.call_later(max(0.0, min(waits)) / self.speed, self._again, key)
@@ -334,7 +342,7 @@ class Jobs:
             self._tell_dependents(key)
         return written
 
-    async def _create(self, job: AIJob, decided: Plan) -> None:
+    async def _create(self, key: str, job: AIJob, decided: Plan) -> None:
         metadata = job.metadata
         services = f"/api/v1/namespaces/{metadata.namespace}/services"
         groups = f"/apis/{names.API_VERSION}/namespaces/{metadata.namespace}/podgroups"
@@ -351,6 +359,8 @@ class Jobs:
                 manifest = made.pod(job, roles[member.role], member, attempt)
                 if await create(self.client, f"/api/v1/namespaces/{metadata.namespace}/pods", manifest):
                     self.counters.created += 1
+                if (name := manifest["metadata"]["name"]) not in self._pods.get(key, {}):
+                    self._unheard.setdefault(key, {})[name] = self.client.clock() + _HEARD
 
         for surplus in (False, True):  # a gang that begins with members it could do without would have to swap them for these
             now = [one(member) for member in decided.create if member.surplus is surplus]

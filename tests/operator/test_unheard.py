@@ -1,0 +1,45 @@
+"""Pods that were made and gone again before their watch told of them: a cut watch, and a server that has forgotten."""
+
+import asyncio
+
+import pytest
+
+from fairlead.api import names
+from fairlead.cluster.simulated.api import PODS
+from fairlead.cluster.simulated.clock import VirtualLoop
+from fairlead.simulation.chaos import silence
+from fairlead.simulation.world import OperatorProcess, World
+
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
+ROLE = {"name": "worker", "replicas": 1, "template": TEMPLATE}
+
+
+@pytest.mark.parametrize("array", [None, {"indexes": "0-1"}], ids=["job", "array"])
+def test_they_are_made_again(array):
+    async def story():
+        world = World(nodes=1, seed=1)
+        operator = OperatorProcess(world)
+        operator.start()
+        await asyncio.sleep(5.0)
+        operator.partition.cut_paths = "/api/v1/pods"
+        spec = {"roles": [ROLE], **({"array": array} if array else {})}
+        world.create({"apiVersion": names.API_VERSION, "kind": "AIJob", "metadata": {"name": "job"}, "spec": spec}, "vision")
+        await asyncio.sleep(2.0)
+        made = [key for key, _ in world.api.store.records(PODS)]
+        assert len(made) == (2 if array else 1)
+        resource = world.api.catalog.of_kind("v1", "Pod")
+        for namespace, name in made:
+            world.api.delete(resource, namespace, name, {"gracePeriodSeconds": 0})
+        world.api.store.compact()
+        await asyncio.sleep(1.0)
+        assert not list(world.api.store.records(PODS))
+        operator.partition.heal()
+        await asyncio.sleep(240.0)
+        again = [key for key, _ in world.api.store.records(PODS)]
+        await operator.kill()
+        return made, again
+
+    silence()
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        made, again = runner.run(story())
+    assert again == made
