@@ -16,6 +16,7 @@ import structlog
 from fairlead.api import names
 from fairlead.api.objects import AIJob, AIJobStatus, ServiceClass
 from fairlead.cluster import views
+from fairlead.cluster.convert import seconds
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, create, delete, encode
 from fairlead.cluster.kubernetes.informer import Informer
@@ -229,7 +230,7 @@ class Jobs:
 
     def _as_is(self, pod: PodSeen) -> PodSeen:
         """A pod on a node that is lost has failed, whatever its kubelet said last."""
-        if pod.phase not in ("Pending", "Running") or not self.hardware.is_lost(pod.node):
+        if pod.phase not in ("Pending", "Running") or not self.hardware.is_lost(pod.node, pod.made):
             return pod
         return msgspec.structs.replace(pod, phase="Failed", reason=NODE_LOST, disrupted=True)
 
@@ -470,6 +471,7 @@ def _seen(view: _Pod, attempt: int, element: int) -> PodSeen:
         _saved(view),
         (view.metadata.labels or {}).get(names.ROLE_LABEL, ""),
         status.start_time or "",
+        seconds(view.metadata.creation_timestamp),
     )
 
 

@@ -36,9 +36,13 @@ LOST = "(lost)"
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """When a node counts as lost, and when it is quarantined. Seconds, and failures."""
+    """When a node counts as lost, and when it is quarantined. Seconds, and failures.
+
+    doubt: for so long a pod that was made after its node was lost is thought to run: whoever bound it there had heard of it.
+    """
 
     lost_after: float = 10.0
+    doubt: float = 120.0
     failures: int = 3
     jobs: int = 2
     window: float = 3600.0
@@ -111,13 +115,27 @@ class Hardware:
         self._lost = lost
         self._nodes: dict[str, _Node] = {}
         self._silent: set[str] = set()  # not Ready, but not for long enough yet
-        self._down: set[str] = set()
+        self._down: dict[str, float] = {}  # since when they count as lost
+        self._doubted: set[str] = set()  # of these, with pods that were bound since
         self._noting = asyncio.Lock()  # a note is added to those that are there
         self.informer = Informer(client, _NODES, _Node, self._changed, listed, key=lambda metadata: metadata.name)
 
-    def is_lost(self, node: str) -> bool:
-        """Whether what was bound there does not run any more, for all that is known."""
-        return node in self._down
+    def is_lost(self, node: str, made: float) -> bool:
+        """Whether a pod there, made at a time, does not run any more, for all that is known."""
+        since = self._down.get(node)
+        if since is None:
+            return False
+        if made <= since or self.client.clock() >= made + self.rules.doubt:
+            return True
+        if node not in self._doubted:
+            self._doubted.add(node)
+            asyncio.get_running_loop().call_later((self.rules.doubt + _MOMENT) / self.speed, self._doubt_no_more, node)
+        return False
+
+    def _doubt_no_more(self, node: str) -> None:
+        self._doubted.discard(node)
+        if node in self._down:
+            self._lost(node)
 
     def _changed(self, changes: list[Change[_Node]]) -> None:
         for change in changes:
@@ -125,12 +143,12 @@ class Hardware:
             if node is None:
                 self._nodes.pop(change.key, None)
                 self._silent.discard(change.key)
-                self._down.add(change.key)
+                self._down[change.key] = self.client.clock()
                 self._lost(change.key)
                 continue
             self._nodes[change.key] = node
             if node.ready:
-                self._down.discard(change.key)
+                self._down.pop(change.key, None)
                 self._silent.discard(change.key)
             elif change.key not in self._silent and change.key not in self._down:
                 self._silent.add(change.key)
@@ -140,7 +158,7 @@ class Hardware:
     def _give_up(self, name: str) -> None:
         if name in self._silent:
             self._silent.discard(name)
-            self._down.add(name)
+            self._down[name] = self.client.clock()
             log.warning("node is lost", node=name)
             self._lost(name)
 

@@ -40,7 +40,8 @@ class PodSeen(msgspec.Struct, frozen=True):
     """A pod of a job.
 
     exit_code: of the container that failed; disrupted: it was evicted, or its node went; element: of an array, else -1.
-    saved: when it ended in good order after it was told to; started: when its kubelet took it on.
+    saved: when it ended in good order after it was told to; started: when its kubelet took it on. made: when it was created,
+    seconds since the epoch.
     """
 
     name: str
@@ -55,6 +56,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     saved: str = ""
     role: str = ""
     started: str = ""
+    made: float = 0.0
 
 
 class Blame(msgspec.Struct, frozen=True, order=True):
