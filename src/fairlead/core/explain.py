@@ -128,7 +128,7 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
     """Why the needed members of a gang do not fit together."""
     wanted: Counter[int] = Counter(task.shape.number for task in unit.tasks[: unit.need])
     shapes = {task.shape.number: task.shape for task in unit.tasks[: unit.need]}
-    key = unit.gang.key if unit.gang else unit.tasks[0].pod.key
+    key = unit.key
     parts = []
     tightest: tuple[int, Shape] | None = None
     for number, count in sorted(wanted.items()):

@@ -71,7 +71,7 @@ def behind(state: ClusterState, unit: Unit) -> Ahead | None:
         term, its, ours = "priority", taker.priority, unit.priority
     elif taker.level != unit.level:
         term, its, ours = "level", taker.level, unit.level
-    return Ahead(_job_of(taker), taker.tasks[0].queue, taker.user, term, its, ours)
+    return Ahead(taker.key, taker.tasks[0].queue, taker.user, term, its, ours)
 
 
 def line(node: QueueNode) -> list[Unit]:
@@ -84,7 +84,7 @@ def ahead_of(state: ClusterState, unit: Unit, others: list[Unit], now: float, mo
     mine = terms(state, unit, now)
     found = []
     for other in others[:most]:
-        first, job = other.tasks[0], _job_of(other)
+        first, job = other.tasks[0], other.key
         decided = next(
             (
                 Ahead(job, first.queue, other.user, one.name, one.value, two.value)
@@ -95,7 +95,3 @@ def ahead_of(state: ClusterState, unit: Unit, others: list[Unit], now: float, mo
         )
         found.append(decided)
     return found
-
-
-def _job_of(unit: Unit) -> str:
-    return unit.gang.key if unit.gang is not None else unit.tasks[0].pod.key

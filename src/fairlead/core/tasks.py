@@ -143,6 +143,11 @@ class Unit:
             task.unit = self
 
     @property
+    def key(self) -> str:
+        """namespace/name of its gang, or of its pod."""
+        return self.gang.key if self.gang is not None else self.tasks[0].pod.key
+
+    @property
     def created(self) -> float:
         """When its first pod was made, seconds since the epoch."""
         return min(task.pod.created for task in self.tasks)

@@ -10,7 +10,7 @@ Work is looked at by kind, all of a queue that stands alike as one: there are fe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.model import ServiceClass
@@ -293,10 +293,7 @@ class Circle:
     def _claims(self, kind: Kind, more: Charge = ()) -> bool:
         """Whether work whose queue lives within its quota, with so much more, takes from the unit's, which would live beyond."""
         theirs = self._creditor(kind.queue) if kind.preempts else None
-        if theirs is None:
-            return False
-        scarce, extra = self._state.queues.fair.share.get(theirs.name, ()), dict(more)
-        return bool(scarce) and all(theirs.stays(name) + extra.get(name, 0) <= theirs.quota.get(name, 0) for name in scarce)
+        return theirs is not None and bool(self._scarce(theirs)) and not self._above_quota(theirs, more)
 
     def _creditor(self, queue: QueueNode) -> QueueNode | None:
         """The rival above another queue to whom the unit's would owe what it holds beyond its quota."""
@@ -311,8 +308,8 @@ class Circle:
         if self._beyond is None:
             self._beyond = set()
             for node in self._kind.queue.path if self._state.policy.reclaim else ():
-                scarce = self._state.queues.fair.share.get(node.name, ())
-                if all(node.used.get(name, 0) + self._offered.get(name, 0) <= node.quota.get(name, 0) for name in scarce):
+                offered = self._offered.get
+                if all(node.used.get(name, 0) + offered(name, 0) <= node.quota.get(name, 0) for name in self._scarce(node)):
                     break
                 self._beyond.add(node.name)
         return self._beyond
@@ -367,6 +364,11 @@ class Circle:
         over = theirs if all(map(fair.over, between)) else None
         return over, not self._above_quota(mine) and all(map(self._above_quota, between))
 
-    def _above_quota(self, node: QueueNode) -> bool:
-        """Whether a queue holds more than its quota of something scarce."""
-        return any(node.stays(name) > node.quota.get(name, 0) for name in self._state.queues.fair.share.get(node.name, ()))
+    def _above_quota(self, node: QueueNode, more: Charge = ()) -> bool:
+        """Whether a queue holds more than its quota of something scarce, with so much more."""
+        extra = dict(more)
+        return any(node.stays(name) + extra.get(name, 0) > node.quota.get(name, 0) for name in self._scarce(node))
+
+    def _scarce(self, node: QueueNode) -> Collection[str]:
+        """What there is not enough of for a queue and its siblings."""
+        return self._state.queues.fair.share.get(node.name, ())
