@@ -152,6 +152,7 @@ class QueueNode:
         self.fell = False  # some user holds less than when the heads were put in order
         self.meter: Meter | None = None  # only where there are limits by user or by job
         self.heads: list[tuple[Place, int, Room]] = []
+        self.listed = 0  # which entry among all queues is its own; 0: none
 
     def __repr__(self) -> str:
         return f"<QueueNode {self.name}>"
@@ -221,7 +222,6 @@ class QueueTree:
         self.fair = FairShares(self, policy)
         self.queues: dict[str, QueueNode] = {}
         self._order: list[tuple[Standing, int, QueueNode]] = []
-        self._listed: set[str] = set()
         self._sequence = 0
         self._totals = -1
         self.eased: set[str] = set()
@@ -492,7 +492,7 @@ class QueueTree:
                 if sign < 0:
                     self.eased.add(node.name)
             if sign < 0:
-                self.restart()
+                self.restart(own)
             return
         if sign > 0:
             log.insert(own.placed, pod.uid, task)
@@ -516,6 +516,13 @@ class QueueTree:
         self.log.insert(node.holds, user, (devices + sign * shape.device_milli, cpu + sign * shape.cpu))
         node.fell = node.fell or sign < 0
 
+    def relieve(self, names: set[str]) -> None:
+        """Work of these queues has fallen, in a trial that was kept: they may hold less than before it."""
+        for name in sorted(names):
+            node = self._node(name)
+            self.eased.update(each.name for each in node.path)
+            self.restart(node)
+
     def owe(self, debt: Debt) -> None:
         """A victim's room is given to another queue, but the victim still runs: until it is gone, its own is charged for it.
 
@@ -537,6 +544,7 @@ class QueueTree:
         self._note_leaving(apart, debt.charge, -1)
         self.eased.update(node.name for node in apart)
         self._measure_debt(debt, -1)
+        self.restart(self._node(debt.queue))
 
     def _measure_debt(self, debt: Debt, sign: int) -> None:
         for node in self._node(debt.queue).path:
@@ -775,7 +783,7 @@ class QueueTree:
             room.queue.blocked = unit.rank
 
     def _reopen(self, node: QueueNode) -> None:
-        if node.heads and node.name not in self._listed:
+        if node.heads and not node.listed:
             self._list(node)
 
     def _offer(self, node: QueueNode, room: Room) -> None:
@@ -783,13 +791,15 @@ class QueueTree:
         if unit is None:
             return
         self._head(node, room, unit)
-        if node.name not in self._listed:
-            self._list(node)
+        if not node.listed or unit.express:
+            self._list(node)  # once more if it may go before others now
 
     def _list(self, node: QueueNode) -> None:
-        self._listed.add(node.name)
+        """Put a queue in its place among all; where it stood before is passed over from now on."""
+        standing = self.standing(node)
         self._sequence += 1
-        heappush(self._order, (self.standing(node), self._sequence, node))
+        node.listed = self._sequence
+        heappush(self._order, (standing, node.listed, node))
 
     def standing(self, node: QueueNode) -> Standing:
         """A queue's place among all."""
@@ -797,12 +807,18 @@ class QueueTree:
         path = tuple((-each.policy.priority, self.share(each), each.name) for each in reversed(node.path))
         return path[0][0], unit is None or not unit.express, path
 
-    def restart(self) -> None:
-        """Shares may have fallen: order the queues anew before serving the next."""
-        if self._order:
-            nodes = [node for _, _, node in self._order]
-            self._order.clear()
-            for node in nodes:
+    def restart(self, changed: QueueNode | None = None) -> None:
+        """Shares may have fallen: order the queues anew before serving the next.
+
+        changed: only what this queue and those above it hold did; the standing of queues under other roots is what it was.
+        """
+        root = changed.path[-1] if changed is not None else None
+        listed = [each for each in self._order if each[1] == each[2].listed]
+        if len(self._order) > 2 * len(listed):
+            listed.sort()
+            self._order = listed.copy()  # a heap, too
+        for _, _, node in listed:
+            if root is None or node.path[-1] is root:
                 self._list(node)
 
     def next(self) -> Unit | None:
@@ -813,11 +829,14 @@ class QueueTree:
         """
         order = self._order
         while order:
-            standing, _, node = order[0]
+            standing, entry, node = order[0]
+            if entry != node.listed:
+                heappop(order)
+                continue
             unit = self._first(node)
             if unit is None:
                 heappop(order)
-                self._listed.discard(node.name)
+                node.listed = 0
                 continue
             present = self.standing(node)
             if present != standing:

@@ -249,11 +249,14 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         task.state = TaskState.EVICTING
         state.holds[task.pod.uid] = {each.pod.uid for each in placed}
         state.plans[task.pod.uid] = frozenset(uids)
-        state.linger(task, plan.places[task.pod.uid][0])
+        row = plan.places[task.pod.uid][0]
+        state.linger(task, row)
+        state.nodes.gained.add(row)
         if task.pod.ours:
-            charge = state.queues.charge_at(task.shape, plan.places[task.pod.uid][0])
+            charge = state.queues.charge_at(task.shape, row)
             state.queues.owe(Debt(task, task.queue, placed[0].queue, charge))
         evictions.append(Binding(_ref(task), task.pod.node))
+    state.queues.relieve({task.queue for task in victims if task.pod.ours})
     for task in placed:
         task.state = TaskState.HELD
         task.waits_for = set(uids)

@@ -152,7 +152,9 @@ def _for_one(contest: Contest) -> Plan | None:
     best: tuple[tuple[object, ...], int, list[Falling]] | None = None
     examined = 0
     tried: dict[int, list[Falling]] = {}
-    for _, cheapest in state.victims.one_by_one(contest):
+    for ground, cheapest in state.victims.one_by_one(contest):
+        if not tried and (plan := _at_once(contest, (ground, cheapest))) is not None:
+            return plan
         for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
             if admitted is None:
                 admitted = _may_have(state, task)
@@ -189,6 +191,27 @@ def _for_one(contest: Contest) -> Plan | None:
     state.shapes.refresh()
     state.assign(task, row, task.shape.strategy.pick(task.shape, row))
     return Plan([each for _, victim in chosen for each in victim.tasks], [task], fallen.places, _why(chosen))
+
+
+def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
+    """The plan that the cheapest victim of all gives if it is a single pod and its place is enough: none costs less."""
+    state, unit = contest.state, contest.unit
+    if len(cheapest[1].tasks) > 1 or state.budgets:
+        return None  # budgets are looked at for all victims of a node together
+    task, (victim,) = unit.tasks[0], cheapest[1].tasks
+    row = victim.row
+    if not _may_have(state, task, slice(row, row + 1))[0]:
+        return None
+    mark = state.log.mark()
+    fallen = Fallen(state)
+    fallen.take((victim,))
+    if not task.shape.fits_row(row) or state.queues.over_limit(task, row=row) is not None:
+        state.log.rollback(mark)
+        return None
+    state.shapes.refresh()
+    state.assign(task, row, task.shape.strategy.pick(task.shape, row))
+    state.log.commit()
+    return Plan([victim], [task], fallen.places, _why([cheapest]))
 
 
 def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> bool:
@@ -266,18 +289,23 @@ def _for_gang(contest: Contest) -> Plan | None:
         return False
 
     # The bound is often enough; else their number is doubled until it is, and what lies between is halved.
-    count = len(victims)
+    short, count = 0, len(victims)
     while not suffice(count):
+        # All of them are put back first: who owes how much is reckoned from what queues hold as they run.
+        state.log.rollback(mark)
         more = list(islice(source, count))
         if not more:
-            state.log.rollback(mark)
             return None
+        mark, down = state.log.mark(), 0
+        fallen.places.clear()
         victims += more
-        count = len(victims)
-    while down + 1 < count and down:
-        middle = (down + count) // 2
+        short, count = count, len(victims)
+    while short and short + 1 < count:
+        middle = (short + count) // 2
         if suffice(middle):
             count = middle
+        else:
+            short = middle
     for _, victim in victims[down:count]:
         fallen.take(victim.tasks)
     chosen = _reprieve(fallen, victims[:count], fits)
@@ -286,9 +314,6 @@ def _for_gang(contest: Contest) -> Plan | None:
         state.log.rollback(mark)
         return None
     state.log.commit()
-    for _, victim in chosen:
-        for task in victim.tasks:
-            state.nodes.gained.add(fallen.places[task.pod.uid][0])
     return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, _why(chosen))
 
 
@@ -304,11 +329,12 @@ def _where(state: ClusterState, core: Unit) -> npt.NDArray[np.bool_] | None:
     return None if where.all() else where
 
 
-def _may_have(state: ClusterState, task: Task) -> npt.NDArray[np.bool_]:
-    """For each row whether it admits a task and is not kept for others, whoever is there now."""
-    admitted = task.shape.admitted(slice(0, state.nodes.count)) & state.nodes.open[: state.nodes.count]
+def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> npt.NDArray[np.bool_]:
+    """For each of these rows, or of all, whether it admits a task and is not kept for others, whoever is there now."""
+    rows = rows or slice(0, state.nodes.count)
+    admitted = task.shape.admitted(rows) & state.nodes.open[rows]
     closed = state.reserved.closed(task) if state.reserved.holds else None
-    return admitted if closed is None else admitted & ~closed
+    return admitted if closed is None else admitted & ~closed[rows]
 
 
 def _enough(state: ClusterState, core: Unit, source: Iterator[Falling]) -> list[Falling] | None:

@@ -6,16 +6,20 @@ A queue's list is sorted when it is first asked for and serves all units of the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import merge
+from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.actions.contest import Contest, Ground
 from fairlead.core.budgets import Guard
 from fairlead.core.filters.base import Mask
+from fairlead.core.queues import QueueNode
 from fairlead.core.tasks import SURPLUS, Task, TaskState
 
 if TYPE_CHECKING:
     from fairlead.core.state import ClusterState
+
+
+Order = tuple[int, int, float, int, float, str]
 
 
 class Victim(NamedTuple):
@@ -25,7 +29,7 @@ class Victim(NamedTuple):
     another, who takes that of a third), least lost work, fewest pods, latest created, name. lost: device-seconds of work.
     """
 
-    order: tuple[int, int, float, int, float, str]
+    order: Order
     tasks: tuple[Task, ...]
 
     @property
@@ -70,10 +74,37 @@ class VictimTable:
     def _near(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
         if not contest.anybody():
             return
-        near = [node for _, node in sorted(self.state.queues.queues.items()) if node.placed and contest.reaches(node)]
+        near = [node for node in self.state.queues.queues.values() if node.placed]
         for ground in contest.grounds():
-            for victim in merge(*(self._stream(contest, node.name, ground) for node in near), key=lambda each: each.order):
+            for victim in self._merged(contest, near, ground):
                 yield ground, victim
+
+    def _merged(self, contest: Contest, near: list[QueueNode], ground: Ground) -> Iterator[Victim]:
+        """The victims of queues on one ground, cheapest first.
+
+        Most units need only the first of them, so nothing is asked about a queue, or about a victim, before its turn comes.
+        """
+        heads: list[tuple[Order, str, int, list[Victim], QueueNode]] = []
+        for node in near:
+            victims = self._list(node.name)
+            while victims and not victims[-1].alive:
+                victims.pop()
+            if victims:
+                heads.append((victims[-1].order, node.name, len(victims) - 1, victims, node))
+        heapify(heads)
+        while heads:
+            order, name, at, victims, node = heads[0]
+            if (ground is Ground.PRIORITY and order[0] >= contest.unit.priority) or not contest.reaches(node):
+                heappop(heads)
+                continue
+            victim = victims[at]
+            if victim.alive and contest.ground_of(victim.tasks) is ground:
+                yield victim
+            at = min(at, len(victims)) - 1  # others may have taken out some meanwhile
+            if at >= 0:
+                heapreplace(heads, (victims[at].order, name, at, victims, node))
+            else:
+                heappop(heads)
 
     def on_row(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
         """Who on one row may fall for a unit, cheapest first; gangs with all their members elsewhere."""
@@ -123,20 +154,11 @@ class VictimTable:
             return contest.owed_by(self.state.queues.queues[victim.tasks[0].queue], taken, victim.tasks)
         return ground is not Ground.USER or contest.user_owes(victim.tasks, users)
 
-    def _stream(self, contest: Contest, queue: str, ground: Ground) -> Iterator[Victim]:
-        victims = self._list(queue)
-        while victims and not victims[0].alive:
-            victims.pop(0)
-        for victim in victims:
-            if ground is Ground.PRIORITY and victim.order[0] >= contest.unit.priority:
-                return
-            if victim.alive and contest.ground_of(victim.tasks) is ground:
-                yield victim
-
     def _list(self, queue: str) -> list[Victim]:
+        """The victims of a queue, the cheapest last: from there they are taken out once they have fallen."""
         known = self._lists.get(queue)
         if known is None:
-            known = self._lists[queue] = sorted(self._make(queue), key=lambda each: each.order)
+            known = self._lists[queue] = sorted(self._make(queue), key=lambda each: each.order, reverse=True)
             for victim in known:
                 for task in victim.tasks:
                     self._of[task.pod.uid] = victim
