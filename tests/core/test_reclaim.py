@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Namespace, Queue, QueueResource, ServiceClass
+from fairlead.core.model import AffinityTerm, Group, Namespace, Queue, QueueResource, ServiceClass
 from fairlead.core.schedule import has_work
 from fairlead.core.selectors import Requirement
 from fairlead.core.transactions import Place, Preempt, Refuse
-from tests.builders import GPU, cluster, confirm, group, held, node, placed, play, pod, preempted, queue, run, settle
+from tests.builders import GPU, cluster, confirm, group, held, node, placed, play, pod, preempted, queue, run, settle, spec
 
 HOUR = 3600.0
 
@@ -315,3 +315,54 @@ def test_who_holds_less_than_its_quota_again_looks_again():
     assert preempted(run(state, 10.5)) == [], "looked at once more, in vain"
     state.remove_pod("uid-a-0")
     assert len(preempted(run(state, 11.0))) == 1, "on another node; but now it is within its quota, and b lives on what was lent"
+
+
+def test_a_gang_takes_more_than_amounts_ask_for_where_pieces_are_spread():
+    """The cheapest victims lie on one node each: it takes as many again until the gang has whole nodes, and its due covers that."""
+    state = cluster([node(f"n{n}", gpus=2) for n in range(8)], [weighted("a", 1), weighted("b", 1)])
+    for i in range(2):
+        for n in range(8):
+            state.upsert_pod(pod(f"a-{i}-{n}", queue="a", at=f"n{n}", created=100.0 * i + n))
+    for name in ("g", "h"):
+        state.upsert_group(group(name, 2))
+        for i in range(2):
+            state.upsert_pod(pod(f"{name}-{i}", queue="b", group=name, gpus=2, created=1000.0))
+    play(state)
+    assert (held(state, "a"), held(state, "b")) == (8, 8), "each falls whose place is needed, nobody else"
+    invariants.check(state)
+    assert not preempted(run(state)), "nothing moves any more"
+
+
+def test_rows_are_cleared_for_a_gang_within_what_is_owed():
+    """Nobody falls where the list runs out before whole nodes are free, and more than is owed would have to fall."""
+    state = cluster([node(f"n{n}", gpus=4) for n in range(4)], [weighted("a", 3), weighted("b", 1)])
+    for i in range(4):
+        for n in range(4):
+            state.upsert_pod(pod(f"a-{i}-{n}", queue="a", at=f"n{n}", created=100.0 * i + n))
+    state.upsert_group(group("g", 2))
+    for i in range(2):
+        state.upsert_pod(pod(f"g-{i}", queue="b", group="g", gpus=4, created=1000.0))
+    assert not preempted(run(state)), "8 GPUs are wanted, 4 are owed"
+    state.upsert_queue(weighted("b", 3))
+    (plan,) = preempted(run(state))
+    assert len(plan) == 8
+    assert len({name.split("-")[2] for name in plan}) == 2, "two whole nodes"
+
+
+def test_a_gang_that_stays_together_has_one_zone_cleared():
+    near = AffinityTerm("zone", (Requirement("job", "In", ("g",)),), ("ns",))
+    state = cluster(
+        [node(f"n{n}", gpus=2, labels={"zone": f"z{n % 3}"}) for n in range(12)], [weighted("a", 1), weighted("b", 1)]
+    )
+    for i in range(2):
+        for n in range(12):
+            state.upsert_pod(pod(f"a-{i}-{n}", queue="a", at=f"n{n}", created=100.0 * i + n))
+    state.upsert_group(group("g", 3))
+    for i in range(3):
+        member = pod(
+            f"g-{i}", queue="b", group="g", created=1000.0, spec_=msgspec.structs.replace(spec(gpus=2), pod_affinity=(near,))
+        )
+        state.upsert_pod(msgspec.structs.replace(member, labels=(("job", "g"),)))
+    (plan,) = [each for each in run(state) if isinstance(each, Preempt)]
+    assert len(plan.victims) == 6
+    assert len({int(each.node[1:]) % 3 for each in plan.beneficiaries}) == 1

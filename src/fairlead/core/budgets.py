@@ -34,6 +34,12 @@ class Guard:
         for key, count in self._needed(leaving).items():
             self._left[key] -= count
 
+    def copy(self) -> Guard:
+        """The same, to go on with separately."""
+        other = Guard.__new__(Guard)
+        other._left, other._of = dict(self._left), self._of
+        return other
+
     def admits(self, tasks: Sequence[Task]) -> bool:
         """Whether all of these may go besides those that were admitted before; they are counted then."""
         needed = self._needed(tasks)

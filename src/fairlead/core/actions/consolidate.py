@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.core.actions import allocate
-from fairlead.core.actions.preempt import Fallen, Plan
+from fairlead.core.actions.fallen import Fallen
+from fairlead.core.actions.preempt import Plan
 from fairlead.core.model import WHOLE, Pod
 from fairlead.core.moves import movable
 from fairlead.core.nodes import Ints

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.core.actions.allocate import closed_to
-from fairlead.core.actions.preempt import Fallen
+from fairlead.core.actions.fallen import Fallen
 from fairlead.core.model import WHOLE, Defragment
 from fairlead.core.moves import movable
 from fairlead.core.nodes import Ints

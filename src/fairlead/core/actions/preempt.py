@@ -18,17 +18,15 @@ import numpy.typing as npt
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.actions import allocate
+from fairlead.core.actions.clearing import clear
 from fairlead.core.actions.contest import Contest, Ground
-from fairlead.core.actions.victims import Victim
+from fairlead.core.actions.fallen import Fallen, Falling, cost, least_on, reprieve
+from fairlead.core.colocation import kin
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, Unit
 
 _CANDIDATES = 100
 """How many nodes are examined exactly for a single pod, cheapest-looking first (kube-scheduler's bound)."""
-
-_SKEW = 1 << 31  # makes every priority positive, as kube-scheduler does when it sums them
-
-Falling = tuple[Ground, Victim]
 
 
 class Plan(NamedTuple):
@@ -127,23 +125,6 @@ def could_make_room(contest: Contest, row: int) -> bool:
     )
 
 
-class Fallen:
-    """Tasks taken off their rows, with where they were, so that they can be put back."""
-
-    def __init__(self, state: ClusterState) -> None:
-        self.state = state
-        self.places: dict[str, tuple[int, tuple[int, ...]]] = {}
-
-    def take(self, tasks: Sequence[Task]) -> None:
-        for task in tasks:
-            self.places[task.pod.uid] = (task.row, task.devices)
-            self.state.unassign(task)
-
-    def put_back(self, tasks: Sequence[Task]) -> None:
-        for task in tasks:
-            self.state.assign(task, *self.places.pop(task.pod.uid))
-
-
 def _for_one(contest: Contest) -> Plan | None:
     """The cheapest node for a single pod: each candidate is solved exactly, then compared."""
     state, unit = contest.state, contest.unit
@@ -162,14 +143,14 @@ def _for_one(contest: Contest) -> Plan | None:
                 continue
             victims = tried[row] = state.victims.on_row(contest, row)
             mark = state.log.mark()
-            chosen = _least_on(state, unit, row, victims)
+            chosen = least_on(state, task, row, victims)
             state.log.rollback(mark)
             if chosen is None:
                 continue
             examined += 1
-            cost = (*_cost(chosen), state.nodes.names[row])
-            if best is None or cost < best[0]:
-                best = (cost, row, chosen)
+            price = (*cost(chosen), state.nodes.names[row])
+            if best is None or price < best[0]:
+                best = (price, row, chosen)
             if len(chosen) == 1 and chosen[0][1] is cheapest and len(cheapest.tasks) == 1:
                 examined = _CANDIDATES  # whoever comes later costs more
         if examined >= max(_CANDIDATES, len(state.nodes) // 10):
@@ -225,50 +206,42 @@ def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Fall
     return fits
 
 
-def _least_on(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> list[Falling] | None:
-    """The victims that must fall on one row, or None if even all of them are not enough."""
-    task = unit.tasks[0]
-    if not _enough_on(state, task, row, victims):
-        return None
-    fallen = Fallen(state)
-    taken: list[Falling] = []
-
-    def fits() -> bool:
-        return task.shape.fits_row(row) and state.queues.over_limit(task, row=row) is None
-
-    for each in victims:
-        fallen.take(each[1].tasks)
-        taken.append(each)
-        if fits():
-            break
-    else:
-        return None
-    return _reprieve(fallen, taken, fits)
-
-
-def _enough_on(state: ClusterState, task: Task, row: int, victims: Sequence[Falling]) -> bool:
-    """Whether a row has enough for a pod by amounts alone, without all of these: most that are tried have not."""
-    missing = {column: amount - state.nodes.free[column].item(row) for column, amount in task.shape.demand}
-    for _, victim in victims:
-        for each in victim.tasks:
-            if each.row == row:
-                for column, amount in each.shape.demand:
-                    if column in missing:
-                        missing[column] -= amount
-    return all(amount <= 0 for amount in missing.values())
-
-
 def _for_gang(contest: Contest) -> Plan | None:
-    """Least threshold of victims that makes room for the gang, then put back whoever need not fall."""
+    """Room for a gang: down the list of the cheapest, or else row by row; then whoever need not fall is put back."""
     state, unit = contest.state, contest.unit
     core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
     for task in unit.tasks:
         task.unit = unit
     fits = _fit_of(state, core)
-    source = state.victims.in_order(contest, _where(state, core))
-    victims = _enough(state, core, source)
-    if victims is None:
+    limited = _limited(state, core)
+    source = state.victims.in_order(contest, None if limited else _where(state, core))
+    first = _enough(state, core, source)
+    if first is None:
         return None
+    falling = _down_the_list(state, first, source, fits)
+    if falling is None and not limited and (contest.entitled or contest.evens):
+        falling = _row_by_row(contest, core)
+    if falling is None:
+        return None
+    mark, fallen = state.log.mark(), Fallen(state)
+    for _, victim in falling:
+        fallen.take(victim.tasks)
+    chosen = reprieve(fallen, falling, fits) if fits() else []
+    placed = allocate.allocate(state, core) if chosen else None
+    if not isinstance(placed, list):
+        state.log.rollback(mark)
+        return None
+    state.log.commit()
+    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, _why(chosen))
+
+
+def _down_the_list(
+    state: ClusterState, victims: list[Falling], source: Iterator[Falling], fits: Callable[[], bool]
+) -> list[Falling] | None:
+    """The fewest from the cheapest on without whom a gang fits; None if all are too few. The state is left as it was.
+
+    victims: the first that could be enough. source: those that follow.
+    """
     mark = state.log.mark()
     fallen = Fallen(state)
     down = 0  # so many of them are off their rows, and that is not enough
@@ -277,12 +250,10 @@ def _for_gang(contest: Contest) -> Plan | None:
         """Whether the first so many are enough; if not, they stay off their rows."""
         nonlocal down
         trial = state.log.mark()
-        before = dict(fallen.places)
         for _, victim in victims[down:count]:
             fallen.take(victim.tasks)
         if fits():
             state.log.rollback(trial)
-            fallen.places = before
             return True
         state.log.commit()
         down = count
@@ -297,7 +268,6 @@ def _for_gang(contest: Contest) -> Plan | None:
         if not more:
             return None
         mark, down = state.log.mark(), 0
-        fallen.places.clear()
         victims += more
         short, count = count, len(victims)
     while short and short + 1 < count:
@@ -306,23 +276,38 @@ def _for_gang(contest: Contest) -> Plan | None:
             count = middle
         else:
             short = middle
-    for _, victim in victims[down:count]:
-        fallen.take(victim.tasks)
-    chosen = _reprieve(fallen, victims[:count], fits)
-    placed = allocate.allocate(state, core)
-    if not isinstance(placed, list):  # cannot be: fits() held a moment ago
-        state.log.rollback(mark)
-        return None
-    state.log.commit()
-    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, _why(chosen))
+    state.log.rollback(mark)
+    return victims[:count]
+
+
+def _row_by_row(contest: Contest, core: Unit) -> list[Falling] | None:
+    """Who falls for a gang where whole rows are cleared; of one that must share a domain, where that costs least."""
+    state = contest.state
+    rows = {task.shape.number: _may_have(state, task) for task in {task.shape.number: task for task in core.tasks}.values()}
+    groups = kin(core.tasks)
+    if not groups:
+        return clear(contest, core, rows)
+    if len(groups) > 1:
+        return None  # so many choices are not worth it
+    best: list[Falling] | None = None
+    domains = groups[0].domain
+    for domain in sorted(set(domains.tolist()) - {0}):
+        near = {number: mask & (domains == domain) if number in groups[0].shapes else mask for number, mask in rows.items()}
+        found = clear(contest, core, near)
+        if found and (best is None or cost(found) < cost(best)):
+            best = found
+    return best
+
+
+def _limited(state: ClusterState, core: Unit) -> bool:
+    """Whether a limit may be in a gang's way, so that it helps who falls anywhere."""
+    first, queues = core.tasks[0], state.queues
+    refused = queues.over_limits(core) or queues.over_limit(first, core.need)
+    return refused is not None or queues.limited_by_pool(first.queue)
 
 
 def _where(state: ClusterState, core: Unit) -> npt.NDArray[np.bool_] | None:
-    """The rows where somebody must fall so that it helps a gang; None: anywhere, since a limit is in its way."""
-    first = core.tasks[0]
-    limited = state.queues.over_limits(core) or state.queues.over_limit(first, core.need)
-    if limited is not None or state.queues.limited_by_pool(first.queue):
-        return None
+    """The rows where somebody must fall so that it helps a gang that no limit is in the way of; None: all of them."""
     where: npt.NDArray[np.bool_] = np.zeros(state.nodes.count, np.bool_)
     for task in {task.shape.number: task for task in core.tasks}.values():
         where |= _may_have(state, task)
@@ -371,32 +356,3 @@ def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
     plain = not first.shape.relations and not state.nominated and not state.reserved.holds
     plain = plain and not state.queues.limited_by_pool(first.queue)
     return by_counting if alike and plain else lambda: allocate.fits(state, core)
-
-
-def _reprieve(fallen: Fallen, taken: list[Falling], fits: Callable[[], bool]) -> list[Falling]:
-    """Put victims back, most valuable first, for as long as the beneficiary still fits."""
-    kept: list[Falling] = []
-    for each in reversed(taken):
-        tasks = each[1].tasks
-        places = {task.pod.uid: fallen.places[task.pod.uid] for task in tasks}
-        fallen.put_back(tasks)
-        if not fits():
-            fallen.take(tasks)
-            fallen.places.update(places)
-            kept.append(each)
-    kept.reverse()
-    return kept
-
-
-def _cost(victims: Sequence[Falling]) -> tuple[object, ...]:
-    """The worst ground, lowest top priority, least lost work, least sum of priorities, fewest pods, latest start."""
-    tasks = [task for _, victim in victims for task in victim.tasks]
-    top = max(task.pod.priority for task in tasks)
-    return (
-        max(ground for ground, _ in victims),
-        top,
-        sum(victim.lost for _, victim in victims),
-        sum(task.pod.priority + _SKEW for task in tasks),
-        len(tasks),
-        -min(task.pod.created for task in tasks if task.pod.priority == top),
-    )

@@ -5,12 +5,12 @@ A queue's list is sorted when it is first asked for and serves all units of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.actions.contest import Contest, Ground
-from fairlead.core.budgets import Guard
+from fairlead.core.actions.ledger import Ledger
 from fairlead.core.filters.base import Mask
 from fairlead.core.queues import QueueNode
 from fairlead.core.tasks import SURPLUS, Task, TaskState
@@ -57,8 +57,9 @@ class VictimTable:
 
     def one_by_one(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
         """Who may fall for a unit, each by itself, cheapest first; whatever budgets say."""
+        nothing = Ledger(contest)
         for ground, victim in self._near(contest):
-            if self._owed(contest, ground, victim, {}, {}):
+            if nothing.owed(ground, victim):
                 yield ground, victim
 
     def in_order(self, contest: Contest, where: Mask | None = None) -> Iterator[tuple[Ground, Victim]]:
@@ -69,7 +70,8 @@ class VictimTable:
         near = self._near(contest)
         if where is not None:
             near = (each for each in near if any(where.item(task.row) for task in each[1].tasks))
-        yield from self._within_budgets(self._until_even(contest, near))
+        ledger = Ledger(contest)
+        yield from (each for each in near if ledger.admits(*each))
 
     def _near(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
         if not contest.anybody():
@@ -106,8 +108,11 @@ class VictimTable:
             else:
                 heappop(heads)
 
-    def on_row(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
-        """Who on one row may fall for a unit, cheapest first; gangs with all their members elsewhere."""
+    def on_row(self, contest: Contest, row: int, ledger: Ledger | None = None) -> list[tuple[Ground, Victim]]:
+        """Who on one row may fall for a unit together, cheapest first; gangs with all their members elsewhere.
+
+        ledger: of those that fall already; it is left as it is.
+        """
         found: dict[int, tuple[Ground, Victim]] = {}
         for task in self.state.nodes.pods[row].values():
             if task.queue not in self.state.queues.queues or not task.pod.ours:
@@ -120,39 +125,8 @@ class VictimTable:
             if ground is not None:
                 found[id(victim)] = (ground, victim)
         ordered = sorted(found.values(), key=lambda each: (each[0], each[1].order))
-        return list(self._within_budgets(self._until_even(contest, ordered)))
-
-    def _within_budgets(self, falling: Iterable[tuple[Ground, Victim]]) -> Iterable[tuple[Ground, Victim]]:
-        """Leave out whoever cannot go besides those before it without breaking a disruption budget."""
-        budgets = self.state.budgets
-        if not budgets:
-            return falling
-        tasks = self.state.tasks
-        guard = Guard(list(budgets.values()), (tasks[uid] for uid in self.state.holds if uid in tasks))
-        return ((ground, victim) for ground, victim in falling if guard.admits(victim.tasks))
-
-    def _until_even(self, contest: Contest, falling: Iterable[tuple[Ground, Victim]]) -> Iterator[tuple[Ground, Victim]]:
-        """Leave out who would fall for shares once those before it have made its queue, or its user, even."""
-        taken: dict[str, dict[str, int]] = {}
-        users: dict[str, int] = {}
-        evens = contest.evens
-        for ground, victim in falling:
-            if not self._owed(contest, ground, victim, taken, users):
-                continue
-            if evens:
-                contest.take_from_user(victim.tasks, users)
-            if contest.entitled:
-                for task in victim.tasks:
-                    contest.take(task, taken)
-            yield ground, victim
-
-    def _owed(
-        self, contest: Contest, ground: Ground, victim: Victim, taken: dict[str, dict[str, int]], users: dict[str, int]
-    ) -> bool:
-        """Whether a victim's queue, or its user, owes so much besides what is taken already; other grounds need no debt."""
-        if ground is Ground.SHARE:
-            return contest.owed_by(self.state.queues.queues[victim.tasks[0].queue], taken, victim.tasks)
-        return ground is not Ground.USER or contest.user_owes(victim.tasks, users)
+        account = ledger.copy() if ledger is not None else Ledger(contest)
+        return [each for each in ordered if account.admits(*each)]
 
     def _list(self, queue: str) -> list[Victim]:
         """The victims of a queue, the cheapest last: from there they are taken out once they have fallen."""

@@ -1,0 +1,92 @@
+"""Who falls for a unit, while it is tried: off their rows, and back on them for as long as the unit still fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fairlead.core.actions.contest import Ground
+from fairlead.core.actions.victims import Victim
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task
+
+_SKEW = 1 << 31  # makes every priority positive, as kube-scheduler does when it sums them
+
+Falling = tuple[Ground, Victim]
+
+
+class Fallen:
+    """Tasks taken off their rows, with where they were, so that they can be put back."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.places: dict[str, tuple[int, tuple[int, ...]]] = {}
+
+    def take(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            self.places[task.pod.uid] = (task.row, task.devices)
+            self.state.unassign(task)
+
+    def put_back(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            self.state.assign(task, *self.places.pop(task.pod.uid))
+
+
+def least_on(state: ClusterState, task: Task, row: int, victims: Sequence[Falling]) -> list[Falling] | None:
+    """The victims that must fall on one row for a single pod, or None if even all of them are not enough; they stay fallen."""
+    if not _enough_on(state, task, row, victims):
+        return None
+    fallen = Fallen(state)
+    taken: list[Falling] = []
+
+    def fits() -> bool:
+        return task.shape.fits_row(row) and state.queues.over_limit(task, row=row) is None
+
+    for each in victims:
+        fallen.take(each[1].tasks)
+        taken.append(each)
+        if fits():
+            break
+    else:
+        return None
+    return reprieve(fallen, taken, fits)
+
+
+def _enough_on(state: ClusterState, task: Task, row: int, victims: Sequence[Falling]) -> bool:
+    """Whether a row has enough for a pod by amounts alone, without all of these: most that are tried have not."""
+    missing = {column: amount - state.nodes.free[column].item(row) for column, amount in task.shape.demand}
+    for _, victim in victims:
+        for each in victim.tasks:
+            if each.row == row:
+                for column, amount in each.shape.demand:
+                    if column in missing:
+                        missing[column] -= amount
+    return all(amount <= 0 for amount in missing.values())
+
+
+def reprieve(fallen: Fallen, taken: list[Falling], fits: Callable[[], bool]) -> list[Falling]:
+    """Put victims back, most valuable first, for as long as the beneficiary still fits."""
+    kept: list[Falling] = []
+    for each in reversed(taken):
+        tasks = each[1].tasks
+        places = {task.pod.uid: fallen.places[task.pod.uid] for task in tasks}
+        fallen.put_back(tasks)
+        if not fits():
+            fallen.take(tasks)
+            fallen.places.update(places)
+            kept.append(each)
+    kept.reverse()
+    return kept
+
+
+def cost(victims: Sequence[Falling]) -> tuple[int, int, float, int, int, float]:
+    """The worst ground, lowest top priority, least lost work, least sum of priorities, fewest pods, latest start."""
+    tasks = [task for _, victim in victims for task in victim.tasks]
+    top = max(task.pod.priority for task in tasks)
+    return (
+        max(ground for ground, _ in victims),
+        top,
+        sum(victim.lost for _, victim in victims),
+        sum(task.pod.priority + _SKEW for task in tasks),
+        len(tasks),
+        -min(task.pod.created for task in tasks if task.pod.priority == top),
+    )

@@ -1,0 +1,61 @@
+"""What falls already in one plan, held against what queues and users owe and what disruption budgets allow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.core.actions.contest import Contest, Ground
+from fairlead.core.budgets import Guard
+
+if TYPE_CHECKING:
+    from fairlead.core.actions.victims import Victim
+
+
+class Ledger:
+    """The account of one plan for one unit. The state stays as it is while it is kept: what falls is only noted here."""
+
+    def __init__(self, contest: Contest) -> None:
+        self._contest = contest
+        self._queues: dict[str, dict[str, int]] = {}  # queue -> resource -> what it would hold less
+        self._users: dict[str, int] = {}
+        self._guard: Guard | None = None
+
+    def copy(self) -> Ledger:
+        """The same account, to go on with separately."""
+        other = Ledger.__new__(Ledger)
+        other._contest = self._contest
+        other._queues = {name: dict(less) for name, less in self._queues.items()}
+        other._users = dict(self._users)
+        other._guard = self._guard.copy() if self._guard is not None else None
+        return other
+
+    def owed(self, ground: Ground, victim: Victim) -> bool:
+        """Whether a victim's queue, or its user, owes so much besides what is noted; other grounds need no debt."""
+        if ground is Ground.SHARE:
+            queue = self._contest.state.queues.queues[victim.tasks[0].queue]
+            return self._contest.owed_by(queue, self._queues, victim.tasks)
+        return ground is not Ground.USER or self._contest.user_owes(victim.tasks, self._users)
+
+    def admits(self, ground: Ground, victim: Victim) -> bool:
+        """Whether a victim may fall besides those noted: who would only make his queue, or user, more than even may not.
+
+        It is noted then.
+        """
+        contest = self._contest
+        if not self.owed(ground, victim) or not self._within_budgets(victim):
+            return False
+        if contest.evens:
+            contest.take_from_user(victim.tasks, self._users)
+        if contest.entitled:
+            for task in victim.tasks:
+                contest.take(task, self._queues)
+        return True
+
+    def _within_budgets(self, victim: Victim) -> bool:
+        state = self._contest.state
+        if not state.budgets:
+            return True
+        if self._guard is None:
+            leaving = (state.tasks[uid] for uid in state.holds if uid in state.tasks)
+            self._guard = Guard(list(state.budgets.values()), leaving)
+        return self._guard.admits(victim.tasks)
