@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.meters import Meter
 from fairlead.core.model import WHOLE
+from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import PLACED, Task, TaskState
 from fairlead.core.undo import UndoLog
@@ -23,17 +25,25 @@ def violations(state: ClusterState) -> list[str]:
     return Walk().violations(state)
 
 
-_PLACE = attrgetter("pod.uid", "row", "shape.number", "devices")
+_PLACE = attrgetter("row", "shape", "devices")
+
+
+class _Place(NamedTuple):
+    """Who was where when a state was walked."""
+
+    tasks: Placed
+    held: dict[int, list[tuple[int, Shape, tuple[int, ...]]]]
+    columns: npt.NDArray[np.int64]
+    names: tuple[tuple[str, int], ...]
 
 
 class Walk:
-    """Walks a state again and again. A row on which nothing has changed since it was found right is not looked at again."""
+    """Walks a state again and again. What has not changed since it was found right is not looked at again."""
 
     def __init__(self) -> None:
-        self._names: tuple[tuple[str, int], ...] = ()
-        self._tasks: dict[int, list[tuple[str, int, int, tuple[int, ...]]]] = {}
-        self._columns: npt.NDArray[np.int64] | None = None
+        self._last: _Place | None = None
         self._around: tuple[int, bool, int] | None = None
+        self._charges: tuple[object, ...] | None = None
 
     def violations(self, state: ClusterState) -> list[str]:
         """Everything that is wrong, in words; empty when all invariants hold."""
@@ -45,25 +55,39 @@ class Walk:
         if changed or around != self._around:
             wrong += _surroundings(state, placed)
         self._around = around
+        charges = _charges(state)
+        if changed or charges != self._charges:
+            wrong += _queues(state, placed)
+        self._charges = charges
         if wrong:
-            self._columns = self._around = None  # all of it is looked at again
-        return [*wrong, *_queues(state, placed), *_gangs(state), *_lost(state)]
+            self._last = self._around = self._charges = None  # all of it is looked at again
+        return [*wrong, *_rooms(state), *_gangs(state), *_lost(state)]
 
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:
         """The rows on which pods, amounts or devices are not as they were."""
         nodes = state.nodes
-        tasks = {row: list(map(_PLACE, there)) for row, there in placed.items()}
+        held = {row: list(map(_PLACE, there)) for row, there in placed.items()}
         amounts = [
             part[: nodes.count] for column in nodes.resources.values() for part in (nodes.free[column], nodes.alloc[column])
         ]
         columns = np.array([*amounts, nodes.device[: nodes.count]], dtype=np.int64)
-        names = tuple(nodes.rows.items())
-        old, last, known = self._tasks, self._columns, self._names
-        self._tasks, self._columns, self._names = tasks, columns, names
-        if last is None or last.shape != columns.shape or names != known:
+        last, here = self._last, _Place(placed, held, columns, tuple(nodes.rows.items()))
+        self._last = here
+        if last is None or last.columns.shape != columns.shape or last.names != here.names:
             return placed
-        moved = set(np.flatnonzero((columns != last).any(axis=0)).tolist())
-        return {row: there for row, there in placed.items() if row in moved or tasks[row] != old[row]}
+        moved = set(np.flatnonzero((columns != last.columns).any(axis=0)).tolist())
+        if not moved and last.tasks == placed and last.held == held:
+            return {}
+        return {
+            row: there for row, there in placed.items() if row in moved or there != last.tasks[row] or held[row] != last.held[row]
+        }
+
+
+def _charges(state: ClusterState) -> tuple[object, ...]:
+    """What queues are charged for, besides the pods on known rows, and what they are charged."""
+    queues = state.queues
+    used = {name: (node.path, dict(node.used), node.policy) for name, node in queues.queues.items()}
+    return used, tuple(queues.owed), [tuple(tasks) for tasks in state.strays.values()], len(state.tasks)
 
 
 def check(state: ClusterState) -> None:
@@ -190,11 +214,6 @@ def _queues(state: ClusterState, placed: Placed) -> list[str]:
             if node not in above:
                 held[node.name].update(dict(debt.charge))
     for name, node in state.queues.queues.items():
-        wrong += [
-            f"queue {name} counts {room.waiting} units of {room.composition}, {alive} wait"
-            for room in node.rooms.values()
-            if room.waiting != (alive := sum(1 for _ in room.units))
-        ]
         mine = held[name]
         wrong += [
             f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods hold {mine[resource]}"
@@ -202,6 +221,16 @@ def _queues(state: ClusterState, placed: Placed) -> list[str]:
             if node.used.get(resource, 0) != mine[resource]
         ]
     return wrong + _meters(state)
+
+
+def _rooms(state: ClusterState) -> list[str]:
+    """Each room counts the units that wait in it."""
+    return [
+        f"queue {name} counts {room.waiting} units of {room.composition}, {alive} wait"
+        for name, node in state.queues.queues.items()
+        for room in node.rooms.values()
+        if room.waiting != (alive := sum(1 for _ in room.units))
+    ]
 
 
 def _meters(state: ClusterState) -> list[str]:
