@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 
+import msgspec
 import pytest
 
 from fairlead.api import crds
@@ -21,7 +22,7 @@ from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
 from fairlead.core.model import Group, Member, Node, Pod, PodSpec, Queue, RunTimeRecord, Target, UsageRecord
-from fairlead.core.transactions import Binding, PodRef, Suspension
+from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
 from testbed import objects
 
 LIMIT = 15.0
@@ -278,9 +279,13 @@ async def test_the_intent_to_suspend_a_job_is_written_and_heard(port):
     await port.until(lambda: port.seen(Group, name).target == Target("Suspended", 3, ("uid-train",), members))
     await port.cluster.group_status(f"{NS}/{name}", "Suspended", 0, None)
     assert (await port.admin("GET", path, None))["status"]["target"]["state"] == "Suspended", "it is left alone"
-    assert await port.cluster.resume(f"{NS}/{name}", 4) == (Outcome.DONE, "")
-    await port.until(lambda: port.seen(Group, name).target == Target("Running", 4, ("uid-train",)))
-    assert (await port.cluster.resume(f"{NS}/{name}-gone", 4))[0] is Outcome.GONE
+    assert await port.cluster.resume(Resume(f"{NS}/{name}", 4, (), (), 7200.5, 1_700_000_000.0)) == (Outcome.DONE, "")
+    resumed = Target("Running", 4, ("uid-train",), (), 7200.5, 1_700_000_000.0)
+    await port.until(lambda: port.seen(Group, name).target == resumed)
+    assert (await port.cluster.resume(Resume(f"{NS}/{name}-gone", 4, (), ())))[0] is Outcome.GONE
+    again = msgspec.structs.replace(job, epoch=5)
+    assert await port.cluster.suspend(again) == (Outcome.DONE, "")
+    await port.until(lambda: port.seen(Group, name).target == Target("Suspended", 5, ("uid-train",), members))
 
 
 async def test_a_group_is_made_for_a_job_that_has_none_and_only_once(port):

@@ -52,7 +52,8 @@ class Story:
             elif isinstance(each, Resume):
                 self.resumed.append(each)
                 old = self.groups[each.group].target
-                self.intend(each.group, Target("Running", each.epoch, old.owners if old else ()))
+                owners = old.owners if old else ()
+                self.intend(each.group, Target("Running", each.epoch, owners, (), each.attained, each.since))
         invariants.check(self.state)
         return decided
 
@@ -338,6 +339,58 @@ def test_what_it_attained_and_when_it_came_are_carried_over():
     story.step(50.0)
     (member,) = story.asked[1].members
     assert (member.pod.created, member.pod.attained > attained) == (1.0, True)
+
+
+@pytest.mark.parametrize("groups_first", [True, False])
+def test_what_it_attained_outlives_the_scheduler(groups_first):
+    story = Story()
+    service = ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0))
+    story.state.upsert_class(service)
+    story.submit("low", 1, gpus=4, created=1.0)
+    story.step()
+    story.step(49.0)
+    story.displace("low")
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.submit("low", 1, gpus=4, created=100.0)
+    story.step()
+    story.step(50.0)
+    known = story.state.tasks["uid-low-0"]
+    begun = msgspec.structs.replace(known.pod, node="n", started=known.started)
+    fresh = Story()
+    fresh.state.upsert_class(service)
+    for part in ("groups", "pods") if groups_first else ("pods", "groups"):
+        if part == "pods":
+            fresh.state.upsert_pod(begun)
+        else:
+            for each in story.groups.values():
+                fresh.state.upsert_group(each)
+    fresh.now = story.now - 1.0
+    fresh.step()
+    task = fresh.state.tasks["uid-low-0"]
+    mine, theirs = story.state.services, fresh.state.services
+    assert theirs.attained(task) == mine.attained(known) > 200.0
+    assert (theirs.level(task), theirs.first_came(task)) == (1, 1.0)
+    assert theirs.next_due == 54.0 + (1000.0 - 200.0) / 4, "it is looked at when it reaches the next level"
+    for key in list(story.groups):
+        fresh.state.remove_group(key)
+    assert not theirs.carried, "it goes with the group"
+
+
+def test_what_it_attained_counts_though_somebody_else_resumes_it():
+    story = Story()
+    story.state.upsert_class(ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0)))
+    story.submit("low", 1, gpus=4, created=1.0)
+    story.step()
+    story.step(49.0)
+    story.displace("low")
+    story.submit("low", 1, gpus=4, created=60.0)
+    story.step()
+    (withdrawn,) = story.resumed
+    assert (withdrawn.pods, withdrawn.attained, withdrawn.since) == ((), 200.0, 1.0)
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert story.state.services.level(story.state.tasks["uid-low-0"]) == 1
 
 
 def test_what_a_gang_attained_is_that_of_all_its_members():

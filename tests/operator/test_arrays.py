@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api.objects import AIJob
-from fairlead.cluster.translate import timestamp
+from fairlead.cluster.times import timestamp
 from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.arrays import ArrayRun
 from fairlead.operator.jobs.dependencies import READY, dependents, gate, judge

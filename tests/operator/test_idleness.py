@@ -5,7 +5,7 @@ import pytest
 from aiohttp import web
 
 from fairlead.api.objects import AIJob, ServiceClass
-from fairlead.cluster.translate import timestamp
+from fairlead.cluster.times import timestamp
 from fairlead.observability.prometheus import Prometheus, PrometheusError
 from fairlead.operator.jobs.defaults import ENDLESS, filled, restarts
 from fairlead.operator.jobs.idleness import Idleness, Measured, judge, windows

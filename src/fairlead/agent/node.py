@@ -26,7 +26,8 @@ from fairlead.cluster import views
 from fairlead.cluster.convert import gpu_fraction
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.translate import Change, timestamp
+from fairlead.cluster.times import timestamp
+from fairlead.cluster.translate import Change
 
 log = structlog.get_logger("agent")
 

@@ -265,6 +265,8 @@ class GroupTarget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     epoch: Annotated[int, Meta(ge=0, description="Rises with every change of it.")] = 0
     owners: Annotated[list[TargetOwner], Meta(max_length=64)] = []
     members: Annotated[list[TargetMember], Meta(max_length=64)] = []
+    attained: Annotated[float, Meta(ge=0, description="Device-seconds that it had had when it resumed last.")] | None = None
+    first_created: Annotated[Time, Meta(description="When it came first, before it was suspended.")] | None = None
 
 
 class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

@@ -12,7 +12,7 @@ from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client
-from fairlead.cluster.translate import timestamp
+from fairlead.cluster.times import timestamp
 from fairlead.core.forecast import forecast
 from fairlead.core.gangs import Gang
 from fairlead.core.standing import behind

@@ -14,6 +14,7 @@ from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, NamespaceOption, Picture, WatchOption, show, span
 from fairlead.cluster import convert, views
 from fairlead.cluster.intents import SUSPENDED
+from fairlead.cluster.times import seconds
 from fairlead.core.model import WHOLE, Pod, Target
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _job(
         state = State.RUNNING
     else:
         state = State.STARTING if nodes else State.PENDING
-    starts = [convert.seconds(view.status.start_time) for view in running if view.status and view.status.start_time]
+    starts = [seconds(view.status.start_time) for view in running if view.status and view.status.start_time]
     started = min(starts) if starts else None
     submitted = min(pod.created for _, pod in pods)
     queue_name = (group.spec.queue if group is not None else None) or pods[0][1].queue
@@ -166,7 +167,7 @@ def _suspended(group: views.PodGroup, target: Target, now: float) -> Job:
     """A job that has no pods now: what it will have again is remembered in its group."""
     metadata, pods = group.metadata, [member.pod for member in target.members]
     reason = group.status.reason if group.status is not None else None
-    submitted = min((pod.created for pod in pods), default=convert.seconds(metadata.creation_timestamp))
+    submitted = min((pod.created for pod in pods), default=seconds(metadata.creation_timestamp))
     return Job(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -189,7 +190,7 @@ def _suspended(group: views.PodGroup, target: Target, now: float) -> Job:
 
 def _expected(group: views.PodGroup | None) -> float | None:
     """When the scheduler thinks that a gang begins."""
-    return convert.seconds(group.status.expected_start) or None if group is not None and group.status is not None else None
+    return seconds(group.status.expected_start) or None if group is not None and group.status is not None else None
 
 
 def _why(pods: list[tuple[views.Pod, Pod]]) -> Why | None:

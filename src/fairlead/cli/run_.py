@@ -274,7 +274,7 @@ class _Run:
     async def _note_activity(self) -> None:
         """So that it is not shut down for idleness."""
         from fairlead.cluster.kubernetes.client import ApiError, Unreachable
-        from fairlead.cluster.translate import timestamp
+        from fairlead.cluster.times import timestamp
 
         if time.monotonic() - self._active_at < _ACTIVE and self._active_at:
             return

@@ -6,7 +6,6 @@ Whatever cannot be used becomes the object's `error`, a typed reason, and never 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -18,6 +17,7 @@ from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import grouping, intents, selection, views
 from fairlead.cluster.requests import pod_requests, scored_requests
+from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.holdings import EVERY_ADDRESS
 from fairlead.core.model import (
@@ -339,17 +339,6 @@ def _span(text: str | None) -> float:
     try:
         return spans.seconds(text)
     except QuantityError:
-        return 0.0
-
-
-@lru_cache(maxsize=4096)
-def seconds(timestamp: str | None) -> float:
-    """Seconds since the epoch of an RFC 3339 time; 0 where there is none."""
-    if not timestamp:
-        return 0.0
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except ValueError:
         return 0.0
 
 

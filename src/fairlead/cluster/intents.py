@@ -1,6 +1,7 @@
 """What a PodGroup's `status.target` says: whether a job is to run, and what its pods look like while it does not.
 
-`owners` tells the operator whose object to act on. `members` is for the scheduler: so many pods like each, as it sees them.
+`owners` tells the operator whose object to act on. The rest is for the scheduler: `members`, so many pods like each, as it sees
+them, while the job is suspended, and `attained` and `firstCreated`, what it had before, once it has resumed.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import structlog
 
 from fairlead.api import names
 from fairlead.cluster import views
+from fairlead.cluster.times import seconds, timestamp
 from fairlead.core.model import Member, Pod, PodSpec, Target
-from fairlead.core.transactions import Suspension
+from fairlead.core.transactions import Resume, Suspension
 
 log = structlog.get_logger("intents")
 
@@ -27,12 +29,16 @@ def suspended(job: Suspension) -> dict[str, Any]:
         version, _, rest = kind.rpartition("/")[0].rpartition("/")
         owners.append({"apiVersion": version, "kind": rest, "name": kind.rpartition("/")[2], "uid": uid})
     members = [{"count": each.count, "pod": msgspec.json.encode(each.pod).decode()} for each in job.members]
-    return {"state": SUSPENDED, "epoch": job.epoch, "owners": owners, "members": members}
+    served = {"attained": None, "firstCreated": None}  # the members say it
+    return {"state": SUSPENDED, "epoch": job.epoch, "owners": owners, "members": members, **served}
 
 
-def running(epoch: int) -> dict[str, Any]:
+def running(job: Resume) -> dict[str, Any]:
     """The target of a job that may run again; a merge patch: whose it is stays known."""
-    return {"state": RUNNING, "epoch": epoch, "members": None}
+    target: dict[str, Any] = {"state": RUNNING, "epoch": job.epoch, "members": None}
+    if job.attained:
+        target |= {"attained": job.attained, "firstCreated": timestamp(job.since)}
+    return target
 
 
 def group_for(job: Suspension) -> dict[str, Any]:
@@ -67,4 +73,5 @@ def target(view: views.PodGroup) -> Target | None:
         except msgspec.MsgspecError as error:
             log.error("record of a suspended pod cannot be read", group=view.metadata.name, error=str(error))
             members.append(Member(1, Pod("", "", "", PodSpec())))
-    return Target(told.state, told.epoch, tuple(sorted(owner.uid for owner in told.owners or ())), tuple(members))
+    owners = tuple(sorted(owner.uid for owner in told.owners or ()))
+    return Target(told.state, told.epoch, owners, tuple(members), max(0.0, told.attained), seconds(told.first_created))

@@ -9,7 +9,8 @@ from itertools import pairwise
 
 from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
-from fairlead.cluster import convert, selection, views
+from fairlead.cluster import selection, views
+from fairlead.cluster.times import seconds
 from fairlead.core.model import (
     WHOLE,
     NodePool,
@@ -53,7 +54,7 @@ def _usage(status: views.QueueStatus | None) -> UsageRecord | None:
     usage = status.usage if status is not None else None
     if usage is None or not usage.at:
         return None
-    return UsageRecord(usage.device_seconds, convert.seconds(usage.at), tuple(sorted((usage.users or {}).items())))
+    return UsageRecord(usage.device_seconds, seconds(usage.at), tuple(sorted((usage.users or {}).items())))
 
 
 def _run_times(status: views.QueueStatus | None) -> tuple[RunTimeRecord, ...]:
@@ -138,7 +139,7 @@ def _share(resource: str, text: str | float | None) -> tuple[int | None, int | N
 def reservation(view: views.Reservation) -> Reservation:
     """A reservation as the core sees it. Raises `QuantityError`."""
     spec = view.spec
-    start, end = convert.seconds(spec.start), convert.seconds(spec.end)
+    start, end = seconds(spec.start), seconds(spec.end)
     if not start < end:
         raise QuantityError(f"it must begin before it ends: {spec.start!r}, {spec.end!r}")
     if spec.purpose not in _PURPOSES or (spec.purpose == "Capacity") != bool(spec.queue):

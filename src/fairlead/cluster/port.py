@@ -27,7 +27,7 @@ from fairlead.core.model import (
     UsageRecord,
 )
 from fairlead.core.storage import StorageObject
-from fairlead.core.transactions import Binding, PodRef, Suspension
+from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
 
 
 class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -135,8 +135,8 @@ class Cluster(Protocol):
     async def suspend(self, job: Suspension) -> tuple[Outcome, str]:
         """Write into a job's PodGroup that it is to be suspended; the operator acts on that."""
 
-    async def resume(self, group: str, epoch: int) -> tuple[Outcome, str]:
-        """Write that a suspended job may run again. `GONE`: there is no such group any more."""
+    async def resume(self, job: Resume) -> tuple[Outcome, str]:
+        """Write that a suspended job may run again, and what it has attained. `GONE`: there is no such group any more."""
 
     async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:
         """Mark a pod as disrupted by preemption and delete it, asking no disruption budget."""

@@ -7,7 +7,6 @@ default one, so a change of the namespace's label is a change of its pods.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -19,6 +18,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import convert, policies, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, Judged, StorageKnown, Upsert
 from fairlead.cluster.priorities import Priorities
+from fairlead.cluster.times import timestamp
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.model import WHOLE, NodePool, Pod, Queue, Reservation, RunTimeRecord, ServiceClass, UsageRecord
 from fairlead.core.pools import split
@@ -352,11 +352,6 @@ def run_times_shown(records: Iterable[RunTimeRecord]) -> list[dict[str, Any]]:
         {"user": each.user, "serviceClass": each.service_class, "devices": each.devices / WHOLE, "seconds": [*each.seconds]}
         for each in records
     ]
-
-
-def timestamp(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339, to the second."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def shown(amounts: Mapping[str, int]) -> dict[str, str]:

@@ -376,6 +376,8 @@ class GroupTarget(View):
     epoch: int = 0
     owners: list[OwnerReference] | None = None
     members: list[TargetMember] | None = None
+    attained: float = 0.0
+    first_created: str = ""
 
 
 class GroupReason(View):

@@ -366,12 +366,18 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Target(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the scheduler means a job to be: `Running` or `Suspended`. owners: UIDs of what makes its pods, members: these."""
+    """What the scheduler means a job to be: `Running` or `Suspended`. owners: UIDs of what makes its pods.
+
+    members: its pods, while it is suspended. attained: device-seconds that it had had when it resumed last, since: when it came
+    first, once it has resumed.
+    """
 
     state: str
     epoch: int = 0
     owners: tuple[str, ...] = ()
     members: tuple[Member, ...] = ()
+    attained: float = 0.0
+    since: float = 0.0
 
 
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -27,7 +27,7 @@ class Services:
         self.classes: dict[str, ServiceClass] = {}
         self.now = 0.0
         self.starts = 0
-        # uid -> (device-seconds, since when) of the job of a pod that came back from a suspension
+        # UID of what makes a job's pods -> (device-seconds, since when) of the job, where it came back from a suspension
         self.carried: dict[str, tuple[float, float]] = {}
         self._levels: dict[str, int] = {}  # of what runs, in this pass
         self._ends: list[tuple[float, str]] = []  # when a pod has run as long as it may, and its uid
@@ -144,7 +144,7 @@ class Services:
     def runs(self, task: Task) -> None:
         """A task has come to run: others may take it now, or from some time on."""
         self.starts += 1
-        self._watch(task)
+        self.watch(task)
         self._watch_limit(task, begun(task) + self.enforced_limit(task))
 
     @property
@@ -164,9 +164,10 @@ class Services:
             task = tasks.get(uid)
             if task is not None and task.row >= 0:
                 yield task
-                self._watch(task)
+                self.watch(task)
 
-    def _watch(self, task: Task) -> None:
+    def watch(self, task: Task) -> None:
+        """Note when a task that runs may fall for somebody for whom it may not now."""
         service, start = self.of(task), begun(task)
         times = [start + service.min_runtime] if service.min_runtime and start + service.min_runtime > self.now else []
         rate = sum(each.shape.gpus for each in _mates(task)) if service.levels else 0
@@ -180,11 +181,11 @@ class Services:
 
     def before(self, task: Task) -> float:
         """Device-seconds that its job had before this pod: as it says, or as was remembered when it was suspended."""
-        return task.pod.attained or self.carried.get(task.pod.uid, (0.0, 0.0))[0]
+        return task.pod.attained or self.carried.get(task.pod.owner, (0.0, 0.0))[0]
 
     def first_came(self, task: Task) -> float:
         """When its job came first, as far as it is known."""
-        return self.carried.get(task.pod.uid, (0.0, task.pod.created))[1]
+        return self.carried.get(task.pod.owner, (0.0, task.pod.created))[1]
 
     def attained(self, task: Task) -> float:
         """Device-seconds that its job has had."""

@@ -193,7 +193,6 @@ class ClusterState:
         task = self.tasks.pop(uid, None)
         if task is None:
             return
-        self.services.carried.pop(uid, None)
         self.surplus.discard(uid)
         if task.unit is not None:
             room = task.unit.room

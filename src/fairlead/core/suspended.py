@@ -4,7 +4,7 @@ To suspend a job the scheduler writes the intent to its PodGroup (`status.target
 look like; the operator acts on the job's object, whose controller deletes the pods. Once they are gone, stand-ins made
 from that record wait in their stead, with the rank that the job had: they are served, reserved for and explained like
 pods. When they get places, the intent becomes Running, the places are kept, and each pod that the controller makes takes
-one. All of that can be read from the PodGroup, so nothing is lost with the scheduler.
+one. All of that can be read from the PodGroup, what the job has attained, too, so nothing is lost with the scheduler.
 
 Nobody may be listening: if pods are still there after a while they are evicted, and the intent is withdrawn. It is withdrawn,
 too, when somebody else resumes the job.
@@ -52,6 +52,8 @@ class Suspended:
         self._coming: dict[str, float] = {}  # group -> until when places are kept
         self._epochs: dict[str, int] = {}
         self._withdrawn: set[str] = set()
+        self._served: dict[str, tuple[str, ...]] = {}  # group -> owners whose jobs carry on what they attained
+        self._recalled: set[str] = set()  # owners of which this was heard since the last pass
 
     # -- events --------------------------------------------------------------------------------
 
@@ -67,9 +69,12 @@ class Suspended:
             if self.targets.get(key) != target:
                 self.targets[key] = target
                 self._look.add(key)
-        elif self.targets.pop(key, None) is not None:
-            self._leaving.pop(key, None)
-            self._drop(key, waiting_only=True)
+        else:
+            if target.attained:
+                self._recalled |= self._carry(key, target.owners, target.attained, target.since)
+            if self.targets.pop(key, None) is not None:
+                self._leaving.pop(key, None)
+                self._drop(key, waiting_only=True)
 
     def remove(self, key: str) -> None:
         """A PodGroup is gone, and what was meant with it."""
@@ -77,6 +82,8 @@ class Suspended:
         self._leaving.pop(key, None)
         self._withdrawn.discard(key)
         self._drop(key, waiting_only=True)
+        for owner in self._served.pop(key, ()):
+            self.state.services.carried.pop(owner, None)
         if key not in self._coming:
             self._forget_owners(key)
 
@@ -88,14 +95,14 @@ class Suspended:
         placed = [each for each in self._of(key) if each.row >= 0]
         alike = next((each for each in placed if each.shape is task.shape and each.queue == task.queue), None)
         if alike is not None:
-            self.state.services.carried[task.pod.uid] = (alike.pod.attained, alike.pod.created)
             row, devices, until = alike.row, alike.devices, self._coming.get(key, self.state.services.now)
             self._remove(key, alike)
             stand_in = self.state.moves.stand_in(task)
             self.state.assign(stand_in, row, devices)
             self.state.moves.returning[task.pod.uid] = Kept(task.pod.uid, ("", "", "", "", 0), stand_in, until)
         elif not placed and self._stand_ins.get(key):
-            self._drop(key)  # somebody else has resumed it
+            self._carry_on(key)  # somebody else has resumed it
+            self._drop(key)
             self._withdrawn.add(key)
 
     def left(self, owner: str) -> None:
@@ -106,6 +113,11 @@ class Suspended:
 
     def begin(self, now: float) -> None:
         """A pass begins: stand-ins come once a job's pods are gone, and go when nobody came to their places."""
+        if self._recalled:
+            for task in self.state.tasks.values():
+                if task.row >= 0 and task.pod.owner in self._recalled:
+                    self.state.services.watch(task)
+            self._recalled.clear()
         for key in sorted(self._coming):
             if self._coming[key] <= now:
                 del self._coming[key]
@@ -122,6 +134,23 @@ class Suspended:
             else:
                 self._leaving.pop(key, None)
                 self._raise(key)
+
+    def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> set[str]:
+        """What a job had attained counts for those of its pods that come from now on; those of whom it was not known."""
+        carried = self.state.services.carried
+        news = {owner for owner in owners if carried.get(owner) != (attained, since)}
+        self._served[key] = tuple(owners)
+        carried.update(dict.fromkeys(news, (attained, since)))
+        return news
+
+    def _carry_on(self, key: str) -> tuple[float, float]:
+        """The same of a job whose stand-ins give way to pods: what it attained, and when it came first."""
+        stand_ins = self._of(key)
+        attained = max((task.pod.attained for task in stand_ins), default=0.0)
+        since = float(int(min((task.pod.created for task in stand_ins), default=0.0)))  # as a PodGroup can say it
+        if attained and key in self.targets:
+            self._carry(key, self.targets[key].owners, attained, since)
+        return attained, since
 
     def _forget_owners(self, key: str) -> None:
         self._owners = {owner: group for owner, group in self._owners.items() if group != key}
@@ -234,7 +263,7 @@ class Suspended:
         self._coming[key] = now + _KEPT_FOR
         epoch = self._epochs[key] = self._epochs.get(key, 0) + 1
         nodes = tuple(self.state.nodes.names[task.row] for task in tasks)
-        return Resume(key, epoch, tuple(_ref(task) for task in tasks), nodes)
+        return Resume(key, epoch, tuple(_ref(task) for task in tasks), nodes, *self._carry_on(key))
 
     def unanswered(self, now: float) -> Iterator[Transaction]:
         """Where nobody acts on an intent its pods are evicted; intents that are overtaken are withdrawn."""
@@ -255,7 +284,11 @@ class Suspended:
         for key in sorted(withdrawn):
             epoch = self._epochs[key] = self._epochs.get(key, 0) + 1
             self.targets.pop(key, None)
-            yield Resume(key, epoch, (), ())
+            yield Resume(key, epoch, (), (), *self._known(key))
+
+    def _known(self, key: str) -> tuple[float, float]:
+        """What is carried on of a job."""
+        return next((self.state.services.carried[owner] for owner in self._served.get(key, ())), (0.0, 0.0))
 
 
 def _group_of(task: Task) -> str:

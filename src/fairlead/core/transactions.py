@@ -111,12 +111,17 @@ class Overdue(msgspec.Struct, frozen=True, tag=True):
 
 
 class Resume(msgspec.Struct, frozen=True, tag=True):
-    """A suspended job may run again; places on `nodes` are kept for `pods`, its stand-ins. None: the intent is withdrawn."""
+    """A suspended job may run again; places on `nodes` are kept for `pods`, its stand-ins. None: the intent is withdrawn.
+
+    attained: device-seconds that it has had; since: when it came first.
+    """
 
     group: str
     epoch: int
     pods: tuple[PodRef, ...]
     nodes: tuple[str, ...]
+    attained: float = 0.0
+    since: float = 0.0
 
 
 Transaction = Place | Preempt | Evict | Refuse | Overdue | Resume

@@ -13,6 +13,7 @@ import msgspec
 from fairlead.api import names
 from fairlead.api.objects import AIJob, AIJobStatus, NodePoolSpec
 from fairlead.cluster import convert, views
+from fairlead.cluster.times import seconds
 from fairlead.core.model import WHOLE
 from fairlead.core.model import Pod as CorePod
 from fairlead.observability.history import HistoryError, Job, Run, State
@@ -251,9 +252,9 @@ class Books:
                 service_class=spec.service_class or "",
                 user=(metadata.annotations or {}).get(names.USER_ANNOTATION) or metadata.namespace,
                 state=_STATES.get(status.phase, State.RUNNING),
-                submitted_at=convert.seconds(metadata.creation_timestamp) or now,
-                started_at=convert.seconds(status.started_at) or None,
-                ended_at=(convert.seconds(status.finished_at) or now) if ended else None,
+                submitted_at=seconds(metadata.creation_timestamp) or now,
+                started_at=seconds(status.started_at) or None,
+                ended_at=(seconds(status.finished_at) or now) if ended else None,
                 restarts=status.restarts,
                 interruptions=status.interruptions,
                 exit_code=exit_code,
@@ -333,7 +334,7 @@ class Books:
             exit_code = ended[0].exit_code if ended else None
             if run is not None:
                 outcome = f"{status.phase}: {status.reason}" if status.reason else status.phase
-                self._end(run, max((convert.seconds(each.finished_at) for each in ended), default=0.0) or now, outcome, exit_code)
+                self._end(run, max((seconds(each.finished_at) for each in ended), default=0.0) or now, outcome, exit_code)
             if exit_code:
                 known = self._jobs[job.uid]
                 if known.state != State.SUCCEEDED:
@@ -428,9 +429,7 @@ def _controller(metadata: views.Metadata) -> views.OwnerReference | None:
 def _bound(status: _Status) -> float:
     """When a pod got its node, as far as its status says; 0: it does not."""
     scheduled = next((each for each in status.conditions or () if each.type == "PodScheduled" and each.status == "True"), None)
-    return convert.seconds(scheduled.last_transition_time if scheduled is not None else None) or convert.seconds(
-        status.start_time
-    )
+    return seconds(scheduled.last_transition_time if scheduled is not None else None) or seconds(status.start_time)
 
 
 def _evicted(status: _Status) -> bool:

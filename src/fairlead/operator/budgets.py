@@ -20,7 +20,8 @@ from fairlead.cluster import views
 from fairlead.cluster.kubernetes import conditions, events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.translate import Change, timestamp
+from fairlead.cluster.times import timestamp
+from fairlead.cluster.translate import Change
 from fairlead.observability.history import HistoryError
 from fairlead.observability.ledger import ledger
 from fairlead.observability.store import History

@@ -21,12 +21,12 @@ from fairlead.api import names
 from fairlead.api.objects import Condition
 from fairlead.api.reasons import CAPACITY_CODES
 from fairlead.cluster import views
-from fairlead.cluster.convert import seconds
 from fairlead.cluster.kubernetes import conditions, events
 from fairlead.cluster.kubernetes.client import ApiError, Client, create, delete, encode
 from fairlead.cluster.kubernetes.discovery import until_served
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.translate import Change, timestamp
+from fairlead.cluster.times import seconds, timestamp
+from fairlead.cluster.translate import Change
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("provisioning")

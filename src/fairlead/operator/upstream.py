@@ -16,7 +16,8 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.translate import Change, timestamp
+from fairlead.cluster.times import timestamp
+from fairlead.cluster.translate import Change
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("upstream")

@@ -295,7 +295,7 @@ class Applier:
 
     def _resume(self, decision: Resume) -> None:
         async def write() -> None:
-            outcome, message = await _answer(self.cluster.resume(decision.group, decision.epoch))
+            outcome, message = await _answer(self.cluster.resume(decision))
             if outcome is Outcome.REFUSED:
                 log.warning("not resumed", group=decision.group, error=message)
                 for pod in decision.pods:

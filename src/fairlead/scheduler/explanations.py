@@ -11,7 +11,7 @@ from heapq import nsmallest
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.cluster.translate import timestamp
+from fairlead.cluster.times import timestamp
 from fairlead.core.gangs import Gang
 from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode

@@ -14,7 +14,7 @@ import msgspec
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import Cluster, ClusterEvent, Gone, Outcome, QueueReport, Sink, Upsert
 from fairlead.core.model import Pod
-from fairlead.core.transactions import Binding, PodRef, Suspension
+from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
 
 
 class Decided(msgspec.Struct, frozen=True, tag="decided", tag_field="kind"):
@@ -187,7 +187,7 @@ class ShadowCluster:
             await self.evict(PodRef(pod.uid, pod.namespace, pod.name), dry_run=False)
         return Outcome.DONE, ""
 
-    async def resume(self, group: str, epoch: int) -> tuple[Outcome, str]:
+    async def resume(self, job: Resume) -> tuple[Outcome, str]:
         """Nothing."""
         return Outcome.DONE, ""
 

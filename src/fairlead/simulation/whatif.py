@@ -16,7 +16,8 @@ import msgspec
 from fairlead.api import names
 from fairlead.cluster import views
 from fairlead.cluster.port import Synced
-from fairlead.cluster.translate import Objects, first_events, timestamp
+from fairlead.cluster.times import timestamp
+from fairlead.cluster.translate import Objects, first_events
 from fairlead.core.forecast import forecast
 from fairlead.core.model import WHOLE, Policy
 from fairlead.core.pools import split

@@ -21,10 +21,11 @@ from fairlead.cluster.kubernetes import conditions, events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import ClusterEvent, Outcome, QueueReport, Sink, StorageKnown, Synced
-from fairlead.cluster.translate import STORAGE, Change, Translator, run_times_shown, shown, timestamp, usage_shown, why_waiting
+from fairlead.cluster.times import timestamp
+from fairlead.cluster.translate import STORAGE, Change, Translator, run_times_shown, shown, usage_shown, why_waiting
 from fairlead.core.model import RunTimeRecord
 from fairlead.core.storage import Claim
-from fairlead.core.transactions import Binding, PodRef, Suspension, VolumeChoice
+from fairlead.core.transactions import Binding, PodRef, Resume, Suspension, VolumeChoice
 
 log = structlog.get_logger("kubernetes")
 
@@ -250,11 +251,11 @@ class KubernetesCluster:
                 return Outcome.REFUSED, message
         return await self._intend(f"{path}/{name}/status", intents.suspended(job))
 
-    async def resume(self, group: str, epoch: int) -> tuple[Outcome, str]:
+    async def resume(self, job: Resume) -> tuple[Outcome, str]:
         """Write the intent into the job's PodGroup."""
-        namespace, _, name = group.partition("/")
+        namespace, _, name = job.group.partition("/")
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
-        return await self._intend(path, intents.running(epoch))
+        return await self._intend(path, intents.running(job))
 
     async def _intend(self, path: str, target: dict[str, Any]) -> tuple[Outcome, str]:
         """A merge patch says the same however often it is sent, so that one without an answer is sent again."""

@@ -21,9 +21,10 @@ from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Object
-from fairlead.cluster.translate import Change, Translator, run_times_shown, shown, timestamp, usage_shown, why_waiting
+from fairlead.cluster.times import timestamp
+from fairlead.cluster.translate import Change, Translator, run_times_shown, shown, usage_shown, why_waiting
 from fairlead.core.model import Pod
-from fairlead.core.transactions import Binding, PodRef, Suspension
+from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
 
 _ENDED = ("Succeeded", "Failed")
 _RESERVATIONS = "fairlead.dev/reservations"
@@ -196,9 +197,9 @@ class SimulatedCluster:
             self.api.create(self.api.served(names.API_VERSION, "podgroups"), namespace, intents.group_for(job))
         return self._intend(job.group, intents.suspended(job))
 
-    async def resume(self, group: str, epoch: int) -> tuple[Outcome, str]:
+    async def resume(self, job: Resume) -> tuple[Outcome, str]:
         """Write the intent into the job's PodGroup."""
-        return self._intend(group, intents.running(epoch))
+        return self._intend(job.group, intents.running(job))
 
     def _intend(self, group: str, target: Object) -> tuple[Outcome, str]:
         namespace, _, name = group.partition("/")

@@ -39,21 +39,25 @@ def clear(contest: Contest, core: Unit, rows: dict[int, Mask]) -> list[Falling] 
     rows: by shape number, those that a member may have, whoever is there now. What members ask of each other (affinity) is not
     looked at, but for those on one row. The state is left as it was.
     """
-    clearing = _Clearing(contest)
     by_shape: dict[int, list[Task]] = {}
     for task in core.tasks:
         by_shape.setdefault(task.shape.number, []).append(task)
-    for number, tasks in sorted(by_shape.items(), key=lambda each: (-each[1][0].shape.device_milli, each[1][0].pod.key)):
-        if not clearing.place(tasks, np.flatnonzero(rows[number]).tolist()):
-            return None
-    return clearing.victims
+    largest_first = sorted(by_shape.items(), key=lambda each: (-each[1][0].shape.device_milli, each[1][0].pod.key))
+    for sparing in (False, True):
+        clearing = _Clearing(contest, sparing=sparing)
+        if all(clearing.place(tasks, np.flatnonzero(rows[number]).tolist()) for number, tasks in largest_first):
+            return clearing.victims
+    return None
 
 
 class _Clearing:
-    """What is bought so far. victims: who falls, in the order in which they were taken."""
+    """What is bought so far. victims: who falls, in the order in which they were taken.
 
-    def __init__(self, contest: Contest) -> None:
-        self.contest, self.state = contest, contest.state
+    sparing: what takes fewest devices is cheapest, so that what is owed goes furthest; else what loses least.
+    """
+
+    def __init__(self, contest: Contest, *, sparing: bool) -> None:
+        self.contest, self.state, self.sparing = contest, contest.state, sparing
         self.ledger = Ledger(contest)
         self.victims: list[Falling] = []
         self._gone: set[str] = set()
@@ -103,6 +107,8 @@ class _Clearing:
         falling = [
             each for each in state.victims.on_row(self.contest, row, self.ledger) if each[1].tasks[0].pod.uid not in self._gone
         ]
+        if self.sparing:
+            falling.sort(key=_devices)
         mark = state.log.mark()
         Fallen(state).take(self._off.get(row, ()))
         for member in self._on.get(row, ()):
@@ -112,4 +118,9 @@ class _Clearing:
         state.log.rollback(mark)
         if chosen is None:
             return None
-        return _Offer(cost(chosen) if chosen else (), name, row, chosen)
+        price = cost(chosen) if chosen else ()
+        return _Offer((sum(map(_devices, chosen)), *price) if self.sparing else price, name, row, chosen)
+
+
+def _devices(falling: Falling) -> int:
+    return sum(task.shape.device_milli for task in falling[1].tasks)

@@ -13,8 +13,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from fairlead.api.objects import AIJob, AIJobStatus, ElementStatus
-from fairlead.cluster.convert import seconds
-from fairlead.cluster.translate import timestamp
+from fairlead.cluster.times import seconds, timestamp
 from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, members

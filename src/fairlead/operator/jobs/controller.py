@@ -16,10 +16,10 @@ import structlog
 from fairlead.api import names
 from fairlead.api.objects import AIJob, AIJobStatus, ServiceClass
 from fairlead.cluster import views
-from fairlead.cluster.convert import seconds
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, create, delete, encode
 from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.times import seconds
 from fairlead.cluster.translate import Change
 from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.jobs import members as made

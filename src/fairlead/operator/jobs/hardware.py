@@ -18,11 +18,11 @@ import structlog
 
 from fairlead.api import names
 from fairlead.cluster import views
-from fairlead.cluster.convert import seconds
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.translate import Change, timestamp
+from fairlead.cluster.times import seconds, timestamp
+from fairlead.cluster.translate import Change
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("hardware")

@@ -18,7 +18,7 @@ import structlog
 
 from fairlead.api import names, spans
 from fairlead.api.objects import AIJob
-from fairlead.cluster.convert import seconds
+from fairlead.cluster.times import seconds
 from fairlead.observability.prometheus import Prometheus, PrometheusError
 from fairlead.operator.jobs.members import asks_gpus
 from fairlead.operator.jobs.plan import PodSeen

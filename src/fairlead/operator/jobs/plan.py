@@ -13,8 +13,7 @@ import msgspec
 
 from fairlead.api import spans
 from fairlead.api.objects import AIJob, AIJobStatus, Condition
-from fairlead.cluster.convert import seconds
-from fairlead.cluster.translate import timestamp
+from fairlead.cluster.times import seconds, timestamp
 from fairlead.operator.jobs.defaults import ENDLESS
 from fairlead.operator.jobs.defaults import restarts as restarts_of
 from fairlead.operator.jobs.dependencies import READY, State, Verdict

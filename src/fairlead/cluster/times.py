@@ -1,0 +1,22 @@
+"""Times as the API server writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+
+
+@lru_cache(maxsize=4096)
+def seconds(timestamp: str | None) -> float:
+    """Seconds since the epoch of an RFC 3339 time; 0 where there is none."""
+    if not timestamp:
+        return 0.0
+    try:
+        return datetime.fromisoformat(timestamp).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

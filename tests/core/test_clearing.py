@@ -1,0 +1,82 @@
+"""Rows cleared for gangs, held against somebody who tries every choice of rows."""
+
+import random
+from itertools import combinations
+
+from fairlead.core import invariants
+from fairlead.core.actions import preempt
+from fairlead.core.actions.contest import Contest
+from fairlead.core.actions.ledger import Ledger
+from fairlead.core.tasks import Unit
+from tests.builders import GPU, cluster, group, node, pod, run
+from tests.core.test_reclaim import weighted
+
+
+def pieces(seed):
+    """A small cluster full of pods of several sizes, of two queues, some of higher priority; a gang of a third queue waits."""
+    rng = random.Random(seed)
+    devices, queues = (
+        rng.choice([2, 4, 8]),
+        [weighted(name, rng.randint(1, 4), "", rng.choice([None, 0, 2, 4])) for name in "abc"],
+    )
+    nodes = rng.randint(3, 7)
+    state = cluster([node(f"n{number}", gpus=devices) for number in range(nodes)], queues)
+    for number in range(nodes):
+        left = devices
+        while left:
+            size = rng.choice([size for size in (1, 1, 1, 2, 4) if size <= left])
+            left -= size
+            if rng.random() > 0.12:
+                more = {"created": rng.random() * 1000, "priority": rng.choice([0, 0, 0, 5])}
+                state.upsert_pod(pod(f"r{number}-{left}", queue=rng.choice("aab"), gpus=size, at=f"n{number}", **more))
+    size, members = rng.choice([size for size in (1, 2, 4, 8) if size <= devices]), rng.randint(2, 4)
+    state.upsert_group(group("g", members))
+    for number in range(members):
+        state.upsert_pod(pod(f"g-{number}", queue="c", group="g", gpus=size, created=2000.0))
+    return state
+
+
+def can_be_cleared(contest, core):
+    """Whether some choice of rows, emptied from the smallest pods on, has places for all within what is owed."""
+    state, size = contest.state, core.tasks[0].shape.device_milli // 1000
+    column = state.nodes.free[state.nodes.resources[GPU]]
+    return any(
+        _clears(contest, core.need, size, [(int(column[row]), row) for row in rows])
+        for count in range(1, core.need + 1)
+        for rows in combinations(range(state.nodes.count), count)
+    )
+
+
+def _clears(contest, need, size, rows):
+    ledger = Ledger(contest)
+    for free, row in sorted(rows, reverse=True):
+        left = free
+        falling = [victim for victim in contest.state.victims.on_row(contest, row) if len(victim[1].tasks) == 1]
+        for ground, victim in sorted(falling, key=lambda each: each[1].tasks[0].shape.device_milli):
+            if left // size >= need:
+                break
+            left += victim.tasks[0].shape.device_milli // 1000 if ledger.admits(ground, victim) else 0
+        need -= min(need, left // size)
+    return not need
+
+
+def test_a_gang_that_is_owed_its_places_gets_them(monkeypatch):
+    served, missed = 0, 0
+    search = preempt._for_gang
+
+    def watched(contest: Contest):
+        nonlocal served, missed
+        unit = contest.unit
+        possible = contest.entitled and can_be_cleared(contest, Unit(unit.tasks[: unit.need], unit.need, unit.gang))
+        plan = search(contest)
+        served += contest.entitled and plan is not None
+        missed += possible and plan is None
+        return plan
+
+    monkeypatch.setattr(preempt, "_for_gang", watched)
+    for seed in range(1000):
+        state = pieces(seed)
+        run(state)
+        invariants.check(state)
+    assert served > 100
+    assert missed * 50 <= served, "offers are taken one by one: now and then a better choice is missed"
