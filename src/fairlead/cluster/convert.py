@@ -16,7 +16,7 @@ from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import grouping, intents, selection, views
-from fairlead.cluster.requests import pod_requests, scored_requests
+from fairlead.cluster.requests import RESIZE_PENDING, pod_requests, scored_requests
 from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.holdings import EVERY_ADDRESS
@@ -149,6 +149,44 @@ def _root(owner: views.OwnerReference | None, labels: Mapping[str, str]) -> tupl
 
 def pod_spec(view: views.Pod, workloads: Workloads | None = None) -> PodSpec:
     """What decides where a pod may run. Raises `QuantityError`."""
+    fields = _relations(view)
+    if workloads and not view.spec.topology_spread_constraints:
+        fields["default_spread"] = workloads.selector_of(view.metadata)
+    amounts = _amounts(view)
+    return msgspec.structs.replace(amounts, **fields) if fields else amounts
+
+
+_MOST_KEPT = 8192
+_known_amounts: dict[bytes, PodSpec] = {}
+
+
+def _amounts(view: views.Pod) -> PodSpec:
+    """What a pod says of itself alone; kept, since most say what others of their kind have said, or say it once more."""
+    spec, status = view.spec, view.status or _NO_STATUS
+    said = msgspec.json.encode(
+        (
+            spec.containers,
+            spec.init_containers,
+            spec.resources,
+            spec.overhead,
+            spec.node_selector,
+            spec.tolerations,
+            [each.image for each in spec.volumes or () if each.image is not None],
+            (spec.host_network, spec.host_users),
+            (view.metadata.annotations or {}).get(names.GPU_FRACTION_ANNOTATION),
+            (status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources),
+            [each for each in status.conditions or () if each.type == RESIZE_PENDING],
+        )
+    )
+    known = _known_amounts.get(said)
+    if known is None:
+        if len(_known_amounts) >= _MOST_KEPT:
+            _known_amounts.clear()
+        known = _known_amounts[said] = _read_amounts(view)
+    return known
+
+
+def _read_amounts(view: views.Pod) -> PodSpec:
     spec, metadata = view.spec, view.metadata
     requests = pod_requests(view)
     gpus, milli = 0, WHOLE
@@ -167,7 +205,7 @@ def pod_spec(view: views.Pod, workloads: Workloads | None = None) -> PodSpec:
     requests["pods"] = 1
     counts_as, asks_as = scored_requests(view)
     containers = [*(spec.init_containers or ()), *spec.containers]
-    plain = PodSpec(
+    return PodSpec(
         requests=tuple(sorted((resource, amount) for resource, amount in requests.items() if amount)),
         gpus=gpus,
         gpu_milli=milli,
@@ -179,10 +217,7 @@ def pod_spec(view: views.Pod, workloads: Workloads | None = None) -> PodSpec:
         scored=counts_as,
         scored_new=None if asks_as == counts_as else asks_as,
         features=_features(spec, containers),
-        default_spread=workloads.selector_of(metadata) if workloads and not spec.topology_spread_constraints else None,
     )
-    related = _relations(view)
-    return msgspec.structs.replace(plain, **related) if related else plain
 
 
 def _relations(view: views.Pod) -> dict[str, Any]:

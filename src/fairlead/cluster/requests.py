@@ -14,6 +14,8 @@ Exact = dict[str, int | Fraction]
 
 _POD_LEVEL = ("cpu", "memory")  # and hugepages-*: pod-level requests replace the sum of the containers'
 _AMOUNTS = ("cpu", "memory", "ephemeral-storage")
+RESIZE_PENDING = "PodResizePending"
+"""The condition of a pod whose resize in place is not carried out yet."""
 _UNASKED: Exact = {"cpu": 100, "memory": 200 << 20}
 """With how much a container counts in scores that asks for none: milli-CPU and bytes."""
 
@@ -83,7 +85,7 @@ class _Resizing:
             for each in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
             if each.resources is not None
         }
-        pending = next((each for each in status.conditions or () if each.type == "PodResizePending"), None)
+        pending = next((each for each in status.conditions or () if each.type == RESIZE_PENDING), None)
         self.infeasible = pending is not None and pending.reason == "Infeasible"
 
     def of(self, container: views.Container) -> Exact:
