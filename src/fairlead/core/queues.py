@@ -595,6 +595,8 @@ class QueueTree:
     def may_start(self, unit: Unit, without: Sequence[Task]) -> bool:
         """Whether limits let a unit start, were tasks of one queue gone. Users' own are not looked at where it is the same."""
         core, first = unit.tasks[: unit.need], unit.tasks[0]
+        if not any(node.limits or node.meter is not None for node in self._node(first.queue).path):
+            return True
         demand, less = self.asked_together(core), dict(sum_of([self.charge_at(each.shape, each.row) for each in without]))
         gone = self._node(without[0].queue).path
         for node in self._node(first.queue).path:

@@ -199,7 +199,8 @@ class Circle:
         self._creditors: dict[str, QueueNode | None] = {}
         self._owing: dict[tuple[str, str], tuple[QueueNode | None, bool]] = {}
         self._takers: list[tuple[Unit, Charge]] | None = None
-        self._fitting: dict[tuple[object, ...], list[Behind]] = {}  # shape, gang, queue, user -> who could do with its place
+        self._fitting: dict[str | Charge, list[Unit]] = {}  # what falls -> who could do with its place, by amounts
+        self._within: dict[tuple[object, ...], bool] = {}  # who, what falls, its queue and user -> whether limits let him
 
     def in_vain(self, task: Task) -> bool:
         """Whether what it took from a task of another queue somebody who waits would take from it."""
@@ -207,27 +208,32 @@ class Circle:
             self._takers = list(self._followers())
         if not self._takers:
             return False
-        for behind in self._fit_for(task):
-            if any(each.shape.admits(task.row) for each in behind.taker.tasks[: behind.taker.need]):
+        queues = self._state.queues
+        together = task.gang if task.gang is not None and not task.gang.spares() else None
+        falling = together.placed() if together is not None else [task]
+        what = together.key if together is not None else queues.charge_at(task.shape, task.row)
+        for taker in self._fit_for(what, falling):
+            if not any(each.shape.admits(task.row) for each in taker.tasks[: taker.need]):
+                continue
+            key = id(taker), what, task.queue, task.user
+            within = self._within.get(key)
+            if within is None:
+                within = self._within[key] = queues.may_start(taker, falling)
+            if within:
                 if self._unit.room is not None:
-                    self._state.queues.behind[self._unit.room] = behind
+                    queues.behind[self._unit.room] = Behind(taker, falling)
                 return True
         return False
 
-    def _fit_for(self, task: Task) -> list[Behind]:
-        """Who could do with what a task leaves if it falls for the unit: the unit's place, and what that does not need."""
-        together = task.gang if task.gang is not None and not task.gang.spares() else None
-        key = task.shape.number, together.key if together is not None else "", task.queue, task.user
-        fitting = self._fitting.get(key)
+    def _fit_for(self, what: str | Charge, falling: list[Task]) -> list[Unit]:
+        """Who could do, by amounts, with what falling tasks leave: the place of the unit, and what it does not need of theirs."""
+        fitting = self._fitting.get(what)
         if fitting is None:
             queues, offered = self._state.queues, dict(self._offered)
-            falling = together.placed() if together is not None else [task]
             for name, amount in sum_of([queues.charge_at(each.shape, each.row) for each in falling]):
                 offered[name] = max(offered.get(name, 0), amount)
-            fitting = self._fitting[key] = [
-                Behind(unit, falling)
-                for unit, demand in self._takers or ()
-                if all(amount <= offered.get(name, 0) for name, amount in demand) and queues.may_start(unit, falling)
+            fitting = self._fitting[what] = [
+                unit for unit, demand in self._takers or () if all(amount <= offered.get(name, 0) for name, amount in demand)
             ]
         return fitting
 
