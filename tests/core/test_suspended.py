@@ -393,6 +393,20 @@ def test_what_it_attained_counts_though_somebody_else_resumes_it():
     assert story.state.services.level(story.state.tasks["uid-low-0"]) == 1
 
 
+def test_a_clock_that_was_set_back_takes_nothing_from_what_it_attained():
+    """Nor is less than nothing written, which no PodGroup can say: its job would never resume."""
+    story = Story()
+    story.state.upsert_class(ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0)))
+    story.submit("low", 1, gpus=4, created=1.0)
+    story.step(100.0)
+    story.now = 50.0
+    story.displace("low")
+    assert story.asked[0].members[0].pod.attained == 0.0
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert [each.attained for each in story.resumed] == [0.0]
+
+
 def test_what_a_gang_attained_is_that_of_all_its_members():
     story = Story()
     story.state.upsert_class(ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0)))

@@ -146,7 +146,7 @@ class Suspended:
     def _carry_on(self, key: str) -> tuple[float, float]:
         """The same of a job whose stand-ins give way to pods: what it attained, and when it came first."""
         stand_ins = self._of(key)
-        attained = max((task.pod.attained for task in stand_ins), default=0.0)
+        attained = max((0.0, *(task.pod.attained for task in stand_ins)))
         since = float(int(min((task.pod.created for task in stand_ins), default=0.0)))  # as a PodGroup can say it
         if attained and key in self.targets:
             self._carry(key, self.targets[key].owners, attained, since)
@@ -222,7 +222,7 @@ class Suspended:
             self._leaving[key] = now + _PATIENCE
             for task in tasks:
                 self._owners[task.pod.owner] = key
-            attained = self.state.services.attained_by(tasks)
+            attained = max(0.0, self.state.services.attained_by(tasks))  # its start may lie ahead of a clock that was set back
             members = tuple(Member(len(alike), self._record(alike[0], attained)) for _, alike in sorted(shapes.items()))
             found.append(
                 Suspension(
