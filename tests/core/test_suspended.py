@@ -377,6 +377,19 @@ def test_what_it_attained_outlives_the_scheduler(groups_first):
     assert not theirs.carried, "it goes with the group"
 
 
+def test_who_waits_beside_its_siblings_stands_on_the_level_of_their_job():
+    """A scheduler that begins anew may hear of the pods before it hears what their job attained."""
+    story = Story(node("n", gpus=4))
+    story.state.upsert_class(ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0)))
+    story.state.upsert_pod(worker("low", 0, gpus=4, at="n", started=0.0))
+    story.state.upsert_pod(worker("low", 1, gpus=4))
+    waiting = story.state.tasks["uid-low-1"]
+    assert waiting.level == 0
+    story.intend("ns/job-low", Target("Running", 2, ("uid-job-low",), (), 200.0, 1.0))
+    assert not [each for each in story.step() if isinstance(each, Preempt)], "it takes no turn from its own job"
+    assert waiting.level == 1
+
+
 def test_what_it_attained_counts_though_somebody_else_resumes_it():
     story = Story()
     story.state.upsert_class(ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0)))

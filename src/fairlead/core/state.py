@@ -695,6 +695,13 @@ class ClusterState:
             if before < task.urgency == LATE:
                 self.overdue.append(task)
 
+    def rerank(self, task: Task) -> None:
+        """What its job has attained was not known when it came to wait."""
+        level = self.services.of(task).level(self.services.before(task))
+        if task.state is TaskState.WAITING and task.level != level and not stands_in(task.pod.uid):
+            self._withdraw(task)
+            self._wait(task, counted=True)
+
     @property
     def must_settle(self) -> bool:
         """Whether somebody must be made a unit, or counted, before the next decision."""

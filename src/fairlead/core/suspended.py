@@ -71,7 +71,7 @@ class Suspended:
                 self._look.add(key)
         else:
             if target.attained:
-                self._recalled |= self._carry(key, target.owners, target.attained, target.since)
+                self._carry(key, target.owners, target.attained, target.since)
             if self.targets.pop(key, None) is not None:
                 self._leaving.pop(key, None)
                 self._drop(key, waiting_only=True)
@@ -114,10 +114,12 @@ class Suspended:
     def begin(self, now: float) -> None:
         """A pass begins: stand-ins come once a job's pods are gone, and go when nobody came to their places."""
         if self._recalled:
-            for task in self.state.tasks.values():
-                if task.row >= 0 and task.pod.owner in self._recalled:
+            recalled, self._recalled = self._recalled, set()
+            for task in [task for task in self.state.tasks.values() if task.pod.owner in recalled]:
+                if task.row >= 0:
                     self.state.services.watch(task)
-            self._recalled.clear()
+                else:
+                    self.state.rerank(task)
         for key in sorted(self._coming):
             if self._coming[key] <= now:
                 del self._coming[key]
@@ -135,13 +137,13 @@ class Suspended:
                 self._leaving.pop(key, None)
                 self._raise(key)
 
-    def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> set[str]:
-        """What a job had attained counts for those of its pods that come from now on; those of whom it was not known."""
+    def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> None:
+        """What a job had attained counts for its pods from now on; those that are there are looked at in the next pass."""
         carried = self.state.services.carried
         news = {owner for owner in owners if carried.get(owner) != (attained, since)}
         self._served[key] = tuple(owners)
+        self._recalled |= news
         carried.update(dict.fromkeys(news, (attained, since)))
-        return news
 
     def _carry_on(self, key: str) -> tuple[float, float]:
         """The same of a job whose stand-ins give way to pods: what it attained, and when it came first."""
