@@ -388,6 +388,9 @@ def test_who_waits_beside_its_siblings_stands_on_the_level_of_their_job():
     story.intend("ns/job-low", Target("Running", 2, ("uid-job-low",), (), 200.0, 1.0))
     assert not [each for each in story.step() if isinstance(each, Preempt)], "it takes no turn from its own job"
     assert waiting.level == 1
+    story.state.remove_group("ns/job-low")
+    story.step()
+    assert waiting.level == 0, "as if it had never been known"
 
 
 def test_what_it_attained_counts_though_somebody_else_resumes_it():

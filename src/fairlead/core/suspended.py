@@ -82,8 +82,10 @@ class Suspended:
         self._leaving.pop(key, None)
         self._withdrawn.discard(key)
         self._drop(key, waiting_only=True)
-        for owner in self._served.pop(key, ()):
+        owners = self._served.pop(key, ())
+        for owner in owners:
             self.state.services.carried.pop(owner, None)
+        self._recalled.update(owners)
         if key not in self._coming:
             self._forget_owners(key)
 
