@@ -17,6 +17,7 @@ def seconds(timestamp: str | None) -> float:
         return 0.0
 
 
+@lru_cache(maxsize=4096)
 def timestamp(seconds: float) -> str:
     """Seconds since the epoch as RFC 3339, to the second."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -170,8 +170,9 @@ class _Play:
                 self.held[number] = np.minimum(self.held[number], np.maximum(self.free[column], 0) // amount)
         self.held[~self.usable] = 0
         self.total: Ints = self.held.sum(axis=1)
-        self.asks = self.amounts > 0
-        self.amounts[~self.asks] = 1
+        asks = self.amounts > 0
+        self.amounts[~asks] = 1
+        self.unasked: Ints = np.where(asks, 0, _MANY)
 
     def run(self, most: int) -> dict[str, float]:
         """Play until nobody waits, or nothing ends any more."""
@@ -287,8 +288,8 @@ class _Play:
 
     def _held_with(self, row: int, free: Ints) -> Ints:
         """How many pods of each shape a row takes with so much free; shape (shapes,)."""
-        found: Ints = np.where(self.asks, np.maximum(free, 0) // self.amounts, _MANY).min(axis=1, initial=_MANY)
-        found[~self.usable[:, row]] = 0
+        each = np.maximum(free, 0) // self.amounts + self.unasked
+        found: Ints = np.minimum.reduce(each, axis=1, initial=_MANY) * self.usable[:, row]
         return found
 
     def _start_all(self, at: float) -> None:

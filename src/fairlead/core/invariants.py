@@ -31,8 +31,10 @@ _PLACE = attrgetter("row", "shape", "devices")
 class _Place(NamedTuple):
     """Who was where when a state was walked."""
 
-    tasks: Placed
-    held: dict[int, list[tuple[int, Shape, tuple[int, ...]]]]
+    placed: Placed
+    sizes: list[int]
+    tasks: list[Task]
+    held: list[tuple[int, Shape, tuple[int, ...]]]
     columns: npt.NDArray[np.int64]
     names: tuple[tuple[str, int], ...]
 
@@ -66,21 +68,27 @@ class Walk:
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:
         """The rows on which pods, amounts or devices are not as they were."""
         nodes = state.nodes
-        held = {row: list(map(_PLACE, there)) for row, there in placed.items()}
+        tasks = [task for there in placed.values() for task in there]
+        held, sizes = list(map(_PLACE, tasks)), list(map(len, placed.values()))
         amounts = [
             part[: nodes.count] for column in nodes.resources.values() for part in (nodes.free[column], nodes.alloc[column])
         ]
         columns = np.array([*amounts, nodes.device[: nodes.count]], dtype=np.int64)
-        last, here = self._last, _Place(placed, held, columns, tuple(nodes.rows.items()))
+        last, here = self._last, _Place(placed, sizes, tasks, held, columns, tuple(nodes.rows.items()))
         self._last = here
         if last is None or last.columns.shape != columns.shape or last.names != here.names:
             return placed
         moved = set(np.flatnonzero((columns != last.columns).any(axis=0)).tolist())
-        if not moved and last.tasks == placed and last.held == held:
+        if not moved and last.sizes == sizes and last.tasks == tasks and last.held == held:
             return {}
-        return {
-            row: there for row, there in placed.items() if row in moved or there != last.tasks[row] or held[row] != last.held[row]
-        }
+        changed = {}
+        at = was_at = 0
+        for row, there in placed.items():
+            end, was_end = at + len(there), was_at + len(last.placed[row])
+            if row in moved or there != last.placed[row] or held[at:end] != last.held[was_at:was_end]:
+                changed[row] = there
+            at, was_at = end, was_end
+        return changed
 
 
 def _charges(state: ClusterState) -> tuple[object, ...]:
@@ -258,8 +266,10 @@ def _gangs(state: ClusterState) -> list[str]:
     """Of each gang at least the minimum is placed, or nothing, unless a fault is being repaired."""
     wrong = []
     for key, gang in state.gangs.items():
+        if gang.group is None or gang.fault_at is not None:
+            continue
         placed = len(gang.placed())
-        if gang.group is not None and 0 < placed < gang.min_member and gang.fault_at is None:
+        if 0 < placed < gang.min_member:
             wrong.append(f"gang {key} has {placed} of {gang.min_member} members placed")
     return wrong
 

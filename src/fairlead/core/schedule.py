@@ -25,7 +25,7 @@ from fairlead.core.gangs import Gang
 from fairlead.core.queues import Debt, Room
 from fairlead.core.state import ClusterState
 from fairlead.core.suspended import stands_in
-from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
+from fairlead.core.tasks import Task, TaskState, Unit, refusal_told, shapes_of
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
 
 _MAY_BE_TAKEN = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
@@ -191,8 +191,8 @@ def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
             row = returning[each.pod.uid].stand_in.row
             state.moves.vacate(returning.pop(each.pod.uid))
             state.shapes.refresh()
-            if row >= 0 and each.shape.fits_row(row) and state.queues.over_limit(each, row=row) is None:
-                state.assign(each, row, each.shape.strategy.pick(each.shape, row))
+            if row >= 0 and state.takes(each, row):
+                state.place(each, row)
                 placed.append(each)
         if len(placed) < unit.need:
             for each in placed:
@@ -380,7 +380,7 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
             return True
         if not hunts:
             return False
-    shapes = {task.shape.number: task.shape for task in unit.tasks}.values()
+    shapes = shapes_of(unit.tasks)
     around = tuple(shape.surroundings() for shape in shapes if shape.relations)
     if around != room.around:
         # Who is where decides: a pod that came or went anywhere may have opened a place, or victims, elsewhere.

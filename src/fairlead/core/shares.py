@@ -175,7 +175,7 @@ class FairShares:
         column = nodes.resources.get(name)
         if column is None:
             return 0
-        held = self.tree.pools.held(name, pool) if pool else int(nodes.alloc[column].sum() - nodes.free[column].sum())
+        held = self.tree.pools.held(name, pool) if pool else int((nodes.alloc[column] - nodes.free[column]).sum())
         return max(0, held * self.tree.scale(resource) - sum(node.used.get(resource, 0) for node in top))
 
 

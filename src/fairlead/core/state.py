@@ -923,6 +923,14 @@ class ClusterState:
 
     # -- placing, under the undo log -----------------------------------------------------------
 
+    def takes(self, task: Task, row: int) -> bool:
+        """Whether a task fits a row now, and no limit is in the way there."""
+        return task.shape.fits_row(row) and self.queues.over_limit(task, row=row) is None
+
+    def place(self, task: Task, row: int) -> None:
+        """Put a task on a row where it fits, on the devices there that its strategy prefers."""
+        self.assign(task, row, task.shape.strategy.pick(task.shape, row))
+
     def assign(self, task: Task, row: int, devices: tuple[int, ...]) -> None:
         """Put a task on a row and charge everything it holds; whether it fits is the caller's concern."""
         nodes, log, shape = self.nodes, self.log, task.shape

@@ -6,6 +6,7 @@ of a gang that must start together.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,11 @@ class Task:
         """Its order inside its queue."""
         pod = self.pod
         return (-pod.priority, -self.urgency, SURPLUS if pod.surplus else self.level, pod.created, pod.key)
+
+
+def shapes_of(tasks: Iterable[Task]) -> list[Shape]:
+    """Each shape among tasks, once."""
+    return list({task.shape.number: task.shape for task in tasks}.values())
 
 
 class Unit:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from aiohttp import web
@@ -20,6 +19,7 @@ from aiohttp import web
 from fairlead.cluster.kubernetes.aggregated import AggregatedApi, refusal
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.label_queries import LabelQueryError, Test, parse
+from fairlead.cluster.times import timestamp
 from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
 from fairlead.scheduler.core_loop import CoreLoop
@@ -84,7 +84,7 @@ class ExternalMetrics:
                 found = await asyncio.wrap_future(self._core.ask(lambda core: backlogs(core, wanted, now)))
         except TimeoutError:
             return refusal(503, "ServiceUnavailable", "the scheduler is busy; ask again")
-        at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = timestamp(now)
         items = [
             {"metricName": name, "metricLabels": {"queue": queue}, "timestamp": at, "value": _quantity(read(backlog))}
             for queue, backlog in sorted(found.items())

@@ -6,6 +6,7 @@ message and reason. Not: namespace selectors, variables, audit annotations, auth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -45,6 +46,39 @@ class Request:
         self.before = before
         self.subresource = subresource
         self.user = "kubernetes-admin"
+
+
+Mentioned = dict[str, "Mentioned"]
+"""The members of a value that an expression speaks of, and theirs; empty: the whole value."""
+
+
+@lru_cache(maxsize=1024)
+def mentioned(expression: str, variable: str) -> Mentioned | None:
+    """Which members of a variable an expression may look at; None: it does not speak of the variable."""
+    tree: Mentioned | None = None
+    for path, then in re.findall(rf"(?<![\w.]){variable}\b((?:\.\w+)*)(\(?)", expression):
+        steps = path.split(".")[1:]
+        if then:
+            steps = steps[:-1]  # a function's name
+        if tree is None:
+            tree = at = {}
+        elif not tree:
+            return tree
+        else:
+            at = tree
+        for step in steps:
+            if step in at and not at[step]:
+                break  # the whole of it already
+            at = at.setdefault(step, {})
+        else:
+            at.clear()
+    return tree
+
+
+def _narrowed(value: Any, members: Mentioned) -> Any:
+    if not members or not isinstance(value, dict):
+        return value
+    return {name: _narrowed(value[name], below) for name, below in members.items() if name in value}
 
 
 @lru_cache(maxsize=256)
@@ -106,8 +140,9 @@ def _judge(store: Store, catalog: Catalog, policy: Object, binding: Object, boun
 
 
 def _evaluate(expression: str, context: dict[str, Any], policy: Object, request: Request) -> bool:
-    # Turning objects into CEL's costs more than most expressions: only those are that it speaks of.
-    seen = {name: value for name, value in context.items() if name in expression}
+    # Turning objects into CEL's costs more than most expressions: only what it speaks of is.
+    spoken = ((name, value, mentioned(expression, name)) for name, value in context.items())
+    seen = {name: _narrowed(value, members) for name, value, members in spoken if members is not None}
     try:
         return bool(_compiled(expression)(seen))
     except Exception as error:

@@ -12,10 +12,10 @@ import selectors
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from datetime import UTC, datetime
-from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any
+
+from fairlead.cluster.times import timestamp
 
 _NEVER = 1e9
 _RESOLUTION = 1e-9  # timers that are due so close to each other are due together
@@ -147,10 +147,4 @@ class Clock:
 
     def text(self, at: float | None = None) -> str:
         """A time as Kubernetes writes it."""
-        return rfc3339(int(self.now() if at is None else at))
-
-
-@lru_cache(maxsize=1024)
-def rfc3339(seconds: int) -> str:
-    """A time as Kubernetes writes it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return timestamp(int(self.now() if at is None else at))

@@ -89,12 +89,11 @@ class Kubelet:
             return
         pod = record.object
         node = self._known.get(uid, "")
-        if node in self.silent:
+        found = self.api.store.get(NODES, ("", node))
+        if node in self.silent or found is None:
+            # A node that is gone may come back before its pods are collected.
             self._later(self.timing.heartbeat, lambda: self._admit(key, uid))
             return
-        found = self.api.store.get(NODES, ("", node))
-        if found is None:
-            return  # the pod's garbage collection sees to it
         reason = self._no_room(pod, uid, node, found.object) or self.refuses(pod)
         now = self.api.clock.text()
         if reason:

@@ -27,14 +27,13 @@ def allocate(state: ClusterState, unit: Unit) -> list[Task] | Reason:
 
 
 def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
-    shape = task.shape
     refused = state.queues.over_limit(task)
     if refused is not None:
         return refused
     row = best_row(state, task)
     if row < 0:
         return NO_ROW
-    state.assign(task, row, shape.strategy.pick(shape, row))
+    state.place(task, row)
     state.reserved.take(task, row)
     task.state = TaskState.ASSUMED
     return [task]
@@ -186,7 +185,7 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: M
                 if refused is not None:
                     return refused
                 break  # its pool's limit is reached on the way: the others are laid over the other pools
-            state.assign(task, row, shape.strategy.pick(shape, row))
+            state.place(task, row)
             state.reserved.take(task, row)
             placed.append(task)
             laid += 1
@@ -200,7 +199,6 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: M
 
 def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Reason | None:
     """Where each pod's place depends on those of the others, each is placed before the next is looked at."""
-    shape = tasks[0].shape
     for task in tasks:
         refused = state.queues.over_limit(task)
         if refused is not None:
@@ -208,7 +206,7 @@ def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outs
         row = best_row(state, task, outside)
         if row < 0:
             return _kept_out(state, task)
-        state.assign(task, row, shape.strategy.pick(shape, row))
+        state.place(task, row)
         state.reserved.take(task, row)
         placed.append(task)
     return None

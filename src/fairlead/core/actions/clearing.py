@@ -5,7 +5,8 @@ may end before that: small pods spread over the cluster fall by the list, a piec
 more, and no node is free for a large pod. Here places are bought one by one: every row says who would have to fall there for one
 more member, the cheapest offer is taken, and what falls for it is noted against what is owed.
 
-Costs an offer for each row (who may fall there, tried under the undo log), and one more for each member.
+Costs an offer for each row (who may fall there, tried under the undo log), and one more for each member. Where amounts alone
+say that there are too few places, no offer is made.
 """
 
 from __future__ import annotations
@@ -14,14 +15,12 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.fallen import Fallen, Falling, cost, least_on
 from fairlead.core.actions.ledger import Ledger
+from fairlead.core.filters.base import Mask
 from fairlead.core.tasks import Task, Unit
-
-Mask = npt.NDArray[np.bool_]
 
 
 class _Offer(NamedTuple):
@@ -42,12 +41,44 @@ def clear(contest: Contest, core: Unit, rows: dict[int, Mask]) -> list[Falling] 
     by_shape: dict[int, list[Task]] = {}
     for task in core.tasks:
         by_shape.setdefault(task.shape.number, []).append(task)
-    largest_first = sorted(by_shape.items(), key=lambda each: (-each[1][0].shape.device_milli, each[1][0].pod.key))
+    largest_first = sorted(by_shape.values(), key=lambda tasks: (-tasks[0].shape.device_milli, tasks[0].pod.key))
+    wanted = [(tasks, np.flatnonzero(rows[tasks[0].shape.number]).tolist()) for tasks in largest_first]
+    there = _There(contest)
+    if not all(_could_hold(contest, there, each, tasks) for tasks, each in wanted):
+        return None
     for sparing in (False, True):
-        clearing = _Clearing(contest, sparing=sparing)
-        if all(clearing.place(tasks, np.flatnonzero(rows[number]).tolist()) for number, tasks in largest_first):
+        clearing = _Clearing(contest, there, sparing=sparing)
+        if all(clearing.place(tasks, each) for tasks, each in wanted):
             return clearing.victims
     return None
+
+
+class _There(dict[int, list[Falling]]):
+    """Who may fall on each row, cheapest first: looked at once for all offers."""
+
+    def __init__(self, contest: Contest) -> None:
+        self._contest = contest
+
+    def __missing__(self, row: int) -> list[Falling]:
+        found = self[row] = self._contest.state.victims.anybody_on(self._contest, row)
+        return found
+
+
+def _could_hold(contest: Contest, there: _There, rows: list[int], tasks: list[Task]) -> bool:
+    """Whether there could be places for alike members by amounts alone, were everybody gone who may fall on a row."""
+    state, demand = contest.state, tasks[0].shape.demand
+    places = 0
+    for row in rows:
+        left = {column: state.nodes.free[column].item(row) for column, _ in demand}
+        for _, victim in there[row]:
+            for each in victim.tasks:
+                for column, amount in each.shape.demand if each.row == row else ():
+                    if column in left:
+                        left[column] += amount
+        places += max(0, min((left[column] // amount for column, amount in demand if amount), default=len(tasks)))
+        if places >= len(tasks):
+            return True
+    return False
 
 
 class _Clearing:
@@ -56,8 +87,8 @@ class _Clearing:
     sparing: what takes fewest devices is cheapest, so that what is owed goes furthest; else what loses least.
     """
 
-    def __init__(self, contest: Contest, *, sparing: bool) -> None:
-        self.contest, self.state, self.sparing = contest, contest.state, sparing
+    def __init__(self, contest: Contest, there: _There, *, sparing: bool) -> None:
+        self.state, self.there, self.sparing = contest.state, there, sparing
         self.ledger = Ledger(contest)
         self.victims: list[Falling] = []
         self._gone: set[str] = set()
@@ -102,24 +133,25 @@ class _Clearing:
 
     def _offer(self, row: int, task: Task) -> _Offer | None:
         """Who falls for one more member on a row, as things stand."""
-        state = self.state
-        name = state.nodes.names[row]
-        falling = [
-            each for each in state.victims.on_row(self.contest, row, self.ledger) if each[1].tasks[0].pod.uid not in self._gone
-        ]
-        if self.sparing:
-            falling.sort(key=_devices)
+        state, falling = self.state, self._may_fall(row)
         mark = state.log.mark()
         Fallen(state).take(self._off.get(row, ()))
         for member in self._on.get(row, ()):
-            state.assign(member, row, member.shape.strategy.pick(member.shape, row))
-        free = task.shape.fits_row(row) and state.queues.over_limit(task, row=row) is None
+            state.place(member, row)
+        free = state.takes(task, row)
         chosen = [] if free else least_on(state, task, row, falling)
         state.log.rollback(mark)
         if chosen is None:
             return None
         price = cost(chosen) if chosen else ()
-        return _Offer((sum(map(_devices, chosen)), *price) if self.sparing else price, name, row, chosen)
+        return _Offer((sum(map(_devices, chosen)), *price) if self.sparing else price, state.nodes.names[row], row, chosen)
+
+    def _may_fall(self, row: int) -> list[Falling]:
+        """Who on a row may fall besides those taken before, in the order in which they are tried."""
+        ledger = self.ledger.copy()
+        here = (each for each in self.there[row] if each[1].tasks[0].pod.uid not in self._gone)
+        falling = [each for each in here if ledger.admits(*each)]
+        return sorted(falling, key=_devices) if self.sparing else falling
 
 
 def _devices(falling: Falling) -> int:

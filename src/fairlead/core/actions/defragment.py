@@ -84,7 +84,7 @@ def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given:
                 state.shapes.release(made.shape)
             return None
         made = stand_ins[task.pod.uid] = state.moves.stand_in(task)
-        state.assign(made, target, made.shape.strategy.pick(made.shape, target))
+        state.place(made, target)
     fallen.put_back(tasks)
     state.log.commit()
     return Emptied(row, tasks, stand_ins)

@@ -38,17 +38,14 @@ def least_on(state: ClusterState, task: Task, row: int, victims: Sequence[Fallin
     fallen = Fallen(state)
     taken: list[Falling] = []
 
-    def fits() -> bool:
-        return task.shape.fits_row(row) and state.queues.over_limit(task, row=row) is None
-
     for each in victims:
         fallen.take(each[1].tasks)
         taken.append(each)
-        if fits():
+        if state.takes(task, row):
             break
     else:
         return None
-    return reprieve(fallen, taken, fits)
+    return reprieve(fallen, taken, lambda: state.takes(task, row), lambda tasks: _room_beside(state, task, row, tasks, fallen))
 
 
 def _enough_on(state: ClusterState, task: Task, row: int, victims: Sequence[Falling]) -> bool:
@@ -63,11 +60,31 @@ def _enough_on(state: ClusterState, task: Task, row: int, victims: Sequence[Fall
     return all(amount <= 0 for amount in missing.values())
 
 
-def reprieve(fallen: Fallen, taken: list[Falling], fits: Callable[[], bool]) -> list[Falling]:
-    """Put victims back, most valuable first, for as long as the beneficiary still fits."""
+def _room_beside(state: ClusterState, task: Task, row: int, tasks: Sequence[Task], fallen: Fallen) -> bool:
+    """Whether by amounts alone a row has room for a pod and for those of some fallen tasks who were there."""
+    free = state.nodes.free
+    left = {column: free[column].item(row) - amount for column, amount in task.shape.demand}
+    for each in tasks:
+        if fallen.places[each.pod.uid][0] == row:
+            for column, amount in each.shape.demand:
+                if column in left:
+                    left[column] -= amount
+    return all(amount >= 0 for amount in left.values())
+
+
+def reprieve(
+    fallen: Fallen, taken: list[Falling], fits: Callable[[], bool], may_return: Callable[[Sequence[Task]], bool] = lambda _: True
+) -> list[Falling]:
+    """Put victims back, most valuable first, for as long as the beneficiary still fits.
+
+    may_return: a cheap test that turns away most of those with whom it would not.
+    """
     kept: list[Falling] = []
     for each in reversed(taken):
         tasks = each[1].tasks
+        if not may_return(tasks):
+            kept.append(each)
+            continue
         places = {task.pod.uid: fallen.places[task.pod.uid] for task in tasks}
         fallen.put_back(tasks)
         if not fits():

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.actions import allocate
@@ -22,8 +21,9 @@ from fairlead.core.actions.clearing import clear
 from fairlead.core.actions.contest import Contest, Ground
 from fairlead.core.actions.fallen import Fallen, Falling, cost, least_on, reprieve
 from fairlead.core.colocation import kin
+from fairlead.core.filters.base import Mask
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, Unit
+from fairlead.core.tasks import Task, Unit, shapes_of
 
 _CANDIDATES = 100
 """How many nodes are examined exactly for a single pod, cheapest-looking first (kube-scheduler's bound)."""
@@ -83,11 +83,15 @@ def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
     if choice is None or state.queues.over_limit(task, row=choice.row) is not None:
         return None
     fallen = Fallen(state)
-    for victim in choice.victims:
-        fallen.take((victim,))
-    state.shapes.refresh()
-    state.assign(task, choice.row, task.shape.strategy.pick(task.shape, choice.row))
-    return Plan(choice.victims, [task], fallen.places)
+    fallen.take(choice.victims)
+    return _in_place_of(choice.victims, task, choice.row, fallen)
+
+
+def _in_place_of(victims: list[Task], task: Task, row: int, fallen: Fallen, why: str = "") -> Plan:
+    """A single pod gets its place on a row that victims have left."""
+    fallen.state.shapes.refresh()
+    fallen.state.place(task, row)
+    return Plan(victims, [task], fallen.places, why)
 
 
 def _waits_for_victims(state: ClusterState, task: Task) -> bool:
@@ -121,7 +125,7 @@ def could_make_room(contest: Contest, row: int) -> bool:
     return any(
         all(state.nodes.free[column].item(row) + freed.get(column, 0) >= amount for column, amount in shape.demand)
         and shape.admits(row)
-        for shape in {task.shape.number: task.shape for task in unit.tasks}.values()
+        for shape in shapes_of(unit.tasks)
     )
 
 
@@ -129,7 +133,7 @@ def _for_one(contest: Contest) -> Plan | None:
     """The cheapest node for a single pod: each candidate is solved exactly, then compared."""
     state, unit = contest.state, contest.unit
     task = unit.tasks[0]
-    admitted: npt.NDArray[np.bool_] | None = None
+    admitted: Mask | None = None
     best: tuple[tuple[object, ...], int, list[Falling]] | None = None
     examined = 0
     tried: dict[int, list[Falling]] = {}
@@ -167,11 +171,9 @@ def _for_one(contest: Contest) -> Plan | None:
         return _for_gang(contest) if somewhere else None
     _, row, chosen = best
     fallen = Fallen(state)
-    for _, victim in chosen:
-        fallen.take(victim.tasks)
-    state.shapes.refresh()
-    state.assign(task, row, task.shape.strategy.pick(task.shape, row))
-    return Plan([each for _, victim in chosen for each in victim.tasks], [task], fallen.places, _why(chosen))
+    down = [each for _, victim in chosen for each in victim.tasks]
+    fallen.take(down)
+    return _in_place_of(down, task, row, fallen, _why(chosen))
 
 
 def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
@@ -186,13 +188,12 @@ def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
     mark = state.log.mark()
     fallen = Fallen(state)
     fallen.take((victim,))
-    if not task.shape.fits_row(row) or state.queues.over_limit(task, row=row) is not None:
+    if not state.takes(task, row):
         state.log.rollback(mark)
         return None
-    state.shapes.refresh()
-    state.assign(task, row, task.shape.strategy.pick(task.shape, row))
+    plan = _in_place_of([victim], task, row, fallen, _why([cheapest]))
     state.log.commit()
-    return Plan([victim], [task], fallen.places, _why([cheapest]))
+    return plan
 
 
 def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> bool:
@@ -283,7 +284,7 @@ def _down_the_list(
 def _row_by_row(contest: Contest, core: Unit) -> list[Falling] | None:
     """Who falls for a gang where whole rows are cleared; of one that must share a domain, where that costs least."""
     state = contest.state
-    rows = {task.shape.number: _may_have(state, task) for task in {task.shape.number: task for task in core.tasks}.values()}
+    rows = _by_shape(state, core)
     groups = kin(core.tasks)
     if not groups:
         return clear(contest, core, rows)
@@ -306,15 +307,18 @@ def _limited(state: ClusterState, core: Unit) -> bool:
     return refused is not None or queues.limited_by_pool(first.queue)
 
 
-def _where(state: ClusterState, core: Unit) -> npt.NDArray[np.bool_] | None:
+def _where(state: ClusterState, core: Unit) -> Mask | None:
     """The rows where somebody must fall so that it helps a gang that no limit is in the way of; None: all of them."""
-    where: npt.NDArray[np.bool_] = np.zeros(state.nodes.count, np.bool_)
-    for task in {task.shape.number: task for task in core.tasks}.values():
-        where |= _may_have(state, task)
+    where: Mask = np.logical_or.reduce(list(_by_shape(state, core).values()))
     return None if where.all() else where
 
 
-def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> npt.NDArray[np.bool_]:
+def _by_shape(state: ClusterState, core: Unit) -> dict[int, Mask]:
+    """By shape number, the rows that members may have, whoever is there now."""
+    return {task.shape.number: _may_have(state, task) for task in {task.shape.number: task for task in core.tasks}.values()}
+
+
+def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mask:
     """For each of these rows, or of all, whether it admits a task and is not kept for others, whoever is there now."""
     rows = rows or slice(0, state.nodes.count)
     admitted = task.shape.admitted(rows) & state.nodes.open[rows]

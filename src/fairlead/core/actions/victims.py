@@ -108,11 +108,13 @@ class VictimTable:
             else:
                 heappop(heads)
 
-    def on_row(self, contest: Contest, row: int, ledger: Ledger | None = None) -> list[tuple[Ground, Victim]]:
-        """Who on one row may fall for a unit together, cheapest first; gangs with all their members elsewhere.
+    def on_row(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
+        """Who on one row may fall for a unit together, cheapest first; gangs with all their members elsewhere."""
+        ledger = Ledger(contest)
+        return [each for each in self.anybody_on(contest, row) if ledger.admits(*each)]
 
-        ledger: of those that fall already; it is left as it is.
-        """
+    def anybody_on(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
+        """Who on one row may fall for a unit, each by itself, cheapest first; whatever is owed and whatever budgets say."""
         found: dict[int, tuple[Ground, Victim]] = {}
         for task in self.state.nodes.pods[row].values():
             if task.queue not in self.state.queues.queues or not task.pod.ours:
@@ -124,9 +126,7 @@ class VictimTable:
             ground = contest.ground_of(victim.tasks)
             if ground is not None:
                 found[id(victim)] = (ground, victim)
-        ordered = sorted(found.values(), key=lambda each: (each[0], each[1].order))
-        account = ledger.copy() if ledger is not None else Ledger(contest)
-        return [each for each in ordered if account.admits(*each)]
+        return sorted(found.values(), key=lambda each: (each[0], each[1].order))
 
     def _list(self, queue: str) -> list[Victim]:
         """The victims of a queue, the cheapest last: from there they are taken out once they have fallen."""
