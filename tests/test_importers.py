@@ -1,6 +1,7 @@
 """Other schedulers' queues become ours: what they say, what could not be carried over, and nothing that crashes."""
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -108,6 +109,19 @@ high|5000|00:02:00|normal|01:00:00|requeue||1.000000||2-00:00:00|gres/gpu=8|4
 """
 
 
+ASSOCIATIONS = """Cluster|Account|User|Partition|Share|GrpJobs|GrpTRES|GrpSubmit|MaxJobs|MaxTRES|MaxWall|QOS|Def QOS
+hpc|root|||1|||||||normal|
+hpc| root|root||1|||||||normal|
+hpc| research|||100||cpu=512,gres/gpu=64||||||
+hpc|  vision|||10|50|mem=512G|500|5||||normal
+hpc|   vision|ann||parent||gres/gpu=8||||||
+hpc|   vision|bob|debug|1|||||||high|
+hpc|   vision|bob||parent||gres/gpu=8|||gres/gpu=4|||
+hpc| theory|||20|||||||high,normal|
+old| theory|||7|||||||normal|
+"""
+
+
 def read(reader, text):
     return reader(manifests(yaml.safe_load_all(text)))
 
@@ -205,6 +219,48 @@ def test_slurm():
     values = {each["metadata"]["name"]: each["value"] for each in made.objects if each["kind"] == "PriorityClass"}
     assert values == {"slurm-normal": 0, "slurm-high": 5000}
     assert {("QOS/high", "maxtrespu"), ("QOS/high", "maxjobspu"), ("QOS/high", "preempt")} <= noted(made)
+
+
+def test_associations_of_slurm_as_a_table():
+    made = slurm.read([ASSOCIATIONS])
+    vision, research, theory = (spec_of(made, name) for name in ("vision", "research", "theory"))
+    assert (research.get("parent"), vision["parent"], theory.get("parent")) == (None, "research", None)
+    assert by_name(research) == {GPU: {"limit": 64, "weight": 100}, "cpu": {"limit": 512, "weight": 100}}
+    assert by_name(vision) == {GPU: {"weight": 10}, "memory": {"limit": "512Gi", "weight": 10}}
+    assert (vision["users"], vision["jobs"]) == (["ann", "bob"], {"running": 50, "submitted": 500})
+    assert vision["perUser"] == {"running": 5, "resources": {GPU: 8}}
+    assert by_name(theory) == {GPU: {"weight": 20}}, "that of the first cluster"
+    assert noted(made) == {
+        ("Account/vision", "Partition"),
+        ("Account/vision", "maxtres"),
+        ("Account/vision", "QOS"),
+        ("Account/theory", "QOS"),
+        ("Account/theory", "Cluster"),
+    }
+    flat = slurm.read(["\n".join(re.sub(r"\| +", "|", line) for line in ASSOCIATIONS.splitlines())])
+    assert spec_of(flat, "vision").get("parent") is None
+    assert ("sacctmgr show assoc", "ParentName") in noted(flat)
+    shown = slurm.read(["Account|ParentName|User|Share\nvision|research||3\nresearch|root||5\n"])
+    assert spec_of(shown, "vision")["parent"] == "research"
+    assert not shown.notes
+
+
+def test_nothing_of_a_qos_of_slurm_is_lost_without_a_word():
+    fields = [
+        "MaxTRES",
+        "MaxTRESPerNode",
+        "GrpTRESMins",
+        "GrpTRESRunMins",
+        "GrpWall",
+        "MinTRES",
+        "MaxJobsPA",
+        "UsageThres",
+        "Flags",
+    ]
+    made = slurm.read(
+        [f"Priority|Name|{'|'.join(fields)}|GrpJobs|UsageFactor|\n5|some|{'|'.join('x' * len(fields))}|0|1.000000|\n"]
+    )
+    assert noted(made) == {("QOS/some", field.lower()) for field in fields}
 
 
 @pytest.mark.parametrize(

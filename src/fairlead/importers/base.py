@@ -33,8 +33,10 @@ class Imported(msgspec.Struct):
     notes: list[Note] = []
 
     def note(self, about: str, field: str, message: str) -> None:
-        """Say what could not be carried over."""
-        self.notes.append(Note(about, field, message))
+        """Say what could not be carried over, once."""
+        note = Note(about, field, message)
+        if note not in self.notes:
+            self.notes.append(note)
 
     def add(self, kind: str, name: str, spec: dict[str, Any], about: str) -> None:
         """Add a manifest of ours. Empty fields are left out."""

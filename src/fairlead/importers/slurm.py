@@ -1,8 +1,8 @@
 """Slurm: accounts become queues, QOS become classes of service.
 
 Read are what `sacctmgr dump CLUSTER` writes (lines such as `Account - 'vision':Fairshare=10:GrpTRES=gres/gpu=64`, below
-their `Parent - 'root'`), and what `sacctmgr -P show qos` prints (a header and lines of columns parted by `|`). The formats
-are recognised by themselves.
+their `Parent - 'root'`), and what `sacctmgr -P show assoc` and `sacctmgr -P show qos` print (a header and lines of columns
+parted by `|`; `show assoc tree` indents accounts below their parents). The formats are recognised by themselves.
 """
 
 from __future__ import annotations
@@ -16,22 +16,51 @@ _LINE = re.compile(r"^(Cluster|Parent|Account|User)\s+-\s+'?([^':]+)'?(?::(.*))?
 _TRES = {"cpu": "cpu", "mem": "memory", "gres/gpu": "nvidia.com/gpu"}
 _SIZES = {"K": "Ki", "M": "Mi", "G": "Gi", "T": "Ti", "P": "Pi"}
 _LEAST_PRIORITY, _MOST_PRIORITY = -2_000_000_000, 1_000_000_000
+_ALSO = {
+    "share": "fairshare",
+    "grpsubmit": "grpsubmitjobs",
+    "maxsubmit": "maxsubmitjobs",
+    "defqos": "defaultqos",
+    "parname": "parentname",
+    "maxtresperuser": "maxtrespu",
+    "maxjobsperuser": "maxjobspu",
+    "maxsubmitjobsperuser": "maxsubmitpu",
+    "maxwalldurationperjob": "maxwall",
+}
+"""Names that Slurm's commands have for one field."""
 
 
 def read(texts: list[str]) -> Imported:
     """Our manifests for Slurm's accounts and QOS. Raises `ImportFailed`."""
     made = Imported()
     for text in texts:
-        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
         if not lines:
             continue
-        if "|" in lines[0] and lines[0].split("|")[0].strip().lower() == "name":
-            _qos(made, lines)
-        elif any(_LINE.match(line) for line in lines):
-            _accounts(made, lines)
+        header = [_known_as(each) for each in lines[0].split("|")]
+        if "|" in lines[0] and "account" in header:
+            _make(made, _associations(made, _rows(header, lines[1:])))
+        elif "|" in lines[0] and "name" in header:
+            for row in _rows(header, lines[1:]):
+                if row.get("name", "").strip():
+                    _one_qos(made, {field: value.strip() for field, value in row.items()})
+        elif any(_LINE.match(line.strip()) for line in lines):
+            _make(made, _dumped(made, lines))
         else:
-            raise ImportFailed("this is neither what `sacctmgr dump` writes nor what `sacctmgr -P show qos` prints")
+            raise ImportFailed(
+                "this is neither what `sacctmgr dump` writes nor what `sacctmgr -P show assoc` or `sacctmgr -P show qos` prints"
+            )
     return made
+
+
+def _known_as(field: str) -> str:
+    plain = field.replace(" ", "").lower()
+    return _ALSO.get(plain, plain)
+
+
+def _rows(header: list[str], lines: list[str]) -> list[dict[str, str]]:
+    """The lines of a table by column; an account's name is still indented."""
+    return [{name: value for name, value in zip(header, line.split("|"), strict=False) if name} for line in lines]
 
 
 # -- accounts ----------------------------------------------------------------------------------
@@ -43,11 +72,12 @@ class _Account:
         self.users: dict[str, dict[str, str]] = {}
 
 
-def _accounts(made: Imported, lines: list[str]) -> None:
+def _dumped(made: Imported, lines: list[str]) -> dict[str, _Account]:
+    """Accounts by name, out of a dump."""
     accounts: dict[str, _Account] = {}
     parent = "root"
     for line in lines:
-        found = _LINE.match(line)
+        found = _LINE.match(line.strip())
         if found is None:
             made.note("sacctmgr dump", "line", f"is not understood: {line[:80]!r}")
             continue
@@ -58,6 +88,44 @@ def _accounts(made: Imported, lines: list[str]) -> None:
             accounts[name] = _Account(name, "" if parent == "root" else parent, fields)
         elif what == "User" and parent in accounts:
             accounts[parent].users[name] = fields
+    return accounts
+
+
+def _associations(made: Imported, rows: list[dict[str, str]]) -> dict[str, _Account]:
+    """Accounts by name, out of a table of associations."""
+    accounts: dict[str, _Account] = {}
+    clusters: dict[str, str] = {}
+    above: list[tuple[int, str]] = []  # how far in they are indented, and their names
+    placed = False  # whether anything says what is below what
+    for row in rows:
+        text = row.pop("account", "")
+        name, depth = text.strip(), len(text) - len(text.lstrip())
+        user, cluster = row.pop("user", "").strip(), row.pop("cluster", "").strip()
+        fields = {field: value.strip() for field, value in row.items() if value.strip()}
+        parent = fields.pop("parentname", "")
+        if not name or clusters.setdefault(name, cluster) != cluster:
+            made.note(f"Account/{name}", "Cluster", f"{cluster!r} has one of this name, too: it is left out")
+        elif user:
+            users = accounts[name].users if name in accounts else {}
+            if fields.get("partition"):
+                made.note(f"Account/{name}", "Partition", f"limits of {user!r} there alone are not carried over")
+                users.setdefault(user, {})
+            else:
+                users[user] = fields
+        else:
+            while above and above[-1][0] >= depth:
+                above.pop()
+            parent = parent or (above[-1][1] if above else "")
+            above.append((depth, name))
+            placed = placed or bool(parent)
+            if name != "root":
+                accounts[name] = _Account(name, "" if parent == "root" else parent, fields)
+    if len(accounts) > 1 and not placed:
+        made.note("sacctmgr show assoc", "ParentName", "is not shown: all queues have no parent; print it with `tree`")
+    return accounts
+
+
+def _make(made: Imported, accounts: dict[str, _Account]) -> None:
     for account in accounts.values():
         _account(made, account, accounts)
 
@@ -72,7 +140,7 @@ def _fields(text: str) -> dict[str, str]:
             continue
         name, equals, value = part.partition("=")
         if equals:
-            latest = name.strip().lower()
+            latest = _known_as(name)
             found[latest] = value.strip().strip("'")
     return found
 
@@ -80,7 +148,7 @@ def _fields(text: str) -> dict[str, str]:
 def _account(made: Imported, account: _Account, accounts: dict[str, _Account]) -> None:
     about, fields = f"Account/{account.name}", dict(account.fields)
     limits = _tres(made, about, "GrpTRES", fields.pop("grptres", ""))
-    share = fields.pop("fairshare", fields.pop("share", ""))
+    share = fields.pop("fairshare", "")
     weight = int(share) if share.isdigit() else None
     if share and weight is None:
         made.note(about, "Fairshare", f"{share!r} is no number: the queue has no weight")
@@ -92,7 +160,7 @@ def _account(made: Imported, account: _Account, accounts: dict[str, _Account]) -
         if weight is not None:
             entry["weight"] = weight
         resources.append(entry)
-    jobs = _counts(fields.pop("grpjobs", ""), fields.pop("grpsubmitjobs", fields.pop("grpsubmit", "")))
+    jobs = _counts(fields.pop("grpjobs", ""), fields.pop("grpsubmitjobs", ""))
     per_user = _per_user(made, about, account)
     spec = {
         "parent": made.named(account.parent, f"Account/{account.parent}") if account.parent in accounts else None,
@@ -104,17 +172,34 @@ def _account(made: Imported, account: _Account, accounts: dict[str, _Account]) -
     made.add("Queue", account.name, spec, about)
     if account.users and any(each.parent == account.name for each in accounts.values()):
         made.note(about, "users", "may use the queues below it only if those name them")
-    for field in sorted(
-        set(fields) - {"description", "organization", "qos", "defaultqos", "maxjobs", "maxsubmitjobs", "maxsubmit"}
-    ):
+    for field in sorted(set(fields) - _SAID_OF_ACCOUNTS):
         made.note(about, field, f"{fields[field]!r} is not carried over")
-    if fields.get("qos") or fields.get("defaultqos"):
-        made.note(about, "QOS", "name the classes in the queue's serviceClasses once the QOS are imported")
+    _say_of_users(made, about, account)
+    allowed = fields.get("qos") or fields.get("defaultqos")
+    if allowed:
+        made.note(about, "QOS", f"{allowed!r}: name the classes in the queue's serviceClasses once the QOS are imported")
+
+
+_SAID_OF_ACCOUNTS = {"description", "organization", "qos", "defaultqos", "maxjobs", "maxsubmitjobs", "priority", "coordinators"}
+_SAID_OF_USERS = {"maxjobs", "maxsubmitjobs", "grptres", "fairshare", "qos", "defaultqos", "defaultaccount", "adminlevel"}
+"""Fields of which something is said elsewhere, and those that say nothing of queues."""
+
+
+def _say_of_users(made: Imported, about: str, account: _Account) -> None:
+    """What single users have beyond limits: all users of a queue are alike here."""
+    shares = {fields["fairshare"] for fields in account.users.values() if "fairshare" in fields} - {"parent"}
+    if len(shares) > 1:
+        made.note(about, "Fairshare", "differs between its users; here users of a queue have equal shares")
+    for field in sorted({field for fields in account.users.values() for field in fields} - _SAID_OF_USERS):
+        owners = ", ".join(sorted(user for user, fields in account.users.items() if field in fields))
+        made.note(about, field, f"of {owners} is not carried over")
+    if any(fields.get("qos") for fields in account.users.values()):
+        made.note(about, "QOS", "of users: name the users in the classes of service that they may use")
 
 
 def _per_user(made: Imported, about: str, account: _Account) -> dict[str, Any]:
     """The limits that all of its users share: those of the account, else the same ones of each user."""
-    found = _counts(account.fields.get("maxjobs", ""), account.fields.get("maxsubmitjobs", account.fields.get("maxsubmit", "")))
+    found = _counts(account.fields.get("maxjobs", ""), account.fields.get("maxsubmitjobs", ""))
     for field, ours in (("maxjobs", "running"), ("maxsubmitjobs", "submitted")):
         given = {fields[field] for fields in account.users.values() if field in fields}
         if len(given) == 1 and len(account.users) == sum(field in fields for fields in account.users.values()):
@@ -167,25 +252,18 @@ def _tres(made: Imported, about: str, field: str, text: str) -> dict[str, str | 
 # -- QOS ---------------------------------------------------------------------------------------
 
 _MODES = {"requeue": "Requeue", "suspend": "Suspend", "gang": "Suspend", "off": "Never"}
+_SAID_OF_QOS = {"name", "id", "description", "priority", "preemptmode", "preemptexempttime", "gracetime", "maxwall"}
 _OF_QUEUES = {
     "grptres": "limits of a QOS are limits of queues here",
     "maxtrespu": "limits of users are perUser of queues here",
     "maxjobspu": "limits of users are perUser of queues here",
     "maxsubmitpu": "limits of users are perUser of queues here",
     "grpjobs": "limits of a QOS are limits of queues here",
-    "grpsubmit": "limits of a QOS are limits of queues here",
+    "grpsubmitjobs": "limits of a QOS are limits of queues here",
     "usagefactor": "use counts the same in all classes here",
     "preempt": "whom a class may take is decided by priority and preemption.scope here",
     "flags": "flags are not known here",
 }
-
-
-def _qos(made: Imported, lines: list[str]) -> None:
-    header = [each.strip().lower() for each in lines[0].split("|")]
-    for line in lines[1:]:
-        fields = {name: value.strip() for name, value in zip(header, line.split("|"), strict=False) if name}
-        if fields.get("name"):
-            _one_qos(made, fields)
 
 
 def _one_qos(made: Imported, fields: dict[str, str]) -> None:
@@ -213,10 +291,11 @@ def _one_qos(made: Imported, fields: dict[str, str]) -> None:
         "timeLimit": {"max": f"{longest}s"} if longest else None,
     }
     made.add("ServiceClass", name, spec, about)
-    for field, message in _OF_QUEUES.items():
-        given = fields.get(field, "")
-        if given and not (field == "usagefactor" and given.strip("0") in ("1", "1.")):
-            made.note(about, field, f"{given!r}: {message}")
+    for field, given in fields.items():
+        if field in _SAID_OF_QOS or not given or given.strip("0:.") == "":
+            continue
+        if not (field == "usagefactor" and given.strip("0") in ("1", "1.")):
+            made.note(about, field, f"{given!r}: {_OF_QUEUES.get(field, 'is not carried over')}")
 
 
 def _seconds(text: str) -> int:
