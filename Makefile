@@ -11,7 +11,7 @@ export UV_LINK_MODE ?= copy
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
-.PHONY: help demo test lint unit e2e testbed crds soak differential bench clean
+.PHONY: help demo test lint unit e2e testbed crds protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -47,6 +47,9 @@ e2e: testbed  ## end to end on the real control plane
 crds: .cache/synced  ## write the generated YAML
 	$(RUN) --no-sync fairlead crds > crds/fairlead.yaml
 	$(RUN) --no-sync fairlead crds --policies > crds/policies.yaml
+
+protobuf: testbed  ## write the numbers of fields in Kubernetes' protobuf
+	$(RUN) --no-sync python -m testbed protobuf > src/fairlead/cluster/simulated/protobuf.txt
 
 soak: testbed  ## long runs, not part of make test
 	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m slow tests

@@ -1,4 +1,4 @@
-"""`python -m testbed build|up`: build the real parts, or run a control plane until interrupted."""
+"""`python -m testbed build|up|protobuf`: build the real parts, run a control plane until interrupted, print protobuf's table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import signal
 import threading
 
-from testbed import build
+from testbed import build, protobuf
 from testbed.controlplane import ControlPlane
 
 
@@ -18,9 +18,13 @@ def main() -> None:
     up = commands.add_parser("up", help="run etcd, kube-apiserver, controllers and KWOK until interrupted")
     up.add_argument("--no-controllers", action="store_true", help="without kube-controller-manager")
     up.add_argument("--no-kwok", action="store_true", help="without KWOK: nodes stay as you make them")
+    commands.add_parser("protobuf", help="print the table of protobuf fields that the simulated cluster reads by")
     options = parser.parse_args()
     if options.command == "build":
         build.build_all()
+        return
+    if options.command == "protobuf":
+        print("\n".join(protobuf.table()))
         return
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

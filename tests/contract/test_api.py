@@ -1,4 +1,4 @@
-"""The contract of the API server: see `cases.py`."""
+"""The contract of the API server: see `cases.py` and `bodies.py`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
-_spec = importlib.util.spec_from_file_location("contract_cases", Path(__file__).with_name("cases.py"))
-cases = importlib.util.module_from_spec(_spec)
-sys.modules["contract_cases"] = cases
-_spec.loader.exec_module(cases)
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"contract_{name}", Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[f"contract_{name}"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+cases = load("cases")
+load("bodies")
 
 
 @pytest.mark.parametrize("name", cases.CASES)

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jsonpatch
 import msgspec
 
 from fairlead.cluster.label_queries import Test
@@ -29,6 +28,7 @@ DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 CLASSES = "scheduling.k8s.io/priorityclasses"
 _SPECS = 1000
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _FOREGROUND, _ORPHAN = "foregroundDeletion", "orphan"
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -359,7 +359,7 @@ class ApiServer:
     def _validate(self, resource: Resource, obj: Object, before: Object | None, *, known: bool = False) -> None:
         causes = kinds.check_metadata(resource, obj)
         check = None if known else kinds.CHECKS.get(resource.table)
-        if check is not None and (before is None or before.get("spec") != obj.get("spec")):
+        if check is not None and (before is None or "spec" not in obj or before.get("spec") != obj["spec"]):
             causes += check(obj)
         update_check = kinds.UPDATE_CHECKS.get(resource.table)
         if before is not None and update_check is not None:
@@ -382,11 +382,9 @@ class ApiServer:
     ) -> Object:
         """Replace an object, or its status. Raises `StatusError`."""
         given = obj.get("metadata") or {}
-        self._check_name(given, name)
+        self._check_name({"name": None, **given}, name)
         if resource.namespaced and given.get("namespace") not in (None, "", namespace):
-            raise errors.bad_request(
-                f"the namespace of the object ({given['namespace']}) does not match the namespace on the request ({namespace})"
-            )
+            raise errors.bad_request(_OTHER_NAMESPACE)
         record = self.store.get(resource.table, (namespace, name))
         if record is None:
             if resource.plural in ("leases", "priorityclasses") and not subresource:
@@ -422,19 +420,17 @@ class ApiServer:
         record = self.get(resource, namespace, name)
         live = record.object
         if content_type == "application/json-patch+json":
-            obj = self._json_patch(resource, name, live, patch)
+            obj = merging.json_patch(live, patch)
         elif content_type == "application/merge-patch+json":
             obj = merging.merge(live, patch)
-        elif resource.custom:
-            raise errors.unsupported_media(
-                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-            )
         else:
             obj = merging.strategic(live, patch, self.node_of(resource))
-        if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
-            raise errors.bad_request("the patch leaves no object")
-        obj = self._decoded(resource, obj, live)
-        self._check_name({"name": None, **obj["metadata"]}, name)
+        if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict | None):
+            obj = {}
+        self._check_name({"name": None, **(obj.get("metadata") or {})}, name)
+        obj = self._decoded(resource, obj, live, patch if "strategic" in content_type else None)
+        if resource.namespaced and obj["metadata"].get("namespace") != namespace:
+            raise errors.bad_request(_OTHER_NAMESPACE)
         if obj["metadata"].get("uid") != live["metadata"]["uid"]:
             wrong = errors.invalid_value("metadata.uid", str(obj["metadata"].get("uid")), "field is immutable")
             raise errors.invalid(resource.group, resource.kind, name, [wrong])
@@ -442,26 +438,41 @@ class ApiServer:
             resource, (namespace, name), record, obj, subresource, (manager, "Update", subresource), dry_run=dry_run
         )
 
-    def _json_patch(self, resource: Resource, name: str, live: Object, patch: Any) -> Any:
+    def _decoded(self, resource: Resource, obj: Object, live: Object, patch: Object | None) -> Object:
+        """A patched object, all of it of the right types. patch: of a strategic merge, which is read otherwise."""
+        if resource.custom:
+            self.check_custom_kind(resource, obj)
         try:
-            return jsonpatch.apply_patch(live, patch)
-        except jsonpatch.InvalidJsonPatch as error:
-            raise errors.bad_request(f"error decoding patch: {error}") from error
-        except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-            told = "the server rejected our request due to an error in our request"
-            raise StatusError(422, "Invalid", told, {"causes": [{"message": str(error)}]}) from error
-
-    def _decoded(self, resource: Resource, obj: Object, live: Object | None = None) -> Object:
-        try:
+            if not resource.custom and patch is None:
+                self._check_patched_kind(resource, obj)
             decoded: Object = schema.decode(self.node_of(resource), obj, [], known=live)
         except schema.Mistyped as error:
-            raise StatusError(
-                422,
-                "Invalid",
-                f'{resource.kind} "" is invalid: patch: Invalid value: json: {error}',
-                {"kind": resource.kind, "causes": [{"reason": "FieldValueInvalid", "message": str(error), "field": "patch"}]},
-            ) from error
+            metadata = self.node_of(resource).children["metadata"]
+            if resource.custom and not schema.mistyped(metadata, obj["metadata"]):
+                return obj  # its schema says what is wrong
+            shown = merging.go_text(patch) if patch is not None else msgspec.json.encode(obj, order="sorted").decode()
+            quoted = msgspec.json.encode(shown).decode()[1:-1]
+            cause = errors.invalid_value("patch", quoted, error.converting if patch is not None else str(error))
+            raise errors.invalid("", "", "", [cause]) from error
         return decoded
+
+    def _check_patched_kind(self, resource: Resource, obj: Object) -> None:
+        version, kind = obj.get("apiVersion"), obj.get("kind")
+        if (version, kind) != (resource.stored_version, resource.kind):
+            other = self.catalog.of_kind(str(version), str(kind))
+            to = f"{resource.group.partition('.')[0] or 'core'}.{resource.kind}"
+            told = f"converting ({other.version}.{kind}) to ({to}): unknown conversion" if other is not None else ""
+            raise schema.Mistyped(told or errors.unregistered(str(version), str(kind)))
+
+    @staticmethod
+    def check_custom_kind(resource: Resource, obj: Object) -> None:
+        """An object of a custom kind says so. Raises `StatusError` 422."""
+        kind, version = obj.get("kind"), obj.get("apiVersion")
+        group, _, _ = str(version).rpartition("/")
+        for field, given, wanted in (("kind", kind, resource.kind), ("apiVersion", version, resource.api_version)):
+            if given != wanted:
+                name = str((obj.get("metadata") or {}).get("name") or "")
+                raise errors.invalid(group, str(kind), name, [errors.invalid_value(field, str(given), f"must be {wanted}")])
 
     def apply(
         self,
@@ -500,6 +511,8 @@ class ApiServer:
     @staticmethod
     def _check_name(given: Object, name: str) -> None:
         """What is sent to an object's path is that object."""
+        if not given.get("name", name):
+            raise errors.bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
         if given.get("name", name) != name:
             raise errors.bad_request(f"the name of the object ({given.get('name')}) does not match the name on the URL ({name})")
 
@@ -533,6 +546,8 @@ class ApiServer:
         if given.get("uid") not in (None, "", live["metadata"]["uid"]):
             self._check_uid(resource, key[1], given["uid"], live)
         if given.get("resourceVersion") not in (None, "", "0", live["metadata"]["resourceVersion"]):
+            if not str(given["resourceVersion"]).isdecimal():
+                raise StatusError(500, "", f'strconv.ParseUint: parsing "{given["resourceVersion"]}": invalid syntax')
             raise errors.conflict(resource.group, resource.plural, key[1])
         obj = self._prepared(resource, live, obj, subresource)
         metadata = obj["metadata"]
@@ -607,6 +622,11 @@ class ApiServer:
                 if "status" in live:
                     result["status"] = live["status"]
             metadata = dict(result["metadata"])
+            if resource.table == PODS:
+                result["spec"] = kinds.tolerating(result.get("spec") or {})
+            if resource.table == NAMESPACES:  # its finalizers have a subresource of their own
+                result["spec"] = live.get("spec", {})
+                metadata["labels"] = {**(metadata.get("labels") or {}), kinds.NAME_LABEL: before["name"]}
         for name in (
             "uid",
             "name",

@@ -44,7 +44,7 @@ class StatusError(Exception):
         }
         if self.reason:
             body["reason"] = self.reason
-        if self.details:
+        if self.details is not None:
             body["details"] = self.details
         return body | {"code": self.code}
 
@@ -53,7 +53,7 @@ def _about(group: str, kind: str, name: str) -> dict[str, Any]:
     about = {"name": name} if name else {}
     if group:
         about["group"] = group
-    return about | {"kind": kind}
+    return about | {"kind": kind} if kind else about
 
 
 def _qualified(group: str, plural: str) -> str:
@@ -99,6 +99,16 @@ def invalid_value(field: str, value: object, why: str) -> Cause:
 def bad_request(message: str) -> StatusError:
     """What was sent cannot be read."""
     return StatusError(400, "BadRequest", message)
+
+
+def unregistered(version: str, kind: str) -> str:
+    """Why an object of an unknown kind cannot be read."""
+    return f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+
+
+def unhandled(version: str, kind: str, wanted: str, why: str) -> StatusError:
+    """What was sent is an object, but not one of the kind that is wanted. version: its apiVersion."""
+    return bad_request(f'{kind} in version "{version.rpartition("/")[2]}" cannot be handled as a {wanted}: {why}')
 
 
 def expired(message: str) -> StatusError:

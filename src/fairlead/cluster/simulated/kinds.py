@@ -5,6 +5,7 @@ Kinds without an entry here are stored as they come, under the rules that hold f
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -39,6 +40,7 @@ _KEY_RULE = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
     "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
+NAME_LABEL = "kubernetes.io/metadata.name"
 _NAMED_BY_LABEL = {"namespaces", "services"}
 _ANY_NAME = {
     "rbac.authorization.k8s.io/clusterroles",
@@ -47,6 +49,13 @@ _ANY_NAME = {
     "rbac.authorization.k8s.io/rolebindings",
 }
 _ANNOTATIONS_LIMIT = 256 << 10
+_MOST_SECONDS = (1 << 31) - 1
+_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_CONFIG_KEY_RULE = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
 WITH_GENERATION = {
     "pods",
     "apps/deployments",
@@ -112,10 +121,19 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
     ]
     for owner in metadata.get("ownerReferences") or ():
         causes += [
-            Cause("FieldValueInvalid", 'Invalid value: "": must not be empty', f"metadata.ownerReferences.{field}")
+            invalid_value(
+                f"metadata.ownerReferences.{field}", "", f"{'version ' if field == 'apiVersion' else ''}must not be empty"
+            )
             for field in ("apiVersion", "kind", "name", "uid")
             if not owner.get(field)
         ]
+    for index, finalizer in enumerate(metadata.get("finalizers") or ()):
+        place = f"metadata.finalizers[{index}]"
+        prefix, slash, last = finalizer.rpartition("/")
+        if not _QUALIFIED.match(last) or (slash and not _SUBDOMAIN.match(prefix)):
+            causes.append(invalid_value(place, finalizer, _KEY_RULE))
+        elif not slash and finalizer not in _FINALIZERS:
+            causes.append(invalid_value(place, finalizer, "name is neither a standard finalizer name nor is it fully qualified"))
     return causes
 
 
@@ -169,11 +187,18 @@ def default_pod(obj: Object, _now: str) -> None:
     if "metadata" in obj:  # else it is the template of pods
         _merge_label_keys(obj)
     obj["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
+    spec["tolerations"] = tolerating(spec)["tolerations"]
+
+
+def tolerating(spec: Object) -> Object:
+    """A pod's spec that bears a node's absence for a while, unless it says otherwise; asked of updates, too."""
     tolerations = list(spec.get("tolerations") or ())
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(each.get("key") in (key, None, "") and each.get("effect") in ("NoExecute", None, "") for each in tolerations):
             tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
-    spec["tolerations"] = tolerations
+    if len(tolerations) == len(spec.get("tolerations") or ()):
+        return spec
+    return {**spec, "tolerations": tolerations}
 
 
 def _merge_label_keys(obj: Object) -> None:
@@ -252,6 +277,10 @@ def check_pod(obj: Object) -> list[Cause]:
                 "spec.restartPolicy",
             )
         )
+    deadline = spec.get("activeDeadlineSeconds")
+    if isinstance(deadline, int) and not 1 <= deadline <= _MOST_SECONDS:
+        told = f"must be between 1 and {_MOST_SECONDS}, inclusive"
+        causes.append(invalid_value("spec.activeDeadlineSeconds", deadline, told))
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace < 0:
         causes.append(invalid_value("spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0"))
@@ -345,6 +374,15 @@ def check_pod_update(old: Object, new: Object) -> list[Cause]:
             kept.pop("affinity", None)
         return kept
 
+    deadline = after.get("activeDeadlineSeconds")
+    if isinstance(deadline, int) and not 0 <= deadline <= _MOST_SECONDS:
+        told = f"must be between 0 and {_MOST_SECONDS}, inclusive"
+        causes.append(invalid_value("spec.activeDeadlineSeconds", deadline, told))
+    if len(before.get("containers") or ()) != len(after.get("containers") or ()):
+        return [
+            *causes,
+            Cause("FieldValueForbidden", "Forbidden: pod updates may not add or remove containers", "spec.containers"),
+        ]
     if frozen(before) != frozen(after):
         causes.append(Cause("FieldValueForbidden", f"Forbidden: {_POD_RULE}", "spec"))
     gates = {gate["name"] for gate in before.get("schedulingGates") or ()}
@@ -398,7 +436,7 @@ def default_namespace(obj: Object, _now: str) -> None:
     obj["spec"] = {"finalizers": ["kubernetes"]}
     obj["status"] = {"phase": "Active"}
     metadata = obj["metadata"]
-    metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
+    metadata["labels"] = {**(metadata.get("labels") or {}), NAME_LABEL: metadata["name"]}
 
 
 def default_priority_class(obj: Object, _now: str) -> None:
@@ -498,6 +536,12 @@ def default_workload(obj: Object, _now: str) -> None:
     spec.setdefault("replicas", 1)
     if spec.get("template"):
         spec["template"] = _default_template(spec["template"])
+    if obj.get("kind") == "Deployment":
+        spec.setdefault("progressDeadlineSeconds", 600)
+        spec.setdefault("revisionHistoryLimit", 10)
+        strategy = spec["strategy"] = dict(spec.get("strategy") or {})
+        if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+            strategy["rollingUpdate"] = {"maxSurge": "25%", "maxUnavailable": "25%", **(strategy.get("rollingUpdate") or {})}
     obj["status"] = {} if obj.get("kind") == "Deployment" else {"replicas": 0}
 
 
@@ -591,6 +635,50 @@ def check_lease(obj: Object) -> list[Cause]:
     return causes
 
 
+def check_config_map(obj: Object) -> list[Cause]:
+    """The rules on keys."""
+    data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+    causes = []
+    for key in sorted(data):
+        if not _CONFIG_KEY.fullmatch(key):
+            causes.append(invalid_value(f"data[{key}]", key, _CONFIG_KEY_RULE))
+        if key in binary:
+            causes.append(invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData"))
+    wrong = [key for key in sorted(binary) if not _CONFIG_KEY.fullmatch(key)]
+    return causes + [invalid_value(f"binaryData[{key}]", key, _CONFIG_KEY_RULE) for key in wrong]
+
+
+def check_immutable(before: Object, obj: Object) -> list[Cause]:
+    """ConfigMaps and Secrets that are immutable stay as they are."""
+    if not before.get("immutable"):
+        return []
+    fields = [] if obj.get("immutable") else ["immutable"]
+    fields += [field for field in ("data", "binaryData") if (before.get(field) or {}) != (obj.get(field) or {})]
+    return [Cause("FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set", field) for field in fields]
+
+
+def default_secret(obj: Object, _now: str) -> None:
+    """Its type; what was given as text joins what was given in base64."""
+    obj.setdefault("type", "Opaque")
+    plain = obj.pop("stringData", None) or {}
+    if plain:
+        coded = {key: base64.b64encode(text.encode()).decode() for key, text in plain.items()}
+        obj["data"] = {**(obj.get("data") or {}), **coded}
+
+
+def default_cron_job(obj: Object, _now: str) -> None:
+    """What happens where runs overlap, and how many are kept."""
+    spec = obj["spec"] = dict(obj.get("spec") or {})
+    for name, value in (
+        ("concurrencyPolicy", "Allow"),
+        ("suspend", False),
+        ("successfulJobsHistoryLimit", 3),
+        ("failedJobsHistoryLimit", 1),
+    ):
+        spec.setdefault(name, value)
+    obj["status"] = {}
+
+
 Default = Callable[[Object, str], None]
 Check = Callable[[Object], list[Cause]]
 CheckUpdate = Callable[[Object, Object], list[Cause]]
@@ -601,6 +689,8 @@ DEFAULTS: dict[str, Default] = {
     "namespaces": default_namespace,
     "scheduling.k8s.io/priorityclasses": default_priority_class,
     "batch/jobs": default_job,
+    "batch/cronjobs": default_cron_job,
+    "secrets": default_secret,
     "policy/poddisruptionbudgets": default_budget,
     "apps/deployments": default_workload,
     "apps/replicasets": default_workload,
@@ -618,8 +708,11 @@ CHECKS: dict[str, Check] = {
     "apps/statefulsets": check_workload,
     "apiextensions.k8s.io/customresourcedefinitions": check_definition,
     "coordination.k8s.io/leases": check_lease,
+    "configmaps": check_config_map,
 }
 UPDATE_CHECKS: dict[str, CheckUpdate] = {
+    "configmaps": check_immutable,
+    "secrets": check_immutable,
     "pods": check_pod_update,
     "scheduling.k8s.io/priorityclasses": check_priority_class_update,
 }

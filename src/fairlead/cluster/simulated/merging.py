@@ -1,14 +1,65 @@
-"""JSON merge patch (RFC 7386) and Kubernetes' strategic merge patch."""
+"""JSON patch (RFC 6902), JSON merge patch (RFC 7386) and Kubernetes' strategic merge patch, as the API server reads them."""
 
 from __future__ import annotations
 
+import copy
+import re
 from typing import Any
 
-from fairlead.cluster.simulated.errors import bad_request
-from fairlead.cluster.simulated.schema import Node
+import jsonpatch
+
+from fairlead.cluster.simulated.errors import StatusError, bad_request
+from fairlead.cluster.simulated.schema import Node, go_name
 
 _DIRECTIVE, _RETAIN = "$patch", "$retainKeys"
 _DELETE_PRIMITIVE, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
+
+
+_LONE_TILDE = re.compile(r"~(?![01])")
+
+
+def json_patch(target: Any, patch: Any) -> Any:
+    """JSON patch, as lax as Go's library. Raises `StatusError`.
+
+    What is replaced need not be there, a value may be missing (it is null then), and a tilde may stand for itself.
+    """
+    if patch is not None and not isinstance(patch, list):
+        raise _undecodable(patch, "Go value of type []handlers.jsonPatchOp")
+    result = copy.deepcopy(target)
+    for each in patch or ():
+        if not isinstance(each, dict):
+            raise _undecodable(each, "Go value of type handlers.jsonPatchOp")
+        for name in ("op", "path", "from"):
+            if not isinstance(each.get(name, ""), str):
+                raise _undecodable(each[name], f"Go struct field jsonPatchOp.{name} of type string")
+    for each in patch or ():
+        step = {"value": None, **each}
+        for name in ("path", "from"):
+            if name in step:
+                step[name] = _LONE_TILDE.sub("~0", step[name])
+        try:
+            if step.get("op") == "replace":
+                pointer = jsonpatch.JsonPointer(step["path"])
+                holder, last = pointer.to_last(result)
+                if isinstance(holder, dict) and last not in holder:
+                    step["op"] = "add"
+            result = jsonpatch.apply_patch(result, [step], in_place=True)
+        except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, LookupError, TypeError, ValueError) as error:
+            raise StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {}) from error
+    return result
+
+
+def _undecodable(value: Any, into: str) -> StatusError:
+    return bad_request(f"error decoding patch: json: cannot unmarshal {go_name(value)} into {into}")
+
+
+def go_text(value: Any) -> str:
+    """A value as Go prints it."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{name}:{go_text(each)}' for name, each in sorted(value.items()))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_text, value))}]"
+    return {True: "true", False: "false", None: "<nil>"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
 
 
 def merge(target: Any, patch: Any) -> Any:
@@ -32,6 +83,8 @@ def strategic(target: Any, patch: Any, node: Node | None) -> Any:
     """
     if not isinstance(patch, dict):
         return patch
+    if patch.get(_DIRECTIVE, "merge") not in ("replace", "delete", "merge"):
+        raise StatusError(500, "", f"unknown patch type: {go_text(patch[_DIRECTIVE])} in map: {go_text(patch)}")
     if patch.get(_DIRECTIVE) == "replace":
         return {name: value for name, value in patch.items() if name != _DIRECTIVE}
     if patch.get(_DIRECTIVE) == "delete":
@@ -78,7 +131,7 @@ def _lists(target: Any, patch: list[Any], node: Node | None, order: Any) -> list
     item = node.item if node is not None else None
     for each in patch:
         if key not in each:
-            raise bad_request(f"map: {each} does not contain declared merge key: {key}")
+            raise StatusError(500, "", f"map: {go_text(each)} does not contain declared merge key: {key}")
         where = next((index for index, found in enumerate(present) if found.get(key) == each[key]), None)
         if each.get(_DIRECTIVE) == "delete":
             if where is not None:

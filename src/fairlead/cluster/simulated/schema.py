@@ -7,6 +7,7 @@ and server-side apply) and field ownership.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import types
 import typing
 from typing import Any, Union
@@ -14,6 +15,7 @@ from typing import Any, Union
 import jsonschema_rs
 import msgspec
 
+from fairlead.cluster.simulated import protobuf
 from fairlead.cluster.simulated.errors import Cause, invalid_value, required
 
 # (type, field) -> keys by which server-side apply tells the items apart (x-kubernetes-list-map-keys of the OpenAPI).
@@ -81,7 +83,9 @@ def _leaf(go: str, *python: type) -> Node:
 
 _STRING, _INTEGER, _BOOLEAN = _leaf("string", str), _leaf("int64", int), _leaf("bool", bool)
 _NUMBER, _EITHER = _leaf("float64", int, float), _leaf("intstr.IntOrString", int, str)
-_TIME = _leaf("time.Time", str)
+_TIME, _BYTES = _leaf("time.Time", str), _leaf("[]uint8", str)
+_MAPS = {"string": _STRING, "bytes": _BYTES}
+"""What protobuf's table says of the values of maps; lightkube says nothing."""
 
 
 # -- built-in types ----------------------------------------------------------------------------
@@ -96,6 +100,8 @@ def of_model(model: type[Any]) -> Node:
     for field in msgspec.structs.fields(model):
         child = _of_type(field.type)
         place = (model.__name__, field.encode_name)
+        if child.kind == "map":
+            child.item = _MAPS.get(protobuf.held_by(_message_of(model), field.encode_name), _ANY)
         if child.kind == "list":
             child.keys = _LIST_KEYS.get(place, ())
             child.is_set = place in _SETS
@@ -107,6 +113,12 @@ def of_model(model: type[Any]) -> Node:
 
 
 _STARTED: dict[type[Any], Node] = {}
+
+
+def _message_of(model: type[Any]) -> str:
+    """What protobuf's table calls a lightkube type."""
+    group, _, version = model.__module__.rpartition(".")[2].rpartition("_")
+    return f"meta.{model.__name__}" if group == "meta" else f"{group}/{version}.{model.__name__}"
 
 
 def _of_type(kind: Any) -> Node:
@@ -318,36 +330,67 @@ def _broken_rules(known: _Rules, value: Any, path: str, live: Any = None) -> typ
 
 
 class Mistyped(Exception):
-    """A value of the wrong type; the message is that of Go's decoder."""
+    """A value of the wrong type; the message is that of Go's decoder. value: that one; wanted: what Go calls the right type."""
+
+    def __init__(self, message: str, value: Any = None, wanted: str = "") -> None:
+        super().__init__(message)
+        self.value = value
+        self.wanted = wanted
+
+    @property
+    def converting(self) -> str:
+        """What Go's converter says, by which strategic merge patches are read."""
+        found = _GO_VALUES.get(type(self.value), "")
+        if not found:
+            return str(self)
+        if self.wanted.startswith("map["):
+            return f"cannot restore map from {found}"
+        if self.wanted.startswith("[]"):
+            return f"cannot restore slice from {found}"
+        if self.wanted.startswith("v1."):
+            return f"cannot restore struct from: {found}"
+        if self.wanted == "int64" and found == "string":
+            return "unrecognized type: int64"
+        return f"cannot convert {found} to {self.wanted}"
 
 
-def decode(node: Node, value: Any, unknown: list[str], path: str = "", known: Any = None) -> Any:
+_GO_JSON = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+_GO_VALUES = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice", dict: "map"}
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)")
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]|=(?=[^=])")
+
+
+def decode(node: Node, value: Any, unknown: list[str], path: str = "", known: Any = None, struct: str = "") -> Any:
     """The value without nulls and unknown fields; the paths of the latter are added to `unknown`.
 
-    known: what was decoded before; what of it is there still is not looked at again. Raises `Mistyped`.
+    known: what was decoded before; what of it is there still is not looked at again. struct: Go's name of the type that the
+    value is a field of. Raises `Mistyped`.
     """
     kind = node.kind
     if kind == "any" or (value is known and value is not None):
         return value
     if kind == "leaf":
         if not isinstance(value, node.python) or (isinstance(value, bool) and bool not in node.python):
-            found = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
-            raise Mistyped(f"cannot unmarshal {found.get(type(value), 'null')} into Go struct field {path} of type {node.go}")
+            raise _mistyped(node, value, path, struct)
+        if node is _TIME:
+            _check_time(str(value))
+        elif node is _BYTES:
+            _check_base64(str(value))
         return value
     if kind == "list":
         if not isinstance(value, list):
-            raise Mistyped(f"cannot unmarshal {_JSON_NAMES.get(type(value), 'null')} into Go struct field {path} of type []")
+            raise _mistyped(node, value, path, struct)
         item = node.item or _ANY
         if item.kind == "any":
             return value
-        return [decode(item, each, unknown, f"{path}[{index}]") for index, each in enumerate(value)]
+        return [decode(item, each, unknown, f"{path}[{index}]", None, struct) for index, each in enumerate(value)]
     if not isinstance(value, dict):
-        raise Mistyped(f"cannot unmarshal {_JSON_NAMES.get(type(value), 'null')} into Go struct field {path} of type object")
+        raise _mistyped(node, value, path, struct)
     if kind == "map":
-        item = node.item or _ANY
-        return {name: decode(item, each, unknown, f"{path}.{name}") for name, each in value.items() if each is not None}
+        return _decode_map(node.item or _ANY, value, unknown, path, struct)
     result = {}
     before = known if isinstance(known, dict) else {}
+    struct = node.name or struct
     for name, each in value.items():
         child = node.children.get(name)
         if child is None:
@@ -356,8 +399,60 @@ def decode(node: Node, value: Any, unknown: list[str], path: str = "", known: An
             else:
                 unknown.append(f"{path}.{name}".lstrip("."))
         elif each is not None:
-            result[name] = decode(child, each, unknown, f"{path}.{name}".lstrip("."), before.get(name))
+            result[name] = decode(child, each, unknown, f"{path}.{name}".lstrip("."), before.get(name), struct)
     return result
+
+
+def mistyped(node: Node, value: Any) -> bool:
+    """Whether a value, or anything in it, is of a wrong type."""
+    try:
+        decode(node, value, [])
+    except Mistyped:
+        return True
+    return False
+
+
+def _decode_map(item: Node, value: dict[str, Any], unknown: list[str], path: str, struct: str) -> dict[str, Any]:
+    if item is not _STRING:
+        given = ((name, each) for name, each in value.items() if each is not None)
+        return {name: decode(item, each, unknown, f"{path}.{name}", None, struct) for name, each in given}
+    for each in value.values():
+        if type(each) is not str:
+            if each is not None:
+                raise _mistyped(item, each, path, struct)
+            return {name: "" if text is None else text for name, text in value.items()}  # Go's empty string
+    return dict(value)
+
+
+def _mistyped(node: Node, value: Any, path: str, struct: str) -> Mistyped:
+    wanted, field = _go(node), re.sub(r"\[\d+\]", "", path)
+    found = go_name(value)
+    into = f"Go struct field {struct}.{field}" if field else "Go value"
+    return Mistyped(f"json: cannot unmarshal {found} into {into} of type {wanted}", value, wanted)
+
+
+def go_name(value: Any) -> str:
+    """What Go's JSON decoder calls a value."""
+    return _GO_JSON.get(type(value), "null")
+
+
+def _go(node: Node) -> str:
+    """What Go calls a type."""
+    if node.kind in ("list", "map"):
+        return ("[]" if node.kind == "list" else "map[string]") + _go(node.item or _ANY)
+    return node.go or (f"v1.{node.name}" if node.name else "interface {}")
+
+
+def _check_time(text: str) -> None:
+    if not _RFC3339.fullmatch(text):
+        layout = "2006-01-02T15:04:05Z07:00"
+        raise Mistyped(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
+
+
+def _check_base64(text: str) -> None:
+    wrong = _NOT_BASE64.search(text)
+    if wrong is not None or len(text.replace("\n", "").replace("\r", "")) % 4:
+        raise Mistyped(f"illegal base64 data at input byte {wrong.start() if wrong else len(text)}")
 
 
 def dotted(path: list[str | int]) -> str:

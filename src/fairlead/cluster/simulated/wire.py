@@ -16,7 +16,7 @@ import structlog
 import yaml
 from lightkube.models import autoscaling_v1, core_v1, meta_v1, policy_v1
 
-from fairlead.cluster.simulated import errors, eventforms, merging, openapi, schema, selectors, tables
+from fairlead.cluster.simulated import errors, eventforms, merging, openapi, protobuf, reviews, schema, selectors, tables
 from fairlead.cluster.simulated.api import PODS, ApiServer, Selection, Watch
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import Resource
@@ -45,6 +45,7 @@ _VERSION = {
     "platform": "simulated",
 }
 _MOST_NODES = 1_000_000
+_SHOWN_BYTES = 30  # of a body that cannot be read
 _METADATA_ONLY = "PartialObjectMetadata"
 
 
@@ -368,7 +369,7 @@ class Wire:
             raise errors.method_not_allowed()
         if resource.plural.endswith("reviews"):
             body, _ = self._body(request, resource)
-            return self._reply(form, {**body, "status": {"allowed": True, "authenticated": True}}, 201)
+            return self._reply(form, reviews.answered(resource.kind, body), 201)
         body, warnings = self._body(request, resource)
         made = api.create(resource, target.namespace, body, manager=options.manager, dry_run=options.dry_run)
         return self._one(form, resource, Record(made, 0), 201, warnings)
@@ -396,7 +397,9 @@ class Wire:
         resource, options = target.resource, _write_options(request)
         content_type = request.headers.get("content-type", "").partition(";")[0].strip()
         if content_type not in _PATCHES or (resource.custom and "strategic" in content_type):
-            raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+            if not resource.custom:
+                raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+            raise errors.unsupported_media(", ".join(each for each in _PATCHES if "strategic" not in each))
         self._check_size(request)
         namespace, name, sub = target.namespace or "", target.name, target.subresource
         if content_type == "application/apply-patch+yaml":
@@ -418,7 +421,16 @@ class Wire:
         try:
             patch = msgspec.json.decode(request.body)
         except msgspec.DecodeError as error:
-            raise errors.bad_request(f"error decoding patch: {error}") from error
+            told = "" if "strategic" in content_type else "error decoding patch: "
+            raise errors.bad_request(f"{told}{_syntax(error)}") from error
+        if "json-patch" not in content_type and not isinstance(patch, dict):
+            if patch is None and "strategic" not in content_type:
+                raise errors.bad_request("Invalid JSON Patch")
+            if patch is not None:
+                told = "" if "strategic" in content_type else "error decoding patch: "
+                into = "Go value of type map[string]interface {}"
+                raise errors.bad_request(f"{told}json: cannot unmarshal {schema.go_name(patch)} into {into}")
+            patch = {}
         if sub == "scale":
             merged = merging.merge(self.api.scale(resource, self._get(target)), patch)
             scale = _typed(autoscaling_v1.Scale, merged)
@@ -480,24 +492,30 @@ class Wire:
             body = self._json(request.body, resource)
         elif content_type == _YAML or applied:
             body = _yaml(request.body)
+        elif content_type == _PROTOBUF and not (resource is not None and resource.custom):
+            body = _protobuf(request.body, resource, model)
         else:
             raise errors.unsupported_media(_READABLE)
-        if not isinstance(body, dict):
-            raise errors.bad_request("the object provided is unrecognized: it must be an object")
+        if body is None and not applied:
+            body = {}
         if resource is None:
+            if not isinstance(body, dict):
+                raise errors.bad_request("the object provided is unrecognized: it must be an object")
             return _typed(model, body), []
-        self._check_kind(body, resource, applied=applied)
+        self._check_kind(body, resource, request.body, applied=applied)
         unknown: list[str] = []
         about = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
         try:
             decoded = schema.decode(self.api.node_of(resource), body, unknown)
         except schema.Mistyped as error:
-            if resource.custom:
-                decoded = {**body, "metadata": _typed(meta_v1.ObjectMeta, body.get("metadata") or {})}
-            else:
-                raise errors.bad_request(
-                    f"{about}: json: {str(error).replace('struct field ', f'struct field {resource.kind}.')}"
-                ) from error
+            if not resource.custom:
+                raise errors.bad_request(f"{about}: {error}") from error
+            metadata = body.get("metadata")
+            try:  # all else is for the schema to say
+                known = schema.decode(schema.of_model(meta_v1.ObjectMeta), {} if metadata is None else metadata, [])
+            except schema.Mistyped as wrong:
+                raise errors.bad_request(f"{about}: {wrong}") from wrong
+            decoded = {**body, "metadata": known}
         validation = request.query.get("fieldValidation", "Strict" if applied else "Warn") or "Warn"
         if validation not in ("Ignore", "Warn", "Strict"):
             cause = errors.Cause(
@@ -522,31 +540,38 @@ class Wire:
         try:
             return msgspec.json.decode(content)
         except msgspec.DecodeError as error:
-            kind = f" (must be of type {resource.kind})" if resource else ""
-            raise errors.bad_request(
-                f"the object provided is unrecognized{kind}: couldn't get version/kind; json parse error: {error}"
-            ) from error
+            raise _unrecognized(content, resource, f"couldn't get version/kind; json parse error: {_syntax(error)}") from error
 
-    @staticmethod
-    def _check_kind(body: Object, resource: Resource, *, applied: bool) -> None:
+    def _check_kind(self, body: Any, resource: Resource, content: bytes, *, applied: bool) -> None:
+        if not isinstance(body, dict):
+            go = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+            told = f"json: cannot unmarshal {schema.go_name(body)} into Go value of type {go}"
+            raise _unrecognized(content, resource, f"couldn't get version/kind; json parse error: {told}")
         kind, version = body.get("kind") or "", body.get("apiVersion") or ""
-        if not isinstance(kind, str) or not isinstance(version, str):
-            raise errors.bad_request("the object provided is unrecognized: couldn't get version/kind: both are text")
+        for name, value in (("apiVersion", version), ("kind", kind)):
+            if not isinstance(value, str):
+                told = f"json: cannot unmarshal {schema.go_name(value)} into Go struct field .{name} of type string"
+                raise _unrecognized(content, resource, f"couldn't get version/kind; json parse error: {told}")
         if applied and not (kind and version):
             raise errors.bad_request(f'invalid object type: "{version}, Kind={kind}"')
-        if not isinstance(body.get("metadata", {}), (dict, type(None))):
-            told = f"json: cannot unmarshal number into Go struct field {resource.kind}.metadata of type v1.ObjectMeta"
-            raise errors.bad_request(
-                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {told}'
-            )
-        if version and version != resource.api_version:
-            told = f'no kind "{kind}" is registered for version "{version}" in scheme'
-            raise errors.bad_request(
-                f'{kind} in version "{version.rpartition("/")[2]}" cannot be handled as a {resource.kind}: {told}'
-            )
-        if kind and kind != resource.kind:
-            told = f"converting ({resource.version}.{kind}) to ({resource.group or 'core'}.{resource.kind}): unknown conversion"
-            raise errors.bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {told}')
+        if resource.custom:
+            if not kind:
+                raise _unrecognized(content, resource, f"Object 'Kind' is missing in '{content.decode(errors='replace')}'")
+            if version != resource.api_version:
+                told = f"does not match the expected API version ({resource.api_version})"
+                raise errors.bad_request(f"the API version in the data ({version}) {told}")
+        if resource.custom:
+            self.api.check_custom_kind(resource, body)
+            return
+        version, kind = version or resource.api_version, kind or resource.kind
+        if (version, kind) == (resource.api_version, resource.kind):
+            return
+        other = self.api.catalog.of_kind(version, kind)
+        told = errors.unregistered(version, kind)
+        if other is not None and not other.custom:
+            ours = f"{resource.group.partition('.')[0] or 'core'}.{resource.kind}"
+            told = f"converting ({other.version}.{kind}) to ({ours}): unknown conversion"
+        raise errors.unhandled(version, kind, resource.kind, told)
 
     # -- objects out ---------------------------------------------------------------------------
 
@@ -656,8 +681,34 @@ def _typed(model: type[Any] | None, body: Any) -> Object:
     try:
         decoded: Object = schema.decode(schema.of_model(model) if model is not None else schema.Node("any"), body, [])
     except schema.Mistyped as error:
-        raise errors.bad_request(f"the object provided is unrecognized: json: {error}") from error
+        raise errors.bad_request(f"the object provided is unrecognized: {error}") from error
     return decoded
+
+
+def _protobuf(content: bytes, resource: Resource | None, model: type[Any] | None) -> Object:
+    expected = (resource.api_version, resource.kind) if resource else ("v1", model.__name__ if model else "")
+    try:
+        return protobuf.decode(content, expected)
+    except protobuf.Malformed as error:
+        if resource is None:
+            raise errors.bad_request(str(error)) from error
+        if error.kind is not None:
+            raise errors.unhandled(*error.kind, resource.kind, str(error)) from error
+        raise _unrecognized(content, resource, str(error)) from error
+
+
+def _unrecognized(content: bytes, resource: Resource | None, why: str) -> StatusError:
+    """What was sent is no object at all; its first bytes are shown, in hexadecimal where they are no JSON."""
+    if resource is None:
+        return errors.bad_request(f"the object provided is unrecognized: {why}")
+    told = content[:_SHOWN_BYTES].hex() if content[:1] != b"{" else content[:_SHOWN_BYTES].decode(errors="replace")
+    data = (told + " ..." if len(content) > _SHOWN_BYTES else told) or "<empty>"
+    return errors.bad_request(f"the object provided is unrecognized (must be of type {resource.kind}): {why} ({data})")
+
+
+def _syntax(error: msgspec.DecodeError) -> str:
+    """What Go's parser says, where that is known."""
+    return "unexpected end of JSON input" if "truncated" in str(error) else str(error)
 
 
 def _yaml(content: bytes) -> Any:

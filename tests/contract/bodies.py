@@ -1,0 +1,432 @@
+"""More of what a Kubernetes API server answers: bodies in protobuf, wrong kinds and types, patches that make no sense, defaults."""
+
+from __future__ import annotations
+
+from contract_cases import (
+    CMS,
+    DEPLOYMENTS,
+    JSON_PATCH,
+    MERGE,
+    NS,
+    PODS,
+    QUEUES,
+    STRATEGIC,
+    case,
+    config,
+    pod,
+)
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+NAMESPACES, SECRETS = "/api/v1/namespaces", f"/api/v1/namespaces/{NS}/secrets"
+CRON_JOBS = f"/apis/batch/v1/namespaces/{NS}/cronjobs"
+
+
+def varint(number):
+    out = b""
+    while number > 127:
+        out, number = out + bytes([number & 127 | 128]), number >> 7
+    return out + bytes([number])
+
+
+def field(number, value):
+    """One field of a message: text and bytes by length, whole numbers as they are."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def envelope(version, kind, *fields):
+    """An object as Go's typed clients send it."""
+    about = field(1, version) + field(2, kind)
+    return b"k8s\x00" + field(1, about) + field(2, b"".join(fields)) + field(3, "") + field(4, "")
+
+
+def metadata(name, *more):
+    return field(1, field(1, name) + field(2, "") + field(8, b"") + b"".join(more))
+
+
+def queue(name, **more):
+    return {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": {}, **more}
+
+
+# -- protobuf ----------------------------------------------------------------------------------
+
+
+@case
+def a_namespace_in_protobuf(api):
+    made = api.post(
+        NAMESPACES, envelope("v1", "Namespace", metadata(api.name), field(2, b""), field(3, b"")), content_type=PROTOBUF
+    )
+    assert made.ok(201)["metadata"]["labels"] == {"kubernetes.io/metadata.name": api.name}
+    api.post(NAMESPACES, envelope("v1", "Namespace", metadata(api.name)), content_type=PROTOBUF).no(409, "AlreadyExists")
+
+
+@case
+def a_config_map_in_protobuf(api):
+    entries = field(2, field(1, "a") + field(2, "b")), field(3, field(1, "raw") + field(2, b"\0\1\2"))
+    labels = field(11, field(1, "k") + field(2, "v"))
+    made = api.post(CMS, envelope("v1", "ConfigMap", metadata(api.name, labels), *entries), content_type=PROTOBUF).ok(201)
+    assert (made["data"], made["binaryData"], made["metadata"]["labels"]) == ({"a": "b"}, {"raw": "AAEC"}, {"k": "v"})
+
+
+@case
+def a_deployment_in_protobuf(api):
+    """Zeros of pointers count, zeros of all else are nothing; quantities, shares and inlined messages have forms of their own."""
+    requests = field(2, field(1, "cpu") + field(2, field(1, "500m")))
+    probe = field(1, field(2, field(1, "/ok") + field(2, field(1, 0) + field(2, 8080) + field(3, "")) + field(3, ""))) + field(
+        2, 0
+    )
+    container = field(1, "main") + field(2, "pause:3.10") + field(8, requests) + field(10, probe)
+    volume = field(1, "shared") + field(2, field(2, field(1, "")))
+    spec = field(1, volume) + field(2, container) + field(3, "") + field(4, 0) + field(11, 0)
+    template = field(1, field(11, field(1, "app") + field(2, "x"))) + field(2, spec)
+    rolling = field(2, field(1, field(1, 1) + field(2, 0) + field(3, "10%")) + field(2, field(1, 0) + field(2, 3) + field(3, "")))
+    selector = field(2, field(1, field(1, "app") + field(2, "x")))
+    whole = field(2, field(1, 0) + selector + field(3, template) + field(4, field(1, "") + rolling) + field(5, 0))
+    made = api.post(DEPLOYMENTS, envelope("apps/v1", "Deployment", metadata(api.name), whole), content_type=PROTOBUF).ok(201)[
+        "spec"
+    ]
+    pods = made["template"]["spec"]
+    assert (made["replicas"], made.get("minReadySeconds", 0)) == (0, 0)
+    assert made["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 3}}
+    assert pods["containers"][0]["resources"] == {"requests": {"cpu": "500m"}}
+    assert pods["containers"][0]["livenessProbe"]["httpGet"]["port"] == 8080
+    assert (pods["volumes"], pods["terminationGracePeriodSeconds"]) == ([{"name": "shared", "emptyDir": {}}], 0)
+    assert pods["restartPolicy"] == "Always"
+
+
+@case
+def options_of_a_deletion_in_protobuf(api):
+    api.post(CMS, config(api.name)).ok(201)
+    kept = envelope("v1", "DeleteOptions", field(2, field(1, "another")))
+    api.call("DELETE", f"{CMS}/{api.name}", kept, content_type=PROTOBUF).no(409, "Conflict")
+    api.call("DELETE", f"{CMS}/{api.name}", b"nonsense", content_type=PROTOBUF).no(
+        400, "BadRequest", "expected prefix [107 56 115 0]"
+    )
+    api.call("DELETE", f"{CMS}/{api.name}", envelope("v1", "DeleteOptions", field(4, "Background")), content_type=PROTOBUF).ok()
+
+
+@case
+def protobuf_without_its_prefix_is_400(api):
+    prefix = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+    told = "the object provided is unrecognized (must be of type Namespace): "
+    api.post(NAMESPACES, b'{"kind":1}', content_type=PROTOBUF).no(400, "BadRequest", f'{told}{prefix} ({{"kind":1}})')
+    api.post(NAMESPACES, b"", content_type=PROTOBUF).no(400, "BadRequest", f"{told}empty data (<empty>)")
+
+
+@case
+def protobuf_that_is_cut_short_is_400(api):
+    whole = envelope("v1", "Namespace", metadata(api.name))
+    shown = whole[:30].hex()
+    told = "the object provided is unrecognized (must be of type Namespace): unexpected EOF"
+    api.post(NAMESPACES, whole[:-5], content_type=PROTOBUF).no(400, "BadRequest", f"{told} ({shown} ...)")
+    inner = envelope("v1", "Namespace", metadata(api.name)[:-1])
+    told = 'Namespace in version "v1" cannot be handled as a Namespace: unexpected EOF'
+    api.post(NAMESPACES, inner, content_type=PROTOBUF).no(400, "BadRequest", told)
+    overlong = envelope("v1", "Namespace", b"\xff" * 11)
+    api.post(NAMESPACES, overlong, content_type=PROTOBUF).no(400, "BadRequest", "proto: integer overflow")
+
+
+@case
+def protobuf_of_another_kind_is_400(api):
+    told = 'Pod in version "v1" cannot be handled as a Namespace: converting (v1.Pod) to (core.Namespace): unknown conversion'
+    api.post(NAMESPACES, envelope("v1", "Pod", metadata(api.name)), content_type=PROTOBUF).no(400, "BadRequest", told)
+    told = 'no kind "Nothing" is registered for version "v1"'
+    api.post(NAMESPACES, envelope("v1", "Nothing", metadata(api.name)), content_type=PROTOBUF).no(400, "BadRequest", told)
+
+
+@case
+def protobuf_without_a_kind_is_of_the_kind_that_is_expected(api):
+    assert api.post(CMS, envelope("", "", metadata(api.name)), content_type=PROTOBUF).ok(201)["kind"] == "ConfigMap"
+
+
+# -- kinds -------------------------------------------------------------------------------------
+
+
+@case
+def a_kind_of_another_group_is_400(api):
+    other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": api.name}}
+    told = "converting (v1.Deployment) to (core.ConfigMap): unknown conversion"
+    api.post(CMS, other).no(400, "BadRequest", told)
+    api.post(CMS, queue(api.name)).no(
+        400, "BadRequest", 'no kind "Queue" is registered for version "fairlead.dev/v1alpha1" in scheme'
+    )
+    api.post(CMS, {**config(api.name), "kind": "Nothing"}).no(
+        400, "BadRequest", 'no kind "Nothing" is registered for version "v1"'
+    )
+
+
+@case
+def another_kind_of_custom_object_is_422(api):
+    told = f'Pod.fairlead.dev "{api.name}" is invalid: kind: Invalid value: "Pod": must be Queue'
+    refused = api.post(QUEUES, queue(api.name, kind="Pod")).no(422, "Invalid", told)
+    assert refused["details"]["causes"][0]["field"] == "kind"
+    told = "the API version in the data (v1) does not match the expected API version (fairlead.dev/v1alpha1)"
+    api.post(QUEUES, queue(api.name, apiVersion="v1")).no(400, "BadRequest", told)
+
+
+@case
+def a_custom_object_without_its_kind_is_400(api):
+    bare = {"apiVersion": "fairlead.dev/v1alpha1", "metadata": {"name": api.name}}
+    api.post(QUEUES, bare).no(400, "BadRequest", "Object 'Kind' is missing in '{")
+    told = "the API version in the data () does not match the expected API version"
+    api.post(QUEUES, {"kind": "Queue", "metadata": {"name": api.name}}).no(400, "BadRequest", told)
+
+
+@case
+def kind_and_version_are_text(api):
+    told = "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .apiVersion of type string"
+    api.post(CMS, {**config(api.name), "apiVersion": 5}).no(400, "BadRequest", told)
+    api.post(CMS, {**config(api.name), "kind": ["x"]}).no(400, "BadRequest", "into Go struct field .kind of type string")
+
+
+@case
+def null_is_an_empty_object(api):
+    api.post(CMS, b"null").no(422, "Invalid", "metadata.name: Required value: name or generateName is required")
+    api.post(CMS, b'"x"').no(400, "BadRequest", "json: cannot unmarshal string into Go value of type struct")
+
+
+# -- types -------------------------------------------------------------------------------------
+
+
+@case
+def values_of_maps_are_text(api):
+    told = "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
+    api.post(CMS, config(api.name, a=1)).no(400, "BadRequest", told)
+    for name, value, what in (("labels", 5, "number"), ("annotations", True, "bool")):
+        bad = {"metadata": {"name": api.name, name: {"a": value}}}
+        told = f"json: cannot unmarshal {what} into Go struct field ObjectMeta.metadata.{name} of type string"
+        api.post(CMS, bad).no(400, "BadRequest", told)
+    told = "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"
+    api.post(QUEUES, queue(api.name, metadata={"name": api.name, "labels": {"a": 5}})).no(400, "BadRequest", told)
+    assert api.post(CMS, config(api.name, a=None)).ok(201)["data"] == {"a": ""}
+
+
+@case
+def bytes_are_base64_and_times_are_times(api):
+    told = "illegal base64 data at input byte 2"
+    api.post(CMS, {"metadata": {"name": api.name}, "binaryData": {"a": "zz!"}}).no(400, "BadRequest", told)
+    told = 'parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"'
+    api.post(CMS, {"metadata": {"name": api.name, "creationTimestamp": "yesterday"}}).no(400, "BadRequest", told)
+
+
+@case
+def keys_of_config_maps(api):
+    told = 'data[a b]: Invalid value: "a b": a valid config key must consist of alphanumeric characters'
+    api.post(CMS, config(api.name, **{"a b": "c"})).no(422, "Invalid", told)
+    both = {**config(api.name, a="1"), "binaryData": {"a": "MQ=="}}
+    api.post(CMS, both).no(422, "Invalid", 'data[a]: Invalid value: "a": duplicate of key present in binaryData')
+
+
+@case
+def immutable_config_maps_stay(api):
+    api.post(CMS, {**config(api.name, a="1"), "immutable": True}).ok(201)
+    told = "data: Forbidden: field is immutable when `immutable` is set"
+    api.patch(f"{CMS}/{api.name}", {"data": {"a": "2"}}, MERGE).no(422, "Invalid", told)
+    told = "immutable: Forbidden: field is immutable when `immutable` is set"
+    api.patch(f"{CMS}/{api.name}", {"immutable": False}, MERGE).no(422, "Invalid", told)
+    api.patch(f"{CMS}/{api.name}", {"metadata": {"labels": {"a": "b"}}}, MERGE).ok()
+
+
+@case
+def finalizers_are_qualified(api):
+    told = 'metadata.finalizers[0]: Invalid value: "nope": name is neither a standard finalizer name nor is it fully qualified'
+    api.post(CMS, {"metadata": {"name": api.name, "finalizers": ["nope"]}}).no(422, "Invalid", told)
+
+
+@case
+def a_deadline_of_a_pod_has_bounds(api):
+    told = "spec.activeDeadlineSeconds: Invalid value: 99999999999: must be between 1 and 2147483647, inclusive"
+    api.post(PODS, pod(api.name, activeDeadlineSeconds=99999999999)).no(422, "Invalid", told)
+
+
+# -- names and versions ------------------------------------------------------------------------
+
+
+@case
+def put_without_a_name_is_400(api):
+    api.post(CMS, config(api.name)).ok(201)
+    told = f"the name of the object ({api.name} based on URL) was undeterminable: name must be provided"
+    api.put(f"{CMS}/{api.name}", {}).no(400, "BadRequest", told)
+    api.patch(f"{CMS}/{api.name}", {"metadata": None}, MERGE).no(400, "BadRequest", told)
+    api.patch(f"{CMS}/{api.name}", [{"op": "remove", "path": "/metadata/name"}], JSON_PATCH).no(400, "BadRequest", told)
+    api.patch(f"{CMS}/{api.name}", {"$patch": "delete"}, STRATEGIC).no(400, "BadRequest", told)
+
+
+@case
+def another_namespace_in_the_body_is_400(api):
+    api.post(CMS, config(api.name)).ok(201)
+    told = "the namespace of the provided object does not match the namespace sent on the request"
+    elsewhere = {"metadata": {"name": api.name, "namespace": "other"}}
+    api.put(f"{CMS}/{api.name}", elsewhere).no(400, "BadRequest", told)
+    api.patch(f"{CMS}/{api.name}", elsewhere, MERGE).no(400, "BadRequest", told)
+
+
+@case
+def a_version_that_is_no_number_is_500(api):
+    api.post(CMS, config(api.name)).ok(201)
+    told = 'strconv.ParseUint: parsing "x": invalid syntax'
+    api.put(f"{CMS}/{api.name}", {"metadata": {"name": api.name, "resourceVersion": "x"}}).no(500, None, told)
+    api.patch(f"{CMS}/{api.name}", {"metadata": {"resourceVersion": "x"}}, MERGE).no(500, None, told)
+
+
+@case
+def a_namespace_keeps_its_label_and_its_finalizers(api):
+    api.post(NAMESPACES, {"metadata": {"name": api.name}}).ok(201)
+    put = api.put(
+        f"{NAMESPACES}/{api.name}", {"metadata": {"name": api.name, "labels": {"a": "b"}}, "spec": {"finalizers": []}}
+    ).ok()
+    assert put["spec"] == {"finalizers": ["kubernetes"]}
+    assert put["metadata"]["labels"] == {"a": "b", "kubernetes.io/metadata.name": api.name}
+
+
+# -- patches -----------------------------------------------------------------------------------
+
+
+@case
+def a_merge_patch_is_an_object(api):
+    api.post(CMS, config(api.name, a="1")).ok(201)
+    told = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
+    api.patch(f"{CMS}/{api.name}", [1], MERGE).no(400, "BadRequest", told)
+    api.patch(f"{CMS}/{api.name}", b"null", MERGE).no(400, "BadRequest", "Invalid JSON Patch")
+    api.patch(f"{CMS}/{api.name}", b"{", MERGE).no(400, "BadRequest", "error decoding patch: unexpected end of JSON input")
+    told = "json: cannot unmarshal array into Go value of type map[string]interface {}"
+    api.patch(f"{CMS}/{api.name}", [1], STRATEGIC).no(400, "BadRequest", told)
+    assert api.patch(f"{CMS}/{api.name}", b"null", STRATEGIC).ok()["data"] == {"a": "1"}
+
+
+@case
+def a_patch_to_wrong_types_is_422(api):
+    api.post(CMS, config(api.name, a="1")).ok(201)
+    told = "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
+    for patch, kind in (({"data": {"x": 1}}, MERGE), ([{"op": "add", "path": "/data/x", "value": 1}], JSON_PATCH)):
+        refused = api.patch(f"{CMS}/{api.name}", patch, kind).no(422, "Invalid", told)
+        assert refused["message"].startswith(' "" is invalid: patch: Invalid value: "{')
+        assert [(cause["reason"], cause["field"]) for cause in refused["details"]["causes"]] == [("FieldValueInvalid", "patch")]
+    told = ' "" is invalid: patch: Invalid value: "map[data:map[x:1]]": cannot convert int64 to string'
+    api.patch(f"{CMS}/{api.name}", {"data": {"x": 1}}, STRATEGIC).no(422, "Invalid", told)
+    told = 'Invalid value: "map[data:x]": cannot restore map from string'
+    api.patch(f"{CMS}/{api.name}", {"data": "x"}, STRATEGIC).no(422, "Invalid", told)
+
+
+@case
+def a_patch_does_not_change_the_kind(api):
+    api.post(CMS, config(api.name, a="1")).ok(201)
+    api.patch(f"{CMS}/{api.name}", {"kind": "Secret"}, MERGE).no(422, "Invalid")
+    told = 'no kind "ConfigMap" is registered for version "apps/v1"'
+    api.patch(f"{CMS}/{api.name}", {"apiVersion": "apps/v1"}, MERGE).no(422, "Invalid", told)
+    assert api.patch(f"{CMS}/{api.name}", {"kind": "Secret"}, STRATEGIC).ok()["kind"] == "ConfigMap"
+
+
+@case
+def a_patch_of_a_custom_object_is_held_against_its_schema(api):
+    api.post(QUEUES, queue(api.name)).ok(201)
+    told = 'spec.priority: Invalid value: "string": spec.priority in body must be of type integer: "string"'
+    api.patch(f"{QUEUES}/{api.name}", {"spec": {"priority": "x"}}, MERGE).no(422, "Invalid", told)
+    told = f'Other.fairlead.dev "{api.name}" is invalid: kind: Invalid value: "Other": must be Queue'
+    api.patch(f"{QUEUES}/{api.name}", {"kind": "Other"}, MERGE).no(422, "Invalid", told)
+    told = f'Queue "{api.name}" is invalid: apiVersion: Invalid value: "v1": must be fairlead.dev/v1alpha1'
+    api.patch(f"{QUEUES}/{api.name}", {"apiVersion": "v1"}, MERGE).no(422, "Invalid", told)
+    told = "accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+    api.patch(f"{QUEUES}/{api.name}", {"spec": {}}, STRATEGIC).no(415, "UnsupportedMediaType", told)
+
+
+@case
+def a_directive_that_is_none_is_500(api):
+    api.post(PODS, pod(api.name)).ok(201)
+    told = "unknown patch type: frob in map: map[$patch:frob]"
+    api.patch(f"{PODS}/{api.name}", {"$patch": "frob"}, STRATEGIC).no(500, None, told)
+    told = "map: map[image:c] does not contain declared merge key: name"
+    api.patch(f"{PODS}/{api.name}", {"spec": {"containers": [{"image": "c"}]}}, STRATEGIC).no(500, None, told)
+
+
+@case
+def a_json_patch_is_lax(api):
+    """What is replaced need not be there, a value may be missing, a tilde may stand for itself, nothing is no steps."""
+    path = f"{CMS}/{api.name}"
+    api.post(CMS, config(api.name, a="1")).ok(201)
+    assert api.patch(path, [{"op": "replace", "path": "/data/b", "value": "2"}], JSON_PATCH).ok()["data"] == {"a": "1", "b": "2"}
+    assert api.patch(path, [{"op": "add", "path": "/data/c"}], JSON_PATCH).ok()["data"]["c"] == ""
+    api.patch(path, [{"op": "add", "path": "/data/x~2", "value": "1"}], JSON_PATCH).no(422, "Invalid", "data[x~2]: Invalid value")
+    for nothing in (b"null", b"[]"):
+        assert len(api.patch(path, nothing, JSON_PATCH).ok()["data"]) == 3
+
+
+@case
+def a_json_patch_that_cannot_be_done_is_422(api):
+    api.post(CMS, config(api.name, a="1")).ok(201)
+    for step in (
+        {"op": "frob", "path": "/data/a"},
+        {"path": "/data/a", "value": "2"},
+        {"op": "add", "value": "2"},
+        {"op": "add", "path": "data", "value": "2"},
+        {"op": "add", "path": "/nothing/below/it", "value": "2"},
+        {"op": "remove", "path": "/data/nothing"},
+        {"op": "move", "from": "/data/nothing", "path": "/data/b"},
+        {"op": "copy", "path": "/data/b"},
+        {"op": "test", "path": "/data/a", "value": "9"},
+        {"op": "add", "path": "/metadata/finalizers/-", "value": "x/y"},
+    ):
+        told = "the server rejected our request due to an error in our request"
+        assert api.patch(f"{CMS}/{api.name}", [step], JSON_PATCH).no(422, "Invalid", told)["details"] == {}
+
+
+@case
+def a_json_patch_is_a_list_of_objects(api):
+    api.post(CMS, config(api.name, a="1")).ok(201)
+    told = "error decoding patch: json: cannot unmarshal string into Go value of type []handlers.jsonPatchOp"
+    api.patch(f"{CMS}/{api.name}", b'"x"', JSON_PATCH).no(400, "BadRequest", told)
+    told = "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp"
+    api.patch(f"{CMS}/{api.name}", [1], JSON_PATCH).no(400, "BadRequest", told)
+
+
+@case
+def tolerations_that_are_replaced_get_the_usual_ones_again(api):
+    api.post(PODS, pod(api.name)).ok(201)
+    more = {"spec": {"tolerations": [{"key": "a", "operator": "Exists"}]}}
+    keys = [each["key"] for each in api.patch(f"{PODS}/{api.name}", more, STRATEGIC).ok()["spec"]["tolerations"]]
+    assert keys == ["a", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+
+
+@case
+def containers_of_a_pod_are_neither_added_nor_removed(api):
+    api.post(PODS, pod(api.name)).ok(201)
+    more = {"spec": {"containers": [{"name": "more", "image": "pause:3.10"}]}}
+    told = "spec.containers: Forbidden: pod updates may not add or remove containers"
+    api.patch(f"{PODS}/{api.name}", more, STRATEGIC).no(422, "Invalid", told)
+
+
+# -- defaults ----------------------------------------------------------------------------------
+
+
+@case
+def defaults_of_secrets(api):
+    secret = {"metadata": {"name": api.name}, "data": {"a": "YQ=="}, "stringData": {"b": "b"}}
+    made = api.post(SECRETS, secret).ok(201)
+    assert (made["type"], made["data"], "stringData" in made) == ("Opaque", {"a": "YQ==", "b": "Yg=="}, False)
+
+
+@case
+def defaults_of_cron_jobs(api):
+    template = {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}}}
+    made = api.post(CRON_JOBS, {"metadata": {"name": api.name}, "spec": {"schedule": "@daily", "jobTemplate": template}}).ok(201)
+    spec = made["spec"]
+    assert (spec["concurrencyPolicy"], spec["suspend"]) == ("Allow", False)
+    assert (spec["successfulJobsHistoryLimit"], spec["failedJobsHistoryLimit"]) == (3, 1)
+
+
+# -- reviews -----------------------------------------------------------------------------------
+
+
+@case
+def who_am_i_and_what_may_i_do(api):
+    who = api.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {}).ok(201)["status"]["userInfo"]
+    assert who["username"]
+    assert "system:authenticated" in who["groups"]
+    ask = {"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}}
+    assert api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", ask).ok(201)["status"] == {"allowed": True}
+    rules = api.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": NS}}).ok(201)["status"]
+    assert {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]} in rules["resourceRules"]
+    token = api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "nobody's"}}).ok(201)["status"]
+    assert (token.get("authenticated", False), token["error"]) == (False, "invalid bearer token")
