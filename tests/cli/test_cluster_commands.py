@@ -425,6 +425,49 @@ def test_the_demo_opens_to_kubectl_and_to_our_commands(tmp_path):
     assert not out.exists(), "the kubeconfig leads nowhere once the demo has ended"
 
 
+def test_kubectls_generators_work_on_the_simulated_cluster(box):
+    """They send protobuf, and so does what drains a node."""
+    box.kubectl("create", "namespace", "made")
+    for command in (
+        "configmap c --from-literal=a=b",
+        "secret generic s --from-literal=a=b",
+        "serviceaccount a",
+        "deployment d --image=x --replicas=0",
+        "job j --image=x",
+        "cronjob cj --image=x --schedule=@daily",
+        "quota q --hard=pods=30,requests.nvidia.com/gpu=3",
+        "service clusterip s --tcp=80",
+        "poddisruptionbudget one --selector=a=b --max-unavailable=50%",
+        "role r --verb=get --resource=pods",
+        "rolebinding r --role=r --user=u",
+        "ingress i --rule=a/b=c:80",
+        "priorityclass p --value=5 --preemption-policy=Never",
+    ):
+        assert "created" in box.kubectl("create", *command.split(), "-n", "made"), command
+
+    def shown(what, path):
+        return box.kubectl("get", *what.split(), "-n", "made", "-o", f"jsonpath={{{path}}}")
+
+    assert shown("configmap c", ".data") == '{"a":"b"}'
+    assert shown("secret s", ".data.a") + shown("secret s", ".type") == "Yg==Opaque"
+    assert (shown("deployment d", ".spec.replicas"), shown("cronjob cj", ".spec.schedule")) == ("0", "@daily")
+    assert shown("quota q", ".spec.hard") == '{"pods":"30","requests.nvidia.com/gpu":"3"}'
+    assert shown("poddisruptionbudget one", ".spec.maxUnavailable") == "50%"
+    assert shown("ingress i", ".spec.rules[0].http.paths[0].backend.service.port.number") == "80"
+    assert (shown("priorityclass p", ".value"), shown("priorityclass p", ".preemptionPolicy")) == ("5", "Never")
+    assert box.kubectl("auth", "can-i", "create", "pods").strip() == "yes"
+    assert "kubernetes-admin" in box.kubectl("auth", "whoami")
+
+
+def test_a_node_of_the_simulated_cluster_is_drained(box):
+    pod = objects.pod("k", annotations={"fairlead.dev/simulated-duration": "6000s"})
+    box.create(pod)
+    box.kubectl("wait", "-n", "vision", "--for=condition=Ready", "pod/k", "--timeout=30s")
+    node = box.kubectl("get", "pod", "k", "-n", "vision", "-o", "jsonpath={.spec.nodeName}")
+    assert f"node/{node} drained" in box.kubectl("drain", node, "--force", "--timeout=30s")
+    assert box.kubectl("get", "pods", "-n", "vision", "-o", "name") == ""
+
+
 def test_real_kubectl_works_on_the_simulated_cluster(box):
     pod = objects.pod("k", labels={"app": "k"}, annotations={"fairlead.dev/simulated-duration": "600s"})
     pod["metadata"]["namespace"] = "vision"
@@ -443,6 +486,8 @@ def test_real_kubectl_works_on_the_simulated_cluster(box):
     )
     assert "Name:" in box.kubectl("describe", "node", "a100-000")
     assert "nodeName" in box.kubectl("explain", "pod.spec.nodeName")
+    assert "Parent queue. Absent: directly under the root." in box.kubectl("explain", "queue.spec.parent")
+    assert "ObjectMeta" in box.kubectl("explain", "queue.metadata")
     assert 'pod "k" deleted' in box.kubectl("delete", "pod", "k", "-n", "vision")
     assert "cordoned" in box.kubectl("cordon", "a100-000")
     job = {

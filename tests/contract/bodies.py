@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from contract_cases import (
+    APPLY,
     CMS,
     DEPLOYMENTS,
     JSON_PATCH,
@@ -395,6 +398,163 @@ def containers_of_a_pod_are_neither_added_nor_removed(api):
     more = {"spec": {"containers": [{"name": "more", "image": "pause:3.10"}]}}
     told = "spec.containers: Forbidden: pod updates may not add or remove containers"
     api.patch(f"{PODS}/{api.name}", more, STRATEGIC).no(422, "Invalid", told)
+
+
+# -- server-side apply -------------------------------------------------------------------------
+
+
+def applied(kind, name, version="v1", **more):
+    return json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": name}, **more}).encode()
+
+
+@case
+def what_is_applied_says_what_it_is(api):
+    path = f"{CMS}/{api.name}?fieldManager=x"
+    api.patch(path, b"", APPLY).no(400, "BadRequest", "invalid object type: /, Kind=")
+    api.patch(path, b"apiVersion: v1", APPLY).no(400, "BadRequest", "invalid object type: /v1, Kind=")
+    api.patch(path, applied("Pod", api.name), APPLY).no(400, "BadRequest", "invalid object type: /v1, Kind=Pod")
+    told = "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value"
+    api.patch(path, b"[]", APPLY).no(400, "BadRequest", told)
+    told = "error decoding YAML: error converting YAML to JSON: yaml: line 1: did not find expected node content"
+    api.patch(path, b"a: [", APPLY).no(400, "BadRequest", told)
+    told = f"the name of the object ({api.name} based on URL) was undeterminable: name must be provided"
+    api.patch(path, b"{apiVersion: v1, kind: ConfigMap, metadata: {}}", APPLY).no(400, "BadRequest", told)
+    queue_path = f"{QUEUES}/{api.name}?fieldManager=x"
+    api.patch(queue_path, applied("Queue", api.name), APPLY).no(400, "BadRequest", "invalid object type: /v1, Kind=Queue")
+
+
+@case
+def what_is_applied_fits_the_schema(api):
+    path, where = f"{CMS}/{api.name}?fieldManager=x", "failed to create typed patch object (/{}; /v1, Kind=ConfigMap): "
+    told = where.format(api.name) + ".data.a: expected string, got &value.valueUnstructured{Value:5}"
+    api.patch(path, applied("ConfigMap", api.name, data={"a": 5}), APPLY).no(500, None, told)
+    told = where.format(api.name) + ".nope: field not declared in schema"
+    api.patch(path, applied("ConfigMap", api.name, nope={}), APPLY).no(500, None, told)
+    told = f"(/{api.name}; fairlead.dev/v1alpha1, Kind=Queue): .spec.priority: expected numeric (int or float), got string"
+    wrong = applied("Queue", api.name, "fairlead.dev/v1alpha1", spec={"priority": "x"})
+    api.patch(f"{QUEUES}/{api.name}?fieldManager=x", wrong, APPLY).no(500, None, told)
+
+
+# -- options -----------------------------------------------------------------------------------
+
+
+@case
+def options_of_lists_go_together(api):
+    for query, told in (
+        ("resourceVersionMatch=Exact", "resourceVersionMatch is forbidden unless resourceVersion is provided"),
+        ("resourceVersionMatch=x&resourceVersion=1", 'Unsupported value: "x": supported values: "Exact", "NotOlderThan", ""'),
+        ("resourceVersionMatch=Exact&resourceVersion=0", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'),
+        ("sendInitialEvents=true", "sendInitialEvents is forbidden for list"),
+        ("watch=1&sendInitialEvents=true", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+    ):
+        refused = api.get(f"{CMS}?timeoutSeconds=1&{query}").no(422, "Invalid", told)
+        assert refused["message"].startswith('ListOptions.meta.k8s.io "" is invalid: ')
+
+
+@case
+def a_list_of_a_version_of_the_past(api):
+    label = f"labelSelector=of%3D{api.name}"
+
+    def names(query):
+        return [each["metadata"]["name"] for each in api.get(f"{CMS}?{label}&{query}").ok()["items"]]
+
+    made = {}
+    for which in "abc":
+        body = {**config(f"{api.name}-{which}", a="1"), "metadata": {"name": f"{api.name}-{which}", "labels": {"of": api.name}}}
+        made[which] = api.post(CMS, body).ok(201)["metadata"]["resourceVersion"]
+    first = api.get(f"{CMS}?{label}&limit=1").ok()
+    api.delete(f"{CMS}/{api.name}-b").ok()
+    changed = api.patch(f"{CMS}/{api.name}-c", {"data": {"a": "2"}}, MERGE).ok()["metadata"]["resourceVersion"]
+    assert names(f"resourceVersion={made['b']}&resourceVersionMatch=Exact") == [f"{api.name}-a", f"{api.name}-b"]
+    assert names(f"resourceVersion={changed}&resourceVersionMatch=Exact") == [f"{api.name}-a", f"{api.name}-c"]
+    old = api.get(f"{CMS}?{label}&resourceVersion={made['c']}&resourceVersionMatch=Exact").ok()
+    assert old["metadata"]["resourceVersion"] == made["c"]
+    assert [each["data"] for each in old["items"]] == [{"a": "1"}] * 3
+    rest = f"continue={first['metadata']['continue']}"
+    assert names(f"limit=5&{rest}") == [f"{api.name}-b", f"{api.name}-c"], "the pages of a list are of one moment"
+
+
+@case
+def numbers_in_queries_are_numbers(api):
+    for query in ("limit=x", "timeoutSeconds=x", "watch=1&limit=x"):
+        api.get(f"{CMS}?{query}").no(400, "BadRequest", 'strconv.ParseInt: parsing "x": invalid syntax')
+    api.get(f"{CMS}?limit=99999999999999999999").no(400, "BadRequest", "value out of range")
+    assert api.get(f"{CMS}?limit=-1").ok()["kind"] == "ConfigMapList"
+    api.get(f"{CMS}?continue=junk").no(400, "BadRequest", "invalid continue token: continue key is not valid: ")
+    told = 'resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax'
+    api.get(f"{CMS}?watch=1&resourceVersion=x").no(500, None, told)
+    api.get(f"{CMS}?resourceVersion=x").no(400, "BadRequest", f"invalid resource version: {told}")
+
+
+@case
+def a_field_that_cannot_be_selected_by_is_400(api):
+    told = '"nope" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    api.get(f"{CMS}?fieldSelector=nope%3D1").no(400, "BadRequest", told)
+    api.get(f"{PODS}?fieldSelector=nope%3D1").no(400, "BadRequest", "field label not supported: nope")
+
+
+@case
+def options_of_writes_and_deletions(api):
+    told = 'CreateOptions.meta.k8s.io "" is invalid: fieldManager: Invalid value: "\\a": invalid character U+0007 (at position 0)'
+    api.post(f"{CMS}?fieldManager=%07", config(api.name)).no(422, "Invalid", told)
+    api.post(CMS, config(api.name)).ok(201)
+    told = 'propagationPolicy: Unsupported value: "Nope": supported values: "Foreground", "Background", "Orphan", "nil"'
+    api.delete(f"{CMS}/{api.name}", {"propagationPolicy": "Nope"}).no(422, "Invalid", told)
+    told = 'propagationPolicy: Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set'
+    api.delete(f"{CMS}/{api.name}", {"propagationPolicy": "Orphan", "orphanDependents": True}).no(422, "Invalid", told)
+    told = 'no kind "Nope" is registered for version "v1"'
+    api.delete(f"{CMS}/{api.name}", {"kind": "Nope", "apiVersion": "v1"}).no(400, "BadRequest", told)
+    told = "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+    api.delete(f"{CMS}/{api.name}", {"gracePeriodSeconds": "x"}).no(400, "BadRequest", told)
+
+
+# -- paths and methods -------------------------------------------------------------------------
+
+
+@case
+def paths_that_lead_nowhere(api):
+    found = "the server could not find the requested resource"
+    for path in ("/api/v2", "/apis/apps/v9", f"{PODS}/x/nope", "/api/v1/nope"):
+        api.get(path).no(404, "NotFound", found)
+    api.get("/api/v1/namespaces/%2e%2e/pods").no(500, None, 'invalid key: "/pods/.."')
+    api.get(f"{PODS}/..").no(400, "BadRequest", "Name parameter invalid: \"..\": may not be '..'")
+    assert api.get("/api/v1/namespaces/default%2Fpods").ok()["kind"] == "PodList"
+
+
+@case
+def methods_that_are_none(api):
+    for method in ("FROB", "TRACE"):
+        api.call(method, PODS).no(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    assert api.call("HEAD", PODS).status == 405
+
+
+@case
+def bodies_of_subresources(api):
+    api.post(PODS, pod(api.name)).ok(201)
+    told = "name in URL does not match name in Binding object"
+    api.post(f"{PODS}/{api.name}/binding", {"target": {"kind": "Node", "name": "x"}}).no(400, "BadRequest", told)
+    told = 'Binding in version "v1" cannot be handled as a Binding: json: cannot unmarshal number into Go struct field Binding.target'
+    api.post(f"{PODS}/{api.name}/binding", {"metadata": {"name": api.name}, "target": 5}).no(400, "BadRequest", told)
+    told = "name in URL does not match name in Eviction object"
+    api.post(f"{PODS}/{api.name}/eviction", {"metadata": {"name": "other"}}).no(400, "BadRequest", told)
+    other = {"apiVersion": "policy/v1", "kind": "Nope", "metadata": {"name": api.name}}
+    told = 'Nope in version "v1" cannot be handled as a Eviction: no kind "Nope" is registered for version "policy/v1"'
+    api.post(f"{PODS}/{api.name}/eviction", other).no(400, "BadRequest", told)
+    old = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": api.name}}
+    assert api.post(f"{PODS}/{api.name}/eviction", {**old, "deleteOptions": {"dryRun": ["All"]}}).ok(201)["status"] == "Success"
+
+
+@case
+def text_that_is_no_utf_8_is_replaced(api):
+    sent = b'{"metadata":{"name":"%s"},"data":{"a":"\xff"}}' % api.name.encode()
+    assert api.post(CMS, sent).ok(201)["data"] == {"a": "\ufffd"}
+    api.post(CMS, b'{"metadata":{}}x').no(400, "BadRequest", "invalid character 'x' after top-level value")
+
+
+@case
+def a_config_map_has_a_size(api):
+    told = "[]: Too long: may not be more than 1048576 bytes"
+    api.post(CMS, config(api.name, a="x" * 1_100_000)).no(422, "Invalid", told)
 
 
 # -- defaults ----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from fairlead.cluster.simulated import admission, errors, kinds, merging, owners
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.errors import Cause, StatusError
 from fairlead.cluster.simulated.garbage import Garbage
+from fairlead.cluster.simulated.options import check_deletion
 from fairlead.cluster.simulated.resources import Catalog, Resource
 from fairlead.cluster.simulated.store import Change, Key, Object, Record, Store
 
@@ -28,6 +29,10 @@ DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 CLASSES = "scheduling.k8s.io/priorityclasses"
 _SPECS = 1000
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_FORGOTTEN = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the "
+    "continue parameter, or use the continue token in this response to retrieve the remainder of the results."
+)
 _OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _FOREGROUND, _ORPHAN = "foregroundDeletion", "orphan"
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -172,41 +177,40 @@ class ApiServer:
             raise errors.not_found(resource.group, resource.plural, name)
         return record
 
-    def page(self, resource: Resource, selection: Selection, *, limit: int = 0, token: str = "") -> Page:
-        """A page of a selection in the order of names. Raises `StatusError` 410 for a token that is too old."""
+    def page(
+        self, resource: Resource, selection: Selection, *, limit: int = 0, token: str = "", exact: int | None = None
+    ) -> Page:
+        """A page of a selection in the order of names, as it was when the first page was read.
+
+        token: of the page before. exact: the version to show. Raises `StatusError` 410 for one that is forgotten.
+        """
         after: Key | None = None
-        version = self.store.version
+        version = self.store.version if exact is None else exact
         if token:
             version, after = self._read_token(token)
-        records = [
-            (key, record)
-            for key, record in self.store.sorted(resource.table, selection.namespace)
-            if selection.matches(key, record.object)
-        ]
+        found = self.store.at(resource.table, version, selection.namespace)
+        if found is None:
+            raise errors.expired(_FORGOTTEN if token else "The resourceVersion for the provided list is too old.")
+        records = [(key, record) for key, record in found if selection.matches(key, record.object)]
         if after is not None:
             records = [item for item in records if item[0] > after]
         if not limit or len(records) <= limit:
             return Page([record for _, record in records], version)
         kept = records[:limit]
-        exact = selection.labels is None and selection.fields is None
+        counted = selection.labels is None and selection.fields is None
         return Page(
             [record for _, record in kept],
             version,
             msgspec.json.encode([version, *kept[-1][0]]).hex(),
-            len(records) - limit if exact else None,
+            len(records) - limit if counted else None,
         )
 
     def _read_token(self, token: str) -> tuple[int, Key]:
         try:
             version, namespace, name = msgspec.json.decode(bytes.fromhex(token), type=tuple[int, str, str])
         except (ValueError, msgspec.DecodeError) as error:
-            raise errors.bad_request("continue key is not valid: it was not given out by this server") from error
-        if version < self.store.compacted:
-            raise errors.expired(
-                "The provided continue parameter is too old to display a consistent list result. You can start a new list "
-                "without the continue parameter, or use the continue token in this response to retrieve the remainder of "
-                "the results."
-            )
+            told = "it was not given out by this server"
+            raise errors.bad_request(f"invalid continue token: continue key is not valid: {told}") from error
         return version, (namespace, name)
 
     def watch(self, resource: Resource, selection: Selection, version: int | None) -> Watch:
@@ -459,10 +463,15 @@ class ApiServer:
     def _check_patched_kind(self, resource: Resource, obj: Object) -> None:
         version, kind = obj.get("apiVersion"), obj.get("kind")
         if (version, kind) != (resource.stored_version, resource.kind):
-            other = self.catalog.of_kind(str(version), str(kind))
-            to = f"{resource.group.partition('.')[0] or 'core'}.{resource.kind}"
-            told = f"converting ({other.version}.{kind}) to ({to}): unknown conversion" if other is not None else ""
-            raise schema.Mistyped(told or errors.unregistered(str(version), str(kind)))
+            raise schema.Mistyped(self.not_convertible(resource, str(version), str(kind)))
+
+    def not_convertible(self, resource: Resource, version: str, kind: str) -> str:
+        """Why an object of another kind is none of this resource."""
+        other = self.catalog.of_kind(version, kind)
+        if other is None or other.custom:
+            return errors.unregistered(version, kind)
+        ours = f"{resource.group.partition('.')[0] or 'core'}.{resource.kind}"
+        return f"converting ({other.version}.{kind}) to ({ours}): unknown conversion"
 
     @staticmethod
     def check_custom_kind(resource: Resource, obj: Object) -> None:
@@ -490,7 +499,7 @@ class ApiServer:
         given = obj.get("metadata") or {}
         if given.get("managedFields"):
             raise errors.bad_request("metadata.managedFields must be nil")
-        self._check_name(given, name)
+        self._check_name({"name": None, **given}, name)
         record = self.store.get(resource.table, (namespace, name))
         who = (manager, "Apply", subresource)
         if record is None:
@@ -666,14 +675,8 @@ class ApiServer:
         if conditions.get("resourceVersion"):
             present = obj["metadata"]["resourceVersion"]
             self._check_precondition(resource, name, "ResourceVersion", conditions["resourceVersion"], present, "modified")
+        check_deletion(options.get("propagationPolicy"), orphans=options.get("orphanDependents") is not None)
         policy = options.get("propagationPolicy") or ("Orphan" if options.get("orphanDependents") else "Background")
-        if policy not in ("Background", "Foreground", "Orphan"):
-            cause = Cause(
-                "FieldValueNotSupported",
-                f'Unsupported value: "{policy}": supported values: "Background", "Foreground", "Orphan"',
-                "propagationPolicy",
-            )
-            raise errors.invalid("", "DeleteOptions", "", [cause])
         if dry_run or "All" in (options.get("dryRun") or ()):
             return obj, False
         return self._delete(resource, key, obj, options, policy)
@@ -755,9 +758,7 @@ class ApiServer:
             raise errors.invalid("", "Binding", name, [cause])
         if not target.get("name"):
             raise StatusError(500, "", "target.name: Required value")
-        given = binding.get("metadata") or {}
-        if given.get("name") not in (None, "", name):
-            raise errors.bad_request(f"name in URL does not match name in Binding object: {given['name']} != {name}")
+        given = binding["metadata"]
         admission.admit(
             self.store, self.catalog, admission.Request(resource, "CREATE", namespace, name, binding, subresource="binding")
         )
@@ -797,9 +798,6 @@ class ApiServer:
     def evict(self, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
         """The `eviction` subresource: delete, if no disruption budget forbids it. Raises `StatusError`."""
         resource = self.served("v1", "pods")
-        given = (eviction.get("metadata") or {}).get("name")
-        if given not in (None, "", name):
-            raise errors.bad_request(f"name in URL does not match name in Eviction object: {given} != {name}")
         pod = self.get(resource, namespace, name).object
         options = eviction.get("deleteOptions") or {}
         dry_run = dry_run or "All" in (options.get("dryRun") or ())

@@ -342,7 +342,7 @@ class SimulatedCluster:
             namespace, _, name = regarding.partition("/")
             about = {"kind": "PodGroup", "namespace": namespace, "name": name}
         body: Object = {
-            "metadata": {"generateName": f"{about['name'][:50]}."},
+            "metadata": {"generateName": f"{about['name'][:50]}-"},
             "involvedObject": about,
             "reason": reason,
             "message": note,

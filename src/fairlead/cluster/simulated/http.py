@@ -27,10 +27,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from fairlead.cluster.simulated import attach
+from fairlead.cluster.simulated import attach, bodies, errors
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.stream import frames
-from fairlead.cluster.simulated.wire import BODY_LIMIT, Request, Stream, Wire
+from fairlead.cluster.simulated.wire import Request, Stream, Wire
 
 _OPEN = {"/healthz", "/livez", "/readyz", "/version"}
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -57,7 +57,7 @@ class Server:
 
     async def __aenter__(self) -> Self:
         routes = [Route("/{path:path}", self._answer, methods=_METHODS), WebSocketRoute("/{path:path}", self._attach)]
-        application = Starlette(routes=routes)
+        application = Starlette(routes=routes, exception_handlers={405: _not_allowed})
         with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:  # uvicorn reads certificates from files only
             await self._start(application, Path(folder))
         return self
@@ -173,6 +173,11 @@ class _QuietServer(uvicorn.Server):
         yield
 
 
+async def _not_allowed(_request: HttpRequest, _error: Exception) -> Response:
+    """Methods that nobody has heard of are refused like those that an object lacks."""
+    return Response(msgspec.json.encode(errors.method_not_allowed().status()), 405, media_type="application/json")
+
+
 async def _bounded(request: HttpRequest) -> bytes:
     """The body, up to just beyond the limit: what is larger is refused without being read."""
     parts: list[bytes] = []
@@ -180,7 +185,7 @@ async def _bounded(request: HttpRequest) -> bytes:
     async for part in request.stream():
         parts.append(part)
         size += len(part)
-        if size > BODY_LIMIT:
+        if size > bodies.LIMIT:
             break
     return b"".join(parts)
 

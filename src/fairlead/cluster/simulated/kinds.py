@@ -49,6 +49,7 @@ _ANY_NAME = {
     "rbac.authorization.k8s.io/rolebindings",
 }
 _ANNOTATIONS_LIMIT = 256 << 10
+_MOST_BYTES = 1 << 20
 _MOST_SECONDS = (1 << 31) - 1
 _FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -84,6 +85,9 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
     metadata = obj["metadata"]
     name = metadata.get("name", "")
     causes: list[Cause] = []
+    prefix = metadata.get("generateName", "")
+    if prefix and not _SUBDOMAIN.match(prefix[:-1] + "a" if prefix.endswith("-") else prefix):
+        causes.append(invalid_value("metadata.generateName", prefix, _SUBDOMAIN_RULE))
     if not name:
         causes.append(required("metadata.name", "name or generateName is required"))
     elif resource.table in _NAMED_BY_LABEL:
@@ -639,6 +643,8 @@ def check_config_map(obj: Object) -> list[Cause]:
     """The rules on keys."""
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     causes = []
+    if sum(map(len, [*data.values(), *binary.values()])) > _MOST_BYTES:
+        causes.append(Cause("FieldValueTooLong", f"Too long: may not be more than {_MOST_BYTES} bytes", "[]"))
     for key in sorted(data):
         if not _CONFIG_KEY.fullmatch(key):
             causes.append(invalid_value(f"data[{key}]", key, _CONFIG_KEY_RULE))

@@ -6,11 +6,16 @@ import hashlib
 from typing import Any
 
 import msgspec
+from lightkube.models.meta_v1 import ObjectMeta
 
 from fairlead.cluster.simulated.resources import Catalog, Resource
-from fairlead.cluster.simulated.schema import Node, of_model, of_schema
+from fairlead.cluster.simulated.schema import Node, of_model
 
 _TYPES = {str: "string", int: "integer", bool: "boolean", float: "number"}
+_DESCRIPTIONS = {
+    "apiVersion": "The version of the schema that the object is written in.",
+    "kind": "The kind of resource that the object is.",
+}
 _PARAMETERS = [
     {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
     for name in ("dryRun", "fieldManager", "fieldValidation")
@@ -39,7 +44,7 @@ def document(catalog: Catalog, api_version: str) -> dict[str, Any] | None:
     for resource in found:
         kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
         name = _name(resource)
-        body = _built(of_schema(resource.schema, root=True) if resource.schema is not None else _tree(resource), schemas)
+        body = _custom(resource.schema, schemas) if resource.schema is not None else _built(_tree(resource), schemas)
         schemas[name] = {**body, "x-kubernetes-group-version-kind": [kind]}
         base = f"/apis/{api_version}" if resource.group else f"/api/{api_version}"
         scope = "/namespaces/{namespace}" if resource.namespaced else ""
@@ -78,6 +83,20 @@ def _name(resource: Resource) -> str:
 
 def _tree(resource: Resource) -> Node:
     return of_model(resource.model) if resource.model is not None else Node("any")
+
+
+def _custom(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """A custom resource's schema as it was written, so that its descriptions are shown; its rules in CEL are not published."""
+    body: dict[str, Any] = _without_rules(schema)
+    known: dict[str, Any] = {name: {"type": "string", "description": told} for name, told in _DESCRIPTIONS.items()}
+    known["metadata"] = {"description": "Standard object's metadata.", "allOf": [_reference(of_model(ObjectMeta), schemas)]}
+    return {**body, "type": "object", "properties": {**known, **body.get("properties", {}), **known}}
+
+
+def _without_rules(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: _without_rules(each) for name, each in part.items() if name != "x-kubernetes-validations"}
+    return [_without_rules(each) for each in part] if isinstance(part, list) else part
 
 
 def _built(node: Node, schemas: dict[str, Any]) -> dict[str, Any]:

@@ -332,10 +332,11 @@ def _broken_rules(known: _Rules, value: Any, path: str, live: Any = None) -> typ
 class Mistyped(Exception):
     """A value of the wrong type; the message is that of Go's decoder. value: that one; wanted: what Go calls the right type."""
 
-    def __init__(self, message: str, value: Any = None, wanted: str = "") -> None:
+    def __init__(self, message: str, value: Any = None, wanted: str = "", path: str = "") -> None:
         super().__init__(message)
         self.value = value
         self.wanted = wanted
+        self.path = path
 
     @property
     def converting(self) -> str:
@@ -353,7 +354,26 @@ class Mistyped(Exception):
             return "unrecognized type: int64"
         return f"cannot convert {found} to {self.wanted}"
 
+    @property
+    def typed(self) -> str:
+        """What server-side apply says, which reads objects by their schema."""
+        found = self.value
+        if self.wanted in ("int64", "float64"):
+            told = f"expected numeric (int or float), got {_GO_TYPES.get(type(found), 'nil')}"
+        elif self.wanted == "bool":
+            told = f"expected boolean, got &{{{found}}}"
+        elif self.wanted.startswith("[]"):
+            told = f"expected list, got &{{{found}}}"
+        elif self.wanted.startswith(("map[", "v1.", "interface")):
+            told = f"expected map, got &{{{found}}}"
+        elif self.wanted == "string":
+            told = f"expected string, got &value.valueUnstructured{{Value:{found}}}"
+        else:
+            told = str(self)
+        return f".{self.path}: {told}"
 
+
+_GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}", dict: "map[string]interface {}"}
 _GO_JSON = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 _GO_VALUES = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice", dict: "map"}
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)")
@@ -416,19 +436,19 @@ def _decode_map(item: Node, value: dict[str, Any], unknown: list[str], path: str
     if item is not _STRING:
         given = ((name, each) for name, each in value.items() if each is not None)
         return {name: decode(item, each, unknown, f"{path}.{name}", None, struct) for name, each in given}
-    for each in value.values():
+    for name, each in value.items():
         if type(each) is not str:
             if each is not None:
-                raise _mistyped(item, each, path, struct)
+                raise _mistyped(item, each, f"{path}.{name}", struct, path)
             return {name: "" if text is None else text for name, text in value.items()}  # Go's empty string
     return dict(value)
 
 
-def _mistyped(node: Node, value: Any, path: str, struct: str) -> Mistyped:
-    wanted, field = _go(node), re.sub(r"\[\d+\]", "", path)
+def _mistyped(node: Node, value: Any, path: str, struct: str, shown: str = "") -> Mistyped:
+    wanted, field = _go(node), re.sub(r"\[\d+\]", "", shown or path)
     found = go_name(value)
     into = f"Go struct field {struct}.{field}" if field else "Go value"
-    return Mistyped(f"json: cannot unmarshal {found} into {into} of type {wanted}", value, wanted)
+    return Mistyped(f"json: cannot unmarshal {found} into {into} of type {wanted}", value, wanted, path)
 
 
 def go_name(value: Any) -> str:

@@ -44,6 +44,8 @@ _FIELDS: dict[str, frozenset[str]] = {
         }
     ),
 }
+_PLAIN_GROUPS = frozenset({"configmaps", "services", "serviceaccounts", "apps", "batch", "policy", "coordination.k8s.io"})
+"""Groups, and tables of the core group, whose objects are selected by nothing but their names."""
 _REGARDING = {
     "regarding.kind": "involvedObject.kind",
     "regarding.namespace": "involvedObject.namespace",
@@ -97,7 +99,9 @@ def fields(text: str, table: str) -> Callable[[Mapping[str, Any]], bool] | None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         path = _REGARDING.get(path.strip(), path.strip()) if table == "events" else path.strip()
         if path not in ("metadata.name", "metadata.namespace") and path not in _FIELDS.get(table, ()):
-            raise bad_request(f"field label not supported: {path}")
+            if table in _FIELDS or table.partition("/")[0] not in _PLAIN_GROUPS:
+                raise bad_request(f"field label not supported: {path}")
+            raise bad_request(f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"')
         wanted.append((path, value.strip(), operator != "!="))
     return lambda obj: all((_text(obj, path) == value) is same for path, value, same in wanted)
 

@@ -74,6 +74,22 @@ class Store:
         chosen = self._tables.get(table, {}).items()
         return sorted((item for item in chosen if namespace is None or item[0][0] == namespace), key=lambda item: item[0])
 
+    def at(self, table: str, version: int, namespace: str | None = None) -> list[tuple[Key, Record]] | None:
+        """What `sorted` gave when a version was the latest; None if the history no longer reaches that far."""
+        changes = self.since(table, version)
+        if changes is None:
+            return None
+        present = self.sorted(table, namespace)
+        if not changes:
+            return present
+        records = dict(present)
+        for change in reversed(changes):
+            if namespace is None or change.key[0] == namespace:
+                records.pop(change.key, None)
+                if change.before is not None:
+                    records[change.key] = change.before
+        return sorted(records.items(), key=lambda item: item[0])
+
     def count(self, table: str) -> int:
         """Objects in a table."""
         return len(self._tables.get(table, {}))
