@@ -685,6 +685,12 @@ def default_cron_job(obj: Object, _now: str) -> None:
     obj["status"] = {}
 
 
+def default_claim(obj: Object, _now: str) -> None:
+    """A file system, until somebody finds a volume for it."""
+    obj["spec"] = {"volumeMode": "Filesystem", **(obj.get("spec") or {})}
+    obj["status"] = {"phase": "Pending"}
+
+
 Default = Callable[[Object, str], None]
 Check = Callable[[Object], list[Cause]]
 CheckUpdate = Callable[[Object, Object], list[Cause]]
@@ -697,6 +703,7 @@ DEFAULTS: dict[str, Default] = {
     "batch/jobs": default_job,
     "batch/cronjobs": default_cron_job,
     "secrets": default_secret,
+    "persistentvolumeclaims": default_claim,
     "policy/poddisruptionbudgets": default_budget,
     "apps/deployments": default_workload,
     "apps/replicasets": default_workload,

@@ -136,139 +136,305 @@ def _job(job: Object, now: float) -> list[Any]:
     return [_name(job), shown, f"{status.get('succeeded', 0)}/{wanted or 1}", length, _age(job, now)]
 
 
-_TABLES: dict[str, tuple[tuple[Column, ...], Row]] = {
-    "pods": (
-        (
-            ("Name", "string", 0),
-            ("Ready", "string", 0),
-            ("Status", "string", 0),
-            ("Restarts", "string", 0),
-            ("Age", "string", 0),
-            ("IP", "string", 1),
-            ("Node", "string", 1),
-            ("Nominated Node", "string", 1),
-            ("Readiness Gates", "string", 1),
-        ),
-        _pod,
-    ),
+def _columns(text: str) -> tuple[Column, ...]:
+    """`Name|Count:integer|*Wide`: columns with their types, string if none is given; a star marks those of the wide form."""
+    found = []
+    for each in text.split("|"):
+        name, _, kind = each.lstrip("*").partition(":")
+        found.append((name, kind or "string", int(each.startswith("*"))))
+    return tuple(found)
+
+
+def _spec(obj: Object) -> Object:
+    return obj.get("spec") or {}
+
+
+def _status(obj: Object) -> Object:
+    return obj.get("status") or {}
+
+
+def _template(obj: Object, template: Object | None) -> list[Any]:
+    """Containers, images and selector of what makes pods."""
+    containers = _spec(template or {}).get("containers") or ()
+    names, images = (",".join(each.get(part, "") for each in containers) for part in ("name", "image"))
+    return [names, images, _selector(_spec(obj).get("selector"))]
+
+
+def _selector(selector: Any) -> str:
+    """A selector as kubectl shows it: of labels, or a LabelSelector."""
+    if not selector:
+        return "<none>"
+    labels = selector
+    if "matchLabels" in selector or "matchExpressions" in selector:
+        labels = selector.get("matchLabels") or {}
+    told = [f"{key}={value}" for key, value in sorted(labels.items())]
+    for each in (selector.get("matchExpressions") or ()) if labels is not selector else ():
+        values = f" ({','.join(each['values'])})" if each.get("values") else ""
+        how = {"In": "in", "NotIn": "notin"}.get(each["operator"], "")
+        told.append(f"!{each['key']}" if each["operator"] == "DoesNotExist" else f"{each['key']} {how}{values}".strip())
+    return ",".join(told) or "<none>"
+
+
+def _ready(obj: Object, *, of: str = "replicas") -> str:
+    return f"{_status(obj).get('readyReplicas', 0)}/{_spec(obj).get(of, 0)}"
+
+
+def _service(obj: Object, now: float) -> list[Any]:
+    spec = _spec(obj)
+    ports = []
+    for each in spec.get("ports") or ():
+        outer = f":{each['nodePort']}" if each.get("nodePort") else ""
+        ports.append(f"{each.get('port')}{outer}/{each.get('protocol', 'TCP')}")
+    outside = ",".join(spec.get("externalIPs") or ()) or spec.get("externalName") or "<none>"
+    shown = [_name(obj), spec.get("type", "ClusterIP"), spec.get("clusterIP") or "<none>", outside]
+    return [*shown, ",".join(ports) or "<none>", _age(obj, now), _selector(spec.get("selector"))]
+
+
+def _binding(obj: Object, now: float) -> list[Any]:
+    role = obj.get("roleRef") or {}
+    who: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
+    for each in obj.get("subjects") or ():
+        name = f"{each.get('namespace', '')}/{each['name']}" if each.get("kind") == "ServiceAccount" else each.get("name", "")
+        who.setdefault(each.get("kind", ""), []).append(name)
+    shown = [_name(obj), f"{role.get('kind', '')}/{role.get('name', '')}", _age(obj, now)]
+    return [*shown, *(", ".join(who[kind]) for kind in ("User", "Group", "ServiceAccount"))]
+
+
+def _ingress(obj: Object, now: float) -> list[Any]:
+    spec = _spec(obj)
+    hosts = ",".join(each["host"] for each in spec.get("rules") or () if each.get("host")) or "*"
+    points = (_status(obj).get("loadBalancer") or {}).get("ingress") or ()
+    at = ",".join(each.get("ip") or each.get("hostname", "") for each in points)
+    return [
+        _name(obj),
+        spec.get("ingressClassName") or "<none>",
+        hosts,
+        at,
+        "80, 443" if spec.get("tls") else "80",
+        _age(obj, now),
+    ]
+
+
+def _quota(obj: Object, now: float) -> list[Any]:
+    hard, used = _status(obj).get("hard") or {}, _status(obj).get("used") or {}
+    told = {name: f"{name}: {used.get(name, 0)}/{amount}" for name, amount in sorted(hard.items())}
+    limits = ", ".join(text for name, text in told.items() if name.startswith("limits"))
+    return [_name(obj), ", ".join(text for name, text in told.items() if not name.startswith("limits")), limits, _age(obj, now)]
+
+
+def _cron_job(obj: Object, now: float) -> list[Any]:
+    spec, status = _spec(obj), _status(obj)
+    last = age(status["lastScheduleTime"], now) if status.get("lastScheduleTime") else "<none>"
+    job = _spec(spec.get("jobTemplate") or {})
+    shown = [_name(obj), spec.get("schedule", ""), spec.get("timeZone") or "<none>", str(bool(spec.get("suspend")))]
+    return [*shown, len(status.get("active") or ()), last, _age(obj, now), *_template({"spec": job}, job.get("template"))]
+
+
+def _replicas(obj: Object, now: float) -> list[Any]:
+    counts = [_spec(obj).get("replicas", 0), _status(obj).get("replicas", 0), _status(obj).get("readyReplicas", 0)]
+    return [_name(obj), *counts, _age(obj, now), *_template(obj, _spec(obj).get("template"))]
+
+
+def _deployment(obj: Object, now: float) -> list[Any]:
+    counts = [_status(obj).get(which, 0) for which in ("updatedReplicas", "availableReplicas")]
+    return [_name(obj), _ready(obj), *counts, _age(obj, now), *_template(obj, _spec(obj).get("template"))]
+
+
+def _daemon_set(obj: Object, now: float) -> list[Any]:
+    counted = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled", "numberAvailable")
+    template = _spec(obj).get("template")
+    where = _selector(_spec(template or {}).get("nodeSelector"))
+    return [_name(obj), *(_status(obj).get(each, 0) for each in counted), where, _age(obj, now), *_template(obj, template)]
+
+
+def _autoscaler(obj: Object, now: float) -> list[Any]:
+    spec, target = _spec(obj), _spec(obj).get("scaleTargetRef") or {}
+    wanted = []
+    for each in spec.get("metrics") or ():
+        about = each.get("resource") or {}
+        share = (about.get("target") or {}).get("averageUtilization")
+        wanted.append(f"{about.get('name', each.get('type', ''))}: <unknown>/{f'{share}%' if share else '<auto>'}")
+    counts = [str(spec.get("minReplicas", 1)), str(spec.get("maxReplicas", 0)), str(_status(obj).get("currentReplicas", 0))]
+    reference = f"{target.get('kind', '')}/{target.get('name', '')}"
+    return [_name(obj), reference, ", ".join(wanted) or "<none>", *counts, _age(obj, now)]
+
+
+_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _modes(obj: Object) -> str:
+    return ",".join(_MODES.get(each, each) for each in _spec(obj).get("accessModes") or ())
+
+
+def _volume(obj: Object, now: float) -> list[Any]:
+    spec, claim = _spec(obj), _spec(obj).get("claimRef") or {}
+    return [
+        _name(obj),
+        (spec.get("capacity") or {}).get("storage", ""),
+        _modes(obj),
+        spec.get("persistentVolumeReclaimPolicy", ""),
+        _status(obj).get("phase", ""),
+        f"{claim.get('namespace', '')}/{claim['name']}" if claim.get("name") else "",
+        spec.get("storageClassName", ""),
+        spec.get("volumeAttributesClassName") or "<unset>",
+        _status(obj).get("reason", ""),
+        _age(obj, now),
+        spec.get("volumeMode") or "<unset>",
+    ]
+
+
+def _claim(obj: Object, now: float) -> list[Any]:
+    spec, status = _spec(obj), _status(obj)
+    bound = bool(spec.get("volumeName"))
+    return [
+        _name(obj),
+        status.get("phase", ""),
+        spec.get("volumeName", ""),
+        (status.get("capacity") or {}).get("storage", "") if bound else "",
+        _modes(obj) if bound else "",
+        spec.get("storageClassName", ""),
+        spec.get("volumeAttributesClassName") or "<unset>",
+        _age(obj, now),
+        spec.get("volumeMode") or "<unset>",
+    ]
+
+
+def _storage_class(obj: Object, now: float) -> list[Any]:
+    default = (obj["metadata"].get("annotations") or {}).get("storageclass.kubernetes.io/is-default-class") == "true"
+    return [
+        f"{_name(obj)} (default)" if default else _name(obj),
+        obj.get("provisioner", ""),
+        obj.get("reclaimPolicy", "Delete"),
+        obj.get("volumeBindingMode", "Immediate"),
+        bool(obj.get("allowVolumeExpansion")),
+        _age(obj, now),
+    ]
+
+
+def _budget(obj: Object, now: float) -> list[Any]:
+    bounds = [str(_spec(obj).get(which, "N/A")) for which in ("minAvailable", "maxUnavailable")]
+    return [_name(obj), *bounds, _status(obj).get("disruptionsAllowed", 0), _age(obj, now)]
+
+
+def _priority(obj: Object, now: float) -> list[Any]:
+    shown = [_name(obj), obj.get("value", 0), bool(obj.get("globalDefault"))]
+    return [*shown, _age(obj, now), obj.get("preemptionPolicy", "")]
+
+
+def _slice(obj: Object, now: float) -> list[Any]:
+    ports = ",".join(str(each["port"]) for each in obj.get("ports") or () if each.get("port"))
+    points = ",".join(address for each in obj.get("endpoints") or () for address in each.get("addresses") or ())
+    return [_name(obj), obj.get("addressType", ""), ports or "<unset>", points or "<unset>", _age(obj, now)]
+
+
+def _endpoints(obj: Object, now: float) -> list[Any]:
+    points = (
+        f"{address['ip']}:{port['port']}"
+        for subset in obj.get("subsets") or ()
+        for address in subset.get("addresses") or ()
+        for port in subset.get("ports") or ()
+    )
+    return [_name(obj), ",".join(points) or "<none>", _age(obj, now)]
+
+
+def _created(obj: Object, _now: float) -> list[Any]:
+    return [_name(obj), obj["metadata"].get("creationTimestamp")]
+
+
+_WIDE = "*Containers|*Images|*Selector"
+_SCALED = f"Name|Desired:integer|Current:integer|Ready:integer|Age|{_WIDE}"
+_BOUND = "Name|Role|Age|*Users|*Groups|*ServiceAccounts"
+_DATED = "Name|Created At:date"
+_WRITTEN: dict[str, tuple[str, Row]] = {
+    "pods": ("Name|Ready|Status|Restarts|Age|*IP|*Node|*Nominated Node|*Readiness Gates", _pod),
     "nodes": (
-        (
-            ("Name", "string", 0),
-            ("Status", "string", 0),
-            ("Roles", "string", 0),
-            ("Age", "string", 0),
-            ("Version", "string", 0),
-            ("Internal-IP", "string", 1),
-            ("External-IP", "string", 1),
-            ("OS-Image", "string", 1),
-            ("Kernel-Version", "string", 1),
-            ("Container-Runtime", "string", 1),
-        ),
+        "Name|Status|Roles|Age|Version|*Internal-IP|*External-IP|*OS-Image|*Kernel-Version|*Container-Runtime",
         _node,
     ),
-    "namespaces": (
-        (("Name", "string", 0), ("Status", "string", 0), ("Age", "string", 0)),
-        lambda obj, now: [_name(obj), (obj.get("status") or {}).get("phase", ""), _age(obj, now)],
-    ),
-    "events": (
-        (
-            ("Last Seen", "string", 0),
-            ("Type", "string", 0),
-            ("Reason", "string", 0),
-            ("Object", "string", 0),
-            ("Subobject", "string", 1),
-            ("Source", "string", 1),
-            ("Message", "string", 0),
-            ("First Seen", "string", 1),
-            ("Count", "string", 1),
-            ("Name", "string", 1),
-        ),
-        _event,
-    ),
-    "batch/jobs": (
-        (
-            ("Name", "string", 0),
-            ("Status", "string", 0),
-            ("Completions", "string", 0),
-            ("Duration", "string", 0),
-            ("Age", "string", 0),
-        ),
-        _job,
-    ),
+    "namespaces": ("Name|Status|Age", lambda obj, now: [_name(obj), _status(obj).get("phase", ""), _age(obj, now)]),
+    "events": ("Last Seen|Type|Reason|Object|*Subobject|*Source|Message|*First Seen|*Count|*Name", _event),
     "configmaps": (
-        (("Name", "string", 0), ("Data", "string", 0), ("Age", "string", 0)),
+        "Name|Data|Age",
         lambda obj, now: [_name(obj), len(obj.get("data") or {}) + len(obj.get("binaryData") or {}), _age(obj, now)],
     ),
+    "secrets": (
+        "Name|Type|Data|Age",
+        lambda obj, now: [_name(obj), obj.get("type", ""), len(obj.get("data") or {}), _age(obj, now)],
+    ),
+    "services": ("Name|Type|Cluster-IP|External-IP|Port(s)|Age|*Selector", _service),
+    "endpoints": ("Name|Endpoints|Age", _endpoints),
+    "resourcequotas": ("Name|Request|Limit|Age", _quota),
+    "limitranges": (_DATED, _created),
+    "persistentvolumes": (
+        "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|*VolumeMode",
+        _volume,
+    ),
+    "persistentvolumeclaims": (
+        "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|*VolumeMode",
+        _claim,
+    ),
+    "podtemplates": (
+        "Name|Containers|Images|Pod Labels",
+        lambda obj, _: [
+            _name(obj),
+            *_template({}, obj.get("template"))[:2],
+            _selector(((obj.get("template") or {}).get("metadata") or {}).get("labels")),
+        ],
+    ),
+    "replicationcontrollers": (_SCALED, _replicas),
+    "apps/replicasets": (_SCALED, _replicas),
+    "apps/deployments": (f"Name|Ready|Up-to-date|Available|Age|{_WIDE}", _deployment),
+    "apps/statefulsets": (
+        "Name|Ready|Age|*Containers|*Images",
+        lambda obj, now: [_name(obj), _ready(obj), _age(obj, now), *_template(obj, _spec(obj).get("template"))[:2]],
+    ),
+    "apps/daemonsets": (
+        "Name|Desired:integer|Current:integer|Ready:integer|Up-to-date:integer|Available:integer|Node Selector|Age|" + _WIDE,
+        _daemon_set,
+    ),
+    "apps/controllerrevisions": (
+        "Name|Controller|Revision|Age",
+        lambda obj, now: [
+            _name(obj),
+            next((f"{each['kind']}/{each['name']}" for each in obj["metadata"].get("ownerReferences") or ()), "<none>"),
+            obj.get("revision", 0),
+            _age(obj, now),
+        ],
+    ),
+    "batch/jobs": (
+        f"Name|Status|Completions|Duration|Age|{_WIDE}",
+        lambda obj, now: [*_job(obj, now), *_template(obj, _spec(obj).get("template"))],
+    ),
+    "batch/cronjobs": (f"Name|Schedule|Timezone|Suspend:boolean|Active:integer|Last Schedule|Age|{_WIDE}", _cron_job),
+    "autoscaling/horizontalpodautoscalers": ("Name|Reference|Targets|MinPods|MaxPods|Replicas|Age", _autoscaler),
+    "policy/poddisruptionbudgets": ("Name|Min Available|Max Unavailable|Allowed Disruptions:integer|Age", _budget),
+    "scheduling.k8s.io/priorityclasses": ("Name|Value:integer|Global-Default:boolean|Age|PreemptionPolicy", _priority),
     "coordination.k8s.io/leases": (
-        (("Name", "string", 0), ("Holder", "string", 0), ("Age", "string", 0)),
-        lambda obj, now: [_name(obj), (obj.get("spec") or {}).get("holderIdentity", ""), _age(obj, now)],
+        "Name|Holder|Age",
+        lambda obj, now: [_name(obj), _spec(obj).get("holderIdentity", ""), _age(obj, now)],
     ),
-    "scheduling.k8s.io/priorityclasses": (
-        (
-            ("Name", "string", 0),
-            ("Value", "integer", 0),
-            ("Global-Default", "boolean", 0),
-            ("Age", "string", 0),
-            ("PreemptionPolicy", "string", 0),
-        ),
-        lambda obj, now: [
-            _name(obj),
-            obj.get("value", 0),
-            bool(obj.get("globalDefault")),
-            _age(obj, now),
-            obj.get("preemptionPolicy", ""),
-        ],
+    "rbac.authorization.k8s.io/roles": (_DATED, _created),
+    "rbac.authorization.k8s.io/clusterroles": (_DATED, _created),
+    "rbac.authorization.k8s.io/rolebindings": (_BOUND, _binding),
+    "rbac.authorization.k8s.io/clusterrolebindings": (_BOUND, _binding),
+    "networking.k8s.io/ingresses": ("Name|Class|Hosts|Address|Ports|Age", _ingress),
+    "networking.k8s.io/networkpolicies": (
+        "Name|Pod-Selector|Age",
+        lambda obj, now: [_name(obj), _selector(_spec(obj).get("podSelector")), _age(obj, now)],
     ),
-    "policy/poddisruptionbudgets": (
-        (
-            ("Name", "string", 0),
-            ("Min Available", "string", 0),
-            ("Max Unavailable", "string", 0),
-            ("Allowed Disruptions", "integer", 0),
-            ("Age", "string", 0),
-        ),
-        lambda obj, now: [
-            _name(obj),
-            str((obj.get("spec") or {}).get("minAvailable", "N/A")),
-            str((obj.get("spec") or {}).get("maxUnavailable", "N/A")),
-            (obj.get("status") or {}).get("disruptionsAllowed", 0),
-            _age(obj, now),
-        ],
+    "discovery.k8s.io/endpointslices": ("Name|AddressType|Ports|Endpoints|Age", _slice),
+    "storage.k8s.io/storageclasses": (
+        "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age",
+        _storage_class,
     ),
-    "apps/deployments": (
-        (
-            ("Name", "string", 0),
-            ("Ready", "string", 0),
-            ("Up-to-date", "string", 0),
-            ("Available", "string", 0),
-            ("Age", "string", 0),
-        ),
-        lambda obj, now: [
-            _name(obj),
-            f"{(obj.get('status') or {}).get('readyReplicas', 0)}/{(obj.get('spec') or {}).get('replicas', 0)}",
-            str((obj.get("status") or {}).get("updatedReplicas", 0)),
-            str((obj.get("status") or {}).get("availableReplicas", 0)),
-            _age(obj, now),
-        ],
+    "node.k8s.io/runtimeclasses": (
+        "Name|Handler|Age",
+        lambda obj, now: [_name(obj), obj.get("handler", ""), _age(obj, now)],
     ),
-    "apps/replicasets": (
-        (
-            ("Name", "string", 0),
-            ("Desired", "integer", 0),
-            ("Current", "integer", 0),
-            ("Ready", "integer", 0),
-            ("Age", "string", 0),
-        ),
-        lambda obj, now: [
-            _name(obj),
-            (obj.get("spec") or {}).get("replicas", 0),
-            (obj.get("status") or {}).get("replicas", 0),
-            (obj.get("status") or {}).get("readyReplicas", 0),
-            _age(obj, now),
-        ],
-    ),
+    "apiextensions.k8s.io/customresourcedefinitions": (_DATED, _created),
 }
-_PLAIN: tuple[Column, ...] = (("Name", "string", 0), ("Age", "string", 0))
+_TABLES = {table: (_columns(text), row) for table, (text, row) in _WRITTEN.items()}
+_PLAIN = _columns("Name|Age")
 _PLAIN_CUSTOM_PATH = re.compile(r"^\.?([A-Za-z0-9_.\-/\\]+)$")
 
 
