@@ -654,7 +654,7 @@ def rows_of_tables(api):
     metric = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
     scaler = {"scaleTargetRef": reference, "maxReplicas": 3, "metrics": [metric]}
     scaled = row(f"/apis/autoscaling/v2/namespaces/{NS}/horizontalpodautoscalers", {"spec": scaler})
-    assert scaled[:5] == ["Deployment/d", "cpu: <unknown>/80%", "1", "3", "0"]
+    assert scaled[:5] == ["Deployment/d", "cpu: <unknown>/80%", "1", 3, 0]
 
 
 # -- defaults ----------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ def _autoscaler(obj: Object, now: float) -> list[Any]:
         about = each.get("resource") or {}
         share = (about.get("target") or {}).get("averageUtilization")
         wanted.append(f"{about.get('name', each.get('type', ''))}: <unknown>/{f'{share}%' if share else '<auto>'}")
-    counts = [str(spec.get("minReplicas", 1)), str(spec.get("maxReplicas", 0)), str(_status(obj).get("currentReplicas", 0))]
+    counts = [str(spec.get("minReplicas", 1)), spec.get("maxReplicas", 0), _status(obj).get("currentReplicas", 0)]
     reference = f"{target.get('kind', '')}/{target.get('name', '')}"
     return [_name(obj), reference, ", ".join(wanted) or "<none>", *counts, _age(obj, now)]
 
