@@ -6,13 +6,14 @@ and what is inlined from the tags in Go's structs. Only facts about the wire are
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.build import KUBERNETES_VERSION, MODULES
+from testbed.build import KUBERNETES_VERSION, MODULES, go_command
 
 _GROUPS = (
     "core/v1",
@@ -87,8 +88,10 @@ def table() -> Iterator[str]:
 
 
 def _module(name: str) -> Path:
-    asked = ["go", "list", "-mod=mod", "-m", "-f", "{{.Dir}}", name]
-    return Path(subprocess.run(asked, cwd=MODULES / "kubernetes", check=True, capture_output=True, text=True).stdout.strip())
+    """Where Go keeps a module, of the version that the API server is built with."""
+    asked = [go_command(), "mod", "download", "-json", name]
+    told = subprocess.run(asked, cwd=MODULES / "kubernetes", check=True, capture_output=True, text=True).stdout
+    return Path(json.loads(told)["Dir"])
 
 
 def _read(package: str, path: Path) -> dict[str, list[_Field]]:

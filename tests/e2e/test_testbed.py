@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed import protobuf
 from testbed.controlplane import ControlPlane
 from testbed.objects import node, pod
 from tests.e2e.conftest import ROOT, Cluster
@@ -32,6 +33,11 @@ def test_kwok_makes_nodes_ready_and_pods_running(tmp_path):
         finally:
             for each in cluster.schedulers:
                 each.kill()
+
+
+def test_the_table_of_protobuf_is_that_of_the_api_server():
+    written = (ROOT / "src" / "fairlead" / "cluster" / "simulated" / "protobuf.txt").read_text()
+    assert written == "\n".join(protobuf.table()) + "\n", "make protobuf"
 
 
 def test_testbed_up_and_down():
