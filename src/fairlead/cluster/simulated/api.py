@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlead.cluster.label_queries import Test
-from fairlead.cluster.simulated import admission, errors, kinds, merging, ownership, schema, selectors
+from fairlead.cluster.simulated import admission, checks, defaults, errors, merging, ownership, schema, selectors
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.errors import Cause, StatusError
 from fairlead.cluster.simulated.garbage import Garbage
@@ -244,7 +244,7 @@ class ApiServer:
         name = metadata.get("name", "")
         key = (namespace, name)
         if not name:
-            raise errors.invalid(resource.group, resource.kind, "", kinds.check_metadata(resource, obj))
+            raise errors.invalid(resource.group, resource.kind, "", checks.check_metadata(resource, obj))
         if resource.namespaced:
             self._check_namespace(resource, namespace, name)
         now = self.clock.text()
@@ -257,15 +257,15 @@ class ApiServer:
         asked = msgspec.json.encode(obj.get("spec")) if resource.table == PODS else b""
         known = bool(asked) and self._known_spec(asked, obj)
         if not known:
-            default = kinds.DEFAULTS.get(resource.table)
-            kinds.read_quantities(obj.get("spec"))
-            kinds.read_quantities(obj.get("status"))
+            default = defaults.DEFAULTS.get(resource.table)
+            checks.read_quantities(obj.get("spec"))
+            checks.read_quantities(obj.get("status"))
             self._check_shape(resource, obj)
             if default is not None:
                 default(obj, now)
         if resource.table == PODS:
             self._resolve_priority(obj)
-        if resource.custom or resource.table in kinds.WITH_GENERATION:
+        if resource.custom or resource.table in checks.WITH_GENERATION:
             metadata["generation"] = 1
         self._validate(resource, obj, None, known=known)
         if asked and not known:
@@ -361,11 +361,11 @@ class ApiServer:
         }
 
     def _validate(self, resource: Resource, obj: Object, before: Object | None, *, known: bool = False) -> None:
-        causes = kinds.check_metadata(resource, obj)
-        check = None if known else kinds.CHECKS.get(resource.table)
+        causes = checks.check_metadata(resource, obj)
+        check = None if known else checks.CHECKS.get(resource.table)
         if check is not None and (before is None or "spec" not in obj or before.get("spec") != obj["spec"]):
             causes += check(obj)
-        update_check = kinds.UPDATE_CHECKS.get(resource.table)
+        update_check = checks.UPDATE_CHECKS.get(resource.table)
         if before is not None and update_check is not None:
             causes += update_check(before, obj)
         if causes:
@@ -565,7 +565,7 @@ class ApiServer:
             metadata = obj["metadata"]
             self._check_shape(resource, obj, live)
         else:
-            kinds.read_quantities(obj.get("spec"))
+            checks.read_quantities(obj.get("spec"))
         self._validate(resource, obj, live)
         operation = admission.Request(resource, "UPDATE", key[0], key[1], obj, live, subresource=subresource)
         admission.admit(self.store, self.catalog, operation)
@@ -632,10 +632,10 @@ class ApiServer:
                     result["status"] = live["status"]
             metadata = dict(result["metadata"])
             if resource.table == PODS:
-                result["spec"] = kinds.tolerating(result.get("spec") or {})
+                result["spec"] = defaults.tolerating(result.get("spec") or {})
             if resource.table == NAMESPACES:  # its finalizers have a subresource of their own
                 result["spec"] = live.get("spec", {})
-                metadata["labels"] = {**(metadata.get("labels") or {}), kinds.NAME_LABEL: before["name"]}
+                metadata["labels"] = {**(metadata.get("labels") or {}), defaults.NAME_LABEL: before["name"]}
         for name in (
             "uid",
             "name",
