@@ -10,6 +10,7 @@ from contract_cases import (
     DEPLOYMENTS,
     JSON_PATCH,
     MERGE,
+    NODES,
     NS,
     PODS,
     QUEUES,
@@ -243,6 +244,170 @@ def finalizers_are_qualified(api):
 def a_deadline_of_a_pod_has_bounds(api):
     told = "spec.activeDeadlineSeconds: Invalid value: 99999999999: must be between 1 and 2147483647, inclusive"
     api.post(PODS, pod(api.name, activeDeadlineSeconds=99999999999)).no(422, "Invalid", told)
+
+
+# -- pods --------------------------------------------------------------------------------------
+
+REQUIRED, PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+NO_KEY = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+BAD_PODS = [
+    ({"nodeSelector": {"a b": "c"}}, f'spec.nodeSelector: Invalid value: "a b": {NO_KEY}'),
+    (
+        {"nodeSelector": {"a": "b c"}},
+        'spec.nodeSelector: Invalid value: "b c": a valid label must be an empty string or consist of',
+    ),
+    ({"tolerations": [{"key": "a b"}]}, f'spec.tolerations[0].key: Invalid value: "a b": {NO_KEY}'),
+    (
+        {"tolerations": [{"operator": "Equal", "value": "x"}]},
+        'spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is empty, which means',
+    ),
+    ({"tolerations": [{"key": "a", "operator": "Is"}]}, 'operator: Unsupported value: "Is": supported values: "Equal", "Exists"'),
+    (
+        {"tolerations": [{"key": "a", "effect": "No"}]},
+        'effect: Unsupported value: "No": supported values: "NoSchedule", "PreferNoSchedule", ',
+    ),
+    (
+        {"tolerations": [{"key": "a", "tolerationSeconds": 5}]},
+        "spec.tolerations[0].effect: Invalid value: \"\": effect must be 'NoExecute' when `tolerationSeconds` is set",
+    ),
+    (
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}},
+        f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms: Required value: must have at least one node selector term",
+    ),
+    (
+        {
+            "affinity": {
+                "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}}
+            }
+        },
+        "nodeSelectorTerms[0].matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+    ),
+    (
+        {
+            "affinity": {
+                "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "No"}]}]}}
+            }
+        },
+        'matchExpressions[0].operator: Invalid value: "No": not a valid selector operator',
+    ),
+    (
+        {"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 0, "preference": {}}]}}},
+        f"spec.affinity.nodeAffinity.{PREFERRED}[0].weight: Invalid value: 0: must be in the range 1-100",
+    ),
+    (
+        {"affinity": {"podAffinity": {REQUIRED: [{"labelSelector": {}}]}}},
+        f"{REQUIRED}[0].topologyKey: Required value: can not be empty",
+    ),
+    (
+        {"affinity": {"podAntiAffinity": {PREFERRED: [{"weight": 101, "podAffinityTerm": {"topologyKey": "a"}}]}}},
+        f"spec.affinity.podAntiAffinity.{PREFERRED}[0].weight: Invalid value: 101: must be in the range 1-100",
+    ),
+    (
+        {"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule"}]},
+        "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+    ),
+    (
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "", "whenUnsatisfiable": "X"}]},
+        'spec.topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: "X": supported values: "DoNotSchedule", ',
+    ),
+    ({"schedulingGates": [{"name": "a"}, {"name": "a"}]}, 'spec.schedulingGates[1]: Duplicate value: "a"'),
+    ({"schedulingGates": [{"name": ""}]}, 'spec.schedulingGates[0]: Invalid value: "": name part must be non-empty'),
+    ({"volumes": [{"name": "v"}, {"name": "v"}]}, 'spec.volumes[1].name: Duplicate value: "v"'),
+    (
+        {"volumes": [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]},
+        "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type",
+    ),
+    (
+        {"dnsPolicy": "No"},
+        'spec.dnsPolicy: Unsupported value: "No": supported values: "ClusterFirstWithHostNet", "ClusterFirst", ',
+    ),
+    ({"hostname": "UP"}, 'spec.hostname: Invalid value: "UP": a lowercase RFC 1123 label must consist of'),
+    ({"subdomain": "a.b"}, 'spec.subdomain: Invalid value: "a.b": must not contain dots'),
+    ({"os": {"name": "plan9"}}, 'spec.os: Unsupported value: "plan9": supported values: "linux", "windows"'),
+]
+BAD_CONTAINERS = [
+    (
+        {"resources": {"requests": {"nope": "1"}}},
+        '.resources.requests[nope]: Invalid value: "nope": must be a standard resource type or',
+    ),
+    (
+        {"resources": {"requests": {"cpu": "-1"}}},
+        '.resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0',
+    ),
+    ({"ports": [{"containerPort": 0}]}, ".ports[0].containerPort: Required value"),
+    (
+        {"ports": [{"containerPort": 70000}]},
+        ".ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+    ),
+    (
+        {"ports": [{"containerPort": 80, "hostPort": 99999}]},
+        ".ports[0].hostPort: Invalid value: 99999: must be between 1 and 65535",
+    ),
+    (
+        {"ports": [{"containerPort": 80, "protocol": "X"}]},
+        '.ports[0].protocol: Unsupported value: "X": supported values: "SCTP", "TCP", "UDP"',
+    ),
+    (
+        {"ports": [{"containerPort": 80, "name": "UP"}]},
+        '.ports[0].name: Invalid value: "UP": must contain only alpha-numeric characters',
+    ),
+    ({"env": [{"name": ""}]}, ".env[0].name: Required value"),
+    (
+        {"env": [{"name": "a=b"}]},
+        '.env[0].name: Invalid value: "a=b": a valid environment variable name must consist only of printable',
+    ),
+    ({"env": [{"name": "A", "valueFrom": {}}]}, '.env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, '),
+    ({"volumeMounts": [{"name": "nope", "mountPath": "/x"}]}, '.volumeMounts[0].name: Not found: "nope"'),
+    ({"imagePullPolicy": "No"}, '.imagePullPolicy: Unsupported value: "No": supported values: "Always", "IfNotPresent", "Never"'),
+    ({"livenessProbe": {}}, ".livenessProbe: Required value: must specify a handler type"),
+    (
+        {"livenessProbe": {"httpGet": {"path": "/", "port": 0}}},
+        ".livenessProbe.httpGet.port: Invalid value: 0: must be between 1 and 65535",
+    ),
+]
+
+
+@case
+def pods_that_cannot_be(api):
+    for spec, told in BAD_PODS:
+        api.post(PODS, pod(api.name, **spec)).no(422, "Invalid", told)
+
+
+@case
+def containers_that_cannot_be(api):
+    for container, told in BAD_CONTAINERS:
+        body = pod(api.name)
+        body["spec"]["containers"][0] |= container
+        api.post(PODS, body).no(422, "Invalid", f"spec.containers[0]{told}")
+    body = pod(api.name, hostNetwork=True)
+    body["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 81}]
+    told = "ports[0].hostPort: Invalid value: 81: must match `containerPort` when `hostNetwork` is true"
+    api.post(PODS, body).no(422, "Invalid", told)
+    body = pod(api.name)
+    body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "x"}}
+    told = 'Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression'
+    api.post(PODS, body).no(400, "BadRequest", told)
+    assert (
+        api.post(PODS, pod(api.fresh(), terminationGracePeriodSeconds=-1)).ok(201)["spec"]["terminationGracePeriodSeconds"] == 1
+    )
+
+
+@case
+def nodes_that_cannot_be(api):
+    taint = {"key": "a", "effect": "NoSchedule"}
+    for spec, told in (
+        ([{**taint, "key": "a b"}], f'metadata.taints[0].key: Invalid value: "a b": {NO_KEY}'),
+        ([{**taint, "effect": "No"}], 'metadata.taints[0].effect: Unsupported value: "No": supported values: "NoSchedule", '),
+        (
+            [taint, taint],
+            'metadata.taints[1]: Duplicate value: {"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}: taints must be',
+        ),
+    ):
+        api.post(NODES, {"metadata": {"name": api.name}, "spec": {"taints": spec}}).no(422, "Invalid", told)
+    told = 'status.allocatable.cpu: Invalid value: "-1": must be greater than or equal to 0'
+    api.post(NODES, {"metadata": {"name": api.name}, "status": {"allocatable": {"cpu": "-1"}}}).no(422, "Invalid", told)
 
 
 # -- names and versions ------------------------------------------------------------------------

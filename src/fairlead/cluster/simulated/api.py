@@ -258,8 +258,8 @@ class ApiServer:
         known = bool(asked) and self._known_spec(asked, obj)
         if not known:
             default = defaults.DEFAULTS.get(resource.table)
-            checks.read_quantities(obj.get("spec"))
-            checks.read_quantities(obj.get("status"))
+            checks.read_quantities(resource, obj.get("spec"))
+            checks.read_quantities(resource, obj.get("status"))
             self._check_shape(resource, obj)
             if default is not None:
                 default(obj, now)
@@ -565,7 +565,7 @@ class ApiServer:
             metadata = obj["metadata"]
             self._check_shape(resource, obj, live)
         else:
-            checks.read_quantities(obj.get("spec"))
+            checks.read_quantities(resource, obj.get("spec"))
         self._validate(resource, obj, live)
         operation = admission.Request(resource, "UPDATE", key[0], key[1], obj, live, subresource=subresource)
         admission.admit(self.store, self.catalog, operation)

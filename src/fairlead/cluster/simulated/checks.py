@@ -7,35 +7,27 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from fairlead.api import quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster.simulated import schema
-from fairlead.cluster.simulated.errors import Cause, bad_request, invalid_value, required
+from fairlead.cluster.simulated.errors import Cause, invalid_value, required, unhandled
+from fairlead.cluster.simulated.formats import (
+    KEY_RULE,
+    LABEL,
+    LABEL_RULE,
+    LABEL_VALUE,
+    QUALIFIED,
+    SUBDOMAIN,
+    SUBDOMAIN_RULE,
+    VALUE_RULE,
+    qualified,
+)
+from fairlead.cluster.simulated.pod_rules import check_amount, check_effect, check_pod, check_pod_update
 from fairlead.cluster.simulated.resources import Resource
 from fairlead.cluster.simulated.store import Object
 
-_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-_SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
-_LABEL_VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
-_QUALIFIED = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with "
-    "an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
-    "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with "
-    "an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-_KEY_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
-    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
 _NAMED_BY_LABEL = {"namespaces", "services"}
 _ANY_NAME = {
     "rbac.authorization.k8s.io/clusterroles",
@@ -45,7 +37,6 @@ _ANY_NAME = {
 }
 _ANNOTATIONS_LIMIT = 256 << 10
 _MOST_BYTES = 1 << 20
-_MOST_SECONDS = (1 << 31) - 1
 _FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _CONFIG_KEY_RULE = (
@@ -78,8 +69,8 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
     name = metadata.get("name", "")
     causes: list[Cause] = []
     prefix = metadata.get("generateName", "")
-    if prefix and not _SUBDOMAIN.match(prefix[:-1] + "a" if prefix.endswith("-") else prefix):
-        causes.append(invalid_value("metadata.generateName", prefix, _SUBDOMAIN_RULE))
+    if prefix and not SUBDOMAIN.match(prefix[:-1] + "a" if prefix.endswith("-") else prefix):
+        causes.append(invalid_value("metadata.generateName", prefix, SUBDOMAIN_RULE))
     if not name:
         causes.append(required("metadata.name", "name or generateName is required"))
     elif resource.table in _NAMED_BY_LABEL:
@@ -87,23 +78,23 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
             causes.append(
                 Cause("FieldValueInvalid", f'Invalid value: "{name}": must be no more than 63 characters', "metadata.name")
             )
-        elif not _LABEL.match(name):
-            causes.append(invalid_value("metadata.name", name, _LABEL_RULE))
+        elif not LABEL.match(name):
+            causes.append(invalid_value("metadata.name", name, LABEL_RULE))
     elif resource.table not in _ANY_NAME:
         if len(name) > 253:
             causes.append(
                 Cause("FieldValueInvalid", f'Invalid value: "{name}": must be no more than 253 characters', "metadata.name")
             )
-        elif not _SUBDOMAIN.match(name):
-            causes.append(invalid_value("metadata.name", name, _SUBDOMAIN_RULE))
+        elif not SUBDOMAIN.match(name):
+            causes.append(invalid_value("metadata.name", name, SUBDOMAIN_RULE))
     for key, value in (metadata.get("labels") or {}).items():
         prefix, slash, last = key.rpartition("/")
-        if len(last) > 63 or not _QUALIFIED.match(last) or (slash and not _SUBDOMAIN.match(prefix)):
-            causes.append(invalid_value("metadata.labels", key, _KEY_RULE))
+        if len(last) > 63 or not QUALIFIED.match(last) or (slash and not SUBDOMAIN.match(prefix)):
+            causes.append(invalid_value("metadata.labels", key, KEY_RULE))
         if len(str(value)) > 63:
             causes.append(invalid_value("metadata.labels", value, "must be no more than 63 bytes"))
-        elif not _LABEL_VALUE.match(str(value)):
-            causes.append(invalid_value("metadata.labels", value, _VALUE_RULE))
+        elif not LABEL_VALUE.match(str(value)):
+            causes.append(invalid_value("metadata.labels", value, VALUE_RULE))
     annotations = metadata.get("annotations") or {}
     size = sum(len(key) + len(str(value)) for key, value in annotations.items())
     if size > _ANNOTATIONS_LIMIT:
@@ -111,9 +102,7 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
             Cause("FieldValueTooLong", f"Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes", "metadata.annotations")
         )
     causes += [
-        invalid_value("metadata.annotations", key, _KEY_RULE)
-        for key in annotations
-        if not _QUALIFIED.match(key.rpartition("/")[2])
+        invalid_value("metadata.annotations", key, KEY_RULE) for key in annotations if not QUALIFIED.match(key.rpartition("/")[2])
     ]
     for owner in metadata.get("ownerReferences") or ():
         causes += [
@@ -126,25 +115,32 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
     for index, finalizer in enumerate(metadata.get("finalizers") or ()):
         place = f"metadata.finalizers[{index}]"
         prefix, slash, last = finalizer.rpartition("/")
-        if not _QUALIFIED.match(last) or (slash and not _SUBDOMAIN.match(prefix)):
-            causes.append(invalid_value(place, finalizer, _KEY_RULE))
+        if not QUALIFIED.match(last) or (slash and not SUBDOMAIN.match(prefix)):
+            causes.append(invalid_value(place, finalizer, KEY_RULE))
         elif not slash and finalizer not in _FINALIZERS:
             causes.append(invalid_value(place, finalizer, "name is neither a standard finalizer name nor is it fully qualified"))
     return causes
 
 
-def read_quantities(obj: Any) -> None:
+def read_quantities(resource: Resource, obj: Any) -> None:
     """Every quantity of the known places can be read. Raises `StatusError`, as Go's decoder does."""
-    if isinstance(obj, dict):
-        for name, value in obj.items():
-            if name in ("requests", "limits", "capacity", "allocatable", "overhead", "hard") and isinstance(value, dict):
-                for amount in value.values():
-                    _readable(amount)
-            elif isinstance(value, (dict, list)):
-                read_quantities(value)
-    elif isinstance(obj, list):
-        for each in obj:
-            read_quantities(each)
+    if not _all_read(obj):
+        told = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        raise unhandled(resource.api_version, resource.kind, resource.kind, told)
+
+
+def _all_read(obj: Any) -> bool:
+    if isinstance(obj, list):
+        return all(_all_read(each) for each in obj)
+    if not isinstance(obj, dict):
+        return True
+    for name, value in obj.items():
+        if name in ("requests", "limits", "capacity", "allocatable", "overhead", "hard") and isinstance(value, dict):
+            if not all(_readable(amount) for amount in value.values()):
+                return False
+        elif isinstance(value, (dict, list)) and not _all_read(value):
+            return False
+    return True
 
 
 @lru_cache(maxsize=65_536)
@@ -156,167 +152,32 @@ def _parses(text: str) -> bool:
     return True
 
 
-def _readable(amount: object) -> None:
-    if not isinstance(amount, (str, int, float)) or isinstance(amount, bool) or not _parses(str(amount)):
-        raise bad_request("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
-
-
-def check_pod(obj: Object) -> list[Cause]:
-    """The rules that people break."""
-    spec = obj.get("spec") or {}
-    causes: list[Cause] = []
-    containers = spec.get("containers") or []
-    if not containers:
-        causes.append(required("spec.containers"))
-    seen: set[str] = set()
-    for field, listed in (("containers", containers), ("initContainers", spec.get("initContainers") or [])):
-        for index, container in enumerate(listed):
-            causes += _check_container(container, f"spec.{field}[{index}]", seen)
-    if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never"):
-        causes.append(
-            Cause(
-                "FieldValueNotSupported",
-                f'Unsupported value: "{spec.get("restartPolicy")}": supported values: "Always", "OnFailure", "Never"',
-                "spec.restartPolicy",
-            )
-        )
-    deadline = spec.get("activeDeadlineSeconds")
-    if isinstance(deadline, int) and not 1 <= deadline <= _MOST_SECONDS:
-        told = f"must be between 1 and {_MOST_SECONDS}, inclusive"
-        causes.append(invalid_value("spec.activeDeadlineSeconds", deadline, told))
-    grace = spec.get("terminationGracePeriodSeconds")
-    if isinstance(grace, int) and grace < 0:
-        causes.append(invalid_value("spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0"))
-    if spec.get("schedulingGates") and spec.get("nodeName"):
-        causes.append(
-            Cause("FieldValueForbidden", "Forbidden: cannot be set until all schedulingGates have been cleared", "spec.nodeName")
-        )
-    for index, toleration in enumerate(spec.get("tolerations") or ()):
-        if toleration.get("operator") == "Exists" and toleration.get("value"):
-            causes.append(
-                invalid_value(
-                    f"spec.tolerations[{index}].operator", toleration["value"], "value must be empty when `operator` is 'Exists'"
-                )
-            )
-    return causes
-
-
-def _check_container(container: Object, path: str, seen: set[str]) -> list[Cause]:
-    causes: list[Cause] = []
-    name = container.get("name", "")
-    if not name:
-        causes.append(required(f"{path}.name"))
-    elif not _LABEL.match(name) or len(name) > 63:
-        causes.append(invalid_value(f"{path}.name", name, _LABEL_RULE))
-    elif name in seen:
-        causes.append(Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{path}.name"))
-    seen.add(name)
-    if not container.get("image"):
-        causes.append(required(f"{path}.image"))
-    resources = container.get("resources") or {}
-    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-    for kind, amounts in (("limits", limits), ("requests", requests)):
-        for resource, amount in amounts.items():
-            place = f"{path}.resources.{kind}[{resource}]" if "/" in resource else f"{path}.resources.{kind}.{resource}"
-            causes += _check_amount(place, resource, amount)
-    for resource, amount in requests.items():
-        place = f"{path}.resources.requests"
-        extended = "/" in resource
-        if extended and resource not in limits:
-            causes.append(required(f"{path}.resources.limits", "Limit must be set for non overcommitable resources"))
-        elif resource in limits and _value(amount) is not None and (limit := _value(limits[resource])) is not None:
-            if (_value(amount) or 0) > limit:
-                told = f"must be less than or equal to {resource} limit of {limits[resource]}"
-                causes.append(invalid_value(place, str(amount), told))
-            elif extended and _value(amount) != limit:
-                causes.append(invalid_value(place, str(amount), f"must be equal to {resource} limit of {limits[resource]}"))
-    return causes
-
-
-@lru_cache(maxsize=65_536)
-def _parsed(text: str) -> Any:
-    try:
-        return quantity.parse(text)
-    except QuantityError:
-        return None
-
-
-def _value(amount: object) -> Any:
-    return _parsed(str(amount))
-
-
-def _check_amount(place: str, resource: str, amount: object) -> list[Cause]:
-    if str(amount).startswith("-"):
-        return [invalid_value(place, str(amount), "must be greater than or equal to 0")]
-    value = _value(amount)
-    if "/" in resource and value is not None and value.denominator != 1:
-        return [invalid_value(place, str(amount), "must be an integer")]
-    return []
-
-
-_POD_MUTABLE = {"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"}
-_POD_RULE = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-)
-
-
-def check_pod_update(old: Object, new: Object) -> list[Cause]:
-    """A running pod's spec stays, but for images, gates that are removed, and tolerations that are added."""
-    before, after = old.get("spec") or {}, new.get("spec") or {}
-    causes: list[Cause] = []
-
-    def frozen(spec: Object) -> Object:
-        kept = {name: value for name, value in spec.items() if name not in _POD_MUTABLE and value not in ([], None)}
-        for field in ("containers", "initContainers"):
-            if kept.get(field):
-                kept[field] = [{name: value for name, value in each.items() if name != "image"} for each in kept[field]]
-        if before.get("schedulingGates"):
-            kept.pop("nodeSelector", None)
-            kept.pop("affinity", None)
-        return kept
-
-    deadline = after.get("activeDeadlineSeconds")
-    if isinstance(deadline, int) and not 0 <= deadline <= _MOST_SECONDS:
-        told = f"must be between 0 and {_MOST_SECONDS}, inclusive"
-        causes.append(invalid_value("spec.activeDeadlineSeconds", deadline, told))
-    if len(before.get("containers") or ()) != len(after.get("containers") or ()):
-        return [
-            *causes,
-            Cause("FieldValueForbidden", "Forbidden: pod updates may not add or remove containers", "spec.containers"),
-        ]
-    if frozen(before) != frozen(after):
-        causes.append(Cause("FieldValueForbidden", f"Forbidden: {_POD_RULE}", "spec"))
-    gates = {gate["name"] for gate in before.get("schedulingGates") or ()}
-    added = [gate for gate in after.get("schedulingGates") or () if gate.get("name") not in gates]
-    if added:
-        causes.append(
-            Cause(
-                "FieldValueForbidden",
-                "Forbidden: only deletion is allowed, but found new scheduling gate",
-                "spec.schedulingGates",
-            )
-        )
-    kept = after.get("tolerations") or []
-    if any(toleration not in kept for toleration in before.get("tolerations") or ()):
-        causes.append(
-            Cause(
-                "FieldValueForbidden",
-                "Forbidden: existing toleration can not be modified except its tolerationSeconds",
-                "spec.tolerations",
-            )
-        )
-    return causes
+def _readable(amount: object) -> bool:
+    return isinstance(amount, (str, int, float)) and not isinstance(amount, bool) and _parses(str(amount))
 
 
 def check_node(obj: Object) -> list[Cause]:
-    """Every taint says what it does."""
-    return [
-        required(f"metadata.taints[{index}].effect")
-        for index, taint in enumerate((obj.get("spec") or {}).get("taints") or ())
-        if not taint.get("effect")
-    ]
+    """The rules on taints and amounts."""
+    causes: list[Cause] = []
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate((obj.get("spec") or {}).get("taints") or ()):
+        place, key, effect = f"metadata.taints[{index}]", taint.get("key", ""), taint.get("effect")
+        causes += qualified(f"{place}.key", key)
+        causes += check_effect(f"{place}.effect", effect) if effect else [required(f"{place}.effect")]
+        if (key, effect) in seen:
+            causes.append(duplicate_taint(place, taint))
+        seen.add((key, effect))
+    for kind in ("capacity", "allocatable"):
+        for resource, amount in ((obj.get("status") or {}).get(kind) or {}).items():
+            causes += check_amount(f"status.{kind}.{resource}", resource, amount)
+    return causes
+
+
+def duplicate_taint(place: str, taint: Object) -> Cause:
+    """Two taints of one key and one effect."""
+    shown = {"Key": taint.get("key", ""), "Value": taint.get("value", ""), "Effect": taint.get("effect", ""), "TimeAdded": None}
+    told = f"Duplicate value: {msgspec.json.encode(shown).decode()}: taints must be unique by key and effect pair"
+    return Cause("FieldValueDuplicate", told, place)
 
 
 def check_priority_class(obj: Object) -> list[Cause]:

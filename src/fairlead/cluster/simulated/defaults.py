@@ -23,6 +23,8 @@ def default_pod(obj: Object, _now: str) -> None:
         "priority": 0,
         **(obj.get("spec") or {}),
     }
+    if isinstance(spec["terminationGracePeriodSeconds"], int) and spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     for field in ("containers", "initContainers"):
         if isinstance(spec.get(field), list):
             spec[field] = [_default_container(each) for each in spec[field]]

@@ -96,6 +96,22 @@ def invalid_value(field: str, value: object, why: str) -> Cause:
     return Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
 
 
+def unsupported(field: str, value: object, *supported: str) -> Cause:
+    """A value that is none of those there are."""
+    known = ", ".join(f'"{each}"' for each in supported)
+    return Cause("FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {known}', field)
+
+
+def duplicate(field: str, value: str) -> Cause:
+    """A value that was given before."""
+    return Cause("FieldValueDuplicate", f'Duplicate value: "{value}"', field)
+
+
+def forbidden_field(field: str, why: str) -> Cause:
+    """A field that may not be there, or not be so."""
+    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
+
+
 def bad_request(message: str) -> StatusError:
     """What was sent cannot be read."""
     return StatusError(400, "BadRequest", message)
