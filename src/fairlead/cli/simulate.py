@@ -227,6 +227,7 @@ def faults(
     """A cluster, its users, the scheduler and all kinds of faults on one seeded clock; every step is checked."""
     import multiprocessing
     import os
+    import sys
     import time
 
     from fairlead.simulation import chaos
@@ -242,15 +243,15 @@ def faults(
     settings = chaos.Settings(nodes=nodes, jobs=jobs, hours=hours, workload=workload)
     begun = time.perf_counter()
     runs: list[chaos.Outcome] = []
-    with progress("seeds") as report:
-        if len(numbers) == 1:
-            runs.append(chaos.run(numbers[0], settings, record))
-        else:
-            context = multiprocessing.get_context("spawn")
-            with context.Pool(min(len(numbers), workers or os.cpu_count() or 1)) as pool:
-                for outcome in pool.imap(chaos.run_quietly, [(seed, settings) for seed in numbers]):
-                    runs.append(outcome)
-                    report(len(runs), len(numbers))
+    if len(numbers) == 1:
+        runs.append(chaos.run(numbers[0], settings, record))
+    else:
+        # Forked before there are threads: what is imported by now need not be imported again.
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+        with context.Pool(min(len(numbers), workers or os.cpu_count() or 1)) as pool, progress("seeds") as report:
+            for outcome in pool.imap(chaos.run_quietly, [(seed, settings) for seed in numbers]):
+                runs.append(outcome)
+                report(len(runs), len(numbers))
     failed = [each for each in runs if each.violations]
     result = FaultSeeds(
         seeds=len(runs),

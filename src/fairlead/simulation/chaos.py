@@ -13,6 +13,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -112,10 +113,15 @@ def silence() -> None:
 
 
 def collect_rarely() -> None:
-    """For a process of its own: little here is garbage that only the collector finds."""
-    gc.collect()
-    gc.freeze()  # as the scheduler does once it has heard of everything
-    gc.set_threshold(1_000_000, 50, 1000)  # 6 % of a day's time; 5 MB of garbage are left of each
+    """For a process of its own: little here is garbage that only the collector finds, some 5 MB of each day."""
+    if next(_DAYS) % _COLLECT_EVERY == 0:
+        gc.collect()
+        gc.freeze()  # as the scheduler does once it has heard of everything
+        gc.set_threshold(1_000_000, 50, 1000)  # 6 % of a day's time
+
+
+_COLLECT_EVERY = 64
+_DAYS = count()  # that this process has run
 
 
 class Run:

@@ -331,10 +331,16 @@ class Wire:
                 body = self._encoded(resource, record)
             return b'{"type":"%s","object":%s}\n' % (kind.encode(), body)
 
+        plain = (
+            b'{"type":"BOOKMARK","object":{"kind":"%s","apiVersion":"%s",'
+            b'"metadata":{"resourceVersion":"%d","creationTimestamp":null}}}\n'
+        )
+        about = resource.kind.encode(), resource.api_version.encode()
+
         def bookmark(at: int, **annotations: str) -> bytes:
-            metadata: dict[str, Any] = {"resourceVersion": str(at), "creationTimestamp": None}
-            if annotations:
-                metadata["annotations"] = annotations
+            if not annotations:  # most of what an idle watch says
+                return plain % (*about, at)
+            metadata = {"resourceVersion": str(at), "creationTimestamp": None, "annotations": annotations}
             body = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
             return b'{"type":"BOOKMARK","object":%s}\n' % msgspec.json.encode(body)
 
