@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead.cluster.simulated import protobuf
 from fairlead.cluster.simulated.protobuf import Malformed, decode
+from tests.protobuf import envelope, field, varint
 
 KINDS = [
     ("v1", "Pod"),
@@ -18,21 +19,6 @@ KINDS = [
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
     ("v1", "DeleteOptions"),
 ]
-
-
-def varint(number: int) -> bytes:
-    out = b""
-    while number > 127:
-        out, number = out + bytes([number & 127 | 128]), number >> 7
-    return out + bytes([number])
-
-
-def field(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def envelope(version: str, kind: str, raw: bytes) -> bytes:
-    return b"k8s\x00" + field(1, field(1, version.encode()) + field(2, kind.encode())) + field(2, raw)
 
 
 # Trees of fields: most bytes drawn at random are refused at once.

@@ -116,6 +116,15 @@ def shapes_of(tasks: Iterable[Task]) -> list[Shape]:
     return list({task.shape.number: task.shape for task in tasks}.values())
 
 
+def by_column(tasks: Iterable[Task]) -> dict[int, int]:
+    """What tasks ask for together, by column."""
+    found: dict[int, int] = {}
+    for task in tasks:
+        for column, amount in task.shape.demand:
+            found[column] = found.get(column, 0) + amount
+    return found
+
+
 class Unit:
     """What is placed together: of `tasks` at least `need` get a node, or none does.
 

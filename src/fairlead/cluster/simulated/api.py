@@ -17,7 +17,7 @@ import msgspec
 from fairlead.cluster.label_queries import Test
 from fairlead.cluster.simulated import admission, checks, defaults, errors, merging, ownership, schema, selectors
 from fairlead.cluster.simulated.clock import Clock
-from fairlead.cluster.simulated.errors import Cause, StatusError
+from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.garbage import Garbage
 from fairlead.cluster.simulated.options import check_deletion
 from fairlead.cluster.simulated.resources import Catalog, Resource
@@ -752,9 +752,7 @@ class ApiServer:
         binding = {**binding, "metadata": binding.get("metadata") or {}}
         target = binding.get("target") or {}
         if target.get("kind") not in (None, "", "Node"):
-            cause = Cause(
-                "FieldValueNotSupported", f'Unsupported value: "{target["kind"]}": supported values: "Node"', "target.kind"
-            )
+            cause = errors.unsupported("target.kind", target["kind"], "Node")
             raise errors.invalid("", "Binding", name, [cause])
         if not target.get("name"):
             raise StatusError(500, "", "target.name: Required value")

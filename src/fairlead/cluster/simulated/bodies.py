@@ -73,8 +73,7 @@ def of_resource(api: ApiServer, resource: Resource, body: Body, validation: str)
             raise errors.bad_request(f"{about}: {error}") from error
         decoded = {**raw, "metadata": _metadata(raw.get("metadata"), about)}  # all else is for the schema to say
     if validation not in ("", "Ignore", "Warn", "Strict"):
-        told = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
-        cause = errors.Cause("FieldValueNotSupported", told, "fieldValidation")
+        cause = errors.unsupported("fieldValidation", validation, "", "Ignore", "Strict", "Warn")
         raise errors.invalid("meta.k8s.io", "CreateOptions", "", [cause])
     warnings = [f'unknown field "{path}"' for path in unknown]
     if warnings and validation == "Strict":

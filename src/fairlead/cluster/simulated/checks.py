@@ -12,16 +12,15 @@ import msgspec
 from fairlead.api import quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster.simulated import schema
-from fairlead.cluster.simulated.errors import Cause, invalid_value, required, unhandled
+from fairlead.cluster.simulated.errors import Cause, forbidden_field, invalid_value, required, unhandled
 from fairlead.cluster.simulated.formats import (
     KEY_RULE,
     LABEL,
     LABEL_RULE,
-    LABEL_VALUE,
     QUALIFIED,
     SUBDOMAIN,
     SUBDOMAIN_RULE,
-    VALUE_RULE,
+    label_value,
     qualified,
 )
 from fairlead.cluster.simulated.pod_rules import check_amount, check_effect, check_pod, check_pod_update
@@ -91,10 +90,7 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
         prefix, slash, last = key.rpartition("/")
         if len(last) > 63 or not QUALIFIED.match(last) or (slash and not SUBDOMAIN.match(prefix)):
             causes.append(invalid_value("metadata.labels", key, KEY_RULE))
-        if len(str(value)) > 63:
-            causes.append(invalid_value("metadata.labels", value, "must be no more than 63 bytes"))
-        elif not LABEL_VALUE.match(str(value)):
-            causes.append(invalid_value("metadata.labels", value, VALUE_RULE))
+        causes += label_value("metadata.labels", str(value))
     annotations = metadata.get("annotations") or {}
     size = sum(len(key) + len(str(value)) for key, value in annotations.items())
     if size > _ANNOTATIONS_LIMIT:
@@ -183,20 +179,14 @@ def duplicate_taint(place: str, taint: Object) -> Cause:
 def check_priority_class(obj: Object) -> list[Cause]:
     """Values above a thousand million are the system's."""
     if obj.get("value", 0) > 1_000_000_000 and not obj["metadata"]["name"].startswith("system-"):
-        return [
-            Cause(
-                "FieldValueForbidden",
-                "Forbidden: maximum allowed value of a user defined priority is 1000000000",
-                "value",
-            )
-        ]
+        return [forbidden_field("value", "maximum allowed value of a user defined priority is 1000000000")]
     return []
 
 
 def check_priority_class_update(old: Object, new: Object) -> list[Cause]:
     """Its value stays."""
     if old.get("value") != new.get("value"):
-        return [Cause("FieldValueForbidden", "Forbidden: may not be changed in an update.", "value")]
+        return [forbidden_field("value", "may not be changed in an update.")]
     if old.get("preemptionPolicy") != new.get("preemptionPolicy"):
         return [invalid_value("preemptionPolicy", new.get("preemptionPolicy"), "field is immutable")]
     return []
@@ -316,7 +306,7 @@ def check_immutable(before: Object, obj: Object) -> list[Cause]:
         return []
     fields = [] if obj.get("immutable") else ["immutable"]
     fields += [field for field in ("data", "binaryData") if (before.get(field) or {}) != (obj.get(field) or {})]
-    return [Cause("FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set", field) for field in fields]
+    return [forbidden_field(field, "field is immutable when `immutable` is set") for field in fields]
 
 
 Check = Callable[[Object], list[Cause]]

@@ -41,8 +41,7 @@ def check_list(query: Query, *, watch: bool) -> None:
     initial = flag(query, "sendInitialEvents")
     forbidden = ""
     if initial and not watch:
-        told = "Forbidden: sendInitialEvents is forbidden for list"
-        raise _invalid("ListOptions", Cause("FieldValueForbidden", told, "sendInitialEvents"))
+        raise _invalid("ListOptions", errors.forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     if watch and initial and match != "NotOlderThan":
         forbidden = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
     elif watch and match and not initial:
@@ -53,12 +52,11 @@ def check_list(query: Query, *, watch: bool) -> None:
         elif query.get("continue"):
             forbidden = "resourceVersionMatch is forbidden when continue is provided"
         elif match not in ("Exact", "NotOlderThan"):
-            told = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
-            raise _invalid("ListOptions", Cause("FieldValueNotSupported", told, "resourceVersionMatch"))
+            raise _invalid("ListOptions", errors.unsupported("resourceVersionMatch", match, "Exact", "NotOlderThan", ""))
         elif match == "Exact" and version == "0":
             forbidden = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
     if forbidden:
-        raise _invalid("ListOptions", Cause("FieldValueForbidden", f"Forbidden: {forbidden}", "resourceVersionMatch"))
+        raise _invalid("ListOptions", errors.forbidden_field("resourceVersionMatch", forbidden))
     for name in ("limit", "timeoutSeconds"):
         whole(query, name)
 
@@ -119,8 +117,8 @@ def check_deletion(policy: str | None, *, orphans: bool) -> None:
         told = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
         raise _invalid("DeleteOptions", Cause("FieldValueInvalid", told, "propagationPolicy"))
     if policy and policy not in ("Foreground", "Background", "Orphan"):
-        told = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
-        raise _invalid("DeleteOptions", Cause("FieldValueNotSupported", told, "propagationPolicy"))
+        known = ("Foreground", "Background", "Orphan", "nil")
+        raise _invalid("DeleteOptions", errors.unsupported("propagationPolicy", policy, *known))
 
 
 def _invalid(kind: str, cause: Cause) -> StatusError:

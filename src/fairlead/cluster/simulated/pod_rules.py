@@ -384,27 +384,15 @@ def check_pod_update(old: Object, new: Object) -> list[Cause]:
     if len(before.get("containers") or ()) != len(after.get("containers") or ()):
         return [
             *causes,
-            Cause("FieldValueForbidden", "Forbidden: pod updates may not add or remove containers", "spec.containers"),
+            forbidden_field("spec.containers", "pod updates may not add or remove containers"),
         ]
     if frozen(before) != frozen(after):
-        causes.append(Cause("FieldValueForbidden", f"Forbidden: {_POD_RULE}", "spec"))
+        causes.append(forbidden_field("spec", _POD_RULE))
     gates = {gate["name"] for gate in before.get("schedulingGates") or ()}
     added = [gate for gate in after.get("schedulingGates") or () if gate.get("name") not in gates]
     if added:
-        causes.append(
-            Cause(
-                "FieldValueForbidden",
-                "Forbidden: only deletion is allowed, but found new scheduling gate",
-                "spec.schedulingGates",
-            )
-        )
+        causes.append(forbidden_field("spec.schedulingGates", "only deletion is allowed, but found new scheduling gate"))
     kept = after.get("tolerations") or []
     if any(toleration not in kept for toleration in before.get("tolerations") or ()):
-        causes.append(
-            Cause(
-                "FieldValueForbidden",
-                "Forbidden: existing toleration can not be modified except its tolerationSeconds",
-                "spec.tolerations",
-            )
-        )
+        causes.append(forbidden_field("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"))
     return causes

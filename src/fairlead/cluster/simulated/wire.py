@@ -264,7 +264,7 @@ class Wire:
         return self.api.get(target.resource, target.namespace or "", target.name)
 
     def _log(self, target: _Target, query: Mapping[str, str]) -> Reply:
-        options.whole(query, "tailLines")
+        count = options.whole(query, "tailLines")
         pod = self._get(target).object
         names = [each["name"] for each in pod["spec"]["containers"]]
         container = query.get("container") or names[0]
@@ -273,8 +273,7 @@ class Wire:
         if not pod["spec"].get("nodeName"):
             return Reply(204, b"")
         text = self.api.logs(pod, container)
-        count = options.whole(query, "tailLines")
-        if query.get("tailLines"):
+        if query.get("tailLines") and count >= 0:
             text = "".join(text.splitlines(keepends=True)[-count:]) if count else ""
         return Reply(200, text.encode(), "text/plain")
 

@@ -20,7 +20,7 @@ from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.fallen import Fallen, Falling, cost, least_on
 from fairlead.core.actions.ledger import Ledger
 from fairlead.core.filters.base import Mask
-from fairlead.core.tasks import Task, Unit
+from fairlead.core.tasks import Task, Unit, by_column
 
 
 class _Offer(NamedTuple):
@@ -69,13 +69,9 @@ def _could_hold(contest: Contest, there: _There, rows: list[int], tasks: list[Ta
     state, demand = contest.state, tasks[0].shape.demand
     places = 0
     for row in rows:
-        left = {column: state.nodes.free[column].item(row) for column, _ in demand}
-        for _, victim in there[row]:
-            for each in victim.tasks:
-                for column, amount in each.shape.demand if each.row == row else ():
-                    if column in left:
-                        left[column] += amount
-        places += max(0, min((left[column] // amount for column, amount in demand if amount), default=len(tasks)))
+        gone = by_column(each for _, victim in there[row] for each in victim.tasks if each.row == row)
+        held = ((state.nodes.free[column].item(row) + gone.get(column, 0)) // amount for column, amount in demand if amount)
+        places += max(0, min(held, default=len(tasks)))
         if places >= len(tasks):
             return True
     return False

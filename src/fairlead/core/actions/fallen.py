@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fairlead.core.actions.contest import Ground
 from fairlead.core.actions.victims import Victim
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task
+from fairlead.core.tasks import Task, by_column
 
 _SKEW = 1 << 31  # makes every priority positive, as kube-scheduler does when it sums them
 
@@ -50,26 +50,14 @@ def least_on(state: ClusterState, task: Task, row: int, victims: Sequence[Fallin
 
 def _enough_on(state: ClusterState, task: Task, row: int, victims: Sequence[Falling]) -> bool:
     """Whether a row has enough for a pod by amounts alone, without all of these: most that are tried have not."""
-    missing = {column: amount - state.nodes.free[column].item(row) for column, amount in task.shape.demand}
-    for _, victim in victims:
-        for each in victim.tasks:
-            if each.row == row:
-                for column, amount in each.shape.demand:
-                    if column in missing:
-                        missing[column] -= amount
-    return all(amount <= 0 for amount in missing.values())
+    free, gone = state.nodes.free, by_column(each for _, victim in victims for each in victim.tasks if each.row == row)
+    return all(free[column].item(row) + gone.get(column, 0) >= amount for column, amount in task.shape.demand)
 
 
 def _room_beside(state: ClusterState, task: Task, row: int, tasks: Sequence[Task], fallen: Fallen) -> bool:
     """Whether by amounts alone a row has room for a pod and for those of some fallen tasks who were there."""
-    free = state.nodes.free
-    left = {column: free[column].item(row) - amount for column, amount in task.shape.demand}
-    for each in tasks:
-        if fallen.places[each.pod.uid][0] == row:
-            for column, amount in each.shape.demand:
-                if column in left:
-                    left[column] -= amount
-    return all(amount >= 0 for amount in left.values())
+    free, back = state.nodes.free, by_column(each for each in tasks if fallen.places[each.pod.uid][0] == row)
+    return all(free[column].item(row) - back.get(column, 0) >= amount for column, amount in task.shape.demand)
 
 
 def reprieve(

@@ -23,7 +23,7 @@ from fairlead.core.actions.fallen import Fallen, Falling, cost, least_on, reprie
 from fairlead.core.colocation import kin
 from fairlead.core.filters.base import Mask
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, Unit, shapes_of
+from fairlead.core.tasks import Task, Unit, by_column, shapes_of
 
 _CANDIDATES = 100
 """How many nodes are examined exactly for a single pod, cheapest-looking first (kube-scheduler's bound)."""
@@ -117,11 +117,7 @@ def could_make_room(contest: Contest, row: int) -> bool:
     if by_upstream(unit):
         shape = unit.tasks[0].shape
         return shape.fits_row(row) or state.candidates.of(shape, unit.priority).least(row) is not None
-    freed: dict[int, int] = {}
-    for task in state.nodes.pods[row].values():
-        if contest.ground(task) is not None:
-            for column, amount in task.shape.demand:
-                freed[column] = freed.get(column, 0) + amount
+    freed = by_column(task for task in state.nodes.pods[row].values() if contest.ground(task) is not None)
     return any(
         all(state.nodes.free[column].item(row) + freed.get(column, 0) >= amount for column, amount in shape.demand)
         and shape.admits(row)
@@ -328,10 +324,7 @@ def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mas
 
 def _enough(state: ClusterState, core: Unit, source: Iterator[Falling]) -> list[Falling] | None:
     """The first victims that could be enough, by amounts alone: what all nodes have free, and what these hold."""
-    missing: dict[int, int] = {}
-    for task in core.tasks:
-        for column, amount in task.shape.demand:
-            missing[column] = missing.get(column, 0) + amount
+    missing = by_column(core.tasks)
     for column in missing:
         free = state.nodes.free[column][: state.nodes.count]
         missing[column] -= int(free[free > 0].sum())
