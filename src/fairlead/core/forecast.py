@@ -28,6 +28,7 @@ from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import SURPLUS, Task, Unit
 from fairlead.core.turns import Turn, first_times, turns
+from fairlead.core.undo import UndoLog
 
 _UNKNOWN = 3600.0
 _TURNS = 5_000  # so often somebody is asked to give up its place; later only ends are played
@@ -55,6 +56,7 @@ class _Waiting:
     service: ServiceClass
     needs: list[tuple[int, int]]  # (shape's place among those that wait, how many)
     demand: Charge  # what one of them is charged for
+    firm: bool
     limits: list[tuple[dict[str, int], str, int, int]]  # on the queue's path: (what is held there, resource, one's amount, limit)
 
 
@@ -67,6 +69,7 @@ class _End:
     queue: str = field(compare=False)
     charge: tuple[tuple[str, int], ...] = field(compare=False)
     over: bool = field(compare=False, default=False)
+    firm: bool = field(compare=False, default=False)  # falls for nobody (`promises`)
     turn: Turn | None = field(compare=False, default=None)
 
 
@@ -80,6 +83,7 @@ class _Play:
         for column in self.gpu_columns:
             self.free[column] *= WHOLE
         self.used = {name: dict(node.used) for name, node in state.queues.queues.items()}
+        self.promises = state.queues.promises.copy(UndoLog())
         self.lines: list[_Waiting] = []
         self.starts: dict[str, float] = {}
         self._orders = 0
@@ -134,6 +138,7 @@ class _Play:
             self._demand(task.shape),
             task.queue,
             self.state.queues.charge_at(task.shape, task.row) if task.pod.ours else (),
+            firm=task.pod.ours and self.promises.firm(task),
         )
 
     def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, Shape]]) -> None:
@@ -155,7 +160,9 @@ class _Play:
                 for resource, amount in demand
                 if resource in each.limits
             ]
-            self.lines.append(_Waiting(room, units, self.state.services.of(core[0]), list(needs.items()), demand, limits))
+            firm = self.promises.firm(core[0])
+            service = self.state.services.of(core[0])
+            self.lines.append(_Waiting(room, units, service, list(needs.items()), demand, firm, limits))
 
     def _count(self, shapes: list[Shape]) -> None:
         """How many pods of each shape each row would take now: `held`, (shapes, rows); `total`, (shapes,)."""
@@ -204,7 +211,10 @@ class _Play:
         """A pod's place is given back, or (-1) taken again."""
         end.over = sign > 0
         self._change(end.row, end.demand, sign)
-        for node in self.state.queues.queues[end.queue].path if end.charge else ():
+        path = self.state.queues.queues[end.queue].path if end.charge else ()
+        if end.firm:
+            self.promises.add(path, end.charge, -sign)
+        for node in path:
             used = self.used[node.name]
             for resource, amount in end.charge:
                 used[resource] = used.get(resource, 0) - sign * amount
@@ -354,7 +364,10 @@ class _Play:
         total = self.state.runtimes.total(first) or self.state.runtimes.usual() or _UNKNOWN
         for (row, demand), task in zip(places, core, strict=True):
             self._orders += 1
-            heappush(self.ends, _End(at + total, self._orders, row, demand, task.queue, self.state.queues.asked(task.shape)))
+            charge = self.state.queues.asked(task.shape)
+            heappush(self.ends, _End(at + total, self._orders, row, demand, task.queue, charge, firm=line.firm))
+        if line.firm:
+            self.promises.add(line.room.queue.path, line.demand, 1)
         for node in line.room.queue.path:
             used = self.used[node.name]
             for resource, amount in line.demand:
@@ -371,6 +384,7 @@ class _Play:
         """The row that takes fewest more: big pieces stay whole."""
         return int(np.where(held > 0, held, _MANY).argmin())
 
-    @staticmethod
-    def _limited(line: _Waiting) -> bool:
+    def _limited(self, line: _Waiting) -> bool:
+        if line.firm and self.promises.broken(line.room.queue.path, line.demand) is not None:
+            return True
         return any(used.get(resource, 0) + amount > limit for used, resource, amount, limit in line.limits)

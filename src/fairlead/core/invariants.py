@@ -59,7 +59,7 @@ class Walk:
         self._around = around
         charges = _charges(state)
         if changed or charges != self._charges:
-            wrong += _queues(state, placed)
+            wrong += _queues(state, placed) + _promises(state)
         self._charges = charges
         if wrong:
             self._last = self._around = self._charges = None  # all of it is looked at again
@@ -260,6 +260,20 @@ def _meters(state: ClusterState) -> list[str]:
             if kept != found:
                 wrong.append(f"queue {name} counts {what} as {kept}, not {found}")
     return wrong
+
+
+def _promises(state: ClusterState) -> list[str]:
+    """Claims are what quotas and work that never falls come to."""
+    kept = state.queues.promises
+    if not kept.classes:
+        return []
+    placed = [task for node in state.queues.queues.values() for task in node.placed.values()]
+    anew = kept.copy(UndoLog())
+    anew.hold_anew(state.queues.queues, ((task, state.queues.charge_at(task.shape, task.row)) for task in placed))
+    thought, right = (
+        {key: claim for key, claim in [*each.below.items(), *each.claimed.items()] if claim} for each in (kept, anew)
+    )
+    return [] if thought == right else [f"queues are thought to claim {thought}, it is {right}"]
 
 
 def _gangs(state: ClusterState) -> list[str]:

@@ -126,9 +126,11 @@ class Pools:
         return known
 
     def _in(self, charge: Charge, pools: tuple[str, ...]) -> Charge:
-        return tuple(
-            (key_of(resource, pool), amount) for pool in pools for resource, amount in charge if resource in self.named[pool]
-        )
+        return tuple(each for pool in pools for each in self.of(charge, pool))
+
+    def of(self, charge: Charge, pool: str) -> Charge:
+        """What is charged besides in one pool."""
+        return tuple((key_of(resource, pool), amount) for resource, amount in charge if resource in self.named[pool])
 
     def pinned(self, shape: Shape) -> Charge:
         """What a pod of a shape will be charged besides wherever it is placed: of pools outside which no node admits it."""

@@ -13,7 +13,7 @@ his own: among equals whoever holds least of the queue goes first, and a limit f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +26,7 @@ from fairlead.core.meters import Meter, wanted
 from fairlead.core.model import WHOLE, NodePool, Policy, Queue, QueueResource
 from fairlead.core.nodes import NodeTable
 from fairlead.core.pools import Pools, key_of, split, sum_of
+from fairlead.core.promises import Promises
 from fairlead.core.shares import FairShares
 from fairlead.core.tasks import Rank, Task, Unit
 from fairlead.core.undo import UndoLog
@@ -174,6 +175,10 @@ class QueueNode:
                     found = self.place(unit), reason
         return found[1] if found is not None else None
 
+    def holds_of(self, resource: str) -> int:
+        """What it holds of a resource."""
+        return self.used.get(resource, 0)
+
     def stays(self, resource: str) -> int:
         """What it holds of a resource and is not about to leave."""
         return self.used.get(resource, 0) - self.leaving.get(resource, 0)
@@ -220,6 +225,7 @@ class QueueTree:
         self.nodes = nodes
         self.pools = Pools(nodes)
         self.fair = FairShares(self, policy)
+        self.promises = Promises(log, self.offered)
         self.queues: dict[str, QueueNode] = {}
         self._order: list[tuple[Standing, int, QueueNode]] = []
         self._sequence = 0
@@ -254,6 +260,7 @@ class QueueTree:
         self._measure(node)
         self._name_pools()
         self._resolve(node)
+        self.promises.recount(self.queues)
         self.restart()
         self.eased.add(queue.name)
         return None
@@ -301,6 +308,7 @@ class QueueTree:
             self._add(self._apart(debt.queue, debt.beneficiary), tuple(each for each in debt.charge if split(each[0])[1]), 1)
         self._totals = -1
         self.fair.touch()
+        self.promise_anew()
 
     @staticmethod
     def _note_leaving(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
@@ -313,6 +321,26 @@ class QueueTree:
         for node in nodes:
             for resource, amount in charge:
                 node.used[resource] = node.used.get(resource, 0) + sign * amount
+
+    def promise_anew(self) -> None:
+        """Other work never falls now, or is charged otherwise."""
+        if self.promises.classes or self.promises.held:
+            placed = [task for node in self.queues.values() for task in node.placed.values()]
+            self.promises.hold_anew(self.queues, ((task, self.charge_at(task.shape, task.row)) for task in placed))
+
+    def reclassify(self, task: Task) -> None:
+        """A task, or its gang, names another class of service."""
+        node = self._node(task.queue)
+        if task.pod.uid in node.placed:
+            charge = self.charge_at(task.shape, task.row)
+            for sign in (-1, 1):
+                self.promises.charge(task, node.path, charge, sign)
+
+    def name_firm(self, classes: frozenset[str]) -> None:
+        """The classes of service whose work never falls."""
+        if classes != self.promises.classes:
+            self.promises.classes = classes
+            self.promise_anew()
 
     def _measure(self, node: QueueNode) -> None:
         """Begin, or end, to keep account of users and jobs."""
@@ -365,6 +393,7 @@ class QueueTree:
         for node in self.queues.values():
             self._resolve(node)
             self.eased.add(node.name)
+        self.promises.recount(self.queues)
         self.restart()
 
     def remove(self, name: str) -> None:
@@ -483,6 +512,8 @@ class QueueTree:
                 del own.placed[pod.uid]
             own.priorities[pod.priority] = own.priorities.get(pod.priority, 0) + sign
             self._hold(own, task, sign)
+            if self.promises.classes:
+                self.promises.charge(task, own.path, charge, sign)
             for node in own.path:
                 if node.meter is not None:
                     node.meter.charge(task, charge, sign)
@@ -500,6 +531,8 @@ class QueueTree:
             log.remove(own.placed, pod.uid)
         log.add(own.priorities, pod.priority, sign)
         self._hold(own, task, sign)
+        if self.promises.classes:
+            self.promises.charge(task, own.path, charge, sign)
         for node in own.path:
             if node.meter is not None:
                 node.meter.charge(task, charge, sign)
@@ -580,7 +613,7 @@ class QueueTree:
                 limit = node.limits.get(resource)
                 if limit is not None and node.used.get(resource, 0) + amount * count > limit:
                     return self._beyond(node, resource, limit, amount * count)
-        return None
+        return self._promised(task, charge, count)
 
     def over_limits(self, unit: Unit) -> Reason | None:
         """The limit on its queue's path that keeps a unit out wherever it is placed; those of users not counted."""
@@ -590,21 +623,23 @@ class QueueTree:
                 limit = node.limits.get(resource)
                 if limit is not None and node.used.get(resource, 0) + amount > limit:
                     return self._beyond(node, resource, limit, amount)
-        return None
+        return self._promised(core[0], self.asked_together(core), 1)
 
     def may_start(self, unit: Unit, without: Sequence[Task]) -> bool:
-        """Whether limits let a unit start, were tasks of one queue gone. Users' own are not looked at where it is the same."""
+        """Whether limits let a unit start, were some tasks gone. Its user's are not looked at where one of these is his."""
         core, first = unit.tasks[: unit.need], unit.tasks[0]
+        if self._promised(first, self.asked_together(core), 1) is not None:
+            return False
         if not any(node.limits or node.meter is not None for node in self._node(first.queue).path):
             return True
-        demand, less = self.asked_together(core), dict(sum_of([self.charge_at(each.shape, each.row) for each in without]))
-        gone = self._node(without[0].queue).path
+        demand = self.asked_together(core)
         for node in self._node(first.queue).path:
-            eased = less if node in gone else {}
+            gone = [each for each in without if node in self._node(each.queue).path]
+            eased = dict(sum_of([self.charge_at(each.shape, each.row) for each in gone]))
             for resource, amount in demand if node.limits else ():
                 if node.used.get(resource, 0) - eased.get(resource, 0) + amount > node.limits.get(resource, math.inf):
                     return False
-            if node.meter is not None and not (eased and without[0].user == first.user):
+            if node.meter is not None and not any(each.user == first.user for each in gone):
                 charge = self.charge_at(first.shape, -1)
                 if node.meter.refused(first, charge, unit.need, self._scales) is not None:
                     return False
@@ -632,6 +667,25 @@ class QueueTree:
         )
         return Reason(ReasonCode.LIMIT_EXCEEDED, message, {"used": used, "limit": limit, "requested": more})
 
+    def _promised(self, task: Task, charge: Charge, count: int) -> Reason | None:
+        """Why `count` times so much more of work that never falls would break what others are guaranteed, or None."""
+        if not self.promises.firm(task):
+            return None
+        broken = self.promises.broken(self._node(task.queue).path, charge, count)
+        if broken is None:
+            return None
+        scale, (resource, pool) = self.scale(broken.resource), split(broken.resource)
+        where = f" of pool {pool!r}" if pool else ""
+        under = "all queues" if broken.under is None else f"queue {broken.under.name!r} and those below it"
+        quota, more = self._node(task.queue).quota.get(broken.resource, 0) / scale, broken.requested / scale
+        message = (
+            f"work of class {task.service_class!r} never falls, so beyond its queue's quota of {quota:g} {resource}{where} it "
+            f"may hold only what nobody is guaranteed: with {more:g} more, what {under} are guaranteed, or hold so, would "
+            f"come to {broken.claimed / scale:g} of {broken.bound / scale:g}"
+        )
+        numbers = {"used": broken.claimed - broken.requested, "limit": broken.bound, "requested": broken.requested}
+        return Reason(ReasonCode.QUOTA_EXCEEDED, message, numbers)
+
     def full_pools(self, task: Task) -> list[tuple[str, Reason]]:
         """The pools of which this task's queue, or one above it, may hold no more, not even this task."""
         found = []
@@ -641,6 +695,11 @@ class QueueTree:
                 key = key_of(resource, pool)
                 if amount and node.used.get(key, 0) + amount > limit:
                     found.append((pool, self._beyond(node, key, limit, amount)))
+        if self.promises.firm(task):
+            for pool in sorted(self.pools.named):
+                refused = self._promised(task, self.pools.of(task.shape.charge, pool), 1)
+                if refused is not None:
+                    found.append((pool, refused))
         return found
 
     def closed(self, task: Task) -> Mask | None:
@@ -670,7 +729,7 @@ class QueueTree:
                 held = used.get(resource, 0)
                 top = max(top, held / may if may else 1 + self._of_cluster(resource, held))
             return top
-        if node.quota:
+        if any(node.quota.values()):
             for resource, quota in node.quota.items():
                 held = used.get(resource, 0)
                 if held:
@@ -691,6 +750,30 @@ class QueueTree:
         name, pool = split(resource) if "@" in resource else (resource, "")
         units = WHOLE if name in self.nodes.gpu_resources else 1
         return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * units
+
+    def offered(self, resource: str) -> int:
+        """The same without what pods of other schedulers hold."""
+        return self.total(resource) - self.fair.foreign(resource, [node for node in self.queues.values() if node.parent is None])
+
+    def guaranteed(
+        self, queue: QueueNode, top: QueueNode, wanted: Sequence[tuple[str, int]], held: Callable[[QueueNode, str], int]
+    ) -> bool:
+        """Whether what a queue holds, with so much more, is guaranteed to it against siblings of `top`, itself or one above.
+
+        Either `top` stays within its quota, or the queue does, and only what never falls brings those above it beyond theirs.
+        """
+        if all(held(top, name) + amount <= top.quota.get(name, 0) for name, amount in wanted):
+            return True
+        return (
+            bool(self.promises.classes)
+            and queue is not top
+            and all(held(queue, name) + amount <= queue.quota.get(name, 0) for name, amount in wanted)
+            and all(
+                held(node, name) + amount <= self.promises.claim(node, name)
+                for node in queue.up_to(top)[1:]
+                for name, amount in wanted
+            )
+        )
 
     def scale(self, resource: str) -> int:
         """Charged units per unit of a resource, of a pool or not: devices are charged in milli."""

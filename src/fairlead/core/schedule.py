@@ -369,6 +369,8 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         return True  # nobody is taken from rows that are kept for others, so victims may be had now
     if room.kept_out and _kept_out(state, unit) < room.kept_out:
         return True  # it is known by now to end in time
+    if room.parked.code is ReasonCode.QUOTA_EXCEEDED:
+        return state.queues.over_limits(unit) is None  # who would have to give way never falls
     contest = Contest(state, unit)
     hunts = preempts and contest.anybody()
     limited = room.parked.code is ReasonCode.LIMIT_EXCEEDED

@@ -49,6 +49,10 @@ class Services:
         self.starts += 1
         return True
 
+    def firm(self) -> frozenset[str]:
+        """The classes whose work falls for nobody."""
+        return frozenset(name for name, service in self.classes.items() if service.mode == "Never")
+
     def knows(self, name: str) -> bool:
         """Whether there is such a class."""
         return name in self.classes

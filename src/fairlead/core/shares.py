@@ -8,7 +8,7 @@ per pass at most, and only if something came, went or was edited since.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from fairlead.api.names import CPU, MEMORY
@@ -98,6 +98,17 @@ class FairShares:
                 return True
         return False
 
+    def contested(self, node: QueueNode) -> Collection[str]:
+        """The resources that a queue and its siblings take from each other: those that are scarce among them.
+
+        Where something is short above them there may be enough for all siblings by what is their parent's due, but not by what
+        it holds: then what they are guaranteed decides.
+        """
+        own = self.share.get(node.name)
+        if own or not any(each.name in self.share for each in node.path):
+            return own or ()
+        return [name for name, quota in node.quota.items() if quota]
+
     def keeps(self, node: QueueNode, less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
         """Whether a queue still holds its fair share of what a victim holds, without it and without so much less."""
         for name, fair in self.share.get(node.name, {}).items():
@@ -142,21 +153,37 @@ class FairShares:
         resources |= {name for node in tree.queues.values() for name in node.quota}
         resources |= {key_of(resource, pool) for pool, named in tree.pools.named.items() for resource in named}
         for resource in sorted(resources):
-            unit = tree.scale(resource)
-            pending = [("", tree.total(resource) - self._foreign(resource, children.get("", ())))]
+            unit, capped = tree.scale(resource), self._capped(resource)
+            pending = [("", tree.total(resource) - self.foreign(resource, children.get("", ())))]
             while pending:
                 parent, amount = pending.pop()
                 siblings = children.get(parent, ())
                 weighted = any(node.named[resource].weight is not None for node in siblings if resource in node.named)
                 claims = [self._claim(node, resource, requests, now, weighted=weighted) for node in siblings]
                 if sum(claim.demand for claim in claims) <= amount:
-                    continue  # enough for all, there and below
+                    # Enough for all, and below them, but where a limit cuts off what is asked for.
+                    pending += [
+                        (node.name, claim.demand - self._own(node, resource, children[node.name]))
+                        for node, claim in zip(siblings, claims, strict=True)
+                        if node.name in capped and node.name in children
+                    ]
+                    continue
                 shares = divide(amount, claims, unit, self.policy.usage_weight if self.policy.usage_half_life else 0.0)
                 for node, claim in zip(siblings, claims, strict=True):
                     if claim.request:
                         self.share.setdefault(node.name, {})[resource] = shares[node.name]
                     if node.name in children:
-                        pending.append((node.name, shares[node.name]))
+                        own = self._own(node, resource, children[node.name])
+                        pending.append((node.name, shares[node.name] - own))
+
+    def _capped(self, resource: str) -> set[str]:
+        """The queues with a limit for a resource, and those above them."""
+        return {above.name for node in self.tree.queues.values() if resource in node.limits for above in node.path}
+
+    @staticmethod
+    def _own(node: QueueNode, resource: str, children: Sequence[QueueNode]) -> int:
+        """What a queue's own pods hold, not those of queues below it: these cannot have it."""
+        return node.used.get(resource, 0) - sum(each.used.get(resource, 0) for each in children)
 
     def _claim(self, node: QueueNode, resource: str, requests: dict[str, dict[str, int]], now: float, *, weighted: bool) -> Claim:
         request, quota, limit = requests[node.name].get(resource, 0), node.quota.get(resource), node.limits.get(resource)
@@ -168,8 +195,8 @@ class FairShares:
         usage = self.usage_of(node.name, now) if self.policy.usage_half_life else 0.0
         return Claim(node.name, request, quota, limit, weight, node.policy.priority, usage)
 
-    def _foreign(self, resource: str, top: list[QueueNode] | tuple[()]) -> int:
-        """What pods of other schedulers hold."""
+    def foreign(self, resource: str, top: list[QueueNode] | tuple[()]) -> int:
+        """What pods of other schedulers hold. top: the queues under the root that hold anything."""
         nodes = self.tree.nodes
         name, pool = split(resource)
         column = nodes.resources.get(name)

@@ -361,7 +361,10 @@ class ClusterState:
             self.pairs.add(task, row, -1)
             self.nodes.touch(row)
             self.nodes.gained.add(row)
+        other = pod.service_class != task.pod.service_class
         task.pod = pod
+        if other:
+            self.queues.reclassify(task)
         if changed:
             old, task.shape = task.shape, self._shape(pod)
             self.shapes.release(old)
@@ -545,6 +548,7 @@ class ClusterState:
     def upsert_class(self, service: ServiceClass) -> None:
         """A class of service came or changed."""
         if self.services.upsert(service):
+            self.queues.name_firm(self.services.firm())
             for task in self.tasks.values():
                 if task.row >= 0 and task.pod.ours and task.service_class == service.name:
                     self.services.runs(task)
@@ -553,6 +557,7 @@ class ClusterState:
     def remove_class(self, name: str) -> None:
         """A class of service is gone: its pods are served as those without a class."""
         if self.services.remove(name):
+            self.queues.name_firm(self.services.firm())
             self._admit_again(lambda task: task.service_class == name)
 
     def _admit_again(self, concerned: Callable[[Task], bool]) -> None:
@@ -648,6 +653,8 @@ class ClusterState:
         before, gang.group = gang.group, group
         if group.service_class != (before.service_class if before is not None else ""):
             self.services.starts += 1
+            for task in gang.tasks.values():
+                self.queues.reclassify(task)
             self._admit_again(lambda task: task.gang is gang)
         if before is not None and before.time_limit != group.time_limit:
             for task in gang.bound():

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.model import ServiceClass
-from fairlead.core.pools import sum_of
+from fairlead.core.pools import split, sum_of
 from fairlead.core.queues import Behind, Charge, QueueNode, Room
 from fairlead.core.tasks import Task, Unit
 
@@ -184,6 +184,10 @@ def wake(state: ClusterState) -> None:
                 queues.unpark(room)
 
 
+What = str | Charge | tuple[str, ...]
+"""What falls: a gang by its key, whatever is charged alike, or the uids of all that fall together."""
+
+
 class Circle:
     """One unit that would take from other queues, and who takes from it in turn."""
 
@@ -194,28 +198,38 @@ class Circle:
         self._offered = dict(demand)  # what somebody else would find in its place
         self._kind = self._kinds.of_unit(unit)
         self._standing: list[Kind] | None = None  # of the unit and its queue
-        self._beyond: set[str] | None = None
         self._keeps: dict[int, bool] | None = None  # id of a kind -> whether it keeps its place
         self._creditors: dict[str, QueueNode | None] = {}
         self._owing: dict[tuple[str, str], tuple[QueueNode | None, bool]] = {}
         self._takers: list[tuple[Unit, Charge]] | None = None
-        self._fitting: dict[str | Charge, list[Unit]] = {}  # what falls -> who could do with its place, by amounts
+        # what falls -> who could do with its place by devices, and what he lacks besides
+        self._fitting: dict[What, list[tuple[Unit, Charge]]] = {}
         self._within: dict[tuple[object, ...], bool] = {}  # who, what falls, its queue and user -> whether limits let him
 
     def in_vain(self, task: Task) -> bool:
         """Whether what it took from a task of another queue somebody who waits would take from it."""
+        together = task.gang if task.gang is not None and not task.gang.spares() else None
+        if together is not None:
+            return self._is_followed(together.key, together.placed())
+        return self._is_followed(self._state.queues.charge_at(task.shape, task.row), [task])
+
+    def in_vain_together(self, falling: list[Task]) -> bool:
+        """The same of all that would fall for it: what several leave together may be enough for somebody for whom no piece is."""
+        return self._is_followed(tuple(sorted(task.pod.uid for task in falling)), falling)
+
+    def _is_followed(self, what: What, falling: list[Task]) -> bool:
         if self._takers is None:
             self._takers = list(self._followers())
         if not self._takers:
             return False
-        queues = self._state.queues
-        together = task.gang if task.gang is not None and not task.gang.spares() else None
-        falling = together.placed() if together is not None else [task]
-        what = together.key if together is not None else queues.charge_at(task.shape, task.row)
-        for taker in self._fit_for(what, falling):
-            if not any(each.shape.admits(task.row) for each in taker.tasks[: taker.need]):
+        queues, first = self._state.queues, falling[0]
+        rows = sorted({task.row for task in falling})
+        for taker, lacking in self._fit_for(what, falling):
+            if lacking and not self._is_free_beside(rows, lacking):
                 continue
-            key = id(taker), what, task.queue, task.user
+            if not any(each.shape.admits(row) for each in taker.tasks[: taker.need] for row in rows):
+                continue
+            key = id(taker), what, first.queue, first.user
             within = self._within.get(key)
             if within is None:
                 within = self._within[key] = queues.may_start(taker, falling)
@@ -225,17 +239,32 @@ class Circle:
                 return True
         return False
 
-    def _fit_for(self, what: str | Charge, falling: list[Task]) -> list[Unit]:
-        """Who could do, by amounts, with what falling tasks leave: the place of the unit, and what it does not need of theirs."""
+    def _fit_for(self, what: What, falling: list[Task]) -> list[tuple[Unit, Charge]]:
+        """Who could do, by devices, with what falling tasks leave: the place of the unit, and what it does not need of theirs.
+
+        With each what he lacks of other resources, which may be free beside it.
+        """
         fitting = self._fitting.get(what)
         if fitting is None:
             queues, offered = self._state.queues, dict(self._offered)
             for name, amount in sum_of([queues.charge_at(each.shape, each.row) for each in falling]):
                 offered[name] = max(offered.get(name, 0), amount)
-            fitting = self._fitting[what] = [
-                unit for unit, demand in self._takers or () if all(amount <= offered.get(name, 0) for name, amount in demand)
-            ]
+            fitting = self._fitting[what] = []
+            for unit, demand in self._takers or ():
+                lacking = tuple((name, amount - offered.get(name, 0)) for name, amount in demand if amount > offered.get(name, 0))
+                if not any(split(name)[0] in self._state.nodes.gpu_resources for name, _ in lacking):
+                    fitting.append((unit, lacking))
         return fitting
+
+    def _is_free_beside(self, rows: list[int], lacking: Charge) -> bool:
+        """Whether so much is free on some rows."""
+        nodes = self._state.nodes
+        free = {
+            name: sum(nodes.free[nodes.resources[name]].item(row) for row in rows)
+            for name, _ in lacking
+            if name in nodes.resources
+        }
+        return all(amount <= free.get(name, 0) for name, amount in lacking)
 
     def _followers(self) -> Iterator[tuple[Unit, Charge]]:
         """Whoever waits and would take its place: of its own queue, or of another, and what they ask for."""
@@ -299,26 +328,26 @@ class Circle:
     def _claims(self, kind: Kind, more: Charge = ()) -> bool:
         """Whether work whose queue lives within its quota, with so much more, takes from the unit's, which would live beyond."""
         theirs = self._creditor(kind.queue) if kind.preempts else None
-        return theirs is not None and bool(self._scarce(theirs)) and not self._above_quota(theirs, more)
+        names = self._state.queues.fair.contested(theirs) if theirs is not None else ()
+        extra = dict(more)
+        wanted = [(name, extra.get(name, 0)) for name in names]
+        return theirs is not None and bool(wanted) and self._state.queues.guaranteed(kind.queue, theirs, wanted, QueueNode.stays)
 
     def _creditor(self, queue: QueueNode) -> QueueNode | None:
         """The rival above another queue to whom the unit's would owe what it holds beyond its quota."""
         if queue.name not in self._creditors:
-            rivals = self._kind.queue.rivals(queue)
-            owes = rivals is not None and rivals[0].name in self._beyond_quota()
+            rivals = self._kind.queue.rivals(queue) if self._state.policy.reclaim else None
+            names = self._state.queues.fair.contested(rivals[1]) if rivals is not None else ()
+            owes = rivals is not None and bool(names) and self._would_exceed_quotas(rivals[0], names)
             self._creditors[queue.name] = rivals[1] if rivals is not None and owes else None
         return self._creditors[queue.name]
 
-    def _beyond_quota(self) -> set[str]:
-        """The queues from the unit's own upwards that hold more than their quota of something scarce with it."""
-        if self._beyond is None:
-            self._beyond = set()
-            for node in self._kind.queue.path if self._state.policy.reclaim else ():
-                offered = self._offered.get
-                if all(node.used.get(name, 0) + offered(name, 0) <= node.quota.get(name, 0) for name in self._scarce(node)):
-                    break
-                self._beyond.add(node.name)
-        return self._beyond
+    def _would_exceed_quotas(self, top: QueueNode, names: Collection[str]) -> bool:
+        """Whether all queues from the unit's own up to another would hold more than their quota of some of these resources."""
+        return all(
+            any(node.used.get(name, 0) + self._offered.get(name, 0) > node.quota.get(name, 0) for name in names)
+            for node in self._kind.queue.up_to(top)
+        )
 
     def _look_at_all(self) -> dict[int, bool]:
         """Of whatever runs: whether it would return, or could take from what would, and so on."""
@@ -368,13 +397,6 @@ class Circle:
         mine, theirs = rivals
         between = debtor.up_to(theirs)
         over = theirs if all(map(fair.over, between)) else None
-        return over, not self._above_quota(mine) and all(map(self._above_quota, between))
-
-    def _above_quota(self, node: QueueNode, more: Charge = ()) -> bool:
-        """Whether a queue holds more than its quota of something scarce, with so much more."""
-        extra = dict(more)
-        return any(node.stays(name) + extra.get(name, 0) > node.quota.get(name, 0) for name in self._scarce(node))
-
-    def _scarce(self, node: QueueNode) -> Collection[str]:
-        """What there is not enough of for a queue and its siblings."""
-        return self._state.queues.fair.share.get(node.name, ())
+        names = self._state.queues.fair.contested(mine)  # as a contest looks at those between them
+        above = all(any(each.stays(name) > each.quota.get(name, 0) for name in names) for each in between)
+        return over, above and self._state.queues.guaranteed(creditor, mine, [(name, 0) for name in names], QueueNode.stays)

@@ -58,14 +58,13 @@ class Contest:
 
     @property
     def entitled(self) -> bool:
-        """Whether the unit's queue stays within its fair share with it, where something is scarce."""
+        """Whether the unit's queue stays within its fair share with it, where something is scarce for it or for one above it."""
         if self._entitled is None:
             fair = self.state.queues.fair
             self._entitled = (
                 self.state.policy.reclaim
-                and bool(fair.share)
-                and self.queue.name in fair.share
-                and fair.within(self.queue, self.demand)
+                and any(node.name in fair.share for node in self.queue.path)
+                and (fair.within(self.queue, self.demand) or self.within_quota(self.queue))
             )
         return self._entitled
 
@@ -82,7 +81,7 @@ class Contest:
         if rivals is None:
             return False
         mine, theirs = rivals
-        if not self._stays_within(mine):
+        if not (self._stays_within(mine) or self.within_quota(mine)):
             return False  # what is above it has its share already: it can only take from its siblings
         taken = taken or {}
         less = taken.get(theirs.name)
@@ -117,18 +116,18 @@ class Contest:
         return known
 
     def within_quota(self, node: QueueNode) -> bool:
-        """Whether a queue on its path holds no more than its quota with it, of what is scarce."""
+        """Whether a queue on its path holds no more than it is guaranteed with it, of what is scarce."""
         known = self._within_quota.get(node.name)
         if known is None:
-            known = all(node.used.get(name, 0) + amount <= node.quota.get(name, 0) for name, amount in self._scarce(node))
+            known = self.state.queues.guaranteed(self.queue, node, self._scarce(node), QueueNode.holds_of)
             self._within_quota[node.name] = known
         return known
 
     def _scarce(self, node: QueueNode) -> list[tuple[str, int]]:
-        """What is asked for of what is scarce for a queue."""
+        """What is asked for of what is scarce for a queue, or guaranteed to it where something is scarce above it."""
         wanted = self._wanted.get(node.name)
         if wanted is None:
-            scarce = self.state.queues.fair.share.get(node.name, {})
+            scarce = self.state.queues.fair.contested(node)
             wanted = self._wanted[node.name] = [(name, amount) for name, amount in self.demand if name in scarce]
         return wanted
 
@@ -230,6 +229,12 @@ class Contest:
             goes_first = task.pod.priority <= unit.priority and unit.level <= level  # else it would take its place back
             return Ground.USER if goes_first and self.user_owes((task,)) else None
         return Ground.SHARE if self._owes(other) and not (self._wide and self._circle.keeps(task, level)) else None
+
+    def in_vain(self, tasks: Sequence[Task]) -> bool:
+        """Whether somebody who waits would take in turn what all these leave together, where each alone is no use to him."""
+        if not self._wide or len(tasks) == 1 or all(task.queue == self.queue.name for task in tasks):
+            return False
+        return self._circle.in_vain_together(list(tasks))
 
     def ground_of(self, tasks: tuple[Task, ...]) -> Ground | None:
         """Why tasks that only fall together may fall; None if one of them may not, or if they are the unit's own gang."""

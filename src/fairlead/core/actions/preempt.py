@@ -166,8 +166,10 @@ def _for_one(contest: Contest) -> Plan | None:
         )
         return _for_gang(contest) if somewhere else None
     _, row, chosen = best
-    fallen = Fallen(state)
     down = [each for _, victim in chosen for each in victim.tasks]
+    if contest.in_vain(down):
+        return None
+    fallen = Fallen(state)
     fallen.take(down)
     return _in_place_of(down, task, row, fallen, _why(chosen))
 
@@ -218,7 +220,7 @@ def _for_gang(contest: Contest) -> Plan | None:
     falling = _down_the_list(state, first, source, fits)
     if falling is None and not limited and (contest.entitled or contest.evens):
         falling = _row_by_row(contest, core)
-    if falling is None:
+    if falling is None or contest.in_vain([task for _, victim in falling for task in victim.tasks]):
         return None
     mark, fallen = state.log.mark(), Fallen(state)
     for _, victim in falling:

@@ -1,0 +1,184 @@
+"""Work that never falls gets only what nobody else is guaranteed, so that every guarantee can be kept at any moment."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core import invariants
+from fairlead.core.forecast import forecast
+from fairlead.core.model import Queue, QueueResource, ServiceClass
+from fairlead.core.transactions import Place, Preempt
+from tests.builders import GPU, cluster, group, held, node, placed, play, pod, queue, refused, run, settle
+
+FIRM = ServiceClass("firm", mode="Never")
+
+
+def firm(name, queue, **more):
+    return pod(name, queue=queue, service_class="firm", **more)
+
+
+def lab(nodes=2, queues=(), **policy):
+    state = cluster([node(f"n{i}", gpus=8) for i in range(nodes)], queues, **policy)
+    state.upsert_class(FIRM)
+    return state
+
+
+def test_it_borrows_only_what_nobody_is_guaranteed():
+    state = lab(2, [queue("owner", quota=6), queue("guest", quota=2)])
+    for i in range(16):
+        state.upsert_pod(firm(f"guest-{i:02}", "guest", created=float(i)))
+    told = refused(settle(state))
+    assert held(state, "guest") == 10, "2 are its own, 8 nobody's"
+    assert {reason.code for reason in told.values()} == {ReasonCode.QUOTA_EXCEEDED}
+    assert told["guest-15"].message == (
+        "work of class 'firm' never falls, so beyond its queue's quota of 2 nvidia.com/gpu it may hold only what nobody is guaranteed: "
+        "with 1 more, what all queues are guaranteed, or hold so, would come to 17 of 16"
+    )
+    for i in range(8):
+        state.upsert_pod(pod(f"other-{i}", queue="guest", created=50.0))
+    settle(state)
+    assert held(state, "guest") == 16, "what falls when the owner returns may have the rest"
+    for i in range(6):
+        state.upsert_pod(pod(f"owner-{i}", queue="owner", created=100.0))
+    play(state)
+    assert (held(state, "owner"), held(state, "guest")) == (6, 10)
+    invariants.check(state)
+
+
+def test_without_guarantees_it_is_like_any_other():
+    state = lab(2, [queue("a"), queue("b", limit=16)])
+    for i in range(16):
+        state.upsert_pod(firm(f"a-{i}", "a"))
+    settle(state)
+    assert held(state, "a") == 16
+
+
+def test_guarantees_beyond_the_cluster_leave_each_its_own():
+    state = lab(1, [queue("a", quota=8), queue("b", quota=8)])
+    for i in range(8):
+        state.upsert_pod(firm(f"a-{i}", "a"))
+    settle(state)
+    assert held(state, "a") == 8, "an administrator promised more than there is: whoever comes first has his part of it"
+
+
+@pytest.mark.parametrize(("limit", "starts"), [(None, 6), (12, 4)])
+def test_a_sibling_is_guaranteed_its_part_below_the_limit_above_both(limit, starts):
+    state = lab(2, [queue("top", quota=8, limit=limit), queue("one", quota=2, parent="top"), queue("two", quota=8, parent="top")])
+    for i in range(8):
+        state.upsert_pod(firm(f"one-{i}", "one", created=float(i)))
+    told = refused(settle(state))
+    assert held(state, "one") == min(8, starts + 2 if limit is None else starts)
+    if limit is not None:
+        assert "what queue 'top' and those below it are guaranteed" in told["one-7"].message
+
+
+def test_a_gang_that_never_falls_waits_as_a_whole():
+    state = lab(2, [queue("owner", quota=12), queue("guest", quota=0)])
+    state.upsert_group(msgspec.structs.replace(group("g", 3, "guest"), service_class="firm"))
+    for i in range(3):
+        state.upsert_pod(pod(f"g-{i}", queue="guest", group="g", gpus=2))
+    told = refused(settle(state))
+    assert {reason.code for reason in told.values()} == {ReasonCode.QUOTA_EXCEEDED}
+    assert held(state, "guest") == 0
+    assert not refused(settle(state)), "it is told once"
+    state.upsert_queue(queue("owner", quota=10))
+    assert len(placed(settle(state))) == 3
+
+
+@pytest.mark.parametrize("how", ["ends", "node", "class", "quota", "gone", "shrinks"])
+def test_it_looks_again_when_promises_change(how):
+    state = lab(1, [queue("owner", quota=4), queue("guest"), queue("third")])
+    for i in range(4):
+        state.upsert_pod(firm(f"third-{i}", "third"))
+    settle(state)
+    state.upsert_pod(firm("late", "guest", created=9.0))
+    assert refused(settle(state))["late"].code is ReasonCode.QUOTA_EXCEEDED
+    if how == "ends":
+        state.remove_pod("uid-third-0")
+    elif how == "node":
+        state.upsert_node(node("more", gpus=8))
+    elif how == "class":
+        state.upsert_class(ServiceClass("firm"))
+    elif how == "quota":
+        state.upsert_queue(queue("owner", quota=3))
+    elif how == "gone":
+        state.remove_queue("owner")
+    else:
+        state.upsert_queue(queue("guest", quota=1))  # now it is promised something itself, more than there is
+    assert "late" in placed(settle(state))
+    invariants.check(state)
+
+
+def test_a_pool_is_guaranteed_by_itself():
+    fast = QueueResource(GPU, 4000, pool="h100")
+    state = cluster(
+        [node("h", gpus=8, labels={"fairlead.dev/pool": "h100"}), node("a", gpus=8)],
+        [Queue("owner", resources=(fast,)), queue("guest")],
+    )
+    state.upsert_class(FIRM)
+    h100 = {"fairlead.dev/pool": "h100"}
+    for i in range(5):
+        state.upsert_pod(firm(f"pinned-{i}", "guest", created=float(i), selector=h100))
+    assert "0 nvidia.com/gpu of pool 'h100' it may hold only" in refused(settle(state))["pinned-4"].message
+    for i in range(16):
+        state.upsert_pod(firm(f"guest-{i:02}", "guest", created=10.0 + i))
+    told = refused(settle(state))
+    assert held(state, "guest") == 12, "four of the pool are the owner's"
+    assert {reason.code for reason in told.values()} == {ReasonCode.QUOTA_EXCEEDED}
+    for i in range(4):
+        state.upsert_pod(pod(f"owner-{i}", queue="owner", created=30.0, selector=h100))
+    assert len(placed(settle(state))) == 4
+    invariants.check(state)
+
+
+def test_its_start_is_foretold():
+    state = lab(1, [queue("owner", quota=4), queue("guest")])
+    for i in range(4):
+        state.upsert_pod(firm(f"first-{i}", "guest", time_limit=1000.0 * (i + 1)))
+    state.upsert_pod(firm("late", "guest", created=9.0))
+    settle(state)
+    assert forecast(state, 0.0)["uid-late"] == 1000.0, "and not now, though four are free"
+
+
+NAMES = ("a", "b", "b1", "b2")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.integers(0, 6), min_size=4, max_size=4),
+    st.lists(
+        st.tuples(st.sampled_from(("a", "b1", "b2")), st.booleans(), st.integers(1, 4), st.integers(0, 9)),
+        min_size=1,
+        max_size=30,
+    ),
+)
+def test_a_guarantee_can_always_be_called_in(quotas, jobs):
+    """Whatever runs, a queue that asks for all that it is guaranteed gets it, where guarantees fit into the cluster."""
+    a, b, b1, b2 = quotas
+    b = max(b, b1 + b2)
+    state = lab(
+        2, [queue("a", quota=a), queue("b", quota=b), queue("b1", quota=b1, parent="b"), queue("b2", quota=b2, parent="b")]
+    )
+    live = []
+    for number, (name, never, gpus, leaves) in enumerate(jobs):
+        make = firm if never else pod
+        state.upsert_pod(make(f"job-{number}", queue=name, gpus=gpus, created=float(number)))
+        live.append(f"uid-job-{number}")
+        settle(state)
+        invariants.check(state)
+        if leaves < 3:
+            state.remove_pod(live.pop(leaves % len(live)))
+    if a + b > 16:
+        return
+    for name, quota in (("a", a), ("b1", b1), ("b2", b2)):
+        for i in range(quota):
+            state.upsert_pod(pod(f"owed-{name}-{i}", queue=name, created=1000.0))
+    now = 2000.0
+    while play(state, now):
+        now += 600.0  # searches that were in vain have had their rest
+    invariants.check(state)
+    for name, quota in (("a", a), ("b1", b1), ("b2", b2)):
+        assert held(state, name) >= quota, name
+    assert not [each for each in run(state, now) if isinstance(each, Place | Preempt)]
