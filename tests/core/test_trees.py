@@ -1,12 +1,14 @@
 """Trees of any depth: guarantees, limits and weights on every level, and what is owed between queues that stand far apart."""
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
 from fairlead.core.model import Queue, QueueResource, ServiceClass
 from fairlead.core.transactions import Place, Preempt
-from tests.builders import GPU, cluster, group, held, node, play, pod, preempted, queue, run
+from tests.builders import GPU, cluster, confirm, group, held, node, play, pod, preempted, queue, run, settle
 
 
 def fill(state, name, count, gpus=1, created=0.0, **more):
@@ -122,3 +124,47 @@ def test_every_guarantee_can_be_called_in_at_any_time(tree, jobs):
     invariants.check(state)
     assert {name: held(state, name) for name, quota in leaves.items() if held(state, name) < quota} == {}
     assert not [each for _ in range(5) for each in run(state) if isinstance(each, Place | Preempt)]
+
+
+def test_weights_may_be_parts_of_what_is_over():
+    def part(name, percent=None, weight=None):
+        return Queue(name, "", 0, (QueueResource(GPU, weight=weight, weight_percent=percent),))
+
+    state = cluster([node("n", gpus=16)], [part("half", 50_000), part("one", weight=1), part("three", weight=3), part("none")])
+    for name in ("half", "one", "three", "none"):
+        fill(state, name, 16)
+    play(state)
+    assert {name: held(state, name) for name in ("half", "one", "three", "none")} == {"half": 8, "one": 1, "three": 5, "none": 2}
+    state.upsert_queue(part("half", 100_000))
+    state.queues.settle(0.0)
+    assert state.queues.fair.share["half"] == {GPU: 16_000}
+
+
+@pytest.mark.parametrize("movable", [True, False])
+def test_a_guarantee_is_met_though_what_is_free_lies_in_pieces(movable):
+    """By amounts there is enough for all: whoever can be moved is; else, after a while, who holds more than his quota falls."""
+    state = cluster([node(f"n{i}", gpus=8) for i in range(3)], [queue("owner", quota=8), queue("guest")], move_patience=60.0)
+    state.upsert_class(ServiceClass("plain", movable=movable))
+    for i in range(3):
+        state.upsert_pod(pod(f"guest-{i}", queue="guest", gpus=4 if movable else 5, service_class="plain", controlled=True))
+        settle(state)
+        if movable:
+            state.upsert_pod(pod(f"filler-{i}", queue="guest", gpus=4, service_class="plain"))
+            settle(state)
+    if movable:
+        for i in range(2):
+            state.remove_pod(f"uid-filler-{i}")
+    state.upsert_pod(pod("mine", queue="owner", gpus=8, created=1.0))
+    assert not preempted(settle(state, 2.0))
+    decided = run(state, 61.5)
+    assert [each.moves for each in decided if isinstance(each, Preempt)] == [movable]
+    assert len(preempted(decided)[0]) == 1
+    confirm(state, decided)
+    for name in preempted(decided)[0]:
+        old = state.tasks[f"uid-{name}"].pod
+        state.remove_pod(old.uid)
+        state.upsert_pod(msgspec.structs.replace(old, uid=old.uid + "+", name=old.name + "+", node=""))
+    play(state, 62.0)
+    assert held(state, "owner") == 8
+    assert not [each for _ in range(5) for each in run(state, 200.0) if isinstance(each, Place | Preempt)]
+    invariants.check(state)

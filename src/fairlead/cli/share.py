@@ -10,6 +10,7 @@ import typer
 from fairlead.api.names import GPU_RESOURCES
 from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
+from fairlead.core.model import QueueResource
 from fairlead.core.pools import units_of
 from fairlead.core.tasks import TaskState
 
@@ -27,7 +28,7 @@ class Amount(msgspec.Struct, frozen=True):
     allocated: float
     quota: float | None
     limit: float | None
-    weight: int | None = None
+    weight: int | str | None = None
     fair_share: float | None = None
 
 
@@ -89,7 +90,7 @@ def shares(picture: Picture) -> list[Share]:
                 node.used.get(each, 0) / units_of(each),
                 quotas[each] / units_of(each) if each in quotas else None,
                 limits[each] / units_of(each) if each in limits else None,
-                node.named[each].weight if each in node.named else None,
+                _weight(node.named.get(each)),
                 fair[each] / units_of(each) if each in fair else None,
             )
             for each in sorted({*quotas, *limits, *fair, *(key for key, value in node.used.items() if value)})
@@ -106,6 +107,13 @@ def shares(picture: Picture) -> list[Share]:
             )
         )
     return found
+
+
+def _weight(given: QueueResource | None) -> int | str | None:
+    """As it was written."""
+    if given is None or given.weight_percent is None:
+        return given.weight if given is not None else None
+    return f"{given.weight_percent / 1000:g}%"
 
 
 def _table(found: list[Share], resource: str) -> Table:

@@ -31,7 +31,10 @@ def queue(view: views.Queue) -> Queue:
     for each in view.spec.resources or ():
         quota, quota_percent = _share(each.name, each.quota)
         limit, limit_percent = _share(each.name, each.limit)
-        resources.append(QueueResource(each.name, quota, limit, quota_percent, limit_percent, each.weight, each.pool or ""))
+        weight, weight_percent = _weight(each.weight)
+        resources.append(
+            QueueResource(each.name, quota, limit, quota_percent, limit_percent, weight, each.pool or "", weight_percent)
+        )
     spec = view.spec
     return Queue(
         view.metadata.name,
@@ -134,6 +137,18 @@ def _share(resource: str, text: str | float | None) -> tuple[int | None, int | N
     if isinstance(text, str) and text.endswith("%"):
         return None, int(quantity.parse(text[:-1]) * 1000)
     return _amount(resource, text), None
+
+
+def _weight(given: str | int | None) -> tuple[int | None, int | None]:
+    """(weight beside siblings, None), or (None, thousandths of a percent of what is over)."""
+    if not isinstance(given, str):
+        return given, None
+    if not given.endswith("%"):
+        raise QuantityError(f"weight {given!r} is neither a whole number nor a percentage")
+    percent = int(quantity.parse(given[:-1]) * 1000)
+    if percent > 100_000:
+        raise QuantityError(f"weight {given!r} is more than all that is over")
+    return None, percent
 
 
 def reservation(view: views.Reservation) -> Reservation:

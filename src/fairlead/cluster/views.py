@@ -278,7 +278,7 @@ class QueueResource(View):
     pool: str | None = None
     quota: str | int | float | None = None
     limit: str | int | float | None = None
-    weight: int | None = None
+    weight: str | int | None = None
 
 
 class UserLimits(View):

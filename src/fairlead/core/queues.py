@@ -775,6 +775,27 @@ class QueueTree:
             )
         )
 
+    def is_due_before(self, queue: QueueNode, demand: Charge, other: QueueNode, others: Charge) -> bool:
+        """Whether a queue would hold what is its due with so much more, and another queue more than is its."""
+        rivals = queue.rivals(other)
+        if rivals is None:
+            return False
+        (mine, theirs), fair = rivals, self.fair
+        names = fair.contested(mine, insists=True)
+        wanted = [(name, amount) for name, amount in demand if name in names]
+        theirs_then = {name: theirs.used.get(name, 0) + dict(others).get(name, 0) for name, _ in wanted}
+        # Within its own quota it is guaranteed that, too: siblings of its that hold what those above are guaranteed give way.
+        own = all(
+            queue.used.get(name, 0) + amount <= queue.quota.get(name, 0) <= node.quota.get(name, 0)
+            for node in queue.up_to(mine)
+            for name, amount in wanted
+        )
+        if own or self.guaranteed(queue, mine, wanted, QueueNode.holds_of):
+            return any(held > theirs.quota.get(name, 0) for name, held in theirs_then.items())
+        may = fair.entitled.get(theirs.name, {})
+        over = any(held > may[name] for name, held in theirs_then.items() if name in may)
+        return over and mine.name in fair.share and all(fair.within(node, demand) for node in queue.up_to(mine))
+
     def scale(self, resource: str) -> int:
         """Charged units per unit of a resource, of a pool or not: devices are charged in milli."""
         return WHOLE if split(resource)[0] in self.nodes.gpu_resources else 1

@@ -178,7 +178,7 @@ class Reservations:
         if task.pod.priority > unit.priority or (task.unit is not None and task.unit.express and not unit.express):
             return True
         first = unit.tasks[0]
-        if self._band(task) > self._band(first):
+        if self._band(task) > self._band(first) or self._would_take_back(task, unit):
             return True
         total = self.runtimes.total(task)
         if total is None:
@@ -187,6 +187,12 @@ class Reservations:
         # again for all who come, one after the other would put it off for ever.
         certain = self.runtimes.services.time_limit(task) <= total
         return self.now + (total if certain else total * (1 + hold.late)) <= hold.start
+
+    def _would_take_back(self, task: Task, unit: Unit) -> bool:
+        """Whether a task, with its gang, is due what the unit would have beyond its queue's due: were it there, it would fall."""
+        queues = self.queues
+        demand = task.unit.demand if task.unit is not None else queues.asked(task.shape)
+        return queues.is_due_before(queues.queues[task.queue], demand, queues.queues[unit.tasks[0].queue], unit.demand)
 
     def _band(self, task: Task) -> int:
         return self.queues.queues[task.queue].path[-1].policy.priority

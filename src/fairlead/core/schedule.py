@@ -125,6 +125,8 @@ def _search(state: ClusterState, unit: Unit, now: float) -> Plan | Moved | None:
     plan: Plan | Moved | None = preempt(state, unit)
     if plan is None and _may_move(state, unit) <= now:
         plan = consolidate(state, unit, now)
+    if plan is None and _may_insist(state, unit) <= now:
+        plan = preempt(state, unit, insists=True)
     room.searched = 0 if plan else room.searched + 1
     room.rests_until = now + state.policy.search_rest(room.searched)
     return plan
@@ -138,6 +140,19 @@ def _may_move(state: ClusterState, unit: Unit) -> float:
     if not can_be_planned(unit):
         return math.inf
     return unit.created + policy.move_patience
+
+
+def _may_insist(state: ClusterState, unit: Unit) -> float:
+    """From when on a unit takes what its queue is guaranteed from those beyond their quotas, though nothing is scarce.
+
+    By amounts there is enough for all then, but it lies in pieces: whoever can be moved is moved first.
+    """
+    fair, node = state.queues.fair, state.queues.queues[unit.tasks[0].queue]
+    if not state.policy.reclaim or not any(each.quota for each in node.path) or by_upstream(unit):
+        return math.inf
+    if all(fair.contested(each, insists=True) == fair.contested(each) for each in node.path):
+        return math.inf
+    return unit.created + state.policy.move_patience
 
 
 def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt:
@@ -282,6 +297,8 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
     room.reserved = state.reserved.version
     room.kept_out = _kept_out(state, unit)
     ripe = max(_may_move(state, unit), state.moves.refills_at)
+    if now < (insists := _may_insist(state, unit)):
+        ripe = min(ripe if ripe > now else math.inf, insists)
     again = state.policy.look_again
     speaks = again > 0 and any(task.shape.relations for task in unit.tasks)
     if speaks:
@@ -371,7 +388,7 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         return True  # it is known by now to end in time
     if room.parked.code is ReasonCode.QUOTA_EXCEEDED:
         return state.queues.over_limits(unit) is None  # who would have to give way never falls
-    contest = Contest(state, unit)
+    contest = Contest(state, unit, insists=_may_insist(state, unit) <= state.services.now)
     hunts = preempts and contest.anybody()
     limited = room.parked.code is ReasonCode.LIMIT_EXCEEDED
     if limited:

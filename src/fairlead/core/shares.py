@@ -8,13 +8,14 @@ per pass at most, and only if something came, went or was edited since.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from fairlead.api.names import CPU, MEMORY
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.fairshare import Claim, divide
-from fairlead.core.model import Policy, QueueResource
+from fairlead.core.model import Policy
 from fairlead.core.pools import key_of, split
 from fairlead.core.usage import UsageBook
 
@@ -98,16 +99,16 @@ class FairShares:
                 return True
         return False
 
-    def contested(self, node: QueueNode) -> Collection[str]:
+    def contested(self, node: QueueNode, *, insists: bool = False) -> AbstractSet[str]:
         """The resources that a queue and its siblings take from each other: those that are scarce among them.
 
         Where something is short above them there may be enough for all siblings by what is their parent's due, but not by what
-        it holds: then what they are guaranteed decides.
+        it holds: then what they are guaranteed decides. insists: it decides though nothing is short, but lies in pieces.
         """
-        own = self.share.get(node.name)
-        if own or not any(each.name in self.share for each in node.path):
-            return own or ()
-        return [name for name, quota in node.quota.items() if quota]
+        own = self.share.get(node.name, _NOTHING)
+        if insists or (not own and any(each.name in self.share for each in node.path)):
+            return {*own, *(name for name, quota in node.quota.items() if quota)}
+        return own.keys()
 
     def keeps(self, node: QueueNode, less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
         """Whether a queue still holds its fair share of what a victim holds, without it and without so much less."""
@@ -158,8 +159,10 @@ class FairShares:
             while pending:
                 parent, amount = pending.pop()
                 siblings = children.get(parent, ())
-                weighted = any(node.named[resource].weight is not None for node in siblings if resource in node.named)
-                claims = [self._claim(node, resource, requests, now, weighted=weighted) for node in siblings]
+                weights = _weights(siblings, resource)
+                claims = [
+                    self._claim(node, resource, requests, now, weight) for node, weight in zip(siblings, weights, strict=True)
+                ]
                 if sum(claim.demand for claim in claims) <= amount:
                     # Enough for all, and below them, but where a limit cuts off what is asked for.
                     pending += [
@@ -185,12 +188,11 @@ class FairShares:
         """What a queue's own pods hold, not those of queues below it: these cannot have it."""
         return node.used.get(resource, 0) - sum(each.used.get(resource, 0) for each in children)
 
-    def _claim(self, node: QueueNode, resource: str, requests: dict[str, dict[str, int]], now: float, *, weighted: bool) -> Claim:
+    def _claim(
+        self, node: QueueNode, resource: str, requests: dict[str, dict[str, int]], now: float, weight: int | None
+    ) -> Claim:
         request, quota, limit = requests[node.name].get(resource, 0), node.quota.get(resource), node.limits.get(resource)
-        if weighted:
-            named: QueueResource | None = node.named.get(resource)
-            weight = 1 if named is None or named.weight is None else named.weight
-        else:
+        if weight is None:
             weight = max(0, (request if limit is None else min(request, limit)) - (quota or 0))
         usage = self.usage_of(node.name, now) if self.policy.usage_half_life else 0.0
         return Claim(node.name, request, quota, limit, weight, node.policy.priority, usage)
@@ -204,6 +206,28 @@ class FairShares:
             return 0
         held = self.tree.pools.held(name, pool) if pool else int((nodes.alloc[column] - nodes.free[column]).sum())
         return max(0, held * self.tree.scale(resource) - sum(node.used.get(resource, 0) for node in top))
+
+
+def _weights(siblings: Sequence[QueueNode], resource: str) -> list[int | None]:
+    """By what each sibling's part of what is over is divided; None for all where none of them gives a weight.
+
+    Percentages are of what is over; those without one divide the rest of it.
+    """
+    named = [node.named.get(resource) for node in siblings]
+    if not any(each is not None and (each.weight is not None or each.weight_percent is not None) for each in named):
+        return [None] * len(named)
+    percents = [each.weight_percent if each is not None else None for each in named]
+    others = [1 if each is None or each.weight is None else each.weight for each in named]
+    together = sum(other for other, percent in zip(others, percents, strict=True) if percent is None)
+    rest = max(0, _ALL - sum(percent or 0 for percent in percents))
+    if rest == _ALL:
+        return list(others)
+    return [
+        rest * other if percent is None else percent * max(1, together) for other, percent in zip(others, percents, strict=True)
+    ]
+
+
+_ALL = 100_000  # thousandths of a percent
 
 
 def _entitled(node: QueueNode, scarce: dict[str, int]) -> dict[str, int]:

@@ -328,7 +328,7 @@ class Circle:
     def _claims(self, kind: Kind, more: Charge = ()) -> bool:
         """Whether work whose queue lives within its quota, with so much more, takes from the unit's, which would live beyond."""
         theirs = self._creditor(kind.queue) if kind.preempts else None
-        names = self._state.queues.fair.contested(theirs) if theirs is not None else ()
+        names = self._state.queues.fair.contested(theirs, insists=True) if theirs is not None else ()
         extra = dict(more)
         wanted = [(name, extra.get(name, 0)) for name in names]
         return theirs is not None and bool(wanted) and self._state.queues.guaranteed(kind.queue, theirs, wanted, QueueNode.stays)
@@ -337,7 +337,7 @@ class Circle:
         """The rival above another queue to whom the unit's would owe what it holds beyond its quota."""
         if queue.name not in self._creditors:
             rivals = self._kind.queue.rivals(queue) if self._state.policy.reclaim else None
-            names = self._state.queues.fair.contested(rivals[1]) if rivals is not None else ()
+            names = self._state.queues.fair.contested(rivals[1], insists=True) if rivals is not None else ()
             owes = rivals is not None and bool(names) and self._would_exceed_quotas(rivals[0], names)
             self._creditors[queue.name] = rivals[1] if rivals is not None and owes else None
         return self._creditors[queue.name]
@@ -397,6 +397,6 @@ class Circle:
         mine, theirs = rivals
         between = debtor.up_to(theirs)
         over = theirs if all(map(fair.over, between)) else None
-        names = self._state.queues.fair.contested(mine)  # as a contest looks at those between them
+        names = self._state.queues.fair.contested(mine, insists=True)  # as a contest looks at those between them
         above = all(any(each.stays(name) > each.quota.get(name, 0) for name in names) for each in between)
         return over, above and self._state.queues.guaranteed(creditor, mine, [(name, 0) for name in names], QueueNode.stays)

@@ -146,7 +146,7 @@ class _Clearing:
         """Who on a row may fall besides those taken before, in the order in which they are tried."""
         ledger = self.ledger.copy()
         here = (each for each in self.there[row] if each[1].tasks[0].pod.uid not in self._gone)
-        falling = [each for each in here if ledger.admits(*each)]
+        falling = list(ledger.admitted(here))
         return sorted(falling, key=_devices) if self.sparing else falling
 
 

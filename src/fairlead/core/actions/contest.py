@@ -30,12 +30,19 @@ class Ground(IntEnum):
     PRIORITY = 4  # of lower class priority
 
 
-class Contest:
-    """One unit against everybody that runs, as things stand now."""
+_NOTHING: dict[str, int] = {}
 
-    def __init__(self, state: ClusterState, unit: Unit) -> None:
+
+class Contest:
+    """One unit against everybody that runs, as things stand now.
+
+    insists: its queue is guaranteed the place, whether or not there would be enough for all if it did not lie in pieces.
+    """
+
+    def __init__(self, state: ClusterState, unit: Unit, *, insists: bool = False) -> None:
         self.state = state
         self.unit = unit
+        self.insists = insists
         self.queue = state.queues.queues[unit.tasks[0].queue]
         self.service = state.services.of(unit.tasks[0])
         core, queues = unit.tasks[: unit.need], state.queues
@@ -63,7 +70,7 @@ class Contest:
             fair = self.state.queues.fair
             self._entitled = (
                 self.state.policy.reclaim
-                and any(node.name in fair.share for node in self.queue.path)
+                and (self.insists or any(node.name in fair.share for node in self.queue.path))
                 and (fair.within(self.queue, self.demand) or self.within_quota(self.queue))
             )
         return self._entitled
@@ -81,9 +88,11 @@ class Contest:
         if rivals is None:
             return False
         mine, theirs = rivals
-        if not (self._stays_within(mine) or self.within_quota(mine)):
-            return False  # what is above it has its share already: it can only take from its siblings
         taken = taken or {}
+        eased = self.nested and any(node.name in taken for node in self.queue.up_to(mine))
+        guaranteed = self._guaranteed_without(mine, taken) if eased else self.within_quota(mine)
+        if not (guaranteed or (self._within_without(mine, taken) if eased else self._stays_within(mine))):
+            return False  # what is above it has its share already: it can only take from its siblings
         less = taken.get(theirs.name)
         below = other.up_to(theirs)[:-1]
         fair = self.state.queues.fair
@@ -93,9 +102,38 @@ class Contest:
             and all(fair.over(node, taken.get(node.name)) for node in below)
         ):
             return True
-        if not self.within_quota(mine) or not self._above_quota(theirs, less, mine):
+        if not guaranteed or not self._above_quota(theirs, less, mine):
             return False
         return all(self._above_quota(node, taken.get(node.name), mine) for node in below)
+
+    @property
+    def nested(self) -> bool:
+        """Whether its queue has siblings below one that is above it: what falls there eases those above."""
+        return len(self.queue.path) > 1
+
+    def _guaranteed_without(self, top: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
+        """Whether it is within quota, as `within_quota` says, without what falls already below those above it."""
+        return self.state.queues.guaranteed(
+            self.queue,
+            top,
+            self._scarce(top),
+            lambda node, name: node.used.get(name, 0) - taken.get(node.name, _NOTHING).get(name, 0),
+        )
+
+    def _within_without(self, top: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
+        """Whether queues up to another stay within their fair shares, as `_stays_within` says, without what falls already."""
+        fair = self.state.queues.fair.share
+        return all(
+            node.used.get(name, 0) - taken.get(node.name, _NOTHING).get(name, 0) + amount <= fair[node.name][name]
+            for node in self.queue.up_to(top)
+            for name, amount in self.demand
+            if name in fair.get(node.name, _NOTHING)
+        )
+
+    def eased_by(self, tasks: Sequence[Task]) -> bool:
+        """Whether a queue above its own holds less without these of another's."""
+        other = self.state.queues.queues[tasks[0].queue]
+        return self.nested and other is not self.queue and other.path[-1] is self.queue.path[-1]
 
     def _above_quota(self, node: QueueNode, less: dict[str, int] | None, mine: QueueNode) -> bool:
         """Whether a queue holds more than its quota of something that is scarce for one on this unit's path."""
@@ -127,7 +165,7 @@ class Contest:
         """What is asked for of what is scarce for a queue, or guaranteed to it where something is scarce above it."""
         wanted = self._wanted.get(node.name)
         if wanted is None:
-            scarce = self.state.queues.fair.contested(node)
+            scarce = self.state.queues.fair.contested(node, insists=self.insists)
             wanted = self._wanted[node.name] = [(name, amount) for name, amount in self.demand if name in scarce]
         return wanted
 
@@ -186,8 +224,15 @@ class Contest:
     def _owes(self, other: QueueNode) -> bool:
         owed = self._owing.get(other.name)
         if owed is None:
-            owed = self._owing[other.name] = self.owed_by(other)
+            owed = self.owed_by(other) or (self.nested and self.entitled and self.owed_by(other, self._all_beside))
+            self._owing[other.name] = owed
         return owed
+
+    @cached_property
+    def _all_beside(self) -> dict[str, dict[str, int]]:
+        """What falls at most below the queues above its own: all that is not its own queue's."""
+        own = self.queue.used
+        return {node.name: {name: held - own.get(name, 0) for name, held in node.used.items()} for node in self.queue.path[1:]}
 
     # -- which pods ----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fairlead.core.actions.contest import Contest, Ground
@@ -9,6 +10,8 @@ from fairlead.core.budgets import Guard
 
 if TYPE_CHECKING:
     from fairlead.core.actions.victims import Victim
+
+    Falling = tuple[Ground, Victim]
 
 
 class Ledger:
@@ -50,6 +53,30 @@ class Ledger:
             for task in victim.tasks:
                 contest.take(task, self._queues)
         return True
+
+    def admitted(self, candidates: Iterable[Falling]) -> Iterator[Falling]:
+        """Those of some, in their order, who may fall together.
+
+        Where somebody falls below a queue above the unit's, that holds less then: who was not owed before may be now.
+        """
+        passed: list[Falling] = []
+        for each in candidates:
+            if not self.admits(*each):
+                if self._contest.nested and each[0] is Ground.SHARE:
+                    passed.append(each)
+                continue
+            yield each
+            eased = self._contest.eased_by(each[1].tasks)
+            while passed and eased:
+                again = next((one for one in passed if self.admits(*one)), None)
+                if again is None:
+                    break
+                passed.remove(again)
+                yield again
+
+    def stands(self, falling: Sequence[Falling]) -> bool:
+        """Whether all of these may fall without the others with whom they were found."""
+        return not self._contest.nested or len(list(self.admitted(falling))) == len(falling)
 
     def _within_budgets(self, victim: Victim) -> bool:
         state = self._contest.state

@@ -20,6 +20,7 @@ from fairlead.core.actions import allocate
 from fairlead.core.actions.clearing import clear
 from fairlead.core.actions.contest import Contest, Ground
 from fairlead.core.actions.fallen import Fallen, Falling, cost, least_on, reprieve
+from fairlead.core.actions.ledger import Ledger
 from fairlead.core.colocation import kin
 from fairlead.core.filters.base import Mask
 from fairlead.core.state import ClusterState
@@ -60,13 +61,13 @@ def _why(chosen: Sequence[Falling]) -> str:
     return ", ".join(_WHY[ground] for ground, _ in counts.most_common())
 
 
-def preempt(state: ClusterState, unit: Unit) -> Plan | None:
-    """Room for a unit by evicting others; None changes nothing."""
+def preempt(state: ClusterState, unit: Unit, *, insists: bool = False) -> Plan | None:
+    """Room for a unit by evicting others; None changes nothing. insists: see `Contest`."""
     if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
         return None
     if by_upstream(unit):
         return _as_upstream(state, unit)
-    contest = Contest(state, unit)
+    contest = Contest(state, unit, insists=insists)
     return _for_one(contest) if len(unit.tasks) == 1 else _for_gang(contest)
 
 
@@ -145,7 +146,7 @@ def _for_one(contest: Contest) -> Plan | None:
             mark = state.log.mark()
             chosen = least_on(state, task, row, victims)
             state.log.rollback(mark)
-            if chosen is None:
+            if chosen is None or not Ledger(contest).stands(chosen):
                 continue
             examined += 1
             price = (*cost(chosen), state.nodes.names[row])
@@ -226,6 +227,13 @@ def _for_gang(contest: Contest) -> Plan | None:
     for _, victim in falling:
         fallen.take(victim.tasks)
     chosen = reprieve(fallen, falling, fits) if fits() else []
+    if len(chosen) < len(falling) and contest.nested:
+        state.log.rollback(mark)
+        mark, fallen = state.log.mark(), Fallen(state)
+        chosen = chosen if Ledger(contest).stands(chosen) else []
+        for _, victim in chosen:
+            fallen.take(victim.tasks)
+        state.shapes.refresh()
     placed = allocate.allocate(state, core) if chosen else None
     if not isinstance(placed, list):
         state.log.rollback(mark)

@@ -71,7 +71,7 @@ class VictimTable:
         if where is not None:
             near = (each for each in near if any(where.item(task.row) for task in each[1].tasks))
         ledger = Ledger(contest)
-        yield from (each for each in near if ledger.admits(*each))
+        yield from ledger.admitted(near)
 
     def _near(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
         if not contest.anybody():
@@ -111,7 +111,7 @@ class VictimTable:
     def on_row(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
         """Who on one row may fall for a unit together, cheapest first; gangs with all their members elsewhere."""
         ledger = Ledger(contest)
-        return [each for each in self.anybody_on(contest, row) if ledger.admits(*each)]
+        return list(ledger.admitted(self.anybody_on(contest, row)))
 
     def anybody_on(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
         """Who on one row may fall for a unit, each by itself, cheapest first; whatever is owed and whatever budgets say."""
