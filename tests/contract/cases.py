@@ -1767,3 +1767,32 @@ def label_keys_are_merged_into_selectors(api):
     assert near["labelSelector"] == {"matchLabels": {"app": "a"}, "matchExpressions": [only]}
     assert away["labelSelector"]["matchExpressions"] == [{**only, "operator": "NotIn"}]
     assert spec["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"] == [only]
+
+
+@case
+def amounts_of_queues_that_are_none_are_refused(api):
+    def made(*resources):
+        api.delete(f"{QUEUES}/{api.name}")
+        metadata = {"name": api.name}
+        body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": metadata, "spec": {"resources": resources}}
+        return api.post(QUEUES, body)
+
+    place = "spec.resources[0]"
+    made({"name": "cpu", "quota": -1}).no(422, "Invalid", f"{place}.quota: Invalid value: -1: {place}.quota in body should be")
+    made({"name": "cpu", "limit": "-1"}).no(
+        422, "Invalid", f'{place}.limit: Invalid value: "-1": {place}.limit in body should match'
+    )
+    made({"name": "cpu", "quota": "many"}).no(422, "Invalid", f'{place}.quota: Invalid value: "many"')
+    made({"name": "cpu", "quota": "1" * 65}).no(422, "Invalid", f"{place}.quota: Too long: may not be more than 64 bytes")
+    made({"name": "cpu", "weight": "101%"}).no(422, "Invalid", f'{place}.weight: Invalid value: "101%"')
+    made({"name": "cpu", "weight": "5"}).no(422, "Invalid", f'{place}.weight: Invalid value: "5"')
+    made({"name": "cpu", "weight": True}).no(422, "Invalid", f"{place}.weight: Invalid value: ")
+    made({"name": "cpu", "quota": 1}, {"name": "cpu", "limit": 2}).no(422, "Invalid", "each resource is named once")
+    made({"name": "cpu", "quota": 1}, {"name": "cpu", "pool": "x", "limit": "2k", "weight": "12.5%"}).ok(201)
+
+
+@case
+def no_more_levels_are_express_than_there_are(api):
+    spec = {"timeSlicing": {"levels": [1], "express": 2}}
+    body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "ServiceClass", "metadata": {"name": api.name}, "spec": spec}
+    api.post("/apis/fairlead.dev/v1alpha1/serviceclasses", body).no(422, "Invalid", "timeSlicing.express must not be more")

@@ -106,7 +106,8 @@ def _inline(node: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
         described = {"description": node["description"]} if "description" in node else {}
         if len(branches) == 1:
             return _inline(branches[0], components) | described
-        return {"x-kubernetes-int-or-string": True} | described
+        rules = {key: branch[key] for branch in branches for key in _KEPT if key in branch and key not in ("type", "format")}
+        return {"x-kubernetes-int-or-string": True} | rules | described
     if isinstance(node.get("type"), list):
         kinds = [kind for kind in node["type"] if kind != "null"]
         return _inline({**node, "type": kinds[0]}, components)

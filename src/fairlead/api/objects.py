@@ -18,6 +18,9 @@ Quantity = Annotated[
 _SPAN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
 _AMOUNT = r"^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)(%|[KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 _PERCENTAGE = r"^(100([.]0*)?|[0-9]{1,2}([.][0-9]*)?)%$"
+_NotNegative = Annotated[int, Meta(ge=0)]
+_Amount = Annotated[str, Meta(pattern=_AMOUNT, max_length=64)] | _NotNegative
+_Weight = Annotated[str, Meta(pattern=_PERCENTAGE, max_length=64)] | _NotNegative
 _WORKLOAD_TYPE = "^(Training|Inference|Interactive)$"
 Time = Annotated[str, Meta(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
 Duration = Annotated[str, Meta(description="A span of time such as 90s, 30m, 24h or 7d.", pattern=_SPAN)]
@@ -27,13 +30,10 @@ class QueueResource(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     """What a queue is given of one resource."""
 
     name: Annotated[str, Meta(min_length=1, max_length=253, description="Resource, e.g. nvidia.com/gpu or cpu.")]
-    pool: Annotated[str, Meta(description="Only the nodes of this NodePool. Absent: all nodes.")] | None = None
-    quota: Annotated[str | int, Meta(description="Guaranteed amount: a quantity or a percentage.")] | None = None
-    limit: Annotated[str | int, Meta(description="Cap: a quantity or a percentage.")] | None = None
-    weight: (
-        Annotated[str | int, Meta(description="Part of what is over: a number beside its siblings', or a percentage of it.")]
-        | None
-    ) = None
+    pool: Annotated[str, Meta(max_length=253, description="Only the nodes of this NodePool. Absent: all nodes.")] | None = None
+    quota: Annotated[_Amount, Meta(description="Guaranteed amount: a quantity or a percentage.")] | None = None
+    limit: Annotated[_Amount, Meta(description="Cap: a quantity or a percentage.")] | None = None
+    weight: Annotated[_Weight, Meta(description="Part of what is over: beside siblings', or a percentage.")] | None = None
 
 
 class LabelRequirement(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -579,13 +579,6 @@ class Kind(msgspec.Struct, frozen=True):
     rules: tuple[tuple[str, str], ...] = ()
 
 
-def _each_resource(field: str, pattern: str) -> str:
-    """The rule that a field of each of a queue's resources is a whole number, or a text of some form."""
-    value = f"r.{field}"
-    form = f"(type({value}) == int ? {value} >= 0 : {value}.matches('{pattern}'))"
-    return f"!has(self.resources) || self.resources.all(r, !has({value}) || {form})"
-
-
 _SAME_RESOURCE = "s.name == r.name && (has(s.pool) ? s.pool : '') == (has(r.pool) ? r.pool : '')"
 _NO_MORE_EXPRESS_THAN_LEVELS = (
     "!has(self.timeSlicing) || !has(self.timeSlicing.express) || self.timeSlicing.express <= size(self.timeSlicing.levels)"
@@ -605,9 +598,6 @@ QUEUE = Kind(
         ("Pending", "integer", ".status.pending"),
     ),
     rules=(
-        (_each_resource("quota", _AMOUNT), "a quota is an amount, such as 8 or 16Gi, or a percentage"),
-        (_each_resource("limit", _AMOUNT), "a limit is an amount, such as 8 or 16Gi, or a percentage"),
-        (_each_resource("weight", _PERCENTAGE), "a weight is a whole number, or a percentage from 0% to 100%"),
         (
             f"!has(self.resources) || self.resources.all(r, self.resources.exists_one(s, {_SAME_RESOURCE}))",
             "each resource is named once, and once for each pool",

@@ -249,9 +249,9 @@ def _plain(schema: Any) -> Any:
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    if schema.get("x-kubernetes-int-or-string"):
-        return {"type": ["integer", "string"]}
     plain = {name: _plain(value) for name, value in schema.items() if not name.startswith("x-") and name != "default"}
+    if schema.get("x-kubernetes-int-or-string"):
+        return {**plain, "type": ["integer", "string"]}
     if plain.get("nullable") and isinstance(plain.get("type"), str):
         plain["type"] = [plain["type"], "null"]
     return plain
