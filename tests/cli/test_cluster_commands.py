@@ -101,6 +101,19 @@ def until(what):
     return found
 
 
+def test_percentages_are_shown_as_what_they_come_to(box):
+    box.create(objects.queue("half", quota="50%", limit="100%"))
+    total = sum(node["gpus"] for node in box.json("nodes")["nodes"])
+
+    def amounts():
+        found = {each["name"]: each for each in box.json("share")["queues"]}
+        return [(each["quota"], each["limit"]) for each in found["half"]["resources"]] if "half" in found else None
+
+    assert until(amounts) == [(total / 2, total)]
+    found = next(each for each in box.json("quota")["queues"] if each["queue"] == "half")
+    assert [(each["quota"], each["limit"]) for each in found["resources"]] == [(total / 2, total)]
+
+
 def test_queue_nodes_share_and_explain_tell_of_the_same_jobs(box):
     box.create(
         objects.pod_group("ring", 3),

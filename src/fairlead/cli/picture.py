@@ -71,6 +71,7 @@ class Picture:
             self._core.apply([*first_events(self.objects(), self.storage), Synced()], self.now)
             self._core.state.begin(self.now)
             self._core.state.settle(self.now)
+            self._core.state.queues.settle(self.now)
         return self._core
 
     def default_queue(self, namespace: str) -> str:
