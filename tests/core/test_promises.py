@@ -12,7 +12,7 @@ from fairlead.core.model import Queue, QueueResource, ServiceClass
 from fairlead.core.transactions import Place, Preempt
 from tests.builders import GPU, cluster, group, held, node, placed, play, pod, queue, refused, run, settle
 
-FIRM = ServiceClass("firm", mode="Never")
+FIRM = ServiceClass("firm", mode="Never", borrows=False)
 
 
 def firm(name, queue, **more):
@@ -44,6 +44,21 @@ def test_it_borrows_only_what_nobody_is_guaranteed():
         state.upsert_pod(pod(f"owner-{i}", queue="owner", created=100.0))
     play(state)
     assert (held(state, "owner"), held(state, "guest")) == (6, 10)
+    invariants.check(state)
+
+
+def test_a_class_that_says_nothing_of_it_borrows_what_is_idle():
+    state = lab(2, [queue("owner", quota=6), queue("guest", quota=2)])
+    state.upsert_class(ServiceClass("firm", mode="Never"))
+    for i in range(16):
+        state.upsert_pod(firm(f"guest-{i:02}", "guest"))
+    assert not refused(settle(state))
+    assert held(state, "guest") == 16
+    state.upsert_class(FIRM)
+    state.upsert_pod(pod("mine", queue="owner", created=1.0))
+    state.upsert_pod(firm("late", "guest", created=1.0))
+    told = refused(settle(state))
+    assert (told["mine"].code, told["late"].code) == (ReasonCode.RESOURCES, ReasonCode.QUOTA_EXCEEDED)
     invariants.check(state)
 
 

@@ -244,13 +244,12 @@ def test_who_may_use_a_queue_and_a_class():
 
 
 def test_a_gangs_class_is_its_groups():
-    state = cluster([node("n", gpus=2)], [queue("owner"), queue("guest")])
+    state = cluster([node("n", gpus=2)], [queue("owner", quota=2), queue("guest")])
     state.upsert_class(ServiceClass("held", mode="Never"))
     state.upsert_group(Group("ns", "g", 2, service_class="held"))
     for i in range(2):
         state.upsert_pod(pod(f"g-{i}", queue="guest", group="g"))
     play(state)
-    state.upsert_queue(queue("owner", quota=2))
     state.upsert_pod(pod("mine", queue="owner"))
     assert not preempted(run(state))
     state.upsert_group(Group("ns", "g", 2))

@@ -101,7 +101,7 @@ def test_every_guarantee_can_be_called_in_at_any_time(tree, jobs):
     """Whatever runs, and whether it may fall or not; and then nothing moves any more."""
     nodes, queues, leaves = tree
     state = cluster([node(f"n{i}", gpus=8) for i in range(nodes)], queues, search_backoff_limit=0.0)
-    state.upsert_class(ServiceClass("firm", mode="Never"))
+    state.upsert_class(ServiceClass("firm", mode="Never", borrows=False))
     names = sorted(leaves)
     for number, (where, gpus, members, firm, ends) in enumerate(jobs):
         name, gang = names[where % len(names)], f"g{number}" if members > 1 else ""

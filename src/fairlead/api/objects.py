@@ -115,6 +115,13 @@ class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
     consolidation: Annotated[
         str, Meta(pattern="^(Allow|Never)$", description="Whether it may be evicted only to run elsewhere.")
     ] = "Allow"
+    borrowing: Annotated[
+        str,
+        Meta(
+            pattern="^(Allow|Unpromised)$",
+            description="With mode Never, beyond its queue's quota: whatever is idle, or only what no queue is guaranteed.",
+        ),
+    ] = "Allow"
 
 
 class TimeLimit(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

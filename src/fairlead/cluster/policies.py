@@ -126,6 +126,7 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         namespaces=_whose(spec.namespace_selector),
         users=_named(spec.users),
         movable=preemption.consolidation != "Never",
+        borrows=preemption.borrowing != "Unpromised",
         max_loss=spans.seconds(slicing.max_loss) if slicing.max_loss else 0.0,
     )
 

@@ -333,6 +333,7 @@ class Preemption(View):
     min_runtime: str | None = None
     grace_period: str | None = None
     consolidation: str = "Allow"
+    borrowing: str = "Allow"
 
 
 class TimeSlicing(View):

@@ -326,7 +326,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     attained more. express: so many of the lowest levels take from any queue, whatever the shares. max_loss: seconds of work since
     a checkpoint that are lost to a turn at most, 0: whatever it costs.
     namespaces: by their labels, those whose pods may use it; users: who may, None for all. movable: whether its pods may
-    be evicted only to run elsewhere.
+    be evicted only to run elsewhere. borrows: whether its pods, where they never fall, get what other queues are guaranteed.
     """
 
     name: str
@@ -344,6 +344,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     users: tuple[str, ...] | None = None
     movable: bool = True
     max_loss: float = 0.0
+    borrows: bool = True
 
     @property
     def turn_interval(self) -> float:

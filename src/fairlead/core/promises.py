@@ -1,10 +1,10 @@
 """Promises: what one queue is guaranteed is not given to work of others that would never give it back.
 
-Work of a class with mode `Never` falls for nobody; it is *firm*. What it holds beyond its queue's quota nobody could take back,
-so it is given only what no other queue is guaranteed. A queue's claim is its quota, or what its own firm work and the claims of
-the queues below it come to, where that is more. The claims of all queues under one with a limit keep within that limit, those of
-all within what there is. Where guarantees alone are more than that, firm work still starts as long as it raises no claim: within
-its quota.
+Work of a class with mode `Never` falls for nobody. Where the class says `borrowing: Unpromised` it is *firm*: what it would hold
+beyond its queue's quota nobody could take back, so it is given only what no other queue is guaranteed. A queue's claim is its
+quota, or what its own firm work and the claims of the queues below it come to, where that is more. The claims of all queues under
+one with a limit keep within that limit, those of all within what there is. Where guarantees alone are more than that, firm work
+still starts as long as it raises no claim: within its quota.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Promises:
         self.claimed: dict[str, int] = {}  # of all queues together
 
     def firm(self, task: Task) -> bool:
-        """Whether a task would never fall for anybody."""
+        """Whether a task would never fall for anybody, and is to borrow nothing that is promised."""
         return bool(self.classes) and task.service_class in self.classes
 
     def charge(self, task: Task, path: tuple[QueueNode, ...], charge: Charge, sign: int) -> None:

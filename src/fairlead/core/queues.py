@@ -337,7 +337,7 @@ class QueueTree:
                 self.promises.charge(task, node.path, charge, sign)
 
     def name_firm(self, classes: frozenset[str]) -> None:
-        """The classes of service whose work never falls."""
+        """The classes of service whose work never falls and borrows nothing promised."""
         if classes != self.promises.classes:
             self.promises.classes = classes
             self.promise_anew()

@@ -50,8 +50,8 @@ class Services:
         return True
 
     def firm(self) -> frozenset[str]:
-        """The classes whose work falls for nobody."""
-        return frozenset(name for name, service in self.classes.items() if service.mode == "Never")
+        """The classes whose work falls for nobody and borrows nothing that is promised."""
+        return frozenset(name for name, service in self.classes.items() if service.mode == "Never" and not service.borrows)
 
     def knows(self, name: str) -> bool:
         """Whether there is such a class."""

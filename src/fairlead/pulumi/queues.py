@@ -138,6 +138,9 @@ def _queue_spec(queue: Queue, parent: Queue | None) -> dict[str, object]:
     what = f"queue {queue.name!r}"
     if queue.spec.parent is not None:
         raise InvalidArgument(f"{what}: its place in the tree says what its parent is; leave `parent` out of its spec")
+    for each in queue.spec.resources:
+        for amount in (each.quota, each.limit):
+            _absolute(amount, what)  # says what is wrong in fewer words than the schema
     spec = checks.spec(queue.spec, what)
     for each in queue.spec.resources:
         quota, limit = _absolute(each.quota, what), _absolute(each.limit, what)
