@@ -136,8 +136,13 @@ def _share(resource: str, text: str | float | None) -> tuple[int | None, int | N
     if text is None:
         return None, None
     if isinstance(text, str) and text.endswith("%"):
-        return None, int(quantity.parse(text[:-1]) * 1000)
+        return None, _percent(text)
     return _amount(resource, text), None
+
+
+def _percent(text: str) -> int:
+    """Thousandths of a percent."""
+    return int(quantity.parse(text[:-1]) * 1000)
 
 
 def _weight(given: str | int | None) -> tuple[int | None, int | None]:
@@ -146,7 +151,7 @@ def _weight(given: str | int | None) -> tuple[int | None, int | None]:
         return given, None
     if not given.endswith("%"):
         raise QuantityError(f"weight {given!r} is neither a whole number nor a percentage")
-    percent = int(quantity.parse(given[:-1]) * 1000)
+    percent = _percent(given)
     if percent > 100_000:
         raise QuantityError(f"weight {given!r} is more than all that is over")
     return None, percent

@@ -87,10 +87,10 @@ class FairShares:
         if self.policy.usage_half_life:
             self.usage.follow(self.tree, now)
 
-    def within(self, node: QueueNode, charge: tuple[tuple[str, int], ...], count: int = 1) -> bool:
-        """Whether a queue stays within its fair share with so much more."""
-        fair = self.share.get(node.name, {})
-        return all(node.used.get(name, 0) + amount * count <= fair[name] for name, amount in charge if name in fair)
+    def within(self, node: QueueNode, charge: tuple[tuple[str, int], ...], less: dict[str, int] | None = None) -> bool:
+        """Whether a queue stays within its fair share with so much more, and without so much less."""
+        fair, gone = self.share.get(node.name, _NOTHING), less or _NOTHING
+        return all(node.used.get(name, 0) - gone.get(name, 0) + amount <= fair[name] for name, amount in charge if name in fair)
 
     def over(self, node: QueueNode, less: dict[str, int] | None = None) -> bool:
         """Whether a queue holds more of a resource than it may, without so much less."""

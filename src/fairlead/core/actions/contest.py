@@ -122,13 +122,8 @@ class Contest:
 
     def _within_without(self, top: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
         """Whether queues up to another stay within their fair shares, as `_stays_within` says, without what falls already."""
-        fair = self.state.queues.fair.share
-        return all(
-            node.used.get(name, 0) - taken.get(node.name, _NOTHING).get(name, 0) + amount <= fair[node.name][name]
-            for node in self.queue.up_to(top)
-            for name, amount in self.demand
-            if name in fair.get(node.name, _NOTHING)
-        )
+        fair = self.state.queues.fair
+        return all(fair.within(node, self.demand, taken.get(node.name)) for node in self.queue.up_to(top))
 
     def eased_by(self, tasks: Sequence[Task]) -> bool:
         """Whether a queue above its own holds less without these of another's."""
