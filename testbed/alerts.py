@@ -53,6 +53,12 @@ STORIES: dict[str, tuple[dict[str, str], int, int, dict[str, str]]] = {
         70,
         {"pool": "h100"},
     ),
+    "FairleadGpusOutsideQueues": (
+        {'fairlead_gpus_outside_queues{resource="nvidia.com/gpu"}': "0x10 8x50 0x30"},
+        30,
+        75,
+        {"resource": "nvidia.com/gpu"},
+    ),
     "FairleadLowAllocation": (
         {
             'fairlead_pool_gpus_allocated{pool="h100"}': "20x100 90x60",
@@ -78,6 +84,8 @@ STORIES: dict[str, tuple[dict[str, str], int, int, dict[str, str]]] = {
     "FairleadSchedulerLag": ({"fairlead_core_stalled_seconds": "0 60x20 0x20"}, 10, 30, {}),
     "FairleadSchedulerDown": ({"fairlead_scheduler_leading": "1x5 0x10 1x20"}, 10, 20, {}),
     "FairleadCoreErrors": ({'fairlead_core_errors_total{pod="s"}': "0x5 1x60"}, 8, 40, {"pod": "s"}),
+    "FairleadPassesFailing": ({'fairlead_passes_failed_total{pod="s"}': "0x5 4+4x9 40x60"}, 12, 40, {"pod": "s"}),
+    "FairleadInternalErrors": ({'fairlead_faults_total{site="serve"}': "0x5 1x60"}, 8, 40, {"site": "serve"}),
     "FairleadBindingFailures": (
         {
             'fairlead_binding_failures_total{pod="s"}': "0+30x40 1200x60",
@@ -135,6 +143,8 @@ STORIES: dict[str, tuple[dict[str, str], int, int, dict[str, str]]] = {
         {"namespace": "ai", "horizontalpodautoscaler": "w", "condition": "ScalingActive", "status": "false"},
     ),
     "FairleadGpuUseUnknown": ({'fairlead_operator_gpu_use_failures_total{pod="o"}': "0x5 1+1x60 61x60"}, 60, 100, {"pod": "o"}),
+    "FairleadOperatorNotTrusted": ({'fairlead_operator_untrusted{pod="o"}': "0x5 1x60 0x30"}, 8, 80, {"pod": "o"}),
+    "FairleadOperatorFaults": ({'fairlead_operator_faults_total{pod="o", site="jobs"}': "0x5 1x60"}, 8, 40, {"site": "jobs"}),
     "FairleadHistoryNotWritten": (
         {'fairlead_operator_history_failures_total{pod="o"}': "0x5 1+1x60 61x60"},
         40,

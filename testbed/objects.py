@@ -156,6 +156,8 @@ def path(manifest: dict[str, Any], namespace: str = "default") -> str:
     version, kind = manifest["apiVersion"], manifest["kind"]
     prefix = "/api/v1" if version == "v1" else f"/apis/{version}"
     plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
+    if kind.endswith("cy"):
+        plural = f"{kind.lower()[:-1]}ies"
     if kind in _CLUSTER_SCOPED:
         return f"{prefix}/{plural}"
     namespace = manifest["metadata"].get("namespace", namespace)
@@ -174,6 +176,10 @@ _CLUSTER_SCOPED = {
     "ClusterRoleBinding",
     "CustomResourceDefinition",
     "APIService",
+    "FlowSchema",
+    "PriorityLevelConfiguration",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
 }

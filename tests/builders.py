@@ -46,6 +46,8 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "surplus",
         "stays",
         "error",
+        "unsized",
+        "labels",
         "profile",
         "service_class",
         "attained",

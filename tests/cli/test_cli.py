@@ -112,6 +112,14 @@ def test_crds_and_policies():
     assert "kind: CustomResourceDefinition" in invoke("crds").stdout
     assert "ValidatingAdmissionPolicy" in invoke("crds", "--policies").stdout
     assert json.loads(invoke("crds", "--output", "json").stdout)["kind"] == "List"
+    chosen = ("--provisioning-class", "small", "--require-scheduler", "--scheduler-name", "mine", "--trust", "ray")
+    printed = invoke("crds", "--policies", *chosen, "-o", "json").stdout
+    assert "in ['small']" in printed
+    assert "must set spec.schedulerName to one of mine" in printed
+    assert "username == 'ray'" in printed
+    refused = invoke("crds", "--require-scheduler")
+    assert refused.exit_code == 2
+    assert "go with --policies" in refused.output
 
 
 @pytest.mark.parametrize(

@@ -640,3 +640,24 @@ def test_top_shows_who_holds_gpus_and_how_much_of_them_is_used(box):
     assert used.use == pytest.approx(41.7)
     refused = box.fairlead("top", "--once", "--prometheus", "http://127.0.0.1:9")
     assert (refused.exit_code, "127.0.0.1:9" in refused.output) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["scheduler", "operator", "agent"])
+def test_the_processes_of_a_cluster_end_in_good_order_on_sighup(box, command, tmp_path):
+    serves = [] if command == "agent" else ["--address", ""]
+    if command == "scheduler":
+        serves.append("--no-leader-elect")  # the box has a scheduler, which leads
+    # A SIGHUP that the tests ignore, as under `nohup`, would be ignored by the process, too.
+    hears = ["env", "--default-signal=HUP"]
+    arguments = [*hears, sys.executable, "-m", "fairlead", command, "--kubeconfig", str(box.kubeconfig), *serves]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if any(f'"{event}"' in line for event in ("leading", "registered", "synced")):
+                break
+        process.send_signal(signal.SIGHUP)
+        late = threading.Timer(60.0, process.kill)
+        late.start()
+        told = process.stderr.read()
+        late.cancel()
+        assert process.wait(20) == 0, told
+    assert "Traceback" not in told

@@ -92,6 +92,75 @@ def test_absurd_fractions(text):
     )
 
 
+FRACTION, LIMIT, EXPECTED = "fairlead.dev/gpu-fraction", "fairlead.dev/time-limit", "fairlead.dev/expected-duration"
+
+
+@pytest.mark.parametrize("text", ["banana", "1h30", "", "0s", "-5m", "90", "200000d", "x" * 100_000])
+@pytest.mark.parametrize("name", [LIMIT, EXPECTED])
+def test_a_span_that_cannot_be_read_is_said_and_never_silently_none(name, text):
+    pod = convert.pod(view(metadata={"annotations": {name: text}}, spec={"containers": [container(cpu="2")]}), "default")
+    assert pod.error.code is ReasonCode.INVALID_SPEC
+    assert f"annotation {name}: " in pod.error.message
+    assert text[:60] in pod.error.message
+    assert "write 90s" in pod.error.message
+    assert len(pod.error.message) < 500
+    assert (pod.unsized, dict(pod.spec.requests)["cpu"]) == (False, 2000)
+
+
+def test_everything_that_is_wrong_is_said_at_once():
+    metadata = {
+        "annotations": {FRACTION: "banana", LIMIT: "soon", EXPECTED: "1h"},
+        "labels": {"fairlead.dev/surplus": "perhaps", "fairlead.dev/pod-group": "g"},
+    }
+    pod = convert.pod(view(metadata=metadata, spec={"containers": [container(cpu="10m")]}), "default")
+    for part in ("gpu-fraction: 'banana'", "such as 0.5", "time-limit: 'soon'", "surplus: 'perhaps'"):
+        assert part in pod.error.message
+    assert (pod.expected, pod.time_limit) == (3600.0, 0.0)
+    both = view(metadata={"annotations": {FRACTION: "0.5"}}, spec={"containers": [container(**{"nvidia.com/gpu": "2"})]})
+    pod = convert.pod(both, "default")
+    assert "exclude each other" in pod.error.message
+    assert (pod.spec.gpus, pod.spec.gpu_milli, pod.unsized) == (2, 1000, False), "it counts by its requests"
+
+
+def test_only_amounts_beyond_exact_integers_leave_a_size_unknown():
+    for amounts in ({"memory": "10E"}, {"nvidia.com/gpu": "2000"}):
+        pod = convert.pod(view(spec={"containers": [container(**amounts)]}), "default")
+        assert (pod.unsized, pod.error.code) == (True, ReasonCode.TOO_LARGE)
+
+
+def absurd(**spec):
+    return convert.pod(view(spec={"containers": [container(cpu="1")], **spec}), "default")
+
+
+def test_what_is_absurdly_long_is_refused_and_not_remembered():
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    terms = [{"matchExpressions": [{"key": f"k{n}", "operator": "In", "values": ["v"]}]} for n in range(1200)]
+    for what, spec in {
+        "200 terms of pod affinity": {"affinity": {"podAntiAffinity": {required: [term] * 200}}},
+        "40 topology spread constraints": {"topologySpreadConstraints": [constraint] * 40},
+        "2400 expressions and values of node affinity": {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}},
+        "1500 tolerations": {"tolerations": [{"key": f"t{n}"} for n in range(1500)]},
+    }.items():
+        pod = absurd(**spec)
+        assert what in pod.error.message
+        assert pod.error.code is ReasonCode.INVALID_SPEC
+        assert (pod.unsized, dict(pod.spec.requests)["cpu"], pod.spec.pod_anti_affinity, pod.spec.affinity) == (
+            False,
+            1000,
+            (),
+            None,
+        )
+    assert absurd(affinity={"podAntiAffinity": {required: [term] * 100}}).error is None
+
+    before = len(convert._known_amounts)
+    for number in range(20):
+        metadata = {"annotations": {FRACTION: f"{number}" * 100_000}}
+        convert.pod(view(metadata=metadata, spec={"containers": [container()]}), "default")
+    assert len(convert._known_amounts) == before
+
+
 def test_fractions_round_up():
     assert convert.gpu_fraction("0.3333") == 334
     with pytest.raises(QuantityError):

@@ -69,3 +69,43 @@ def test_what_goes_leaves_the_pods_their_own():
     assert event.object.priority == 5
     translator.pods([Change("mine", None)])
     assert translator.priorities([change(OBJECTS["priorities"])])[0].object.name != "mine"
+
+
+def labelled(labels, node=""):
+    metadata = {"name": "p", "namespace": "ns", "uid": "p", "labels": labels}
+    return made(views.Pod, metadata=metadata, spec={"schedulerName": "fairlead", "nodeName": node, "containers": []})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"fairlead.dev/service-class": "gold"}, {}),
+        ({"fairlead.dev/pod-group": "g"}, {}),
+        ({"fairlead.dev/pod-group": "g"}, {"fairlead.dev/pod-group": "h"}),
+        ({}, {"fairlead.dev/queue": "q"}),
+    ],
+)
+def test_what_a_pod_was_is_never_told_again(before, after):
+    """It was, when a class or its namespace changed: a pod that ran was told of as one that has no node."""
+    translator = Translator()
+    translator.pods([change(labelled(before))])
+    translator.pods([change(labelled(after, node="n"))])
+    told = translator.priorities([change(OBJECTS["priorities"])]) + translator.classes([change(OBJECTS["classes"])])
+    told += translator.groups([change(OBJECTS["groups"])])
+    told += translator.namespaces(
+        [change(made(views.Namespace, metadata={"name": "ns", "labels": {"fairlead.dev/default-queue": "r"}}))]
+    )
+    pods = [event.object for event in told if isinstance(event, Upsert) and isinstance(event.object, Pod)]
+    assert all(each.node == "n" for each in pods), pods
+
+
+def test_nothing_is_told_of_what_a_pod_was_before_it_could_not_be_read():
+    translator = Translator()
+    translator.pods([change(labelled({"fairlead.dev/service-class": "gold"}))])
+    bare = views.OnlyMetadata(labelled({"fairlead.dev/service-class": "gold"}).metadata)
+    translator.pods([Change("p", bare, "Expected `str`, got `int`")])
+    told = translator.priorities([change(OBJECTS["priorities"])]) + translator.classes([change(OBJECTS["classes"])])
+    told += translator.namespaces(
+        [change(made(views.Namespace, metadata={"name": "ns", "labels": {"fairlead.dev/default-queue": "r"}}))]
+    )
+    assert not [event for event in told if isinstance(event, Upsert) and isinstance(event.object, Pod)]

@@ -50,7 +50,7 @@ def test_its_victims_are_those_of_the_oracle():
 
 def test_victims_may_be_anybodys():
     pods = [pod("ours", queue="other", gpus=4, at="n"), pod("foreign", gpus=4, at="n", ours=False)]
-    state = cluster([node("n")], [queue("other")], pods)
+    state = cluster([node("n")], [queue("other"), queue("default")], pods)
     state.upsert_pod(of_upstream("high", priority=9, gpus=8))
     assert preempted(run(state)) == [["foreign", "ours"]]
     assert state.tasks["uid-high"].state is TaskState.HELD

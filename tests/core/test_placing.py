@@ -1,7 +1,11 @@
+import msgspec
+
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import invariants
-from fairlead.core.model import Taint, Toleration
+from fairlead.core.model import PodSpec, Taint, Toleration
 from fairlead.core.selectors import Requirement, SelectorTerm
+from fairlead.core.transactions import PodRef, Unread
+from fairlead.core.unread import MOST_RESOURCES
 from tests.builders import GPU, cluster, group, node, placed, pod, queue, refused, run, settle, spec
 
 
@@ -150,17 +154,111 @@ def test_a_lost_node_forgets_its_bound_pods_and_requeues_assumed_ones():
     assert placed(run(state)) == {"p": "m"}
 
 
-def test_a_poisoned_pod_closes_its_node_only():
+def test_a_pod_of_unknown_size_closes_its_node_only_and_both_are_named():
     poison = Reason(ReasonCode.TOO_LARGE, "10E")
+    unknown = {"error": poison, "unsized": True}
     state = cluster(
-        [node("a"), node("b")], pods=[pod("bad", at="a", error=poison), pod("good"), pod("waiting-bad", error=poison)]
+        [node("a"), node("b")],
+        pods=[pod("bad", at="a", **unknown), pod("good"), pod("waiting-bad", **unknown), pod("late", node_name="a")],
     )
     done = run(state)
     assert placed(done) == {"good": "b"}
     assert refused(done)["waiting-bad"] is poison
+    assert [each for each in done if isinstance(each, Unread)] == [
+        Unread(PodRef("uid-bad", "ns", "bad"), "a", poison, closes=True)
+    ]
+    assert "pod ns/bad on a" in refused(done)["late"].message
+    assert state.unread.closers(state.nodes, "a") == ["pod ns/bad on a"]
+    assert state.unread.closers(state.nodes, "b") == []
+    state.upsert_pod(pod("bad", at="a", **unknown, labels=(("new", "label"),)))
+    assert not [each for each in run(state) if isinstance(each, Unread)], "told once"
+    state.remove_pod("uid-late")
     state.remove_pod("uid-bad")
     state.upsert_pod(pod("next", node_name="a"))
     assert placed(run(state)) == {"next": "a"}
+
+
+def test_what_was_read_of_a_pod_counts_on_when_it_can_be_read_no_longer():
+    """By its size when it was read, else by its requests; neither closes its node."""
+    wrong = Reason(ReasonCode.INVALID_SPEC, "gpu-fraction")
+    whole, part = spec(gpus=2), spec(gpus=1, milli=500, cpu=10)
+    state = cluster(
+        [node("n")], pods=[pod("read", at="n", spec_=part, time_limit=60.0), pod("new", at="n", spec_=whole, error=wrong)]
+    )
+    done = run(state)
+    assert [(each.pod.name, each.closes) for each in done if isinstance(each, Unread)] == [("new", False)]
+
+    state.upsert_pod(pod("read", at="n", spec_=spec(gpus=0, cpu=10), error=wrong))
+    assert [each.pod.name for each in run(state) if isinstance(each, Unread)] == ["read"]
+    assert (state.tasks["uid-read"].pod.spec, state.tasks["uid-read"].pod.time_limit) == (part, 60.0)
+    assert sum(state.nodes.devices.states[state.nodes.device.item(0)]) == 5500
+    state.upsert_pod(pod("other", spec_=spec(gpus=5)))
+    assert placed(run(state)) == {"other": "n"}
+    # Its size cannot be known at all, or nothing of it can be read: it was known, and goes on to count.
+    for lost in (pod("read", at="n", spec_=PodSpec(), error=wrong, unsized=True), pod("read", error=wrong, unsized=True)):
+        state.upsert_pod(lost)
+        run(state)
+        assert state.tasks["uid-read"].pod.spec == part
+        assert state.tasks["uid-read"].pod.node == "n"
+        assert state.nodes.open[0]
+    invariants.check(state)
+    state.upsert_pod(pod("read", at="n", spec_=part))
+    assert state.tasks["uid-read"].pod.error is None
+
+
+def test_pods_that_together_ask_for_more_than_can_be_counted_close_their_node():
+    """Eight pods of 2^60 bytes each, put on one node by somebody else, are beyond 64 bits together."""
+    most = spec(gpus=0, memory=1 << 60)
+    state = cluster([node("n"), node("other")])
+    for number in range(12):
+        state.upsert_pod(pod(f"p{number}", at="n", spec_=most, ours=False))
+    early = [pod(f"e{number}", at="late", spec_=most, ours=False) for number in range(12)]
+    for each in early:
+        state.upsert_pod(each)
+    state.upsert_node(node("late"))
+    invariants.check(state)
+    closing = [each for each in run(state) if isinstance(each, Unread)]
+    assert {each.node for each in closing} == {"n", "late"}
+    assert all(each.closes and "more than can be counted" in each.reason.message for each in closing)
+    state.upsert_pod(pod("p11", at="n", spec_=most, ours=False, labels=(("a", "b"),)))
+    invariants.check(state)
+    for number in range(12):
+        state.remove_pod(f"uid-p{number}")
+    invariants.check(state)
+    state.upsert_pod(pod("fits", node_name="n"))
+    assert placed(run(state)) == {"fits": "n"}
+
+
+def test_names_of_resources_that_nobody_offers_fill_no_memory():
+    state = cluster([node("n")])
+    for number in range(3000):
+        state.upsert_pod(pod(f"p{number}", spec_=spec(gpus=0, extra={f"example.com/r{number}": 1})))
+        state.remove_pod(f"uid-p{number}")
+    assert len(state.nodes.resources) <= MOST_RESOURCES
+    state.upsert_pod(pod("new", spec_=spec(gpus=0, extra={"example.com/new": 1})))
+    state.upsert_pod(pod("runs", at="n", spec_=spec(gpus=0, cpu=5000, extra={"example.com/other": 1})))
+    state.upsert_pod(pod("fine"))
+    done = run(state)
+    assert placed(done) == {"fine": "n"}
+    assert "no node offers example.com/new" in refused(done)["new"].message
+    assert state.nodes.open[0]
+    assert state.nodes.free[0].item(0) == 64_000 - 6000, "what runs counts by what is counted"
+    offers = node("m")
+    state.upsert_node(msgspec.structs.replace(offers, allocatable={**offers.allocatable, "example.com/new": 2}))
+    state.upsert_pod(pod("new", spec_=spec(gpus=0, extra={"example.com/new": 1})))
+    assert placed(run(state)) == {"new": "m"}
+    invariants.check(state)
+
+
+def test_a_node_that_cannot_be_read_names_itself():
+    wrong = Reason(ReasonCode.INVALID_SPEC, "cpu: 'many' is not a quantity")
+    state = cluster([node("n", error=wrong)], pods=[pod("p")])
+    done = run(state)
+    assert [each for each in done if isinstance(each, Unread)] == [Unread(None, "n", wrong, closes=True)]
+    assert refused(done)["p"].code is ReasonCode.NODE_CLOSED
+    assert "node n itself: cpu: 'many' is not a quantity" in refused(done)["p"].message
+    state.upsert_node(node("n", error=wrong, labels={"a": "b"}))
+    assert not [each for each in run(state) if isinstance(each, Unread)]
 
 
 def test_unknown_queue_gates_and_return():
@@ -171,6 +269,7 @@ def test_unknown_queue_gates_and_return():
         "lost": ReasonCode.UNKNOWN_QUEUE,
         "gated": ReasonCode.GATED,
     }
+    state.upsert_queue(queue("default"))
     state.upsert_queue(queue("nowhere"))
     state.upsert_pod(pod("gated"))
     assert placed(run(state)) == {"lost": "n", "gated": "n"}

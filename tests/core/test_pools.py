@@ -1,11 +1,12 @@
 """Queues that are given part of one pool: what is charged there, limits, guarantees, and pools that change."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
 from fairlead.core.actions import allocate
-from fairlead.core.model import NodePool, Queue, QueueResource
+from fairlead.core.model import NodePool, Queue, QueueResource, UserLimits
 from fairlead.core.selectors import Requirement
 from fairlead.core.tasks import TaskState
 from fairlead.core.transactions import Place, Preempt
@@ -237,3 +238,17 @@ def test_no_limit_of_a_pool_is_ever_exceeded(pods, one, two):
             closed = allocate.closed_to(state, task)
             rows = [row for row in state.nodes.rows.values() if task.shape.fits_row(row) and (closed is None or not closed[row])]
             assert not rows, "work is conserved"
+
+
+def test_users_limits_count_what_is_held_of_pools_whenever_they_begin_to():
+    """A limit for users that comes later, and pools that change, count what runs already as it is charged."""
+    state = two_pools(shares("q", h100=(4, 4), all=(None, None)))
+    for number in range(3):
+        state.upsert_pod(pod(f"p{number}", queue="q", at="h", user="ann"))
+    limits = UserLimits(resources=((f"{GPU}@h100", 2000),))
+    state.upsert_queue(msgspec.structs.replace(shares("q", h100=(4, 4), all=(None, None)), per_user=limits))
+    invariants.check(state)
+    assert state.queues.queues["q"].meter.held["ann", f"{GPU}@h100"] == 3000
+    state.upsert_pool(NodePool("h100", (Requirement("nvidia.com/gpu.product", "In", ("a100",)),)))
+    invariants.check(state)
+    assert not state.queues.queues["q"].meter.held.get(("ann", f"{GPU}@h100"))

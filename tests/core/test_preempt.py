@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from fairlead.core import invariants
@@ -181,3 +182,17 @@ def test_searches_in_vain_become_rarer_and_a_free_place_is_never_waited_for(monk
     assert state.next_due is None, "and then nothing is due until something happens"
     state.remove_pod("uid-hog")
     assert placed(run(state, due))["high"], "a rest is from searching, not from starting"
+
+
+def test_a_place_that_is_cleared_for_somebody_else_costs_nobody_his():
+    """It fits as things stand, but the place is another's: there is nothing that eviction could bring."""
+    state = cluster([node("n", gpus=4)], [queue("a", quota=4), queue("b")], [pod("low", queue="b", gpus=2, at="n")])
+    ahead = msgspec.structs.replace(pod("ahead", queue="a", priority=9, gpus=2, group="g"), nominated="n")
+    state.upsert_pod(ahead)  # its gang does not exist, so that it waits
+    state.upsert_pod(pod("next", queue="a", priority=1, gpus=2))
+    done = run(state)
+    assert preempted(done) == []
+    assert refused(done)["next"].is_capacity
+    invariants.check(state)
+    state.remove_pod("uid-ahead")
+    assert placed(run(state)) == {"next": "n"}

@@ -1,15 +1,18 @@
 """What pods prefer comes first in the profile `ai`, too: nodes, company, and the spreading of services' replicas."""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, views
 from fairlead.core import invariants
+from fairlead.core.forecast import forecast
 from fairlead.core.model import AffinityTerm, SpreadConstraint
 from fairlead.core.nodes import LABEL_BITS
 from fairlead.core.selectors import Requirement, SelectorTerm
-from tests.builders import cluster, group, node, placed, pod, run, settle, spec
+from tests.builders import cluster, group, node, placed, pod, refused, run, settle, spec
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
@@ -161,3 +164,49 @@ def test_whose_replicas_a_pod_is_is_told_by_its_controllers_label():
     assert read("DaemonSet", {"controller-revision-hash": "7"}) is None
     assert read("ReplicaSet", {"pod-template-hash": "5d"}, group="g") is None
     assert read("ReplicaSet", {"pod-template-hash": "5d"}, spread=["own"]) is None
+
+
+def avoiding_itself(name, gpus, **more):
+    """A pod that would rather not share a node with its like, as a Deployment's usually do."""
+    term = (-100, AffinityTerm(HOST, selected("app", "web"), ("ns",), None))
+    return with_labels(pod(name, spec_=wishing(gpus, preferred_pods=(term,)), **more), app="web")
+
+
+def test_replicas_that_avoid_each_other_fill_the_nodes_and_one_is_left():
+    state = cluster(nodes(4), pods=[avoiding_itself(f"r{i}", 7, created=i) for i in range(5)] + [pod("small", created=9)])
+    decided = settle(state)
+    assert len(placed(decided)) == 5
+    assert "small" in placed(decided)
+    assert refused(decided)["r4"].code is ReasonCode.RESOURCES
+    assert placed(settle(state, 60)) == {}, "and it goes on waiting"
+    invariants.check(state)
+
+
+WISHES = {
+    "company": {"preferred_pods": ((100, AffinityTerm(HOST, selected("app", "web"), ("ns",), None)),)},
+    "distance": {"preferred_pods": ((-100, AffinityTerm(ZONE, selected("app", "web"), ("ns",), None)),)},
+    "nodes": {"preferred_nodes": (named("n1"), (7, SelectorTerm((Requirement(ZONE, "In", ("z1",)),))))},
+    "soft spreading": {"preferred_spread": (SpreadConstraint(ZONE, 1, selected("app", "web")),)},
+    "spreading of services": {"default_spread": selected("app", "web")},
+    "spreading of all": {"spread": (SpreadConstraint(ZONE, 1, ()),)},
+    "spreading where no node is": {"spread": (SpreadConstraint("nowhere", 1, ()),)},
+    "required company": {"pod_affinity": (AffinityTerm(ZONE, selected("app", "web"), ("ns",), None),)},
+}
+
+
+@pytest.mark.parametrize("there", [0, 1, 4])
+@pytest.mark.parametrize("profile", ["ai", "kubernetes"])
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("wish", WISHES)
+def test_what_no_node_can_take_waits_with_a_reason_whatever_it_prefers(wish, members, profile, there):
+    running = [with_labels(pod("web", gpus=1, at="n0"), app="web")] if there else []
+    wanted = wishing(9, **WISHES[wish])
+    gang = "g" if members > 1 else ""
+    wishers = [with_labels(pod(f"w{i}", spec_=wanted, profile=profile, group=gang), app="web") for i in range(members)]
+    state = cluster(nodes(there, zones=2), pods=[*running, *wishers], groups=[group("g", members)], patience=0.0)
+    decided = settle(state)
+    assert set(refused(decided)) == {f"w{i}" for i in range(members)}
+    forecast(state, 0.0, 100)
+    state.upsert_pod(pod("plain", gpus=2, created=5.0))
+    assert set(placed(settle(state, 10.0))) == ({"plain"} if there else set())
+    invariants.check(state)

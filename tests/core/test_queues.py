@@ -4,7 +4,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.model import Queue, QueueResource
 from fairlead.core.transactions import Place
-from tests.builders import GPU, cluster, node, placed, pod, queue, refused, run, settle
+from tests.builders import GPU, cluster, group, node, placed, pod, queue, refused, run, settle
 
 
 def started(done):
@@ -98,3 +98,26 @@ def test_a_removed_queue_keeps_what_runs_and_lets_the_rest_wait():
     state.remove_pod("uid-a")
     assert placed(run(state)) == {"b": "n"}
     invariants.check(state)
+
+
+def test_a_gang_whose_group_names_a_queue_that_is_not_there_leaves_its_line():
+    """It stayed in the line of the queue that it was in before, and every pass failed on it."""
+    members = [pod(f"m{number}", group="g", queue="a", gpus=4) for number in range(2)]
+    state = cluster([node("n", gpus=2)], [queue("a", quota=8)], members, [group("g", 1)])
+    assert placed(settle(state)) == {}, "once a member has a place its queue stays"
+    state.upsert_group(group("g", 1, queue="nowhere"))
+    state.upsert_node(node("m", gpus=4))
+    done = run(state)
+    assert {each.code for each in refused(done).values()} == {ReasonCode.UNKNOWN_QUEUE}
+    assert placed(done) == {}
+    assert state.queues.next() is None
+    invariants.check(state)
+
+
+def test_a_member_that_its_gang_can_do_without_is_told_for_what_it_waits():
+    members = [pod(f"m{number}", group="g", gpus=8) for number in range(2)]
+    members.append(pod("more", group="g", surplus=True, priority=-1))
+    state = cluster([node("n", gpus=8)], [], members, [group("g", 2)])
+    told = refused(run(state))
+    assert "can do without it" in told["more"].message
+    assert "needs 2 pods" in told["m0"].message

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Queue, Reservation, RunTimeRecord, ServiceClass
+from fairlead.core.model import Group, Queue, QueueResource, Reservation, RunTimeRecord, ServiceClass
 from fairlead.core.selectors import Requirement
 from tests.builders import cluster, confirm, node, placed, pod, preempted, refused, run
 
@@ -337,3 +337,71 @@ def test_who_ends_before_a_start_that_was_put_off_begins_at_once():
     assert set(start(state, HOUR * 0.75)) == set(), "the big one is thought to begin before it would end"
     assert kept(state) == {"pod/uid-big": (["a"], HOUR)}
     assert start(state, HOUR + 5) == {"medium": "a"}, "what runs is late, by as long as it ran: nobody came or went"
+
+
+def hopeless(**more):
+    """Endless pods on every node, and a gang that needs all nodes whole, beside a queue of somebody else."""
+    state = cluster(
+        [node(f"n{number}") for number in range(4)],
+        [Queue("mal"), Queue("ann")],
+        [pod(f"endless-{number}", queue=more.get("by", "ann"), at=f"n{number}", started=0.0) for number in range(4)],
+        groups=[Group("ns", "big", 4, "mal")],
+        patience=15.0,
+    )
+    for number in range(4):
+        state.upsert_pod(pod(f"big-{number}", queue="mal", group="big", gpus=8, created=1.0))
+    return state
+
+
+def keeping(state, until, step=30.0):
+    """For how many seconds of a time something is kept."""
+    seconds, now = 0.0, 16.0
+    while now < until:
+        run(state, now)
+        seconds += step if state.reserved.holds else 0.0
+        now += step
+    return seconds
+
+
+def test_a_reservation_that_comes_to_nothing_is_given_up_with_growing_pauses():
+    state = hopeless()
+    first = keeping(state, HOUR)
+    assert 0.0 < first < HOUR / 2
+    state = hopeless()
+    assert keeping(state, 24 * HOUR, step=60.0) < 4 * HOUR
+
+
+def test_others_start_once_a_reservation_is_given_up():
+    state = hopeless()
+    run(state, 20.0)
+    assert state.reserved.holds
+    state.upsert_pod(pod("small", queue="ann", created=21.0))
+    started, now = None, 21.0
+    while started is None and now < HOUR:
+        started = now if "small" in start(state, now) else None
+        now = max(now + 1.0, state.next_due or now + 60.0)
+    assert started is not None
+
+
+def test_what_its_own_queue_keeps_out_reserves_against_that_queue_alone():
+    state = hopeless(by="mal")
+    run(state, 20.0)
+    assert state.reserved.holds
+    state.upsert_pod(pod("other", queue="ann", created=21.0))
+    state.upsert_pod(pod("same", queue="mal", created=21.0))
+    assert set(start(state, 21.0)) == {"other"}
+
+
+def test_what_a_limit_keeps_out_reserves_nothing():
+    state = hopeless()
+    state.upsert_queue(Queue("mal", "", 0, (QueueResource("nvidia.com/gpu", None, 8_000),)))
+    assert keeping(state, HOUR) == 0.0
+
+
+def test_work_beyond_its_quota_keeps_nothing_from_work_within_its_own():
+    state = hopeless()
+    state.upsert_queue(Queue("vision", "", 0, (QueueResource("nvidia.com/gpu", 16_000, None),)))
+    run(state, 20.0)
+    assert state.reserved.holds
+    state.upsert_pod(pod("v", queue="vision", gpus=4, created=21.0))
+    assert set(start(state, 21.0)) == {"v"}

@@ -143,7 +143,7 @@ def test_so_many_jobs_may_be_submitted_the_oldest_first_whoever_was_heard_of_fir
 
 
 def test_who_may_use_a_queue_and_a_class_by_name():
-    state = cluster([node("n", gpus=8)], [Queue("q", users=("ann",))])
+    state = cluster([node("n", gpus=8)], [Queue("q", users=("ann",)), Queue("default")])
     state.upsert_class(ServiceClass("best", users=("bob",)))
     state.upsert_pod(pod("mine", queue="q", user="ann"))
     state.upsert_pod(pod("his", queue="q", user="bob"))
@@ -168,7 +168,7 @@ def test_a_users_own_lesser_work_falls_for_his_better_and_nobody_elses():
     assert victims[0].startswith("a-")
 
 
-def test_a_pod_that_runs_changes_hands():
+def test_a_pod_that_runs_stays_its_users():
     state = cluster([node("n", gpus=8)], [limited(per_user=ONE_GPU)])
     submit(state, "a", 1)
     confirm(state, run(state))
@@ -176,8 +176,11 @@ def test_a_pod_that_runs_changes_hands():
     state.upsert_pod(msgspec.structs.replace(task.pod, user="b", priority=3))
     invariants.check(state)
     submit(state, "a", 1)
+    submit(state, "b", 1)
     confirm(state, run(state))
     assert holders(state) == {"a": 1, "b": 1}
+    assert task.user == "a"
+    assert task.pod.priority == 0
     for uid in list(state.tasks):
         state.remove_pod(uid)
     invariants.check(state)

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed import objects
+from testbed import objects, tenants
 from testbed.controlplane import ControlPlane
 
 USER = "fairlead"
 OPERATOR = "fairlead-operator"
-AGENT = "fairlead-agent"
 ROOT = Path(__file__).parents[2]
 LIMIT = 40.0
 
@@ -101,8 +100,10 @@ class Cluster:
         self.schedulers.append(started)
         return started
 
-    def agent(self, *arguments):
-        started = Scheduler(self, self.plane.user(AGENT, AGENT), arguments, "agent")
+    def agent(self, name, *arguments):
+        """As the node that it stands for; the control plane authorizes nodes (see tests/e2e/test_agent.py)."""
+        kubeconfig = self.plane.user(f"node-{name}", f"system:node:{name}", ("system:nodes",))
+        started = Scheduler(self, kubeconfig, ("--name", name, *arguments), "agent")
         self.schedulers.append(started)
         return started
 
@@ -196,3 +197,12 @@ def cluster(plane, tmp_path):
     made.until(lambda: made.get("/api/v1/namespaces/default"))
     yield made
     made.clean()
+
+
+@pytest.fixture(scope="module")
+def mallory(plane):
+    """An ordinary tenant of namespace `mal`; the policies are in force, and user `trainer` makes pods for others."""
+    tenants.namespace(plane, "mal")
+    with tenants.in_force(plane, ["trainer"]):
+        yield tenants.tenant(plane, "mallory", "mal")
+        tenants.clear(plane, "mal")

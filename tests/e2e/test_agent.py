@@ -1,11 +1,17 @@
 """The agent as a process of its own, a node of the real API server, with a job of real processes."""
 
+import json
+import ssl
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 
+from testbed import tenants
 from testbed.controlplane import ControlPlane
-from testbed.objects import ai_job
+from testbed.objects import ai_job, pod
+from testbed.objects import node as a_node
 
 pytestmark = pytest.mark.e2e
 
@@ -14,15 +20,19 @@ pytestmark = pytest.mark.e2e
 def plane():
     with ControlPlane(
         controllers="serviceaccount-controller,garbage-collector-controller",
-        flags=["--disable-admission-plugins=ServiceAccount"],
+        flags=[
+            "--authorization-mode=Node",  # beside RBAC
+            "--enable-admission-plugins=NodeRestriction",
+            "--disable-admission-plugins=ServiceAccount",
+        ],
     ) as running:
         running.install("fairlead")
-        running.grant("fairlead-operator", "fairlead-agent")
+        running.grant("fairlead-operator")
         yield running
 
 
 def test_a_job_runs_as_processes_on_a_node_that_is_an_agent(cluster, tmp_path):
-    agent = cluster.agent("--name", "here", "--gpus", "2", "--folder", str(tmp_path / "agent"))
+    agent = cluster.agent("here", "--gpus", "2", "--folder", str(tmp_path / "agent"))
     cluster.until(lambda: cluster.get("/api/v1/nodes/here"))
     cluster.ready("here")
     cluster.scheduler("--no-leader-elect")
@@ -46,3 +56,50 @@ def test_a_job_runs_as_processes_on_a_node_that_is_an_agent(cluster, tmp_path):
     cluster.kubectl("patch", "aijob", "sleeps", "--type=merge", "-p", '{"spec":{"suspend":true}}')
     cluster.until(lambda: "sleeps-worker-0-0" not in cluster.pods())
     agent.kill()
+
+
+def test_an_agent_reaches_its_own_pods_and_the_secrets_that_they_name(cluster, tmp_path):
+    """It has no role of its own: the API server knows it as its node. So much, and no more, can a job on such a node reach."""
+    cluster.create(*(secret(name) for name in ("used", "unused")))
+    agent = cluster.agent("here", "--gpus", "0", "--folder", str(tmp_path / "agent"))
+    cluster.until(lambda: cluster.get("/api/v1/nodes/here"))
+    cluster.ready("here")
+    reads = pod("reads", gpus=0, nodeName="here", restartPolicy="Never")
+    (container,) = reads["spec"]["containers"]
+    container["command"] = [sys.executable, "-c", "import os, sys; sys.exit(0 if os.environ['WORD'] == 'used' else 1)"]
+    container["env"] = [{"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "used", "key": "word"}}}]
+    cluster.create(reads, pod("elsewhere", gpus=0, nodeName="other"), a_node("other"))
+    cluster.until(lambda: cluster.pods()["reads"]["status"].get("phase") == "Succeeded")
+    agent.kill()
+    node = tenants.Tenant(
+        cluster.plane, "here", "default", cluster.plane.user("node-here", "system:node:here", ("system:nodes",))
+    )
+    assert node.get("secret", "used")["metadata"]["name"] == "used"
+    for refused in (
+        node.kubectl("get", "secret", "unused"),
+        node.kubectl("get", "secrets", "--all-namespaces"),
+        node.kubectl("delete", "pod", "elsewhere"),
+        node.kubectl("label", "node", "other", "mine=true"),
+    ):
+        assert "orbidden" in refused.stderr, refused
+    ended = {"status": {"phase": "Failed"}}
+    assert written(cluster.plane, "pods/elsewhere/status", ended) == 403
+    assert written(cluster.plane, "pods/reads/status", {"status": {"reason": "Own"}}) == 200
+
+
+def secret(name):
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"word": name}}
+
+
+def written(plane, path, change):
+    """The HTTP status that the node gets for a merge patch in namespace default."""
+    context = ssl.create_default_context(cafile=str(plane.authority.path))
+    context.load_cert_chain(plane.folder / "node-here.crt", plane.folder / "node-here.key")
+    url = f"{plane.url}/api/v1/namespaces/default/{path}"
+    headers = {"Content-Type": "application/merge-patch+json"}
+    request = urllib.request.Request(url, json.dumps(change).encode(), headers, method="PATCH")
+    try:
+        with urllib.request.urlopen(request, timeout=30, context=context) as reply:
+            return reply.status
+    except urllib.error.HTTPError as error:
+        return error.code

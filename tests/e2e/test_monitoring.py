@@ -30,6 +30,7 @@ def test_alerts_come_and_go_with_their_causes(cluster, prometheus):
     cluster.create(
         node("n", gpus=8),
         queue("small", limit=2),
+        queue("default"),
         service_class("soon", maxWait="10m"),
     )
     first = cluster.scheduler("--no-leader-elect", "--address", address)

@@ -140,7 +140,7 @@ def test_what_came_to_nothing_is_asked_for_again(started):
 
 def test_nothing_is_asked_for_where_a_quota_or_nobody_asks(started):
     cluster = started
-    cluster.create(node("old"), queue("small", limit=8))
+    cluster.create(node("old"), queue("small", limit=8), queue("default"))
     cluster.create(*gang("limited", 2, of="small"), *gang("silent", 2, asks=False))
 
     def reason(name):

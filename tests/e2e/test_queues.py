@@ -36,7 +36,7 @@ def test_what_is_lent_is_taken_back_and_then_nothing_moves(cluster):
 def test_queues_and_classes_say_who_may_use_them(cluster):
     closed = queue("closed", quota=4)
     closed["spec"]["namespaceSelector"] = {"matchLabels": {"team": "vision"}}
-    cluster.create(node("n", gpus=8), closed, pod("stranger", queue="closed"), pod("plain"))
+    cluster.create(node("n", gpus=8), closed, queue("default"), pod("stranger", queue="closed"), pod("plain"))
     cluster.scheduler("--no-leader-elect")
     cluster.until(lambda: "plain" in cluster.placed())
     cluster.until(lambda: cluster.condition("stranger"))
@@ -92,6 +92,7 @@ def test_nodes_are_kept_for_maintenance_and_for_a_queue(cluster):
         node("a", gpus=4, labels={"rack": "1"}),
         node("b", gpus=2),
         queue("school"),
+        queue("default"),
         reservation("upgrade", later(hours=2), later(hours=3), nodeSelector=rack),
         reservation(
             "course", later(hours=-1), later(hours=1), purpose="Capacity", queue="school", resources={"nvidia.com/gpu": 2}

@@ -60,7 +60,7 @@ def test_each_kind(when, phase, state):
 def test_all_of_them_count_and_what_is_missing_is_said():
     waits = job("third", "first", "second:afterany", "nobody")
     found = judge(waits, among(waits, job("first", phase="Succeeded"), job("second", phase="Running")))
-    assert found == (State.WAITS, "job 'second' is Running; job 'nobody' does not exist")
+    assert found == (State.MISSING, "job 'second' is Running; job 'nobody' does not exist in namespace vision")
 
 
 def test_circles_are_found_and_nobody_in_them_starts():

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.api.objects import AIJob, AIJobStatus
+from fairlead.api.objects import AIJob, AIJobStatus, ServiceClass
+from fairlead.operator.jobs.defaults import filled
 from fairlead.operator.jobs.members import group, members, name_of, pod, service
 from fairlead.operator.jobs.phases import FINISHED, TRANSITIONS, Phase, WrongTransition, step
 from fairlead.operator.jobs.plan import Given, PodSeen, plan
@@ -103,6 +104,34 @@ def test_a_member_that_fails_takes_the_attempt_with_it_and_costs_one_restart():
     assert story.phase == "Failed"
     assert "all 2 restarts are used up" in story.job.status.message
     assert conditions(story)["Failed"] == "True"
+
+
+def test_a_restart_waits_whatever_the_job_says():
+    story = Story(job(restart={"limit": 9, "backoff": "0s"})).run()
+    waits = []
+    for _ in range(9):
+        story.set(phase="Failed", exit_code=1)
+        waits.append(story.look().look_again)
+        story.look(waits[-1])
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+def test_what_is_made_for_a_job_is_its_users():
+    mine = job()
+    mine.metadata.annotations = {"fairlead.dev/user": "ann"}
+    role = mine.spec.roles[0]
+    for manifest in (group(mine), group(mine, 3), service(mine), pod(mine, role, members(mine)[0], 0)):
+        assert manifest["metadata"]["annotations"]["fairlead.dev/user"] == "ann"
+    assert "fairlead.dev/user" not in group(job())["metadata"]["annotations"]
+
+
+def test_a_classes_longest_time_limit_binds():
+    rule = {"default": "1h", "max": "24h"}
+    classes = {"batch": msgspec.convert({"metadata": {"name": "batch"}, "spec": {"timeLimit": rule}}, ServiceClass)}
+    given = {None: "1h", "10m": "10m", "24h": "24h", "1000h": "24h", "1d1m": "24h"}
+    for limit, wanted in given.items():
+        assert filled(job(serviceClass="batch", timeLimit=limit), classes).spec.time_limit == wanted
+    assert filled(job(timeLimit="1000h"), classes).spec.time_limit == "1000h"
 
 
 @pytest.mark.parametrize(

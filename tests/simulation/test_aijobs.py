@@ -109,7 +109,9 @@ def test_gangs_are_kept_off_a_node_where_jobs_fail_until_its_time_is_over():
 
         for number in range(3):
             name = f"job-{number % 2}-{number}"
-            world.create(aijobs.ai_job(name, 2, seconds=None, restart={"limit": 0}), "vision")
+            failing = aijobs.ai_job(name, 2, seconds=None, restart={"limit": 0})
+            failing["metadata"]["annotations"] = {"fairlead.dev/user": ("ann", "bob")[number % 2]}
+            world.create(failing, "vision")
             await aijobs.until(lambda name=name: aijobs.phase(world, name) == "Running", 60)
             (where,) = places(world, name)
             assert label not in labels(where)

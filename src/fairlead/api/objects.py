@@ -22,6 +22,8 @@ _NotNegative = Annotated[int, Meta(ge=0)]
 _Amount = Annotated[str, Meta(pattern=_AMOUNT, max_length=64)] | _NotNegative
 _Weight = Annotated[str, Meta(pattern=_PERCENTAGE, max_length=64)] | _NotNegative
 _WORKLOAD_TYPE = "^(Training|Inference|Interactive)$"
+MEMBERS = 10_000
+"""The most members that an AIJob, or an element of its array, may have."""
 Time = Annotated[str, Meta(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
 Duration = Annotated[str, Meta(description="A span of time such as 90s, 30m, 24h or 7d.", pattern=_SPAN)]
 
@@ -365,9 +367,9 @@ class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     name: Annotated[
         str, Meta(pattern="^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$", max_length=32, description="E.g. worker, evaluator, ps.")
     ]
-    replicas: Annotated[int, Meta(ge=1, le=100_000, description="How many.")] = 1
-    min_replicas: Annotated[int, Meta(ge=1, description="Elastic: it starts with so many.")] | None = None
-    max_replicas: Annotated[int, Meta(ge=1, description="Elastic: it grows to so many.")] | None = None
+    replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="How many.")] = 1
+    min_replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="Elastic: it starts with so many.")] | None = None
+    max_replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="Elastic: it grows to so many.")] | None = None
     template: Annotated[
         dict[str, Any],
         Meta(
@@ -397,13 +399,16 @@ class Restart(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
             int,
             Meta(
                 ge=0,
+                le=10_000,
                 description="So often for its own faults; lost nodes and evictions do not count. Default: Training 3, "
                 "Inference without end, Interactive 0.",
             ),
         ]
         | None
     ) = None
-    backoff: Annotated[str, Meta(description="Before the first restart; doubled for each after.", pattern=_SPAN)] = "1s"
+    backoff: Annotated[
+        str, Meta(description="Before the first restart, at least 1s; doubled for each after, up to 10m.", pattern=_SPAN)
+    ] = "1s"
     exit_codes: Annotated[list[ExitCodeRule], Meta(max_length=64)] = []
 
 
@@ -478,6 +483,8 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     restarts: Annotated[int, Meta(ge=0, description="For faults of its own.")] = 0
     interruptions: Annotated[int, Meta(ge=0, description="For lost nodes, evictions and suspensions; they cost nothing.")] = 0
     complete_attempt: Annotated[int, Meta(description="The attempt whose members were all there at once; -1: none yet.")] = -1
+    queue: Annotated[str, Meta(description="That is charged for it: the one it was made with.")] = ""
+    service_class: Annotated[str, Meta(description="With which it was made.")] = ""
     members: Annotated[int, Meta(ge=0, description="How many it may have at most.")] = 0
     size: Annotated[int, Meta(ge=0, description="How many it ran with when nobody came or went.")] = 0
     resizes: Annotated[int, Meta(ge=0, description="How often that changed within an attempt.")] = 0
@@ -587,6 +594,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 _SAME_RESOURCE = "s.name == r.name && (has(s.pool) ? s.pool : '') == (has(r.pool) ? r.pool : '')"
+_MOST_MEMBERS = "self.roles.map(r, has(r.maxReplicas) ? r.maxReplicas : has(r.replicas) ? r.replicas : 1).sum()"
 _NO_MORE_EXPRESS_THAN_LEVELS = (
     "!has(self.timeSlicing) || !has(self.timeSlicing.express) || self.timeSlicing.express <= size(self.timeSlicing.levels)"
 )
@@ -700,7 +708,7 @@ AI_JOB = Kind(
     spec=AIJobSpec,
     status=AIJobStatus,
     columns=(
-        ("Queue", "string", ".spec.queue"),
+        ("Queue", "string", ".status.queue"),
         ("Phase", "string", ".status.phase"),
         ("Members", "integer", ".status.members"),
         ("Running", "integer", ".status.running"),
@@ -716,6 +724,7 @@ AI_JOB = Kind(
             "self.roles.all(r, !has(r.maxReplicas) || r.maxReplicas >= (has(r.replicas) ? r.replicas : 1))",
             "maxReplicas must not be below replicas",
         ),
+        (f"{_MOST_MEMBERS} <= {MEMBERS}", f"a job has at most {MEMBERS} members, those that it may grow to included"),
         (
             "!has(self.successPolicy) || self.successPolicy.roles.all(n, self.roles.exists(r, r.name == n))",
             "successPolicy names a role that there is not",

@@ -31,8 +31,13 @@ class ReasonCode(StrEnum):
     UNKNOWN_QUEUE = "UnknownQueue"
     UNKNOWN_CLASS = "UnknownServiceClass"
     NOT_ALLOWED = "NotAllowed"
+    ADMITTED_STAYS = "AdmittedStays"
     INVALID_SPEC = "InvalidSpec"
     TOO_LARGE = "TooLarge"
+    DISRUPTION_BUDGET = "DisruptionBudget"
+    WAITING_FOR_VICTIMS = "WaitingForVictims"
+    NODE_CLOSED = "NodeClosed"
+    INTERNAL_ERROR = "InternalError"
 
 
 CAPACITY_CODES = frozenset(
@@ -44,6 +49,7 @@ CAPACITY_CODES = frozenset(
         ReasonCode.DEVICES,
         ReasonCode.VOLUMES,
         ReasonCode.TOO_LARGE,
+        ReasonCode.NODE_CLOSED,
     }
 )
 """Codes that mean missing capacity. Only these are shown to autoscalers as `Unschedulable`."""

@@ -55,6 +55,23 @@ def cycle(
 
 
 @app.command()
+def fuzz(
+    pods: Annotated[int, typer.Option(min=1, max=100_000_000, help="Random pods to write.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first world; each world has the next.")] = 0,
+    worlds: Annotated[int, typer.Option(min=0, help="At most so many worlds; 0: as many as the pods take.")] = 0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Random pods over the whole schema against running worlds: none may end a pass, or keep an innocent pod from its place."""
+    from fairlead.simulation.fuzzing import run
+
+    with progress("writing pods") as report:
+        result = run.fuzz(pods, seed, worlds=worlds, progress=report)
+    emit(result, output, lambda: print_table("bench fuzz", msgspec.to_builtins(result)))
+    if result.failed_passes or result.set_aside or result.starved or result.broken:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
 def cluster(
     nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of at least 8 GPUs.")] = 500,
     pods: Annotated[int, typer.Option(min=2, max=1_000_000, help="One-GPU pods.")] = 4000,
@@ -203,6 +220,34 @@ def platform(
     rows = {"checks": len(result.checks), "hold": sum(check.holds for check in result.checks)}
     emit(result, output, lambda: print_table(f"platform: {scenario}", rows))
     if not result.holds:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def attacks(
+    only: Annotated[str, typer.Option(help="Ids or subjects, comma-separated; default: all.")] = "",
+    checkout: Annotated[
+        Path | None, typer.Option(help="Another checkout of the project whose processes, charts and policies are attacked.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What an ordinary tenant tries on a real API server, and what comes of it. Needs a checkout with its testbed."""
+    root = _checkout()
+    from testbed import attacks as tried
+
+    known = tried.catalogue()
+    wanted = {each.strip() for each in only.split(",") if each.strip()}
+    unknown = wanted - {name for attack in known for name in (attack.id, attack.subject)}
+    if unknown:
+        fail(f"--only {', '.join(sorted(unknown))}: no attack or subject is called so", Exit.USAGE)
+    chosen = [attack for attack in known if not wanted or wanted & {attack.id, attack.subject}]
+    try:
+        result = tried.run(chosen, lambda step: typer.echo(step, err=True), checkout or root)
+    except tried.RangeError as error:
+        fail(str(error))
+    rows = {"tried": result.tried, "refused": result.refused, "harmless": result.harmless, "works": result.works}
+    emit(result, output, lambda: print_table("bench attacks", {**rows, "valid": result.valid}))
+    if result.works or not result.valid:
         raise typer.Exit(int(Exit.FAILED))
 
 
@@ -409,12 +454,31 @@ class FirstPicture(msgspec.Struct):
 
 
 @app.command()
-def demo(output: OutputOption = Output.TABLE) -> None:
-    """How long `fairlead demo` takes to its first picture."""
+def demo(
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=5, max=1440, help="How long to watch its memory; absent: the time to its first picture.", show_default=False
+        ),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=10, max=1000, help="With --minutes: nodes of the lab.")] = 24,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How long `fairlead demo` takes to its first picture; with --minutes, whether its memory stays as it is."""
     import os
     import pty
     import time
 
+    if minutes is not None:
+        from fairlead.simulation import endurance
+
+        try:
+            with progress("simulated hours, in twos") as report:
+                watched = endurance.run(minutes, nodes, report)
+        except endurance.EnduranceError as error:
+            fail(str(error))
+        emit(watched, output, lambda: print_table("bench demo", msgspec.to_builtins(watched)))
+        return
     start = time.perf_counter()
     pid, terminal = pty.fork()
     if pid == 0:

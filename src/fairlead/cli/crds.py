@@ -15,15 +15,39 @@ def crds(
         list[str] | None,
         typer.Option(help="With --policies: a user that makes pods for others, such as system:serviceaccount:ray:operator."),
     ] = None,
+    provisioning_class: Annotated[
+        list[str] | None,
+        typer.Option(help="With --policies: a provisioning class that tenants may order nodes of. Default: none."),
+    ] = None,
+    require_scheduler: Annotated[
+        bool,
+        typer.Option("--require-scheduler", help="With --policies: pods that ask for GPUs must name a scheduler of ours."),
+    ] = False,
+    scheduler_name: Annotated[
+        list[str] | None,
+        typer.Option(help="With --policies: a scheduler name that ours answers to. Default: fairlead, fairlead-kubernetes."),
+    ] = None,
     output: OutputOption = Output.YAML,
 ) -> None:
     """Print the CustomResourceDefinitions (or the admission policies) for kubectl apply -f -."""
     import msgspec
 
     from fairlead.api import crds as generated
+    from fairlead.api import names
     from fairlead.api.policies import policies as admission
 
-    objects = admission(trust or ()) if policies else generated.definitions()
+    if not policies and (trust or provisioning_class or require_scheduler or scheduler_name):
+        raise typer.BadParameter("--trust, --provisioning-class, --require-scheduler and --scheduler-name go with --policies")
+    objects = (
+        admission(
+            trust or (),
+            provisioning_classes=provisioning_class or (),
+            require_scheduler=require_scheduler,
+            schedulers=scheduler_name or tuple(names.SCHEDULERS),
+        )
+        if policies
+        else generated.definitions()
+    )
     if output is Output.JSON:
         listing = {"apiVersion": "v1", "kind": "List", "items": objects}
         typer.echo(msgspec.json.format(msgspec.json.encode(listing), indent=2).decode())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.output import Output, OutputOption, emit, fail, print_table, progress
+from fairlead.observability.ending import watch_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -35,7 +36,7 @@ def demo(
     kubeconfig_out: Annotated[Path, typer.Option(help="Where the kubeconfig for kubectl and fairlead is written.")] = _HOME,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """A cluster in a box: three teams, GPU pools, gangs; kubectl and fairlead work on it while it runs. Ctrl-C ends it."""
+    """A cluster in a box: three teams, GPU pools, gangs; kubectl and fairlead work on it. It ends with Ctrl-C or its terminal."""
     from rich.console import Console
 
     console = Console()
@@ -44,11 +45,12 @@ def demo(
         summary = _day(nodes, jobs, seed)
     else:
         path = kubeconfig_out.expanduser()
+        watch_stdout(pipes=True)
         try:
             summary = asyncio.run(
                 _live(console, nodes, jobs, seed, _DAY / _ONCE if once else speed, port, path, until=_DAY if once else None)
             )
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, BrokenPipeError):
             return
         except OSError as error:
             fail(f"the API server cannot be served: {error}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from fairlead.api.reasons import ReasonCode
 from fairlead.cli.asking import by_leader
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
@@ -17,7 +18,7 @@ from fairlead.core.forecast import forecast
 from fairlead.core.gangs import Gang
 from fairlead.core.standing import behind
 from fairlead.core.tasks import Task, TaskState
-from fairlead.scheduler.explanations import ADVICE, Explanation, find, reason_of, standing
+from fairlead.scheduler.explanations import ADVICE, Explanation, find, reason_of, standing, unread_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -141,6 +142,19 @@ def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None)
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE)]
     reasons = picture.decide()
     reason = next((reasons[task.pod.uid] for task in waiting if task.pod.uid in reasons), None) or reason_of(waiting, gang)
+    reason = reason or unread_of(tasks)
+    said = _told(picture, {task.pod.uid for task in waiting})
+    if said is not None and (said.startswith(f"{ReasonCode.WAITING_FOR_VICTIMS}:") and waiting):
+        # Its place is held already; a picture shows its victims only as pods that end.
+        message = said.partition(": ")[2]
+        return msgspec.structs.replace(
+            told,
+            code=str(ReasonCode.WAITING_FOR_VICTIMS),
+            message=message,
+            numbers={},
+            told=said,
+            advice=ADVICE[ReasonCode.WAITING_FOR_VICTIMS],
+        )
     starts, evicted = picture.would_start(), picture.would_evict()
     start = None
     if waiting and not any(task.pod.uid in starts for task in waiting):

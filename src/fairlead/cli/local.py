@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ import typer
 from fairlead.cli import process
 from fairlead.cli.history import DEFAULT_FILE
 from fairlead.cli.output import fail
+from fairlead.observability.ending import on_signals, watch_stdout
 
 GpusOption = Annotated[
     int | None,
@@ -37,7 +37,7 @@ def local(
     ] = "",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
 ) -> None:
-    """Scheduler, operator, API server and a node of real processes in one, until Ctrl-C. Only the history is kept."""
+    """Scheduler, operator, API server and a node of real processes in one, until Ctrl-C or SIGHUP. Only the history is kept."""
     process.prepare(log_level, {})
     with tempfile.TemporaryDirectory(prefix="fairlead-local-") as scratch:
         asyncio.run(_local(gpus, cpus, port, Path(kubeconfig).expanduser(), folder or Path(scratch), history or _own_history()))
@@ -55,9 +55,8 @@ async def _local(gpus: int | None, cpus: int, port: int, kubeconfig: Path, folde
     from fairlead.simulation.local import Local
 
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    on_signals(stop.set)
+    watch_stdout(pipes=True)
     try:
         options = Options(gpus=gpus, cpus=cpus, folder=folder)
         async with Local(options, port=port, directory=Path.cwd(), history=history) as running:
@@ -99,9 +98,7 @@ def agent(
 
         async with Client(config) as client:
             running = asyncio.ensure_future(Agent(client, options).run())
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, running.cancel)
+            on_signals(running.cancel)
             try:
                 await running
             except asyncio.CancelledError:

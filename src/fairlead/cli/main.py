@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +36,7 @@ from fairlead.cli import (
     whatif,
 )
 from fairlead.cli.output import Exit, fail
+from fairlead.observability import ending
 
 app = typer.Typer(
     name="fairlead",
@@ -105,4 +107,11 @@ def main(
 
 def run() -> None:
     """Entry point."""
-    app()
+    ending.as_interrupts()
+    ending.watch_stdout()
+    try:
+        app()
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            sys.exit(ending.exit_code(end.code))
+        raise

@@ -20,9 +20,10 @@ _GIB = 1 << 30
 
 
 class NodeLine(msgspec.Struct, frozen=True):
-    """One node. state: as sinfo's words: idle, mixed, allocated, drained, down.
+    """One node. state: as sinfo's words: idle, mixed, allocated, drained, down; closed where something on it cannot be counted.
 
     gpu_free_milli: thousandths left of each GPU, as counted (the kubelet picks the real devices).
+    closed_by: what closes it: pods whose size cannot be known, or what of the node itself cannot be read.
     """
 
     name: str
@@ -36,6 +37,7 @@ class NodeLine(msgspec.Struct, frozen=True):
     memory_bytes: int
     memory_bytes_used: int
     pods: int
+    closed_by: list[str] = []
 
 
 class Nodes(msgspec.Struct, frozen=True):
@@ -47,7 +49,7 @@ class Nodes(msgspec.Struct, frozen=True):
 def nodes(
     kubeconfig: KubeconfigOption = "",
     state: Annotated[
-        str, typer.Option("--state", "-t", help="Only nodes in this state: idle, mixed, allocated, drained, down.")
+        str, typer.Option("--state", "-t", help="Only nodes in this state: idle, mixed, allocated, closed, drained, down.")
     ] = "",
     gpus: Annotated[bool, typer.Option("--gpus", help="Only nodes with GPUs.")] = False,
     watch: WatchOption = False,
@@ -82,10 +84,11 @@ def lines(picture: Picture) -> list[NodeLine]:
 
         cpu, memory = amount("cpu"), amount("memory")
         labels = view.metadata.labels or {}
+        closed_by = picture.state.unread.closers(table, name)
         found.append(
             NodeLine(
                 name=name,
-                state=_state(view, len(free), used, cpu),
+                state=_state(view, len(free), used, cpu, closed=bool(closed_by)),
                 gpu_model=next((labels[label] for label in POOL_LABELS if label in labels), ""),
                 gpus=len(free),
                 gpus_used=used,
@@ -95,22 +98,25 @@ def lines(picture: Picture) -> list[NodeLine]:
                 memory_bytes=memory[0],
                 memory_bytes_used=memory[1],
                 pods=len(table.pods[row]),
+                closed_by=closed_by,
             )
         )
     return found
 
 
-def _state(view: views.Node, gpus: int, used: float, cpu: tuple[int, int]) -> str:
+def _state(view: views.Node, gpus: int, used: float, cpu: tuple[int, int], *, closed: bool) -> str:
     ready = next((each for each in (view.status.conditions if view.status else None) or () if each.type == "Ready"), None)
     if ready is not None and ready.status != "True":
         return "down"
     if view.spec.unschedulable:
         return "drained"
+    if closed:
+        return "closed"
     held, offered = (used, float(gpus)) if gpus else (float(cpu[1]), float(cpu[0]))
     return "idle" if not held else "allocated" if held >= offered else "mixed"
 
 
-_STYLES = {"idle": "green", "mixed": "cyan", "allocated": "blue", "drained": "yellow", "down": "red"}
+_STYLES = {"idle": "green", "mixed": "cyan", "allocated": "blue", "drained": "yellow", "closed": "red", "down": "red"}
 
 
 _COLUMNS = [
@@ -141,7 +147,11 @@ def _table(found: list[NodeLine]) -> Table:
         ]
         for line in found
     ]
-    table: Table = listing(_COLUMNS, rows)
+    columns = _COLUMNS
+    if any(line.closed_by for line in found):
+        columns = [*_COLUMNS, Column("CLOSED BY", flexible=True, least=20)]
+        rows = [[*row, Text(", ".join(line.closed_by))] for row, line in zip(rows, found, strict=True)]
+    table: Table = listing(columns, rows)
     return table
 
 

@@ -41,6 +41,12 @@ def operator(
     prometheus: Annotated[
         str, typer.Option(help="URL of the Prometheus that has the use of GPUs (DCGM_FI_DEV_GPU_UTIL).", show_default="none")
     ] = "",
+    max_members: Annotated[int, typer.Option(min=1, help="Members that an AIJob, or an element of an array, may have.")] = 10_000,
+    max_waiting_pods: Annotated[
+        int,
+        typer.Option(min=1, help="Members of AIJobs in the cluster that wait for a node at a time; further ones are made later."),
+    ] = 20_000,
+    max_waiting_pods_per_namespace: Annotated[int, typer.Option(min=1, help="The same in each namespace.")] = 5_000,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run AIJobs, and suspend and resume workloads as the scheduler means, until SIGTERM. Logs are JSON lines on stderr."""
@@ -61,6 +67,9 @@ def operator(
         history_keep=keep,
         history_address=history_address,
         prometheus=prometheus,
+        max_members=max_members,
+        max_waiting_pods=max_waiting_pods,
+        max_waiting_pods_per_namespace=max_waiting_pods_per_namespace,
     )
     try:
         process.run(lambda config: run_process(config, options), kubeconfig, address)

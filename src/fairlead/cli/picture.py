@@ -20,9 +20,9 @@ from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, ReadOnly, Unreachable
 from fairlead.cluster.kubernetes.cluster import STORAGE_KINDS
 from fairlead.cluster.kubernetes.config import ConfigError, load
-from fairlead.cluster.port import Synced
+from fairlead.cluster.port import Synced, Upsert
 from fairlead.cluster.translate import Change, Objects, first_events
-from fairlead.core.model import Policy
+from fairlead.core.model import Pod, Policy
 from fairlead.core.state import ClusterState
 from fairlead.core.transactions import Place, Preempt, Refuse, Resume
 from fairlead.scheduler.core_loop import CoreLoop
@@ -57,6 +57,7 @@ class Picture:
         self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has claims
         self.decisions: list[Decision] = []
         self._core: CoreLoop | None = None
+        self._priorities: dict[str, int] | None = None
 
     @property
     def state(self) -> ClusterState:
@@ -73,6 +74,15 @@ class Picture:
             self._core.state.settle(self.now)
             self._core.state.queues.settle(self.now)
         return self._core
+
+    @property
+    def priorities_counted(self) -> dict[str, int]:
+        """Pod UID -> the priority with which it counts: its class's, and no more than its queue's classes give."""
+        if self._priorities is None:
+            events = first_events(self.objects())
+            pods = [each.object for each in events if isinstance(each, Upsert) and isinstance(each.object, Pod)]
+            self._priorities = {pod.uid: pod.priority for pod in pods}
+        return self._priorities
 
     def default_queue(self, namespace: str) -> str:
         """The queue of a namespace's pods that name none."""

@@ -96,9 +96,7 @@ def run_(
     try:
         code = run(kubeconfig, lambda client: _Run(client, manifest, attached=stdin or terminal).live(), writes=True)
     except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
-    except asyncio.CancelledError:
-        code = 128 + signal.SIGTERM
+        code = 128 + signal.SIGINT  # of SIGTERM and SIGHUP: `ending.exit_code`
     raise typer.Exit(code)
 
 
@@ -127,10 +125,6 @@ class _Run:
 
     async def live(self) -> int:
         """The exit code. However this ends, the job does, too, unless it was left to go on."""
-        task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, lambda: task.cancel() if task is not None else None)
         await self.client.post(self.path.rpartition("/")[0], msgspec.json.encode(self.manifest))
         over = False
         try:

@@ -45,9 +45,10 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """The result of the command."""
+    """The result of the command. outside_queues: resource -> what pods without a queue hold, in its own unit."""
 
     queues: list[Share]
+    outside_queues: dict[str, float] = {}
 
 
 def share(
@@ -61,7 +62,8 @@ def share(
 
     def picture_of(picture: Picture) -> tuple[Shares, Table]:
         found = shares(picture)
-        return Shares(found), _table(found, resource or _main(picture))
+        outside = {key: held / units_of(key) for key, held in sorted(picture.state.belonging.outside().items())}
+        return Shares(found, outside), _table(found, resource or _main(picture), outside)
 
     show(kubeconfig, output, picture_of, watch=watch, interval=interval)
 
@@ -116,7 +118,7 @@ def _weight(given: QueueResource | None) -> int | str | None:
     return f"{given.weight_percent / 1000:g}%"
 
 
-def _table(found: list[Share], resource: str) -> Table:
+def _table(found: list[Share], resource: str, outside: dict[str, float]) -> Table:
     from rich.text import Text
 
     columns = [Column("QUEUE", flexible=True)]
@@ -143,6 +145,8 @@ def _table(found: list[Share], resource: str) -> Table:
                 str(each.pending),
             ]
         )
+    if outside.get(resource):
+        rows.append([Text("(no queue)"), *["-"] * 4, f"{outside[resource]:g}", "-", "placed by others", "-", "-"])
     table: Table = listing(columns, rows)
     return table
 

@@ -15,7 +15,7 @@ import msgspec
 from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import grouping, intents, selection, views
+from fairlead.cluster import bounds, grouping, intents, selection, views
 from fairlead.cluster.requests import RESIZE_PENDING, pod_requests, scored_requests
 from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
@@ -40,6 +40,7 @@ from fairlead.core.model import (
 from fairlead.core.selectors import Requirement, Selector
 
 _MOST_DEVICES = 1024
+_MOST_SHOWN = 64
 _NO_STATUS = views.PodStatus()
 _NO_AFFINITY = views.Affinity()
 _NO_NODE_STATUS = views.NodeStatus()
@@ -59,13 +60,15 @@ def pod(
     metadata, spec = view.metadata, view.spec
     labels, annotations = metadata.labels or {}, metadata.annotations or {}
     profile = schedulers.get(spec.scheduler_name, schedulers.get(names.ANY_SCHEDULER))
-    error: Reason | None = None
+    complaints: list[str] = []
+    unsized, code = False, ReasonCode.INVALID_SPEC
     try:
         # What selects a pod by default matters to upstream's scores only.
-        wanted = pod_spec(view, workloads if profile == names.KUBERNETES_PROFILE else None)
+        wanted = pod_spec(view, workloads if profile == names.KUBERNETES_PROFILE else None, complaints)
     except QuantityError as refused:
-        code = ReasonCode.TOO_LARGE if refused.too_large else ReasonCode.INVALID_SPEC
-        error, wanted = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {refused}"), PodSpec()
+        unsized, code = True, ReasonCode.TOO_LARGE if refused.too_large else ReasonCode.INVALID_SPEC
+        wanted = PodSpec()
+        complaints.append(str(refused))
     status = view.status or _NO_STATUS
     owner = next((each for each in metadata.owner_references or () if each.controller), None)
     group = labels.get(names.POD_GROUP_LABEL) or grouping.group_of(labels, spec.scheduling_group)
@@ -74,11 +77,16 @@ def pod(
         wanted = msgspec.structs.replace(wanted, default_spread=replicas) if replicas else wanted
     root, owner_uid = _root(owner, labels)
     surplus = labels.get(names.SURPLUS_LABEL) == "true" and names.POD_GROUP_LABEL in labels
+    if labels.get(names.SURPLUS_LABEL, "true") not in ("true", "false"):
+        complaints.append(f"label {names.SURPLUS_LABEL}: {_shown(labels[names.SURPLUS_LABEL])} is neither true nor false")
+    time_limit = _annotated_span(annotations, names.TIME_LIMIT_ANNOTATION, complaints)
+    expected = _annotated_span(annotations, names.EXPECTED_DURATION_ANNOTATION, complaints)
+    error = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {'; '.join(complaints)}") if complaints else None
     return Pod(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
-        spec=_interned(wanted),
+        spec=wanted,
         queue=labels.get(names.QUEUE_LABEL) or default_queue,
         group=group,
         priority=spec.priority or 0,
@@ -89,8 +97,10 @@ def pod(
         service_class=labels.get(names.SERVICE_CLASS_LABEL, ""),
         user=annotations.get(names.USER_ANNOTATION) or metadata.namespace,
         deadline=float(spec.active_deadline_seconds or 0),
-        time_limit=_span(annotations.get(names.TIME_LIMIT_ANNOTATION)),
-        expected=_span(annotations.get(names.EXPECTED_DURATION_ANNOTATION)),
+        time_limit=time_limit,
+        expected=expected,
+        grace=30 if (grace := spec.termination_grace_period_seconds) is None else max(0, grace),
+        leaves=seconds(metadata.deletion_timestamp),
         gated=bool(spec.scheduling_gates),
         terminating=metadata.deletion_timestamp is not None,
         finished=status.phase in ("Succeeded", "Failed"),
@@ -102,7 +112,8 @@ def pod(
         owner=owner_uid,
         root=root,
         error=error,
-        labels=_interned_labels(tuple(sorted(labels.items()))),
+        unsized=unsized,
+        labels=_labels(labels),
         started=seconds(status.start_time) if status.start_time else None,
         nominated=status.nominated_node_name,
         preempted=any(
@@ -147,21 +158,31 @@ def _root(owner: views.OwnerReference | None, labels: Mapping[str, str]) -> tupl
     return f"{owner.api_version}/{owner.kind}/{owner.name}", uid
 
 
-def pod_spec(view: views.Pod, workloads: Workloads | None = None) -> PodSpec:
-    """What decides where a pod may run. Raises `QuantityError`."""
-    fields = _relations(view)
+def pod_spec(view: views.Pod, workloads: Workloads | None = None, complaints: list[str] | None = None) -> PodSpec:
+    """What decides where a pod may run. Raises `QuantityError` where its size cannot be known.
+
+    complaints: takes what else of it cannot be read; such a pod counts by its requests. None: that is passed over.
+    """
+    excess = bounds.excess(view)
+    fields = {} if excess else _relations(view)
     if workloads and not view.spec.topology_spread_constraints:
         fields["default_spread"] = workloads.selector_of(view.metadata)
-    amounts = _amounts(view)
-    return msgspec.structs.replace(amounts, **fields) if fields else amounts
+    amounts, complaint = _amounts(view)
+    if complaints is not None:
+        complaints += [each for each in (excess, complaint) if each]
+    wanted = msgspec.structs.replace(amounts, **fields) if fields else amounts
+    return wanted if fields and bounds.is_bulky(fields) else _interned(wanted)
 
 
 _MOST_KEPT = 8192
-_known_amounts: dict[bytes, PodSpec] = {}
+_known_amounts: dict[bytes, tuple[PodSpec, str]] = {}
 
 
-def _amounts(view: views.Pod) -> PodSpec:
-    """What a pod says of itself alone; kept, since most say what others of their kind have said, or say it once more."""
+def _amounts(view: views.Pod) -> tuple[PodSpec, str]:
+    """What a pod says of itself alone, and what of that cannot be read.
+
+    It is kept, since most say what others of their kind have said, or say it once more; not what is absurdly long.
+    """
     spec, status = view.spec, view.status or _NO_STATUS
     said = msgspec.json.encode(
         (
@@ -182,11 +203,13 @@ def _amounts(view: views.Pod) -> PodSpec:
     if known is None:
         if len(_known_amounts) >= _MOST_KEPT:
             _known_amounts.clear()
-        known = _known_amounts[said] = _read_amounts(view)
+        known = _read_amounts(view)
+        if len(said) <= bounds.MOST_REMEMBERED:
+            _known_amounts[said] = known
     return known
 
 
-def _read_amounts(view: views.Pod) -> PodSpec:
+def _read_amounts(view: views.Pod) -> tuple[PodSpec, str]:
     spec, metadata = view.spec, view.metadata
     requests = pod_requests(view)
     gpus, milli = 0, WHOLE
@@ -196,16 +219,22 @@ def _read_amounts(view: views.Pod) -> PodSpec:
             break
     if gpus > _MOST_DEVICES:
         raise QuantityError(f"{gpus} GPUs are more than any node has", too_large=True)
-    fraction = (metadata.annotations or {}).get(names.GPU_FRACTION_ANNOTATION)
+    fraction, complaint = (metadata.annotations or {}).get(names.GPU_FRACTION_ANNOTATION), ""
     if fraction is not None:
-        milli = gpu_fraction(fraction)
-        if gpus:
-            raise QuantityError(f"annotation {names.GPU_FRACTION_ANNOTATION} and a request for whole GPUs exclude each other")
-        gpus = 1
+        try:
+            milli = gpu_fraction(fraction)
+            if gpus:
+                raise QuantityError(
+                    f"annotation {names.GPU_FRACTION_ANNOTATION}: {_shown(fraction)} and a request for {gpus} whole GPUs "
+                    "exclude each other: take one of them away"
+                )
+            gpus = 1
+        except QuantityError as error:
+            milli, complaint = WHOLE, str(error)
     requests["pods"] = 1
     counts_as, asks_as = scored_requests(view)
     containers = [*(spec.init_containers or ()), *spec.containers]
-    return PodSpec(
+    wanted = PodSpec(
         requests=tuple(sorted((resource, amount) for resource, amount in requests.items() if amount)),
         gpus=gpus,
         gpu_milli=milli,
@@ -218,6 +247,7 @@ def _read_amounts(view: views.Pod) -> PodSpec:
         scored_new=None if asks_as == counts_as else asks_as,
         features=_features(spec, containers),
     )
+    return wanted, complaint
 
 
 def _relations(view: views.Pod) -> dict[str, Any]:
@@ -305,9 +335,14 @@ def _volumes(view: views.Pod) -> tuple[tuple[ClaimUse, ...], tuple[Disk, ...]]:
 
 def gpu_fraction(text: str) -> int:
     """Milli of one device from the annotation's text, rounded up. Raises `QuantityError`."""
-    value: Fraction = quantity.parse(text)
-    if not 0 < value < 1:
-        raise QuantityError(f"annotation {names.GPU_FRACTION_ANNOTATION}: {text!r} is not between 0 and 1")
+    value: Fraction | None
+    try:
+        value = quantity.parse(text)
+    except QuantityError:
+        value = None
+    if value is None or not 0 < value < 1:
+        what = f"annotation {names.GPU_FRACTION_ANNOTATION}: {_shown(text)} is not a part of a GPU"
+        raise QuantityError(f"{what}: write a number between 0 and 1, such as 0.5")
     return -(-value.numerator * WHOLE // value.denominator)
 
 
@@ -375,6 +410,29 @@ def _span(text: str | None) -> float:
         return spans.seconds(text)
     except QuantityError:
         return 0.0
+
+
+def _annotated_span(annotations: Mapping[str, str], name: str, complaints: list[str]) -> float:
+    """Seconds that an annotation gives; 0 where it is absent, and where it cannot be read, of which it complains."""
+    text = annotations.get(name)
+    if text is None:
+        return 0.0
+    span = _span(text)
+    if not span:
+        complaints.append(
+            f"annotation {name}: {_shown(text)} is not a span of time: write 90s, 30m, 24h or 7d, at most a century"
+        )
+    return span
+
+
+def _shown(text: str) -> str:
+    """What somebody wrote, as a message may hold it: escaped, and not endless."""
+    return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")
+
+
+def _labels(labels: Mapping[str, str]) -> Labels:
+    given = tuple(sorted(labels.items()))
+    return _interned_labels(given) if len(given) <= bounds.MOST_LABELS_KEPT else given
 
 
 @lru_cache(maxsize=8192)

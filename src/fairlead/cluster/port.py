@@ -138,8 +138,8 @@ class Cluster(Protocol):
     async def resume(self, job: Resume) -> tuple[Outcome, str]:
         """Write that a suspended job may run again, and what it has attained. `GONE`: there is no such group any more."""
 
-    async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:
-        """Mark a pod as disrupted by preemption and delete it, asking no disruption budget."""
+    async def preempt(self, pod: PodRef, *, grace: int | None = None) -> tuple[Outcome, str]:
+        """Mark a pod as disrupted by preemption and delete it, asking no disruption budget. grace: seconds, None: its own."""
 
     async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
         """Write for which node a pod waits while its victims leave."""
@@ -165,4 +165,4 @@ class Cluster(Protocol):
         """Write where a reservation stands and which nodes it keeps."""
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
-        """One event on a pod, or on the pod group `namespace/name`."""
+        """One event on a pod, on the pod group `namespace/name`, or on a node by its name."""

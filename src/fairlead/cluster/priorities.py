@@ -1,6 +1,8 @@
 """The priority that a class of service gives: its PriorityClass's value goes before what the pod itself says.
 
-A pod may name its class, or its PodGroup may; PriorityClasses, classes, groups and pods come and change in any order.
+A pod may name its class, or its PodGroup may; PriorityClasses, classes, groups and pods come and change in any order. Where a
+queue, or one above it, names `serviceClasses`, no pod there counts with more than the highest priority that these classes give,
+0 where they give none: a PriorityClass that anybody may name goes before nobody's class.
 """
 
 from __future__ import annotations
@@ -21,18 +23,30 @@ class Priorities:
         self._named: dict[str, str] = {}  # class of service -> PriorityClass
         self._groups: dict[str, str] = {}  # pod group -> class of service
         self._pods: dict[str, dict[str, Pod]] = {}  # group, or "" for pods without one -> uid -> pod as it came
+        self._group_of: dict[str, str] = {}
+        self._group_queues: dict[str, str] = {}
+        # queue -> (parent, the classes that it takes, None: all)
+        self._queues: dict[str, tuple[str, tuple[str, ...] | None]] = {}
 
     def of(self, pod: Pod) -> Pod:
         """The pod with the priority that its class gives it, if it does."""
-        if not pod.ours or not (pod.service_class or pod.group):
+        if not pod.ours or not (pod.service_class or pod.group or pod.priority > 0):
+            self.forget(pod.uid)
             return pod
-        self._pods.setdefault(_group(pod), {})[pod.uid] = pod
+        group = _group(pod)
+        if self._group_of.get(pod.uid, group) != group:
+            self.forget(pod.uid)
+        self._group_of[pod.uid] = group
+        self._pods.setdefault(group, {})[pod.uid] = pod
         return self._ranked(pod)
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""
-        for pods in self._pods.values():
-            pods.pop(uid, None)
+        group = self._group_of.pop(uid, None)
+        if group is not None:
+            self._pods[group].pop(uid, None)
+            if not self._pods[group]:
+                del self._pods[group]
 
     def set_value(self, view: views.PriorityClass | None, name: str) -> list[Pod]:
         """A PriorityClass came, changed or went."""
@@ -52,15 +66,42 @@ class Priorities:
             self._named.pop(name, None)
         return self._all()
 
-    def set_group(self, key: str, service_class: str) -> list[Pod]:
+    def set_group(self, key: str, service_class: str, queue: str = "") -> list[Pod]:
         """A pod group came, changed or went."""
-        if self._groups.get(key, "") == service_class:
+        if self._groups.get(key, "") == service_class and self._group_queues.get(key, "") == queue:
             return []
-        if service_class:
-            self._groups[key] = service_class
-        else:
-            self._groups.pop(key, None)
+        for known, value in ((self._groups, service_class), (self._group_queues, queue)):
+            if value:
+                known[key] = value
+            else:
+                known.pop(key, None)
         return [self._ranked(pod) for pod in self._pods.get(key, {}).values()]
+
+    def set_queue(self, name: str, parent: str, classes: tuple[str, ...] | None) -> list[Pod]:
+        """A queue came, changed or went (without a parent, for all classes)."""
+        before = self._queues.get(name, ("", None))
+        if before == (parent, classes):
+            return []
+        bounded = any(each is not None for _, each in (before, *self._queues.values(), (parent, classes)))
+        if parent or classes is not None:
+            self._queues[name] = parent, classes
+        else:
+            self._queues.pop(name, None)
+        return self._all() if bounded else []
+
+    def _most(self, queue: str) -> int | None:
+        """The highest priority with which pods of a queue may count; None: any."""
+        most: int | None = None
+        seen: set[str] = set()
+        while queue and queue not in seen:
+            seen.add(queue)
+            parent, classes = self._queues.get(queue, ("", None))
+            if classes is not None:
+                values = [self._values.get(self._named.get(each, ""), (0, False))[0] for each in classes]
+                top = max([0, *values])
+                most = top if most is None else min(most, top)
+            queue = parent
+        return most
 
     def missing(self, service: views.ServiceClass) -> str:
         """What to say of a class whose PriorityClass is not known."""
@@ -73,9 +114,12 @@ class Priorities:
     def _ranked(self, pod: Pod) -> Pod:
         service = self._groups.get(_group(pod)) or pod.service_class
         given = self._values.get(self._named.get(service, ""))
-        if given is None:
+        value, never = given if given is not None else (pod.priority, pod.never_preempts)
+        most = self._most(self._group_queues.get(_group(pod)) or pod.queue) if value > 0 else None
+        if most is not None and most < value:
+            value = most
+        elif given is None:
             return pod
-        value, never = given
         return msgspec.structs.replace(pod, priority=value, never_preempts=never or pod.surplus)
 
 

@@ -73,7 +73,10 @@ class Translator:
             labels = (change.view.metadata.labels if change.view else None) or {}
             queue = labels.get(names.DEFAULT_QUEUE_LABEL, "")
             if self._default_queues.get(change.key, "") != queue:
-                self._default_queues[change.key] = queue
+                if queue:
+                    self._default_queues[change.key] = queue
+                else:
+                    del self._default_queues[change.key]
                 pods = self._unlabelled.get(change.key, {})
                 for uid, pod in pods.items():
                     pods[uid] = msgspec.structs.replace(pod, queue=queue or names.DEFAULT_QUEUE)
@@ -83,7 +86,14 @@ class Translator:
 
     def queues(self, changes: list[Change[views.Queue]]) -> list[ClusterEvent]:
         """Queues, by name."""
-        return self._policies(changes, "queue", policies.queue, policies.all_acted_on, "queues", "policy")
+        events = self._policies(changes, "queue", policies.queue, policies.all_acted_on, "queues", "policy")
+        for event in list(events):
+            if isinstance(event, Gone):
+                events += [Upsert(pod) for pod in self._priorities.set_queue(event.key, "", None)]
+            elif isinstance(event, Upsert) and isinstance(event.object, Queue):
+                told = event.object
+                events += [Upsert(pod) for pod in self._priorities.set_queue(told.name, told.parent, told.classes)]
+        return events
 
     def classes(self, changes: list[Change[views.ServiceClass]]) -> list[ClusterEvent]:
         """Classes of service, by name."""
@@ -127,7 +137,8 @@ class Translator:
                 wrong = unsupported(change.view)
             except QuantityError as error:
                 wrong = f"{error}; the {called} before this change stays in force"
-            for condition in (change.view.status.conditions if change.view.status else None) or ():
+            status = None if change.error else change.view.status  # of what cannot be read there are metadata only
+            for condition in (status.conditions if status else None) or ():
                 if condition.type == "Accepted":
                     self.verdicts[plural, change.key] = condition.status == "True", condition.reason, condition.message
             events.append(Judged(plural, change.view.metadata.name, wrong))
@@ -168,7 +179,7 @@ class Translator:
             else:
                 group = convert.group(change.view)
                 events.append(Upsert(group))
-                events += [Upsert(pod) for pod in self._priorities.set_group(change.key, group.service_class)]
+                events += [Upsert(pod) for pod in self._priorities.set_group(change.key, group.service_class, group.queue)]
         return events
 
     def pods(self, changes: list[Change[views.Pod]]) -> list[ClusterEvent]:
@@ -182,6 +193,7 @@ class Translator:
             metadata = view.metadata
             self.versions[change.key] = metadata.resource_version
             if change.error:
+                self._drop(change.key)
                 events.append(Upsert(self._unreadable(view, change.error)))
                 continue
             pod = self._pod(view)
@@ -193,7 +205,9 @@ class Translator:
                     self._note_condition(change.key, view)
                     self._note_demands(pod)
                 self._note_spread(view, pod)
-                if not (metadata.labels or {}).get(names.QUEUE_LABEL):
+                if (metadata.labels or {}).get(names.QUEUE_LABEL):
+                    self._unlabelled.get(metadata.namespace, {}).pop(change.key, None)
+                else:
                     self._unlabelled.setdefault(metadata.namespace, {})[change.key] = pod
             events.append(Upsert(self._priorities.of(pod)))
         return events
@@ -262,8 +276,14 @@ class Translator:
         """Disruption budgets, by `namespace/name`."""
         events: list[ClusterEvent] = []
         for change in changes:
-            if change.view is None or change.error:
+            if change.view is None:
                 events.append(Gone("budget", change.key))
+            elif change.error:
+                log.error(
+                    "PodDisruptionBudget cannot be read; what it said before stays in force",
+                    budget=change.key,
+                    error=change.error,
+                )
             else:
                 events.append(Upsert(convert.budget(change.view)))
         return events
@@ -273,11 +293,16 @@ class Translator:
         self._unbound.pop(uid, None)
         if self.versions.pop(uid, None) is not None:
             events.append(Gone("pod", uid))
-            for pods in self._unlabelled.values():
-                pods.pop(uid, None)
-            for spread in self._spread.values():
-                spread.pop(uid, None)
-            self._priorities.forget(uid)
+            self._drop(uid)
+
+    def _drop(self, uid: str) -> None:
+        """What was kept of a pod is true no more, and must not be told again."""
+        self._unbound.pop(uid, None)
+        for pods in self._unlabelled.values():
+            pods.pop(uid, None)
+        for spread in self._spread.values():
+            spread.pop(uid, None)
+        self._priorities.forget(uid)
 
     def _pod(self, view: views.Pod) -> Pod:
         default = self._default_queues.get(view.metadata.namespace) or names.DEFAULT_QUEUE
@@ -293,7 +318,7 @@ class Translator:
     def _unreadable(self, view: views.Pod, error: str) -> Pod:
         bare = views.Pod(metadata=view.metadata, spec=views.PodSpec(scheduler_name=next(iter(self.schedulers))))
         reason = Reason(ReasonCode.INVALID_SPEC, f"pod {view.metadata.namespace}/{view.metadata.name} cannot be read: {error}")
-        return msgspec.structs.replace(self._pod(bare), error=reason)
+        return msgspec.structs.replace(self._pod(bare), error=reason, unsized=True)
 
 
 class Objects(msgspec.Struct):

@@ -6,9 +6,11 @@ runs goes on.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from fairlead.api.names import DEFAULT_QUEUE, DEFAULT_QUEUE_LABEL, QUEUE_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.meters import submitted_limits
 from fairlead.core.model import Queue
@@ -26,20 +28,37 @@ class Admission:
         self.services = services
         self.namespaces = namespaces
 
+    @staticmethod
+    def unknown_queue(task: Task) -> Reason:
+        """What a task is told whose queue does not exist."""
+        message = f"queue {task.queue!r} does not exist; create it or name another in label fairlead.dev/queue"
+        if task.queue == DEFAULT_QUEUE:
+            message = (
+                f"queue {DEFAULT_QUEUE!r} does not exist: where there are Queues an administrator must create it; name another "
+                f"in label {QUEUE_LABEL}, or give the namespace one with label {DEFAULT_QUEUE_LABEL}"
+            )
+        return Reason(ReasonCode.UNKNOWN_QUEUE, message)
+
     def not_allowed(self, task: Task) -> Reason | None:
         """Why a task may not use its queue or its class, or None."""
         name = task.service_class
         if name and not self.services.knows(name):
             message = f"class of service {name!r} does not exist; create it or name another in label fairlead.dev/service-class"
             return Reason(ReasonCode.UNKNOWN_CLASS, message)
-        message = self._barred(task, self.queues.queues[task.queue].policy)
+        message = self.refuses_queue(task) or self.refuses_class(task) or self._too_long(task)
         return Reason(ReasonCode.NOT_ALLOWED, message) if message else None
 
+    def refuses_queue(self, task: Task) -> str:
+        """Why a task may not use its queue, or empty: the queue and all those above it must admit it."""
+        for node in self.queues.queues[task.queue].path:
+            refused = self._barred(task, node.policy)
+            if refused:
+                return refused if node.name == task.queue else f"{refused} (it is above queue {task.queue!r})"
+        return ""
+
     def _barred(self, task: Task, policy: Queue) -> str:
-        namespace = dict(self.namespaces.get(task.pod.namespace, {}))
-        queue, name, user = task.queue, task.service_class, task.user
-        service = self.services.of(task)
-        if not matches(policy.namespaces, namespace):
+        queue, name, user = policy.name, task.service_class, task.user
+        if policy.namespaces != () and not matches(policy.namespaces, dict(self.namespaces.get(task.pod.namespace, {}))):
             return f"namespace {task.pod.namespace!r} may not use queue {queue!r}: its labels do not match the queue's selector"
         if policy.users is not None and user not in policy.users:
             return f"user {user!r} may not use queue {queue!r}: its policy names other users"
@@ -47,13 +66,22 @@ class Admission:
             allowed = ", ".join(policy.classes) or "none"
             what = f"class of service {name!r}" if name else "a pod without a class of service"
             return f"queue {queue!r} does not take {what}; it takes: {allowed}"
-        if not matches(service.namespaces, namespace):
+        return ""
+
+    def refuses_class(self, task: Task) -> str:
+        """Why a task may not use its class of service, or empty."""
+        name, service = task.service_class, self.services.of(task)
+        if service.namespaces != () and not matches(service.namespaces, dict(self.namespaces.get(task.pod.namespace, {}))):
             return f"namespace {task.pod.namespace!r} may not use class of service {name!r}: its labels do not match"
-        limit = self.services.time_limit(task)
-        if service.longest and limit > service.longest:
-            return f"it asks for {limit:g} s; class of service {name!r} allows at most {service.longest:g} s"
-        if service.users is not None and user not in service.users:
-            return f"user {user!r} may not use class of service {name!r}: it names other users"
+        if service.users is not None and task.user not in service.users:
+            return f"user {task.user!r} may not use class of service {name!r}: it names other users"
+        return ""
+
+    def _too_long(self, task: Task) -> str:
+        service = self.services.of(task)
+        limit = min(self.services.asked_limit(task), task.pod.deadline or math.inf)
+        if service.longest and math.isfinite(limit) and limit > service.longest:
+            return f"it asks for {limit:g} s; class of service {task.service_class!r} allows at most {service.longest:g} s"
         return ""
 
     def counts(self, queue: str) -> bool:

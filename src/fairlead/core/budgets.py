@@ -6,7 +6,7 @@ plan, never a budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.core.model import DisruptionBudget, Pod
 from fairlead.core.selectors import matches
@@ -23,10 +23,26 @@ def concerns(budget: DisruptionBudget, pod: Pod, labels: dict[str, str]) -> bool
     )
 
 
-class Guard:
-    """What may still be evicted while a plan is made. leaving: whom earlier plans evict, of whom a budget may not know yet."""
+def protects(budget: DisruptionBudget, pod: Pod, labels: dict[str, str]) -> bool:
+    """Whether the Eviction API asks a budget about a pod. An empty selector selects every pod of the namespace there."""
+    return (
+        budget.namespace == pod.namespace
+        and budget.selector is not None
+        and matches(budget.selector, labels)
+        and pod.name not in budget.disrupted
+    )
 
-    def __init__(self, budgets: Sequence[DisruptionBudget], leaving: Iterable[Task] = ()) -> None:
+
+class Guard:
+    """What may still be evicted while a plan is made. leaving: whom earlier plans evict, of whom a budget may not know yet.
+
+    refused: pods whose eviction the API server refused a short time ago, whatever budgets were heard to allow.
+    """
+
+    def __init__(
+        self, budgets: Sequence[DisruptionBudget], leaving: Iterable[Task] = (), refused: Callable[[Task], bool] = lambda _: False
+    ) -> None:
+        self._refused = refused
         self._left = {budget.key: budget.allowed for budget in budgets}
         self._of: dict[str, list[DisruptionBudget]] = {}
         for budget in budgets:
@@ -37,17 +53,26 @@ class Guard:
     def copy(self) -> Guard:
         """The same, to go on with separately."""
         other = Guard.__new__(Guard)
-        other._left, other._of = dict(self._left), self._of
+        other._left, other._of, other._refused = dict(self._left), self._of, self._refused
         return other
 
     def admits(self, tasks: Sequence[Task]) -> bool:
         """Whether all of these may go besides those that were admitted before; they are counted then."""
         needed = self._needed(tasks)
-        if any(self._left[key] < count for key, count in needed.items()):
+        if any(self._left[key] < count for key, count in needed.items()) or any(self._never(task) for task in tasks):
             return False
         for key, count in needed.items():
             self._left[key] -= count
         return True
+
+    def keeping(self, task: Task) -> list[DisruptionBudget]:
+        """The budgets that concern a pod."""
+        labels = dict(task.pod.labels)
+        return [each for each in self._of.get(task.pod.namespace, ()) if protects(each, task.pod, labels)]
+
+    def _never(self, task: Task) -> bool:
+        """Whether the server evicts a pod under no circumstances: with two budgets it answers an error."""
+        return self._refused(task) or (len(self._of.get(task.pod.namespace, ())) > 1 and len(self.keeping(task)) > 1)
 
     def _needed(self, tasks: Iterable[Task]) -> dict[str, int]:
         """How many of these each budget that concerns any must allow."""
@@ -58,6 +83,6 @@ class Guard:
                 continue
             labels = dict(task.pod.labels)
             for budget in budgets:
-                if concerns(budget, task.pod, labels):
+                if protects(budget, task.pod, labels):
                     needed[budget.key] = needed.get(budget.key, 0) + 1
         return needed

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.colocation import kin
-from fairlead.core.filters import devices, first_refusal, resources
+from fairlead.core.filters import devices, first_refusal, gpu_room, resources
 from fairlead.core.model import WHOLE
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
@@ -31,8 +31,8 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
         return Reason(ReasonCode.RESOURCES, "0/0 nodes are available.", {"nodes": 0})
     closed = rows[~nodes.open[rows]]
     if len(closed):
-        complaints["node(s) were closed because an object on them cannot be read"] += len(closed)
-        codes[ReasonCode.INVALID_SPEC] += len(closed)
+        complaints[state.unread.complaint(nodes, (nodes.names[row] for row in closed.tolist()))] += len(closed)
+        codes[ReasonCode.NODE_CLOSED] += len(closed)
     rows = rows[nodes.open[rows]]
     admitted = shape.admitted(rows)
     classes, counts = np.unique(nodes.static[rows[~admitted]], return_counts=True)
@@ -57,6 +57,12 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
         if splintered:
             complaints["node(s) had no device with enough left"] += splintered
             codes[ReasonCode.RESOURCES] += splintered
+    if shape.leaves_room:
+        enough = rows[resources.fits(nodes, shape.need, rows)]
+        kept_for_gpus = int((~gpu_room.fits(nodes, shape, enough)).sum())
+        if kept_for_gpus:
+            complaints[gpu_room.COMPLAINT] += kept_for_gpus
+            codes[ReasonCode.RESOURCES] += kept_for_gpus
     _count_relations(shape, complaints, codes)
     if ReasonCode.RESOURCES in codes:
         code = ReasonCode.RESOURCES

@@ -153,7 +153,7 @@ class _Judge:
         nodes, spec = self.nodes, self.spec
         number = nodes.static.item(row)
         if number == CLOSED:
-            return Rejection(_AMOUNTS, Refusal.UNRESOLVABLE, "node(s) were closed because an object on them cannot be read")
+            return Rejection(_AMOUNTS, Refusal.UNRESOLVABLE, self.state.unread.complaint(nodes, [nodes.names[row]]))
         declared = None
         for each in STATIC:
             if not each.admits(spec, nodes.classes[number]):

@@ -74,3 +74,8 @@ class Gang:
             return [], Reason(ReasonCode.BACKOFF, f"PodGroup {self.key} waits after a failed binding")
         wanted = sum(not task.pod.surplus for task in ready)
         return [Unit(tuple(ready[: max(need, wanted)]), need, self)], None  # its surplus comes after all others
+
+    def later(self, now: float) -> tuple[Task, ...]:
+        """Members that are no part of its units yet, since the others come first."""
+        waiting = (task for task in self.tasks.values() if task.state is TaskState.WAITING)
+        return tuple(task for task in waiting if task.unit is None and task.not_before <= now)

@@ -72,6 +72,16 @@ class Holdings:
         self._ports: dict[tuple[str, int], dict[str, Rows]] = {}  # (protocol, port) -> address -> rows
         self._disks: dict[tuple[str, str], dict[Disk, Rows]] = {}
 
+    def clear(self) -> None:
+        """Nobody holds anything: all of it is about to be counted anew."""
+        self.trial = None
+        self.log.renew(self)
+        for rows in (
+            *self.claims.values(),
+            *(each for kind in (self._ports, self._disks) for of in kind.values() for each in of.values()),
+        ):
+            rows.clear()
+
     def add(self, task: Task, row: int, by: int) -> None:
         """A pod came to a row (1) or left it (-1)."""
         self.log.renew(self)

@@ -250,7 +250,7 @@ def _meters(state: ClusterState) -> list[str]:
         fresh = Meter(UndoLog(), node.policy)
         for each in state.queues.queues.values():
             for task in each.placed.values() if node in each.path else ():
-                fresh.charge(task, task.shape.charge, 1)
+                fresh.charge(task, state.queues.charge_at(task.shape, task.row), 1)
         for debt in state.queues.owed.values():
             if node in state.queues.queues[debt.queue].path:
                 fresh.charge(debt.victim, debt.charge, 1)

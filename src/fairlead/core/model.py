@@ -152,7 +152,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """One pod.
 
     node: where it is bound, or empty. created: seconds since the epoch, to the second.
-    error: why its object cannot be used at all (bad quantity and the like), or None.
+    error: what of its object cannot be read (bad quantity and the like), or None; it is not placed then.
+    unsized: what it asks for cannot be known: a node that it is on takes nothing more.
     started: when it began to run, seconds since the epoch. nominated: the node kept for it while its victims leave.
     preempted: terminating because a scheduler chose it as a victim. profile: by which rules it is placed.
     root: the object that suspends it, `apiVersion/kind/name`, where there is one that can; its UID is that of its owner.
@@ -160,6 +161,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     attained: device-seconds that its job had already before this pod.
     time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where it does not say; deadline:
     seconds after which its kubelet ends it.
+    grace: seconds that it asks for to end. leaves: when it is to have ended, seconds since the epoch, once it is terminating.
     ours: whether Fairlead places it; others only occupy their node.
     surplus: its gang can do without it: others of its priority go first, and may have its place.
     stays: it asks not to be disturbed: it is never moved. Whose turn it is to fall for others still falls.
@@ -184,6 +186,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     stays: bool = False
     controlled: bool = True
     error: Reason | None = None
+    unsized: bool = False
     labels: Labels = ()
     started: float | None = None
     nominated: str = ""
@@ -197,6 +200,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     deadline: float = 0.0
     time_limit: float = 0.0
     expected: float = 0.0
+    grace: int = 30
+    leaves: float = 0.0
 
     @property
     def key(self) -> str:
@@ -453,6 +458,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     reservations: for how many units that wait in vain nodes are kept, after `patience` seconds.
     moves_per_minute: how many pods may be evicted a minute only to run elsewhere, so that what waits fits, 0: none;
     move_patience: for what has waited so many seconds. defragment: when nodes are emptied besides, None: never.
+    budget_override: seconds after which work within its quota takes what others borrow although a disruption budget forbids it,
+    0: never. victim_timeout: seconds beyond their grace that victims are waited for. max_grace: the longest time to end, in
+    seconds, that an eviction gives a pod.
+    pods_per_free_gpu, cpu_per_free_gpu: pod slots and milli-CPU that pods without devices leave on a node for each of its
+    free GPUs, once a queue has a quota of GPUs.
     head_blocks: whether the first job of a queue that cannot start keeps all behind it waiting.
     strategy_options: passed to the strategy, e.g. the target workload of `fgd`.
     """
@@ -469,6 +479,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     moves_per_minute: float = 20.0
     move_patience: float = 60.0
     defragment: Defragment | None = None
+    budget_override: float = 600.0
+    victim_timeout: float = 120.0
+    max_grace: int = 3600
+    pods_per_free_gpu: int = 1
+    cpu_per_free_gpu: int = 1000
     head_blocks: bool = False
     gang_grace: float = 60.0
     backoff: float = 1.0

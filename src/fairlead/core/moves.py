@@ -89,7 +89,8 @@ class Moves:
 
     def keep(self, victim: Task, stand_in: Task, now: float) -> None:
         """The stand-in is on its row: remember for whom."""
-        self.kept[victim.pod.uid] = Kept(victim.pod.uid, _key(victim), stand_in, now + _KEPT_FOR)
+        kept = Kept(victim.pod.uid, _key(victim), stand_in, now + _KEPT_FOR)
+        self.state.log.insert(self.kept, victim.pod.uid, kept)
 
     def arrived(self, task: Task) -> None:
         """A pod came to wait: perhaps it replaces one that was moved."""

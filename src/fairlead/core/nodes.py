@@ -61,7 +61,10 @@ class NodeTable:
 
     def __init__(self, log: UndoLog, policy: Policy) -> None:
         self.log = log
+        self.policy = policy
         self.gpu_resources = policy.gpu_resources
+        self.guards_gpus = False  # whether room is kept beside free GPUs, see filters/gpu_room
+        self.room_wanted = False  # whether work waits that such room may keep out: GPUs taken open places for it, too
         self.devices = DeviceStates()
         self.capacity = 64
         self.count = 0  # rows ever used; free slots lie below it
@@ -119,6 +122,18 @@ class NodeTable:
             self.alloc.append(np.zeros(self.capacity, np.int64))
             self.totals.append(0)
         return index
+
+    def gpu_columns(self) -> list[int]:
+        """The columns that count GPUs, of all vendors known."""
+        return [self.resources[name] for name in self.gpu_resources if name in self.resources]
+
+    def guard_gpus(self, on: bool) -> None:
+        """Keep room beside free GPUs from now on, or no longer."""
+        on = on and bool(self.policy.pods_per_free_gpu or self.policy.cpu_per_free_gpu)
+        if on != self.guards_gpus:
+            self.guards_gpus = on
+            self.renew()
+            self.gained.update(self.rows.values())
 
     def touch(self, row: int) -> None:
         """A row changed: every shape must look at it again."""

@@ -199,9 +199,10 @@ class Pairs:
         seen = tuple(pair for pair in labels if pair[0] in self.keys)
         made = self._sets.get((namespace, seen))
         if made is None:
-            made = self._sets[namespace, seen] = LabelSet(namespace, dict(seen))
+            made = LabelSet(namespace, dict(seen))
             self._sets_by.add(_offers(made), made)
             self._introduce(made)
+            self._sets[namespace, seen] = made
         return made
 
     def use(self, labels: LabelSet | None) -> None:
@@ -229,9 +230,10 @@ class Pairs:
         """The count of the pods that match all of these, made on first use."""
         made = self._counts.get((who, live))
         if made is None:
-            made = self._counts[who, live] = PodCount(who, live=live)
+            made = PodCount(who, live=live)
             self._counts_by.add(_asks_for(who[0][2]), made)
             self._fill(made)
+            self._counts[who, live] = made  # once it is complete: what raises before leaves nothing that is asked again
             self.log.when_settled(partial(self._refill, made))
         made.users += 1
         return made
@@ -353,13 +355,14 @@ class Pairs:
     def _term(self, term: AffinityTerm, *, anti: bool) -> TermCount:
         made = self._terms.get((anti, term))
         if made is None:
-            made = self._terms[anti, term] = TermCount(term, anti=anti)
+            made = TermCount(term, anti=anti)
             handles = _asks_for(term.selector)
             self._terms_by.add(handles, made)
             for labels in self._may_match(handles):
                 if self.term_matches(term, labels):
                     labels.terms.append(made)
                     labels.epoch += 1
+            self._terms[anti, term] = made
         return made
 
     # -- events --------------------------------------------------------------------------------

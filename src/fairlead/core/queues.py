@@ -54,11 +54,13 @@ class Room:
 
     __slots__ = (
         "around",
+        "behind",
         "composition",
         "demand",
         "kept_out",
         "limited",
         "lines",
+        "looks_at",
         "offered",
         "parked",
         "pods",
@@ -87,6 +89,8 @@ class Room:
         self.replans_at = 0.0  # no reservation is planned before
         self.reserved = -1  # which reservations there were when it was looked at last
         self.kept_out = 0  # how many of them kept rows from it
+        self.behind: Reason | None = None  # disruption budgets that keep all who would make room
+        self.looks_at = math.inf  # when they are overridden, or may have changed
         self.rests_until = 0.0  # no search for victims before
         self.around: tuple[int, ...] = ()  # how its shapes' surroundings stood when it was looked at last
         self.offered: Place | None = None  # place of the entry that stands for it among the heads
@@ -236,6 +240,7 @@ class QueueTree:
         self.limited: set[Room] = set()  # where limits stop some users
         self.owed: dict[str, Debt] = {}  # by the victim's uid
         self.behind: dict[Room, Behind] = {}  # would take from others in vain -> who would take that in turn
+        self.unlisted: list[tuple[Room, Exception]] = []  # could not be put in order, and why
         self.resting: set[Room] = set()  # were to search for victims, but did so in vain too often of late
         self._scales = dict.fromkeys(nodes.gpu_resources, WHOLE)
         self.upsert(Queue(DEFAULT_QUEUE))
@@ -306,6 +311,9 @@ class QueueTree:
                 self._add(own.path, self.pools.extras(task.shape.charge, task.row), 1)
         for debt in self.owed.values():
             self._add(self._apart(debt.queue, debt.beneficiary), tuple(each for each in debt.charge if split(each[0])[1]), 1)
+        for node in self.queues.values():
+            if node.meter is not None:
+                self._measure(node)
         self._totals = -1
         self.fair.touch()
         self.promise_anew()
@@ -350,7 +358,7 @@ class QueueTree:
         node.meter = Meter(self.log, node.policy)
         for each in self.queues.values():
             for task in each.placed.values() if node in each.path else ():
-                node.meter.charge(task, task.shape.charge, 1)
+                node.meter.charge(task, self.charge_at(task.shape, task.row), 1)
         for debt in self.owed.values():
             if node in self._node(debt.queue).path:
                 node.meter.charge(debt.victim, debt.charge, 1)
@@ -401,8 +409,8 @@ class QueueTree:
         node = self.queues.get(name)
         if node is not None:
             self.upsert(Queue(name))
-            node.seen = False
-            node.exists = name == DEFAULT_QUEUE
+            node.exists = node.seen = False
+            self._settle_default()
 
     def doubt(self, name: str) -> tuple[bool, str, str] | None:
         """What an administrator should know of a queue's policy: (whether it is in force as it is, reason, message)."""
@@ -454,8 +462,17 @@ class QueueTree:
         node = self.queues.get(name)
         return node is not None and node.exists
 
+    def see(self, name: str) -> None:
+        """There is a Queue object of that name: queue `default` is there by itself only where there is none at all."""
+        self._node(name).seen = True
+        self._settle_default()
+
+    def _settle_default(self) -> None:
+        default = self._node(DEFAULT_QUEUE)
+        default.exists = default.seen or not any(node.seen for node in self.queues.values())
+
     def has_object(self, name: str) -> bool:
-        """Whether a Queue object of that name was seen; queue `default` is there without one."""
+        """Whether a Queue object of that name was seen."""
         return self.knows(name) and self.queues[name].seen
 
     def _node(self, name: str) -> QueueNode:
@@ -540,6 +557,51 @@ class QueueTree:
             for resource, amount in charge:
                 log.add(used, resource, sign * amount)
 
+    def charge_anew(self, charged: Iterable[tuple[Task, int]]) -> None:
+        """Everything that queues hold, users hold of them, and lines count is reckoned anew. charged: who, and on which row."""
+        for node in self.queues.values():
+            for account in (node.used, node.leaving, node.placed, node.priorities, node.holds):
+                account.clear()
+            for room in node.rooms.values():
+                room.waiting = sum(1 for _ in room.units)
+            node.pods_waiting = sum(room.waiting * room.pods for room in node.rooms.values())
+        for task, row in charged:
+            own, charge = self._node(task.queue), self.charge_at(task.shape, row)
+            own.placed[task.pod.uid] = task
+            own.priorities[task.pod.priority] = own.priorities.get(task.pod.priority, 0) + 1
+            self._hold(own, task, 1)
+            self._add(own.path, charge, 1)
+        for debt in self.owed.values():
+            apart = self._apart(debt.queue, debt.beneficiary)
+            self._add(apart, debt.charge, 1)
+            self._note_leaving(apart, debt.charge, 1)
+        for node in self.queues.values():
+            if node.meter is not None:
+                self._measure(node)
+            self.eased.add(node.name)
+        self.promise_anew()
+        self.fair.touch()
+
+    def relist(self) -> None:
+        """Put all lines, and all queues, in order anew: who was about to be put back when an exception came is there again."""
+        self._order.clear()
+        for node in self.queues.values():
+            node.heads.clear()
+            node.listed = 0
+            node.fell = False
+            for room in list(node.rooms.values()):
+                room.offered = None
+                if not room.waiting:
+                    self.parked.discard(room)
+                    self.ripening.pop(room, None)
+                    self.resting.discard(room)
+                    self._dissolve(room)
+                elif room.parked is None:
+                    try:
+                        self._offer(node, room)
+                    except Exception as error:  # the others stand in line all the same
+                        self.unlisted.append((room, error))
+
     def _hold(self, node: QueueNode, task: Task, sign: int) -> None:
         """What users hold of a queue; kept only where it decides who goes first."""
         if not self.fair.policy.fair_users:
@@ -561,10 +623,12 @@ class QueueTree:
 
         Queues above both are not: they are charged for the beneficiary. Its user is everywhere.
         """
-        self.owed[debt.victim.pod.uid] = debt
-        apart = self._apart(debt.queue, debt.beneficiary)
-        self._add(apart, debt.charge, 1)
-        self._note_leaving(apart, debt.charge, 1)
+        log = self.log
+        log.insert(self.owed, debt.victim.pod.uid, debt)
+        for node in self._apart(debt.queue, debt.beneficiary):
+            for resource, amount in debt.charge:
+                log.add(node.used, resource, amount)
+                log.add(node.leaving, resource, amount)
         self._measure_debt(debt, 1)
 
     def repay(self, uid: str) -> None:
@@ -870,12 +934,11 @@ class QueueTree:
         self.limited.discard(room)
         self.behind.pop(room, None)
 
-    def wake_rested(self, now: float) -> None:
-        """Rooms whose rest is over may search again."""
-        for room in sorted((each for each in self.resting if each.rests_until <= now), key=Room.order):
-            self.resting.discard(room)
-            if room.parked is not None:
-                self.unpark(room)
+    def rested(self, now: float) -> list[Room]:
+        """Rooms whose rest is over: they may search again. Each is returned once."""
+        found = sorted((each for each in self.resting if each.rests_until <= now), key=Room.order)
+        self.resting.difference_update(found)
+        return found
 
     def to_tell(self, room: Room) -> list[Unit]:
         """Units that wait in a parked room and do not know why yet."""

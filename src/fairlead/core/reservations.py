@@ -28,13 +28,18 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.bool_]
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 600.0, 6 * 3600.0
+
 
 @dataclass(slots=True)
 class Hold:
     """Rows kept from `start` to `end`, seconds since the epoch; before `start` for whoever ends in time.
 
     unit: for whom, if a unit waits for them; else `given` says. spare: row -> column -> what is left there at the
-    start, for anybody. late: how often the start came and what ran was still there. stale: to be planned anew.
+    start, for anybody. late: how often the start came and what ran was still there. stale: to be planned anew. lacking: the
+    least that was missing on its rows so far, in thousandths of what is asked for; vain: how often in a row
+    a start was missed and no less was missing than before. own: all that runs there is of the unit's own
+    queue. check: when something must have ended there, where run times are guessed.
     """
 
     key: str
@@ -46,6 +51,10 @@ class Hold:
     spare: dict[int, dict[int, int]] = field(default_factory=dict)
     late: int = 0
     stale: bool = False
+    lacking: int = 0
+    vain: int = 0
+    own: bool = False
+    check: float = math.inf
 
 
 class Reservations:
@@ -62,6 +71,8 @@ class Reservations:
         self.now = 0.0
         self.due: float | None = None  # when a hold should be made for somebody
         self._labels = -1
+        self._weighed: tuple[Unit | None, dict[int, bool]] = (None, {})  # a unit -> id of another -> `_would_take_back`
+        self._given_up: dict[str, tuple[int, float]] = {}  # key -> how often it came to nothing, and until when there is none
 
     # -- holds ---------------------------------------------------------------------------------
 
@@ -74,6 +85,8 @@ class Reservations:
                 self._lay(reservation)
             for hold in self.of_units():
                 hold.stale = True  # its rows may be others' now
+        for key in [key for key, (_, until) in self._given_up.items() if until + _LONGEST_PAUSE <= now]:
+            del self._given_up[key]
         for hold in list(self.holds.values()):
             if hold.end <= now:
                 self.drop(hold)
@@ -94,8 +107,19 @@ class Reservations:
         if self.holds.pop(hold.key, None) is not None:
             self.version += 1
 
+    def give_up(self, hold: Hold, now: float) -> None:
+        """It came to nothing: there is none for its unit before a pause that doubles each time."""
+        times = self._given_up.get(hold.key, (0, 0.0))[0] + 1
+        self._given_up[hold.key] = times, now + min(_FIRST_PAUSE * 2.0 ** min(times - 1, 16), _LONGEST_PAUSE)
+        self.drop(hold)
+
+    def rests_until(self, key: str) -> float:
+        """Before this nothing is kept for a unit again, since it came to nothing."""
+        return self._given_up.get(key, (0, 0.0))[1]
+
     def started(self, key: str) -> None:
         """A unit got its place."""
+        self._given_up.pop(key, None)
         if key in self.holds:
             self.drop(self.holds[key])
 
@@ -138,7 +162,7 @@ class Reservations:
         """When something changes by itself."""
         times = [self.due] if self.due is not None else []
         for hold in self.holds.values():
-            times += [time for time in (hold.start, hold.end) if self.now < time < math.inf]
+            times += [time for time in (hold.start, hold.end, hold.check) if self.now < time < math.inf]
         return min(times, default=None)
 
     # -- questions -----------------------------------------------------------------------------
@@ -178,6 +202,8 @@ class Reservations:
         if task.pod.priority > unit.priority or (task.unit is not None and task.unit.express and not unit.express):
             return True
         first = unit.tasks[0]
+        if hold.own and task.queue != first.queue:
+            return True  # its own queue keeps it out: others pay nothing for that
         if self._band(task) > self._band(first) or self._would_take_back(task, unit):
             return True
         total = self.runtimes.total(task)
@@ -188,9 +214,22 @@ class Reservations:
         certain = self.runtimes.services.time_limit(task) <= total
         return self.now + (total if certain else total * (1 + hold.late)) <= hold.start
 
+    def weigh(self, unit: Unit | None) -> None:
+        """Judge before anything is tried for a unit which holds give way to its guarantee; None: that is over.
+
+        Victims that are taken on trial change what their queues hold, and a hold of theirs would bind the unit then.
+        """
+        self._weighed = (None, {})
+        if unit is not None:
+            others = [hold.unit for hold in self.holds.values() if hold.unit is not None]
+            self._weighed = (unit, {id(other): self._would_take_back(unit.tasks[0], other) for other in others})
+
     def _would_take_back(self, task: Task, unit: Unit) -> bool:
         """Whether a task, with its gang, is due what the unit would have beyond its queue's due: were it there, it would fall."""
         queues = self.queues
+        weighed, verdicts = self._weighed
+        if weighed is not None and task.unit is weighed and id(unit) in verdicts:
+            return verdicts[id(unit)]
         demand = task.unit.demand if task.unit is not None else queues.asked(task.shape)
         return queues.is_due_before(queues.queues[task.queue], demand, queues.queues[unit.tasks[0].queue], unit.demand)
 

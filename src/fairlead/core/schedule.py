@@ -8,7 +8,8 @@ state, policy and time give the same transactions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -18,7 +19,9 @@ from fairlead.core.actions import circles
 from fairlead.core.actions.allocate import NO_ROW, allocate
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest
-from fairlead.core.actions.defragment import defragment, next_run
+from fairlead.core.actions.defragment import Emptied, defragment, next_run
+from fairlead.core.actions.outwait import note_freed, release_late, take_free_places, tell_waiting
+from fairlead.core.actions.override import override
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
 from fairlead.core.actions.reserve import can_be_planned, name_of, renew, reserve, reserve_for
 from fairlead.core.gangs import Gang
@@ -28,6 +31,7 @@ from fairlead.core.suspended import stands_in
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told, shapes_of
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
 
+_RIPENS = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET)
 _MAY_BE_TAKEN = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
 
 
@@ -38,14 +42,25 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     result does not depend on the machine; a pass cut short goes on where it stopped.
     """
     state.begin(now)
+    guard = state.isolation.guard
     # 1. Gangs whose members changed become units again; backoffs that ended let tasks wait again.
     state.settle(now)
-    state.queues.settle(now)
-    state.queues.wake_rested(now)
+    if not state.isolation.rests("shares"):
+        with guard("shares"):
+            state.queues.settle(now)
+    for room in state.queues.rested(now):
+        with guard("wake", room):
+            if room.parked is not None:
+                state.queues.unpark(room)
     renew(state, now)
     # 2. Places held for preemptors are theirs once their victims are gone, if they are still any good.
     yield from _redeem_holds(state, now)
     yield from _bring_back(state, now)
+    with guard("departures"):
+        yield from release_late(state, now)
+    note_freed(state)
+    with guard("departures"):
+        yield from _take_free_places(state, now, last=False)
     if state.must_settle:
         state.settle(now)
     # 3. Whatever was given up is tried again only if something happened that could help it.
@@ -56,28 +71,54 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     tried = 0
     while (unit := _next(state)) is not None and (budget is None or tried < budget):
         tried += 1
-        yield from _serve(state, unit, now)
+        with guard("serve", unit) as served:
+            yield from _serve(state, unit, now)
+        if served.failed:
+            yield from state.isolation.drain()
         if state.must_settle:
             state.settle(now)
-    yield from _empty_nodes(state, now)
+    if unit is None:
+        with guard("departures"):
+            yield from _take_free_places(state, now, last=True)
+    if not state.isolation.rests("defragment"):
+        with guard("defragment"):
+            yield from _empty_nodes(state, now)
     # 6. Whoever has run as long as it may is ended.
     yield from _end(state)
-    yield from state.suspended.unanswered(now)
+    with guard("suspended"):
+        yield from state.suspended.unanswered(now)
     # 7. A gang that half runs and cannot be completed in time is taken down as a whole.
     yield from _dismantle(state, now)
     # 8. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
     yield from _notify(state)
+    with guard("departures"):
+        yield from tell_waiting(state, now)
+        yield from state.overrides.warnings()
     yield from _tell_overdue(state)
-    state.queues.fair.follow(now)
+    with guard("unread"):
+        yield from state.unread.tell()
+        yield from state.belonging.tell()
+    if not state.isolation.rests("usage"):
+        with guard("usage"):
+            state.queues.fair.follow(now)
+    yield from state.isolation.drain()
 
 
 def _next(state: ClusterState) -> Unit | None:
     """The unit to serve; once none is left, whoever was kept out by a reservation that is gone meanwhile is looked at again."""
-    unit = state.queues.next()
+    unit = _first(state)
     if unit is None and state.woken[-1] != state.reserved.version:
         _wake(state)
-        unit = state.queues.next()
+        unit = _first(state)
     return unit
+
+
+def _first(state: ClusterState) -> Unit | None:
+    try:
+        return state.queues.next()
+    except Exception as error:
+        state.isolation.probe(error)
+        return state.queues.next()
 
 
 def has_work(state: ClusterState) -> bool:
@@ -98,38 +139,59 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
             return
         yield _start(state, outcome, now)
         return
-    plan = _search(state, unit, now) if outcome.is_capacity or outcome.code in _MAY_BE_TAKEN else None
-    if isinstance(plan, Moved):
-        yield _moved(state, unit, plan, now)
-        return
-    if plan is not None:
-        yield _preempted(state, unit, plan, now)
-        return
+    if outcome.is_capacity or outcome.code in _MAY_BE_TAKEN:
+        # Until the transaction is made all of it can be taken back: victims run as if nobody had looked at them.
+        mark = state.log.mark()
+        if state.reserved.holds:
+            state.reserved.weigh(unit)
+        plan = _search(state, unit, outcome.code, now)
+        state.reserved.weigh(None)
+        if isinstance(plan, Reason):
+            outcome = plan
+        elif plan is not None:
+            made = _moved(state, unit, plan, now) if isinstance(plan, Moved) else _preempted(state, unit, plan, now)
+            with state.isolation.guard("settled"):
+                state.log.commit()
+            yield made
+            return
+        state.log.rollback(mark)
     if outcome is NO_ROW:
         outcome = explain.no_row(state, unit.tasks[0])
     yield from _park(state, unit, outcome, now)
 
 
-def _search(state: ClusterState, unit: Unit, now: float) -> Plan | Moved | None:
-    """Victims for a unit, or pods to be moved; the more often there were none, the longer until they are looked for again.
+def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Plan | Moved | Reason | None:
+    """Victims for a unit, or pods to be moved, or which budgets keep those.
 
-    What could help is told without looking at devices, gangs and budgets, so a search may be in vain. A place
-    that is free needs none and is never waited for.
+    The more often there were none, the longer until they are looked for again. What could help is told without looking at
+    devices, gangs and budgets, so a search may be in vain. A place that is free needs none and is never waited for.
+    code: why it has no place. What one user's limit keeps out is no budget's matter: others in its room may start.
     """
-    room = unit.room
+    room, asks = unit.room, code is not ReasonCode.USER_LIMIT
     if room is None:
         return preempt(state, unit)
     if now < room.rests_until:
         state.queues.resting.add(room)
-        return None
+        return room.behind if asks else None
     plan: Plan | Moved | None = preempt(state, unit)
     if plan is None and _may_move(state, unit) <= now:
         plan = consolidate(state, unit, now)
     if plan is None and _may_insist(state, unit) <= now:
         plan = preempt(state, unit, insists=True)
+    room.behind, again = None, math.inf
+    found = override(state, unit, now, insists=_may_insist(state, unit) <= now) if plan is None and asks else None
+    if found is not None:
+        answer, at = found
+        again = at or math.inf
+        if isinstance(answer, Reason):
+            # The same as it was told, while only the numbers behind it change.
+            room.behind = answer
+        else:
+            plan = answer
     room.searched = 0 if plan else room.searched + 1
     room.rests_until = now + state.policy.search_rest(room.searched)
-    return plan
+    room.looks_at = again
+    return plan or room.behind
 
 
 def _may_move(state: ClusterState, unit: Unit) -> float:
@@ -172,22 +234,47 @@ def _empty_nodes(state: ClusterState, now: float) -> Iterator[Transaction]:
     if now < moves.defragments_at:
         return
     moves.defragments_at = next_run(policy, now)
-    for emptied in defragment(state, policy):
+    found = defragment(state, policy)
+    while True:
+        state.log.mark()
+        emptied = next(found, None)
+        if emptied is None:
+            state.log.commit()
+            return
         for task in emptied.moved:
             moves.keep(task, emptied.stand_ins[task.pod.uid], now)
-        node = state.nodes.names[emptied.row]
-        yield Preempt(
-            tuple(Binding(_ref(task), node) for task in emptied.moved),
-            (),
-            moves=True,
-            why=f"node {node} is emptied, so that whole nodes are free",
-            graces=_graces(state, emptied.moved),
-        )
+        made = _emptied(state, emptied)
+        state.log.commit()
+        yield made
 
 
-def _graces(state: ClusterState, victims: list[Task]) -> tuple[tuple[str, int], ...]:
-    """Times to end that classes give, where they do."""
-    return tuple((task.pod.uid, int(grace)) for task in victims if (grace := state.services.of(task).grace))
+def _emptied(state: ClusterState, emptied: Emptied) -> Preempt:
+    node = state.nodes.names[emptied.row]
+    return Preempt(
+        tuple(Binding(_ref(task), node) for task in emptied.moved),
+        (),
+        moves=True,
+        why=f"node {node} is emptied, so that whole nodes are free",
+        graces=_graces(state, emptied.moved),
+    )
+
+
+def _take_free_places(state: ClusterState, now: float, *, last: bool) -> Iterator[Transaction]:
+    for tasks in take_free_places(state, last=last):
+        with state.isolation.guard("holds", tasks):
+            for task in tasks:
+                task.started = now
+            yield _start(state, tasks, now)
+
+
+def _grace(state: ClusterState, task: Task) -> int:
+    """How long an eviction lets a pod end, in seconds: as its class says, or it itself, and no longer than the policy allows."""
+    return min(int(state.services.of(task).grace) or task.pod.grace, state.policy.max_grace)
+
+
+def _graces(state: ClusterState, victims: Sequence[Task]) -> tuple[tuple[str, int], ...]:
+    """Times to end of victims that are not to have their own."""
+    return tuple((task.pod.uid, grace) for task in victims if (grace := _grace(state, task)) != task.pod.grace)
 
 
 def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
@@ -201,22 +288,27 @@ def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
         together = [each for each in unit.tasks if each.pod.uid in returning]
         if len(together) < unit.need:
             continue  # the others of its gang are still to come
-        placed: list[Task] = []
-        for each in together:
-            row = returning[each.pod.uid].stand_in.row
-            state.moves.vacate(returning.pop(each.pod.uid))
-            state.shapes.refresh()
-            if row >= 0 and state.takes(each, row):
-                state.place(each, row)
-                placed.append(each)
-        if len(placed) < unit.need:
-            for each in placed:
-                state.unassign(each)
-            continue
+        with state.isolation.guard("returns", unit):
+            yield from _place_returned(state, unit, together, now)
+
+
+def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: float) -> Iterator[Transaction]:
+    placed: list[Task] = []
+    for each in together:
+        row = state.moves.returning[each.pod.uid].stand_in.row
+        state.moves.vacate(state.moves.returning.pop(each.pod.uid))
+        state.shapes.refresh()
+        if row >= 0 and state.takes(each, row):
+            state.place(each, row)
+            placed.append(each)
+    if len(placed) < unit.need:
         for each in placed:
-            each.state = TaskState.ASSUMED
-        _placed(state, unit, placed, now)
-        yield _start(state, placed, now)
+            state.unassign(each)
+        return
+    for each in placed:
+        each.state = TaskState.ASSUMED
+    _placed(state, unit, placed, now)
+    yield _start(state, placed, now)
 
 
 def _start(state: ClusterState, tasks: list[Task], now: float) -> Transaction:
@@ -260,10 +352,11 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
     names = state.nodes.names
     evictions = []
     uids = {task.pod.uid for task in victims}
+    log = state.log
     for task in victims:
-        task.state = TaskState.EVICTING
-        state.holds[task.pod.uid] = {each.pod.uid for each in placed}
-        state.plans[task.pod.uid] = frozenset(uids)
+        log.set(task, "state", TaskState.EVICTING)
+        log.insert(state.holds, task.pod.uid, {each.pod.uid for each in placed})
+        log.insert(state.plans, task.pod.uid, frozenset(uids))
         row = plan.places[task.pod.uid][0]
         state.linger(task, row)
         state.nodes.gained.add(row)
@@ -276,6 +369,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         task.state = TaskState.HELD
         task.waits_for = set(uids)
     state.hold_leftovers(plan.places)
+    state.departures.begin(victims, placed, now, partial(_grace, state))
     for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
         state.unsettle(gang)
     held = tuple(Binding(_ref(task), names[task.row], task.devices) for task in placed)
@@ -284,7 +378,17 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
     suspends = () if outright else state.suspended.ask(victims, now)
     group = unit.gang.key if unit.gang else ""
     graces = () if outright else _graces(state, victims)
-    return Preempt(tuple(evictions), held, group, outright, groups=groups, why=plan.why, suspends=suspends, graces=graces)
+    return Preempt(
+        tuple(evictions),
+        held,
+        group,
+        outright,
+        groups=groups,
+        why=plan.why,
+        suspends=suspends,
+        graces=graces,
+        overrides=plan.overrides,
+    )
 
 
 def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterator[Transaction]:
@@ -294,6 +398,8 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
     if reason.code is ReasonCode.USER_LIMIT:
         yield from _refuse(state.queues.limit(room, unit.user, reason), reason)
         return
+    if any(task.shape.leaves_room for task in unit.tasks):
+        state.nodes.room_wanted = True
     room.reserved = state.reserved.version
     room.kept_out = _kept_out(state, unit)
     ripe = max(_may_move(state, unit), state.moves.refills_at)
@@ -303,13 +409,16 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
     speaks = again > 0 and any(task.shape.relations for task in unit.tasks)
     if speaks:
         ripe = min(ripe if ripe > now else math.inf, now + again)
-    if now < ripe < math.inf and (reason.code is ReasonCode.RESOURCES or (speaks and reason.is_capacity)):
+    if reason.code is ReasonCode.DISRUPTION_BUDGET and room.looks_at > now:
+        ripe = min(ripe if ripe > now else math.inf, room.looks_at)
+    if now < ripe < math.inf and (reason.code in _RIPENS or (speaks and reason.is_capacity)):
         state.queues.ripening[room] = ripe
     untold = state.queues.park(room, reason)
     if state.policy.head_blocks:
         state.queues.block(room)
     yield from _refuse(untold, reason)
-    reserve_for(state, unit, now)
+    with state.isolation.guard("reserve", unit):
+        reserve_for(state, unit, now)
 
 
 def _kept_out(state: ClusterState, unit: Unit) -> int:
@@ -337,13 +446,18 @@ def _redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
             ready.setdefault(task.gang.key if task.gang else uid, []).append(task)
     state.freed_holds.clear()
     for tasks in ready.values():
-        limited = any(state.queues.over_limit(task, 0, task.row) is not None for task in tasks)
-        if limited or not all(_still_fits(state, task) for task in tasks):
-            state.release_holds(tasks)
-            continue
-        for task in tasks:
-            task.state = TaskState.ASSUMED
-        yield _start(state, tasks, now)
+        with state.isolation.guard("holds", tasks):
+            yield from _redeem(state, tasks, now)
+
+
+def _redeem(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:
+    limited = any(state.queues.over_limit(task, 0, task.row) is not None for task in tasks)
+    if limited or not all(_still_fits(state, task) for task in tasks):
+        state.release_holds(tasks)
+        return
+    for task in tasks:
+        task.state = TaskState.ASSUMED
+    yield _start(state, tasks, now)
 
 
 def _still_fits(state: ClusterState, task: Task) -> bool:
@@ -358,11 +472,13 @@ def _still_fits(state: ClusterState, task: Task) -> bool:
 
 def _wake(state: ClusterState) -> None:
     """Unpark the rooms that rows with new capacity, queues with new headroom, or others' new victims could help."""
-    nodes, queues = state.nodes, state.queues
+    nodes, queues, guard = state.nodes, state.queues, state.isolation.guard
     for room in sorted((room for room, ripe in queues.ripening.items() if ripe <= state.services.now), key=Room.order):
-        queues.unpark(room)
+        with guard("wake", room):
+            queues.unpark(room)
     circles.wake(state)
-    state.look_at_runtimes()
+    with guard("wake"):
+        state.look_at_runtimes()
     stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)
     if not nodes.gained and not queues.eased and state.woken == stamp:
         return
@@ -371,10 +487,12 @@ def _wake(state: ClusterState) -> None:
     rows, eased = sorted(nodes.gained), set(queues.eased)
     nodes.gained.clear()
     queues.eased.clear()
+    nodes.room_wanted = nodes.room_wanted and bool(queues.parked)
     queues.ease(eased)
     for room in sorted(queues.parked, key=Room.order):
-        if _could_help(room, rows, eased, state):
-            queues.unpark(room)
+        with guard("wake", room):
+            if _could_help(room, rows, eased, state):
+                queues.unpark(room)
 
 
 def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterState) -> bool:
@@ -390,14 +508,16 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         return state.queues.over_limits(unit) is None  # who would have to give way never falls
     contest = Contest(state, unit, insists=_may_insist(state, unit) <= state.services.now)
     hunts = preempts and contest.anybody()
-    limited = room.parked.code is ReasonCode.LIMIT_EXCEEDED
+    # Behind a budget may be a limit, too: the victims that it keeps would ease that.
+    budget = room.parked.code is ReasonCode.DISRUPTION_BUDGET
+    limited = budget or room.parked.code is ReasonCode.LIMIT_EXCEEDED
     if limited:
         # Victims of its own would ease the limit, and what it lacked besides may have come.
         if any(node.name in eased for node in room.queue.path) and (
             hunts or state.queues.within_limits(room.queue.name, contest.demand)
         ):
             return True
-        if not hunts:
+        if not hunts and not budget:
             return False
     shapes = shapes_of(unit.tasks)
     around = tuple(shape.surroundings() for shape in shapes if shape.relations)
@@ -427,31 +547,48 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
 def _end(state: ClusterState) -> Iterator[Transaction]:
     """Time limits kill; learned run times never do."""
     jobs: dict[str, list[Task]] = {}
-    for task in state.services.over_time(state.tasks):
-        if task.state is TaskState.BOUND and not task.pod.terminating:
-            jobs.setdefault(task.job, []).append(task)
-    for _, tasks in sorted(jobs.items()):
-        first = tasks[0]
-        limit = state.services.enforced_limit(first)
-        group = first.gang.key if first.gang is not None else ""
-        reason = Reason(ReasonCode.TIME_LIMIT, f"it has run for its time limit of {limit:g} s", {"limit": int(limit)})
-        yield Evict(
-            tuple(Binding(_ref(task), task.pod.node) for task in sorted(tasks, key=lambda each: each.rank)), group, reason
-        )
+    asked = False
+    while not asked:
+        # Whoever could not be asked is asked again later; the others now.
+        with state.isolation.guard("time-limits"):
+            for task in state.services.over_time(state.tasks):
+                if task.state is TaskState.BOUND and not task.pod.terminating:
+                    jobs.setdefault(task.job, []).append(task)
+            asked = True
+    for job, tasks in sorted(jobs.items()):
+        with state.isolation.guard("time-limits", f"job/{job}"):
+            yield _ended(state, tasks)
+
+
+def _ended(state: ClusterState, tasks: list[Task]) -> Evict:
+    first = tasks[0]
+    limit = state.services.enforced_limit(first)
+    group = first.gang.key if first.gang is not None else ""
+    reason = Reason(ReasonCode.TIME_LIMIT, f"it has run for its time limit of {limit:g} s", {"limit": int(limit)})
+    ordered = sorted(tasks, key=lambda each: each.rank)
+    return Evict(tuple(Binding(_ref(task), task.pod.node) for task in ordered), group, reason, _graces(state, ordered))
 
 
 def _dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:
     for key in sorted(state.faulty):
         gang = state.gangs.get(key)
-        if gang is None or not gang.broken():
+        if gang is None:
             state.faulty.discard(key)
-            continue
-        if gang.fault_at is None:
-            gang.fault_at = now
-        if now < gang.fault_at + state.policy.gang_grace:
-            continue
-        gang.fault_at = now  # an eviction may fail, too: it is tried again after another grace
-        yield from _take_down(state, gang)
+        elif not state.isolation.rests("dismantle", f"gang/{key}"):
+            with state.isolation.guard("dismantle", gang):
+                yield from _look_at_broken(state, gang, now)
+
+
+def _look_at_broken(state: ClusterState, gang: Gang, now: float) -> Iterator[Transaction]:
+    if not gang.broken():
+        state.faulty.discard(gang.key)
+        return
+    if gang.fault_at is None:
+        gang.fault_at = now
+    if now < gang.fault_at + state.policy.gang_grace:
+        return
+    gang.fault_at = now  # an eviction may fail, too: it is tried again after another grace
+    yield from _take_down(state, gang)
 
 
 def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
@@ -465,7 +602,8 @@ def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
         message += f"; {kept} of them have no controller and stay"
     reason = Reason(ReasonCode.GANG_INCOMPLETE, message, {"bound": len(bound), "min_member": gang.min_member, "kept": kept})
     if victims or kept:
-        yield Evict(tuple(Binding(_ref(task), task.pod.node) for task in victims), gang.key, reason)
+        taken = tuple(Binding(_ref(task), task.pod.node) for task in victims)
+        yield Evict(taken, gang.key, reason, _graces(state, victims))
 
 
 def _tell_overdue(state: ClusterState) -> Iterator[Transaction]:
@@ -476,36 +614,37 @@ def _tell_overdue(state: ClusterState) -> Iterator[Transaction]:
         if task.pod.uid in state.tasks and task.row < 0:
             jobs.setdefault(task.job, []).append(task)
     for _, tasks in sorted(jobs.items()):
-        first = tasks[0]
-        service = state.services.of(first)
-        message = f"it has waited longer than the {service.max_wait:g} s that class of service {service.name!r} allows"
-        group = first.gang.key if first.gang is not None else ""
-        yield Overdue(tuple(_ref(task) for task in tasks), service.name, message, group)
+        with state.isolation.guard("overdue", tasks):
+            first = tasks[0]
+            service = state.services.of(first)
+            message = f"it has waited longer than the {service.max_wait:g} s that class of service {service.name!r} allows"
+            group = first.gang.key if first.gang is not None else ""
+            yield Overdue(tuple(_ref(task) for task in tasks), service.name, message, group)
 
 
 def _notify(state: ClusterState) -> Iterator[Transaction]:
     notices, state.notices = state.notices, []
     for tasks, reason in notices:
-        told = [
-            task
-            for task in tasks
-            if task.pod.uid in state.tasks
-            and task.row < 0
+        waiting = [task for task in tasks if task.pod.uid in state.tasks and task.row < 0]
+        if reason.code is not ReasonCode.INTERNAL_ERROR:
+            waiting = [task for task in waiting if state.isolation.why(task.pod.uid) is None]
+        with state.isolation.guard("notices", waiting):
             # its queue may have been heard of since
-            and not (reason.code is ReasonCode.UNKNOWN_QUEUE and state.queues.knows(task.queue))
-            and refusal_told(task, reason)
-        ]
-        if told:
-            gang = told[0].gang
-            yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang else "")
+            heard = reason.code is ReasonCode.UNKNOWN_QUEUE
+            told = [task for task in waiting if not (heard and state.queues.knows(task.queue)) and refusal_told(task, reason)]
+            if told:
+                gang = told[0].gang
+                yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang else "")
     for room in sorted(state.queues.parked, key=Room.order):
         if room.untold and room.parked is not None:
-            yield from _refuse(state.queues.to_tell(room), room.parked)
+            with state.isolation.guard("notices", room):
+                yield from _refuse(state.queues.to_tell(room), room.parked)
     for room in sorted(state.queues.limited, key=Room.order):
-        late = [unit for unit in room.untold if unit.alive and unit.user in room.limited]
-        room.untold = [unit for unit in room.untold if unit.user not in room.limited]
-        for unit in late:
-            yield from _refuse([unit], room.limited[unit.user])
+        with state.isolation.guard("notices", room):
+            late = [unit for unit in room.untold if unit.alive and unit.user in room.limited]
+            room.untold = [unit for unit in room.untold if unit.user not in room.limited]
+            for unit in late:
+                yield from _refuse([unit], room.limited[unit.user])
 
 
 def _ref(task: Task) -> PodRef:

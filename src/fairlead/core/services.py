@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heappop, heappush
 
+from fairlead.core.agenda import Agenda
 from fairlead.core.model import ServiceClass
 from fairlead.core.tasks import Task
 
@@ -30,9 +30,8 @@ class Services:
         # UID of what makes a job's pods -> (device-seconds, since when) of the job, where it came back from a suspension
         self.carried: dict[str, tuple[float, float]] = {}
         self._levels: dict[str, int] = {}  # of what runs, in this pass
-        self._ends: list[tuple[float, str]] = []  # when a pod has run as long as it may, and its uid
-        self._end_of: dict[str, float] = {}  # uid -> the entry that holds
-        self._due: list[tuple[float, str]] = []  # when a pod may fall for somebody for whom it did not, and its uid
+        self._ends = Agenda()  # uids: when a pod has run as long as it may
+        self._due = Agenda()  # uids: when a pod may fall for somebody for whom it did not
 
     def upsert(self, service: ServiceClass) -> bool:
         """A class came or changed; whether it did."""
@@ -67,26 +66,30 @@ class Services:
         return self.classes.get(task.service_class, _PLAIN)
 
     def time_limit(self, task: Task) -> float:
-        """Seconds that a task may run: its gang's limit, its own, or its class's, and no longer than its kubelet lets it."""
+        """Seconds that a task may run: as it asks, no longer than its class allows and its kubelet lets it."""
         return min(self.enforced_limit(task), task.pod.deadline or math.inf)
 
     def enforced_limit(self, task: Task) -> float:
         """The same without what its kubelet enforces; infinite if there is none."""
+        return min(self.asked_limit(task), self.of(task).longest or math.inf)
+
+    def asked_limit(self, task: Task) -> float:
+        """Seconds that a task asks to run: the smaller of its gang's limit and its own, or its class's default."""
         group = task.gang.group if task.gang is not None else None
-        given = (group.time_limit if group is not None else 0.0) or task.pod.time_limit
-        return given or self.of(task).time_limit or self.of(task).longest or math.inf
+        given = [each for each in (group.time_limit if group is not None else 0.0, task.pod.time_limit) if each]
+        return min(given, default=self.of(task).time_limit or math.inf)
 
     def over_time(self, tasks: dict[str, Task]) -> Iterator[Task]:
         """Those that run and have run as long as they may; each is said once, and again after a while if it is still there."""
-        while self._ends and self._ends[0][0] <= self.now:
-            at, uid = heappop(self._ends)
-            if self._end_of.get(uid) != at:
-                continue  # its limit has changed since
-            del self._end_of[uid]
+        for uid in self._ends.due(self.now):
             task = tasks.get(uid)
             if task is None or task.row < 0:
                 continue
-            ends = begun(task) + self.enforced_limit(task)
+            try:
+                ends = begun(task) + self.enforced_limit(task)
+            except Exception:
+                self._watch_limit(task, self.now + _ASK_AGAIN)  # a fault of ours: its limit is not forgotten for that
+                raise
             if ends <= self.now:
                 yield task
                 ends = self.now + _ASK_AGAIN
@@ -94,10 +97,9 @@ class Services:
 
     def _watch_limit(self, task: Task, ends: float) -> None:
         if math.isfinite(ends):
-            self._end_of[task.pod.uid] = ends
-            heappush(self._ends, (ends, task.pod.uid))
+            self._ends.put(task.pod.uid, ends)
         else:
-            self._end_of.pop(task.pod.uid, None)
+            self._ends.drop(task.pod.uid)
 
     def urgency(self, task: Task) -> int:
         """How many quarters of the longest wait that its class allows are over for a task, at most 4."""
@@ -151,20 +153,24 @@ class Services:
         self.watch(task)
         self._watch_limit(task, begun(task) + self.enforced_limit(task))
 
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        self._ends.drop(uid)
+        self._due.drop(uid)
+
     @property
     def next_end(self) -> float | None:
         """When the next of those that run has run as long as it may."""
-        return self._ends[0][0] if self._ends else None
+        return self._ends.next
 
     @property
     def next_due(self) -> float | None:
         """When the next of those that run may fall for somebody for whom it did not."""
-        return self._due[0][0] if self._due else None
+        return self._due.next
 
     def due(self, tasks: dict[str, Task]) -> Iterator[Task]:
         """Those that have run long enough, or attained enough, to fall for somebody."""
-        while self._due and self._due[0][0] <= self.now:
-            _, uid = heappop(self._due)
+        for uid in self._due.due(self.now):
             task = tasks.get(uid)
             if task is not None and task.row >= 0:
                 yield task
@@ -181,7 +187,7 @@ class Services:
             if interval := service.turn_interval:
                 times.append(max(self.now + interval - self._unsaved(task, interval), self.works_since(task) + interval))
         if times:
-            heappush(self._due, (max(min(times), self.now + _MOMENT), task.pod.uid))
+            self._due.put(task.pod.uid, max(min(times), self.now + _MOMENT))
 
     def before(self, task: Task) -> float:
         """Device-seconds that its job had before this pod: as it says, or as was remembered when it was suspended."""

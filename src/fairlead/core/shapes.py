@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.core.devices import DeviceFit
-from fairlead.core.filters import devices, first_refusal, labels_read, relations, resources
+from fairlead.core.filters import devices, first_refusal, gpu_room, labels_read, relations, resources
 from fairlead.core.filters.base import Relation, Surroundings
 from fairlead.core.model import WHOLE, PodSpec
 from fairlead.core.nodes import CLOSED, LABEL_BITS
@@ -66,6 +66,7 @@ class Shape:
         # Upstream counts devices as amounts only; which of them a pod would get is predicted all the same.
         self.asks_devices = bool(spec.gpus) and profile != KUBERNETES_PROFILE
         self.device_milli = spec.gpus * spec.gpu_milli
+        self.asks_no_device = gpu_room.concerns(spec)
         self.charge = _charge(spec, nodes.gpu_resources)
         # What it counts with in scores beyond what it asks for: milli-CPU and bytes.
         self.extra = (spec.scored[0] - self.cpu, spec.scored[1] - self.memory) if spec.scored is not None else (0, 0)
@@ -94,6 +95,11 @@ class Shape:
     def fit(self) -> DeviceFit:
         """What this shape's device request does to every device state, under the current prices."""
         return self._fits[self.gpus, self.gpu_milli]
+
+    @property
+    def leaves_room(self) -> bool:
+        """Whether pods of this shape leave pod slots and CPU beside the GPUs that are free on a node."""
+        return self.asks_no_device and self.nodes.guards_gpus
 
     @property
     def nbytes(self) -> int:
@@ -220,6 +226,8 @@ class Shape:
         nodes = self.nodes
         if not self.admits(row) or not resources.fits_one(nodes, self.demand, row):
             return False
+        if self.leaves_room and not gpu_room.fits_one(nodes, self, row):
+            return False
         return not self.asks_devices or devices.fits_one(nodes, self, row)
 
     def counts(self) -> Ints:
@@ -237,6 +245,8 @@ class Shape:
             states = nodes.device[rows]
             held[~devices.fits(nodes, self, rows, self.fit.costs(states))] = 0
             held = np.minimum(held, self.fit.counts(states))
+        if self.leaves_room:
+            held = np.minimum(held, gpu_room.counts(nodes, self, rows))
         held.flags.writeable = False
         self._held, self._held_at = held, stamp
         return held
@@ -249,6 +259,8 @@ class Shape:
         held = min((max(0, nodes.free[column].item(row)) // amount for column, amount in self.demand), default=0)
         if held and self.asks_devices:
             held = min(held, self.fit.count(nodes.device.item(row))) if devices.fits_one(nodes, self, row) else 0
+        if held and self.leaves_room:
+            held = min(held, gpu_room.counts(nodes, self, slice(row, row + 1)).item(0))
         return held
 
     def ceiling(self) -> int:
@@ -343,6 +355,8 @@ class Shape:
         costs = self.fit.costs(states) if self.asks_devices else None
         if costs is not None:
             ok &= devices.fits(nodes, self, rows, costs)
+        if self.leaves_room:
+            ok &= gpu_room.fits(nodes, self, rows)
         if np.count_nonzero(ok) * 2 < count:
             self._key[rows] = _NONE
             fitting = np.flatnonzero(ok).astype(np.int32)
@@ -363,6 +377,8 @@ class Shape:
         keys = np.full(len(rows), _NONE, np.int64)
         if self.asks_devices:
             ok &= devices.fits(nodes, self, rows, self.fit.costs(nodes.device[rows]))
+        if self.leaves_room:
+            ok &= gpu_room.fits(nodes, self, rows)
         places = np.flatnonzero(ok)
         if len(places) <= _FEW:
             for place in places.tolist():
@@ -456,6 +472,10 @@ class ShapeTable:
             self._fit_epoch = self.strategy.epoch
             for gpus, milli in self._fits:
                 self._fits[gpus, milli] = self._fit(gpus, milli)
+
+    def distrust(self) -> None:
+        """An exception may have left device costs half renewed: they are derived anew when they are asked for next."""
+        self._fit_epoch = -1
 
     def used(self, shape: Shape) -> None:
         """Note that a shape was asked, and drop the standings of those not asked for longest."""

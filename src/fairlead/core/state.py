@@ -12,18 +12,21 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
+from fairlead.api.names import AI_PROFILE, DEFAULT_QUEUE, KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import scores
 from fairlead.core.actions.candidates import CandidateTable
 from fairlead.core.actions.circles import Kinds
 from fairlead.core.actions.victims import VictimTable
 from fairlead.core.admission import Admission
-from fairlead.core.budgets import concerns
+from fairlead.core.belonging import Belonging
+from fairlead.core.budgets import Guard, protects
+from fairlead.core.departures import Departures
 from fairlead.core.filters.base import Surroundings
 from fairlead.core.filters.volumes import VolumeBinding
 from fairlead.core.gangs import Gang
 from fairlead.core.holdings import Holdings
+from fairlead.core.isolation import Isolation
 from fairlead.core.meters import submitted_limits
 from fairlead.core.model import (
     WHOLE,
@@ -41,6 +44,7 @@ from fairlead.core.model import (
 )
 from fairlead.core.moves import Moves
 from fairlead.core.nodes import NodeTable
+from fairlead.core.overrides import Overrides
 from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
 from fairlead.core.reservations import Reservations
@@ -53,8 +57,12 @@ from fairlead.core.suspended import Suspended, stands_in
 from fairlead.core.tasks import Task, TaskState, Unit
 from fairlead.core.transactions import VolumeChoice
 from fairlead.core.undo import UndoLog, new_version
+from fairlead.core.unread import UnreadPods, counted, last_readable
 
 _NOTHING = PodSpec()
+_HUGE = 1 << 50
+_LEAST_FREE = -(1 << 61)
+"""Amounts of one pod from which on it is looked at whether those of a node can still be counted, and the least that can be."""
 
 
 class ClusterState:
@@ -64,6 +72,7 @@ class ClusterState:
         self.policy = policy or Policy()
         self.log = UndoLog()
         self.nodes = NodeTable(self.log, self.policy)
+        self.isolation = Isolation(self)
         self.strategy = scores.make(self.policy, self.nodes)
         strategies = {AI_PROFILE: self.strategy, KUBERNETES_PROFILE: Kubernetes(self.nodes, {})}
         self.pairs = Pairs(self.log, self.nodes)
@@ -80,16 +89,21 @@ class ClusterState:
         self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
         self.tasks: dict[str, Task] = {}
         self.gangs: dict[str, Gang] = {}
+        self.unread = UnreadPods()
+        self.belonging = Belonging(self)
         self.surplus: set[str] = set()  # pods that their gangs can do without
         self.unsettled: dict[str, Gang] = {}
         self.faulty: set[str] = set()
         self.strays: dict[str, dict[str, Task]] = {}  # node name -> tasks bound to a node not known
         self.queueless: dict[str, dict[str, Task]] = {}  # queue name -> tasks that name a queue not known
+        self._with_gpu_quota: set[str] = set()  # queues that are guaranteed GPUs
         self.applicants: dict[str, Task] = {}  # where jobs are counted: tasks that wait to be, and those of jobs beyond a limit
         self._crowd = False  # whether jobs must be counted anew
         self.notices: list[tuple[tuple[Task, ...], Reason]] = []
         self.freed_holds: dict[str, Task] = {}
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
+        self.departures = Departures(self.policy, self.tasks)
+        self.overrides = Overrides(self.policy, self.tasks)
         self.candidates = CandidateTable(self)
         self.victims = VictimTable(self)
         self.kinds = Kinds(self)
@@ -107,6 +121,8 @@ class ClusterState:
 
     def upsert_node(self, node: Node) -> None:
         """A node came or changed. Pods already known to be on it are charged to it."""
+        known = self.nodes.rows.get(node.name)
+        self.unread.note_node(self.nodes.objects[known] if known is not None else None, node)
         row = self.nodes.upsert(node)
         self.queues.node_changed(row)
         for task in list(self.nodes.pods[row].values()):
@@ -117,7 +133,11 @@ class ClusterState:
                 self.assign(task, row, self._devices_of(task, row))
         for task in list(self.strays.get(node.name, {}).values()):
             self._unstray(task, node.name)
-            self.assign(task, row, self._devices_of(task, row))
+            if self._is_countable(task, row):
+                self.assign(task, row, self._devices_of(task, row))
+            else:
+                self.remove_pod(task.pod.uid)
+                self._adopt(_unsized(task.pod))
 
     def remove_node(self, name: str) -> None:
         """A node is gone. Its pods stay known, on no row, until they go or the node returns."""
@@ -158,6 +178,7 @@ class ClusterState:
 
     def upsert_pod(self, pod: Pod) -> None:
         """A pod came or changed."""
+        pod = counted(self.nodes, pod)
         task = self.tasks.get(pod.uid)
         if pod.finished:
             self.remove_pod(pod.uid)
@@ -166,7 +187,12 @@ class ClusterState:
             if pod.node or pod.ours:
                 self._adopt(pod)
             return
-        old = task.pod
+        old, heard = task.pod, pod
+        keeps = self.belonging.holds(task)
+        if pod.error is not None and (old.node or keeps):
+            pod = last_readable(old, pod)
+        if keeps:
+            pod = self.belonging.view(task, pod)
         if old == pod:
             return
         if old.surplus != pod.surplus:
@@ -178,6 +204,8 @@ class ClusterState:
             self._bound_elsewhere(task, pod)
         elif task.state in (TaskState.ASSUMED, TaskState.HELD) and not pod.terminating and self._same(old, pod):
             task.pod = pod  # an older view than what was decided: the binding is on its way
+        elif keeps and not pod.terminating:
+            self.belonging.note_assumed(heard)
         elif self._same(old, pod) and not pod.terminating:
             task.pod = pod
             if old.nominated != pod.nominated:
@@ -194,6 +222,8 @@ class ClusterState:
         if task is None:
             return
         self.surplus.discard(uid)
+        self.isolation.forget(uid)
+        self.services.forget(uid)
         if task.unit is not None:
             room = task.unit.room
             if room is not None and room.parked is not None and room.queue.blocked == task.unit.rank:
@@ -211,9 +241,10 @@ class ClusterState:
         self._unnominate(pod)
         if pod.node:
             self._unstray(task, pod.node)
-            if pod.error is not None:
+            if pod.unsized:
                 self.nodes.poison(pod.node, uid, bad=False)
-        self.queueless.get(task.queue, {}).pop(uid, None)
+            self.unread.forget(uid)
+        self._find_queue(task)
         self.applicants.pop(uid, None)
         self._crowd = self._crowd or bool(self.applicants)
         if task.gang is not None:
@@ -235,16 +266,22 @@ class ClusterState:
                     self.freed_holds[beneficiary] = held
         if task.waits_for:
             self._abandon(task)
+        self.belonging.forget(uid)
         if pod.owner:
             self.suspended.left(pod.owner)
 
     def _unnominate(self, pod: Pod) -> None:
         others = self.nominated.get(pod.nominated)
-        if others is not None and others.pop(pod.uid, None) is not None and not others:
+        if others is None or others.pop(pod.uid, None) is None:
+            return
+        if not others:
             del self.nominated[pod.nominated]
+        row = self.nodes.rows.get(pod.nominated)
+        if row is not None:
+            self.nodes.gained.add(row)  # it was kept for this pod: whoever waits may have it now
 
     def _adopt(self, pod: Pod) -> None:
-        # A pod whose size cannot be read holds nothing that could be counted: its node is closed instead.
+        # A pod whose size cannot be known holds nothing that could be counted: its node is closed instead.
         task = Task(pod, self._shape(pod))
         self.tasks[pod.uid] = task
         if pod.surplus:
@@ -257,6 +294,7 @@ class ClusterState:
                 task.queue = task.gang.group.queue
         if pod.node:
             self._place_bound(task)
+            self.belonging.lodge(task)
             if task.gang is not None:
                 self.unsettle(task.gang)
             return
@@ -274,7 +312,7 @@ class ClusterState:
 
     def _shape(self, pod: Pod) -> Shape:
         """The shape of a pod. The first to speak of some labels makes pods that differ by them differ in shape."""
-        spec = pod.spec if pod.error is None else _NOTHING
+        spec = _NOTHING if pod.unsized else pod.spec
         knew = self.pairs.active
         news = self.pairs.learn(spec)
         if news is not None:
@@ -312,24 +350,43 @@ class ClusterState:
     def _place_bound(self, task: Task) -> None:
         pod = task.pod
         task.state = TaskState.BOUND
-        if pod.error is not None:
+        if pod.unsized:
             self.nodes.poison(pod.node, pod.uid, bad=True)
+        self.unread.note(pod)
         row = self.nodes.rows.get(pod.node)
         if row is None:
             self._stray(task, pod.node)
             if pod.ours:
                 message = f"node {pod.node!r}, which the pod names, does not exist"
                 self.notices.append(((task,), Reason(ReasonCode.NODE_AFFINITY, message)))
-        else:
+        elif self._is_countable(task, row):
             self.assign(task, row, self._devices_of(task, row))
+        else:
+            # The others there ask for so much already that with it the sum is beyond exact integers.
+            task.pod = pod = _unsized(pod)
+            self.shapes.release(task.shape)
+            task.shape = self._shape(pod)
+            self._place_bound(task)
+            return
         task.state = TaskState.BOUND
         if pod.ours:
             self.services.runs(task)
 
+    def _is_countable(self, task: Task, row: int) -> bool:
+        """Whether the free amounts of a row stay exact integers with a pod on it that somebody else put there."""
+        shape = task.shape
+        if all(amount < _HUGE for _, amount in shape.demand) and max(shape.extra) < _HUGE:
+            return True
+        free = self.nodes.free
+        return all(free[column].item(row) - amount > _LEAST_FREE for column, amount in shape.demand) and all(
+            line.item(row) + amount < -_LEAST_FREE for line, amount in zip(self.nodes.extra, shape.extra, strict=True)
+        )
+
     def _bound_elsewhere(self, task: Task, pod: Pod) -> None:
         """The cluster says where a pod is: confirm what was assumed, or take its word."""
         row = self.nodes.rows.get(pod.node)
-        if task.row >= 0 and row == task.row and task.pod.spec == pod.spec:
+        same = task.pod.spec == pod.spec and task.pod.unsized == pod.unsized and task.pod.group == pod.group
+        if task.row >= 0 and row == task.row and same:
             leaving = pod.terminating and not task.pod.terminating
             if pod.queue != task.pod.queue and not (
                 task.gang is not None and task.gang.group is not None and task.gang.group.queue
@@ -348,11 +405,15 @@ class ClusterState:
                 if task.gang is not None:
                     self.unsettle(task.gang)
             return
+        keeps, queue = self.belonging.holds(task), task.queue
         self.remove_pod(pod.uid)
         self._adopt(pod)
+        if keeps and self.tasks[pod.uid].queue != queue:
+            self._change_queue(self.tasks[pod.uid], queue)
 
     def _recount_one(self, task: Task, pod: Pod) -> None:
         """Take over a newer view of a pod that stays where it is, and by which labels it is counted there."""
+        self.unread.note(pod)
         if (pod.user, pod.priority) != (task.pod.user, task.pod.priority):
             pod = self._changed_hands(task, pod)
         row = self._counted_on(task)
@@ -361,10 +422,12 @@ class ClusterState:
             self.pairs.add(task, row, -1)
             self.nodes.touch(row)
             self.nodes.gained.add(row)
-        other = pod.service_class != task.pod.service_class
+        other, limited = pod.service_class != task.pod.service_class, pod.time_limit != task.pod.time_limit
         task.pod = pod
         if other:
             self.queues.reclassify(task)
+        if limited and task.state is TaskState.BOUND:
+            self.services.runs(task)
         if changed:
             old, task.shape = task.shape, self._shape(pod)
             self.shapes.release(old)
@@ -389,7 +452,7 @@ class ClusterState:
 
     def linger(self, task: Task, row: int) -> None:
         """A victim's room is given away; until it is gone, others still see it, its labels, its ports and its claims."""
-        self.lingering[task.pod.uid] = row
+        self.log.insert(self.lingering, task.pod.uid, row)
         self.pairs.add(task, row, 1)
         self.holdings.add(task, row, 1)
 
@@ -430,14 +493,15 @@ class ClusterState:
                 heappush(self._nearing, (due, pod.uid))
         if pod.error is not None:
             self._set_aside(task, pod.error)
+        elif (fault := self.isolation.why(pod.uid)) is not None:
+            self._set_aside(task, fault)
         elif pod.gated:
             self._set_aside(task, Reason(ReasonCode.GATED, "the pod has scheduling gates"))
         elif wrong := next((each for each in pod.spec.mistakes if not each.scoring), None):
             self._set_aside(task, Reason(ReasonCode.INVALID_SPEC, f"{wrong.plugin} cannot read the pod: {wrong.message}"))
         elif not self.queues.knows(task.queue):
             self.queueless.setdefault(task.queue, {})[pod.uid] = task
-            message = f"queue {task.queue!r} does not exist; create it or name another in label fairlead.dev/queue"
-            self._set_aside(task, Reason(ReasonCode.UNKNOWN_QUEUE, message))
+            self._set_aside(task, self.admission.unknown_queue(task))
         elif (refused := self.admission.not_allowed(task)) is not None:
             self._set_aside(task, refused)
         elif not counted and self.admission.counts(task.queue):
@@ -447,6 +511,11 @@ class ClusterState:
             self.unsettle(task.gang)
         else:
             self._push(Unit((task,), 1))
+
+    def wait_again(self, task: Task) -> None:
+        """A task that was set aside waits in line again, or says why it cannot."""
+        self._withdraw(task)
+        self._wait(task)
 
     def _set_aside(self, task: Task, reason: Reason) -> None:
         task.state = TaskState.UNUSABLE
@@ -476,13 +545,15 @@ class ClusterState:
     def _set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         changed = self.pairs.namespaces.get(name) != labels
         if self.pairs.set_namespace(name, labels):
-            self._recount()
+            self.recount_pairs()
         if changed and any(each.policy.namespaces for each in self.queues.queues.values()) | any(
             each.namespaces for each in self.services.classes.values()
         ):
             self._admit_again(lambda task: task.pod.namespace == name)
 
-    def _recount(self) -> None:
+    def recount_pairs(self) -> None:
+        """Count who is near whom anew."""
+
         def seen() -> Iterator[tuple[Task, int]]:
             for row in self.nodes.rows.values():
                 yield from ((task, row) for task in self.nodes.pods[row].values())
@@ -535,12 +606,23 @@ class ClusterState:
         if known is not None:
             self._unguard(known)
 
+    @property
+    def guarded(self) -> bool:
+        """Whether anybody may be kept from eviction."""
+        return bool(self.budgets) or self.overrides.any_refused
+
+    def guard(self) -> Guard:
+        """What disruption budgets allow besides what is leaving already."""
+        leaving = (self.tasks[uid] for uid in self.holds if uid in self.tasks)
+        now = self.services.now
+        return Guard(list(self.budgets.values()), leaving, lambda task: self.overrides.is_refused(task, now))
+
     def _unguard(self, budget: DisruptionBudget) -> None:
         """Whom a budget kept from falling may do so now: who waits for their places looks again."""
         if not self.queues.parked:
             return
         for task in self.tasks.values():
-            if task.row >= 0 and task.pod.namespace == budget.namespace and concerns(budget, task.pod, dict(task.pod.labels)):
+            if task.row >= 0 and task.pod.namespace == budget.namespace and protects(budget, task.pod, dict(task.pod.labels)):
                 self.nodes.gained.add(task.row)
 
     # -- queues and groups ---------------------------------------------------------------------
@@ -566,9 +648,16 @@ class ClusterState:
             if task.row >= 0 or not task.pod.ours or task.pod.terminating or not concerned(task):
                 continue
             if task.state is TaskState.WAITING or (task.state is TaskState.UNUSABLE and task.pod.error is None):
-                self._withdraw(task)
-                self.queueless.get(task.queue, {}).pop(task.pod.uid, None)
-                self._wait(task)
+                with self.isolation.guard("admission", task):
+                    self._withdraw(task)
+                    self._find_queue(task)
+                    self._wait(task)
+
+    def _find_queue(self, task: Task) -> None:
+        """A task no longer waits for its queue to be made."""
+        others = self.queueless.get(task.queue)
+        if others is not None and others.pop(task.pod.uid, None) is not None and not others:
+            del self.queueless[task.queue]
 
     def _withdraw(self, task: Task) -> None:
         """A task that waits leaves its line."""
@@ -581,7 +670,12 @@ class ClusterState:
         """Where jobs are counted: whoever is within the limits waits in line, the others until one of those is done."""
         self._crowd = False
         tasks = [task for task in self.tasks.values() if self._counts(task)]
-        beyond = self.admission.beyond(tasks)
+        try:
+            beyond = self.admission.beyond(tasks)
+        except Exception as error:
+            found = self.isolation.blame("admission", tasks, lambda task: self.admission.beyond([task]), error)
+            tasks = [task for task in tasks if task not in found]
+            beyond = self.admission.beyond(tasks)
         for task in tasks:
             uid = task.pod.uid
             if task.row >= 0 or task.pod.node:
@@ -606,9 +700,17 @@ class ClusterState:
         self.services.begin(now)
         self.victims.forget()
         self.kinds.forget()
-        self.reserved.begin(now)
-        self.moves.expire(now)
-        self.suspended.begin(now)
+        guard = self.isolation.guard
+        self.isolation.begin(now)
+        self.belonging.begin()
+        with guard("reservations"):
+            self.reserved.begin(now)
+        with guard("moves"):
+            self.moves.expire(now)
+        with guard("suspended"):
+            self.suspended.begin(now)
+        with guard("overrides"):
+            self.overrides.tidy()
 
     def look_at_runtimes(self) -> None:
         """Some pods have run long enough, or attained enough, to fall for somebody: whoever waits may look at their rows."""
@@ -627,30 +729,64 @@ class ClusterState:
         known = self.queues.queues.get(queue.name)
         before = _who_may(known.policy) if known is not None else _who_may(Queue(queue.name))
         refused = self.queues.upsert(queue)
-        self.queues.queues[queue.name].seen = True
+        unasked = self.queues.knows(DEFAULT_QUEUE)
+        self.queues.see(queue.name)
+        if unasked and not self.queues.knows(DEFAULT_QUEUE):
+            self._queue_gone(DEFAULT_QUEUE)
         if refused is None and _who_may(queue) != before:
             self._admit_again(lambda task: self.queues.knows(task.queue) and self.queues.above(queue.name, task.queue))
-        for task in list(self.queueless.pop(queue.name, {}).values()):
-            task.told = None
-            self._wait(task)
+        self._queue_came(queue.name)
+        self._guard_gpus(queue.name)
         return refused
+
+    def _guard_gpus(self, name: str) -> None:
+        """Room is kept beside free GPUs while some queue has a quota of GPUs."""
+        node = self.queues.queues.get(name)
+        policy = node.policy if node is not None and node.exists else Queue(name)
+        gpus = self.policy.gpu_resources
+        if any(each.name in gpus and (each.quota or each.quota_percent) for each in policy.resources):
+            self._with_gpu_quota.add(name)
+        else:
+            self._with_gpu_quota.discard(name)
+        self.nodes.guard_gpus(bool(self._with_gpu_quota))
+
+    def _queue_came(self, name: str) -> None:
+        """Those that named a queue which is there now are looked at again."""
+        for task in list(self.queueless.pop(name, {}).values()):
+            with self.isolation.guard("admission", task):
+                task.told = None
+                self._wait(task)
 
     def remove_queue(self, name: str) -> None:
         """A queue's object is gone: its waiting jobs wait for its return, what runs goes on."""
+        known = self.queues.queues.get(name)
+        judged = known is not None and _who_may(known.policy) != _who_may(Queue(name))
         self.queues.remove(name)
-        if self.queues.knows(name):
-            return
+        if self.queues.knows(DEFAULT_QUEUE):
+            self._queue_came(DEFAULT_QUEUE)
+        if not self.queues.knows(name):
+            self._queue_gone(name)
+        if judged:
+            self._admit_again(lambda task: task.queue in self.queues.queues and self.queues.above(name, task.queue))
+        self._guard_gpus(name)
+
+    def _queue_gone(self, name: str) -> None:
+        """Those that wait in a queue wait for its return."""
         for task in self.tasks.values():
             if task.queue == name and task.state is TaskState.WAITING:
-                if task.unit is not None:
-                    task.unit.retire()
-                    task.unit = None
-                self._wait(task)
+                with self.isolation.guard("admission", task):
+                    if task.unit is not None:
+                        task.unit.retire()
+                        task.unit = None
+                    self._wait(task)
 
     def upsert_group(self, group: Group) -> None:
         """A PodGroup came or changed."""
         gang = self.gangs.setdefault(group.key, Gang(group.key))
+        group = self.belonging.group(gang, group)
         before, gang.group = gang.group, group
+        if before != group:
+            self.isolation.group_changed(gang)
         if group.service_class != (before.service_class if before is not None else ""):
             self.services.starts += 1
             for task in gang.tasks.values():
@@ -661,7 +797,7 @@ class ClusterState:
                 self.services.runs(task)
         for task in list(gang.tasks.values()):
             queue = group.queue or task.pod.queue
-            if queue != task.queue:
+            if queue != task.queue and (self.belonging.believes or (task.row < 0 and not task.pod.node)):
                 self._change_queue(task, queue)
         self.unsettle(gang)
         self.suspended.upsert(group)
@@ -672,6 +808,7 @@ class ClusterState:
         gang = self.gangs.get(key)
         if gang is None:
             return
+        self.belonging.group_gone(gang)
         gang.group = None
         if gang.tasks:
             self.unsettle(gang)
@@ -679,7 +816,7 @@ class ClusterState:
             del self.gangs[key]
 
     def _change_queue(self, task: Task, queue: str) -> None:
-        self.queueless.get(task.queue, {}).pop(task.pod.uid, None)
+        self._find_queue(task)
         stray = task.pod.uid in self.strays.get(task.pod.node, {})
         if (task.row >= 0 or stray) and task.pod.ours:
             self.queues.charge(task, -1, task.row)
@@ -687,6 +824,7 @@ class ClusterState:
             self.queues.charge(task, 1, task.row)
         task.queue = queue
         if task.state in (TaskState.WAITING, TaskState.UNUSABLE) and not task.pod.terminating:
+            self._withdraw(task)  # else it stays in the line of a queue that it is in no more
             self._wait(task)
 
     def _become_urgent(self, now: float) -> None:
@@ -697,10 +835,11 @@ class ClusterState:
             if task is None or task.state is not TaskState.WAITING or self.services.urgency(task) == task.urgency:
                 continue
             before = task.urgency
-            self._withdraw(task)
-            self._wait(task, counted=True)
-            if before < task.urgency == LATE:
-                self.overdue.append(task)
+            with self.isolation.guard("settle", task):
+                self._withdraw(task)
+                self._wait(task, counted=True)
+                if before < task.urgency == LATE:
+                    self.overdue.append(task)
 
     def rerank(self, task: Task) -> None:
         """What its job has attained was not known when it came to wait."""
@@ -721,32 +860,45 @@ class ClusterState:
     def settle(self, now: float) -> None:
         """Make the units of gangs that changed, and let delayed tasks wait again."""
         self.nodes.settle_labels()
-        self._become_urgent(now)
+        with self.isolation.guard("settle"):
+            self._become_urgent(now)
         if self._crowd:
-            self._count_jobs()
+            with self.isolation.guard("admission"):
+                self._count_jobs()
         while self._delayed and self._delayed[0][0] <= now:
             _, uid = heappop(self._delayed)
             task = self.tasks.get(uid)
             if task is not None and task.state is TaskState.WAITING and task.unit is None and task.not_before <= now:
-                self._wait(task)
+                with self.isolation.guard("settle", task):
+                    self._wait(task)
         if not self.unsettled:
             return
+        for group in self.belonging.ended():
+            with self.isolation.guard("settle", self.gangs.get(group.key) or ""):
+                self.upsert_group(group)
         gangs, self.unsettled = self.unsettled, {}
         for gang in gangs.values():
-            units, reason = gang.units(now)
-            gang.reason = reason
-            if reason is not None:
-                waiting = tuple(task for task in gang.tasks.values() if task.state is TaskState.WAITING)
-                self.notices.append((waiting, reason))
-            for unit in units:
-                self._push(unit)
-            placed = len(gang.placed())
-            if not placed or placed >= gang.min_member:
-                gang.fault_at = None  # whole, or gone: a later fault has a grace of its own
-            elif gang.fault_at is None:
-                gang.fault_at = now
-            if gang.broken():
-                self.faulty.add(gang.key)
+            with self.isolation.guard("settle", gang):
+                self._settle_gang(gang, now)
+
+    def _settle_gang(self, gang: Gang, now: float) -> None:
+        units, reason = gang.units(now)
+        if reason is not None:
+            waiting = tuple(task for task in gang.tasks.values() if task.state is TaskState.WAITING)
+            self.notices.append((waiting, reason))
+        gang.reason = reason or self.isolation.why_of(gang)
+        for unit in units:
+            self._push(unit)
+        if units and (later := gang.later(now)):
+            message = f"gang {gang.key} can do without it: it gets a place once those that it needs have theirs"
+            self.notices.append((later, Reason(ReasonCode.GANG_INCOMPLETE, message)))
+        placed = len(gang.placed())
+        if not placed or placed >= gang.min_member:
+            gang.fault_at = None  # whole, or gone: a later fault has a grace of its own
+        elif gang.fault_at is None:
+            gang.fault_at = now
+        if gang.broken():
+            self.faulty.add(gang.key)
 
     # -- outcomes of writes --------------------------------------------------------------------
 
@@ -781,9 +933,18 @@ class ClusterState:
         if task.gang is not None:
             task.gang.fault_at = now
             self.unsettle(task.gang)
+        heard = self.belonging.released(uid)
+        if heard is not None:
+            self.upsert_pod(heard)
 
-    def evict_failed(self, uid: str, now: float) -> None:
-        """An eviction was refused: the victim stays, and the plan it was part of is given up."""
+    def evict_failed(self, uid: str, now: float, message: str = "") -> None:
+        """An eviction was refused: the victim stays, and the plan it was part of is given up. message: what the server said."""
+        if "disruption" in message.lower() and uid in self.tasks:
+            self.overrides.refuse(uid, now)
+        self.give_up(uid, now, rests=True)
+
+    def give_up(self, uid: str, now: float, *, rests: bool = False) -> None:
+        """The plan that a victim is part of is given up. rests: its beneficiaries wait before they are tried again."""
         victims = {uid, *self.plans.get(uid, ())}
         waiting = {beneficiary for victim in victims for beneficiary in self.holds.get(victim, ())}
         for beneficiary in sorted(waiting):
@@ -797,7 +958,10 @@ class ClusterState:
                     self.unassign(each)
                     self._abandon(each)
                     each.state = TaskState.WAITING
-                    self._delay(each, now)
+                    if rests:
+                        self._delay(each, now)
+                    else:
+                        self._wait(each, counted=True)
             if held.gang is not None:
                 self.unsettle(held.gang)
         for each_uid in sorted(victims):
@@ -810,6 +974,22 @@ class ClusterState:
             for other in plan:
                 self.plans.pop(other, None)
 
+    def release_victims(self, tasks: list[Task], victims: list[str]) -> None:
+        """These tasks wait for no victim any more: those who still run are counted where they do."""
+        for task in tasks:
+            self._abandon(task)
+        for uid in victims:
+            if not self.holds.get(uid):
+                self._stays(uid, self.services.now)
+
+    def leftovers_of(self, victims: list[str]) -> list[Task]:
+        """The stand-ins that keep closed what victims still fill beyond what was given away."""
+        return list({id(each): each for uid in victims for each in self._leftovers.get(uid, ())}.values())
+
+    def occupy(self, task: Task, row: int) -> None:
+        """Count a victim on a row where it lingers."""
+        self.assign(task, row, self._devices_of(task, row))
+
     def release_holds(self, tasks: list[Task]) -> None:
         """Places held for these are no good any more, though nobody is waited for: they wait in line again."""
         for task in tasks:
@@ -819,7 +999,9 @@ class ClusterState:
     def _stays(self, uid: str, now: float) -> None:
         """A victim whose room is not needed any more is counted where it runs, until it is gone or for good."""
         self.holds.pop(uid, None)
-        self.plans.pop(uid, None)
+        for other in self.plans.pop(uid, ()):
+            if other not in self.tasks:
+                self.plans.pop(other, None)  # gone before, and remembered for the others' sake
         self.moves.drop(uid)
         self._release_leftovers(uid)
         victim = self.tasks.get(uid)
@@ -852,10 +1034,11 @@ class ClusterState:
         name = f"leaving-{victims[0]}"
         pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue or first.queue, ours=bool(queue))
         stand_in = Task(pod, self.shapes.intern(spec))
+        self.log.call(self.shapes.release, stand_in.shape)
         stand_in.state = TaskState.EVICTING  # nobody's victim
         self.assign(stand_in, row, devices)
         for uid in victims:
-            self._leftovers.setdefault(uid, []).append(stand_in)
+            self.log.insert(self._leftovers, uid, [*self._leftovers.get(uid, ()), stand_in])
 
     def hold_leftovers(self, places: dict[str, tuple[int, tuple[int, ...]]]) -> None:
         """Keep closed what victims still occupy beyond what their beneficiaries take, until they are gone.
@@ -893,10 +1076,14 @@ class ClusterState:
                     self._close(PodSpec((), gpus=1, gpu_milli=milli), row, (device,), uids)
 
     def _release_leftovers(self, uid: str) -> None:
-        for stand_in in self._leftovers.pop(uid, ()):
-            if not any(stand_in in others for others in self._leftovers.values()):
-                self.unassign(stand_in)
-                self.shapes.release(stand_in.shape)
+        for stand_in in self.forget_leftovers(uid):
+            self.unassign(stand_in)
+            self.shapes.release(stand_in.shape)
+
+    def forget_leftovers(self, uid: str) -> list[Task]:
+        """The stand-ins that stood for a victim and for no other; they are forgotten, and still on their rows."""
+        gone = self._leftovers.pop(uid, [])
+        return [each for each in gone if not any(each in others for others in self._leftovers.values())]
 
     def _delay(self, task: Task, now: float) -> None:
         task.faults += 1
@@ -917,7 +1104,14 @@ class ClusterState:
         times = [self._delayed[0][0]] if self._delayed else []
         times += [room.rests_until for room in self.queues.resting]
         times += [self._nearing[0][0]] if self._nearing else []
-        times += [due for due in (self.reserved.next_due, self.moves.next_due, self.suspended.next_due) if due is not None]
+        others = (
+            self.reserved.next_due,
+            self.moves.next_due,
+            self.suspended.next_due,
+            self.departures.next_due,
+            self.isolation.next_due,
+        )
+        times += [due for due in others if due is not None]
         times += self.queues.ripening.values()
         times += [self.services.next_end] if self.services.next_end is not None else []
         if self.queues.parked and (due := self.services.next_due) is not None:
@@ -951,6 +1145,7 @@ class ClusterState:
                 log.put(nodes.device, row, state)
             log.insert(nodes.pods[row], task.pod.uid, task)
         else:
+            task.row, task.devices = row, devices  # first: should anything raise, it is known where it was to be
             for column, amount in shape.demand:
                 line = free[column]
                 line[row] = line.item(row) - amount
@@ -964,6 +1159,8 @@ class ClusterState:
         if task.pod.ours:
             self.queues.charge(task, 1, row)
         nodes.touch(row)
+        if nodes.room_wanted and shape.gpus:
+            nodes.gained.add(row)  # fewer free GPUs: work without devices may have a place there now
 
     def unassign(self, task: Task) -> None:
         """Take a task off its row and give everything back."""
@@ -1061,6 +1258,12 @@ class ClusterState:
         }
 
 
+def _unsized(pod: Pod) -> Pod:
+    """A pod whose amounts cannot be counted beside those of others on its node."""
+    message = f"pod {pod.key}: together with others on node {pod.node} it asks for more than can be counted"
+    return msgspec.structs.replace(pod, error=Reason(ReasonCode.TOO_LARGE, message), unsized=True)
+
+
 def _who_may(policy: Queue) -> tuple[object, ...]:
-    """The part of a queue's policy that says who may wait in it."""
-    return policy.namespaces, policy.users, policy.classes, submitted_limits(policy)
+    """The part of a queue's policy that says who may wait in it; its parent does, too."""
+    return policy.parent, policy.namespaces, policy.users, policy.classes, submitted_limits(policy)

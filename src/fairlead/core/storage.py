@@ -195,6 +195,14 @@ class Storage:
             log.renew(self)
             log.remove(self.chosen, claim)
 
+    def drop(self, claim: str) -> None:
+        """Whatever was decided for a claim, perhaps in part, is forgotten."""
+        volume = self.given.pop(claim, None)
+        if volume is not None:
+            self.taken.pop(volume, None)
+        self.chosen.pop(claim, None)
+        self.version = new_version()
+
     def kept_for(self, volume: Volume, claim: Claim) -> bool:
         """Whether a volume is bound to a claim, or reserved for it."""
         if self.taken.get(volume.name) == claim.key:

@@ -222,10 +222,11 @@ class Suspended:
             shapes: dict[int, list[Task]] = {}
             for task in tasks:
                 shapes.setdefault(task.shape.number, []).append(task)
-            epoch = self._epochs[key] = self._epochs.get(key, 0) + 1
-            self._leaving[key] = now + _PATIENCE
+            log, epoch = self.state.log, self._epochs.get(key, 0) + 1
+            log.insert(self._epochs, key, epoch)
+            log.insert(self._leaving, key, now + _PATIENCE)
             for task in tasks:
-                self._owners[task.pod.owner] = key
+                log.insert(self._owners, task.pod.owner, key)
             attained = max(0.0, self.state.services.attained_by(tasks))  # its start may lie ahead of a clock that was set back
             members = tuple(Member(len(alike), self._record(alike[0], attained)) for _, alike in sorted(shapes.items()))
             found.append(

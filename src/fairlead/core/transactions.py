@@ -72,6 +72,7 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     suspends: jobs that are suspended; their pods are among the victims, and are not evicted.
     moves: the victims' replacements have places, too; there may be no beneficiary then.
     groups: the gangs that victims are of; why: on which ground they fall.
+    overrides: UIDs of victims that are deleted although their disruption budgets forbid it.
     """
 
     victims: tuple[Binding, ...]
@@ -83,14 +84,16 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     why: str = ""
     suspends: tuple[Suspension, ...] = ()
     graces: tuple[tuple[str, int], ...] = ()
+    overrides: tuple[str, ...] = ()
 
 
 class Evict(msgspec.Struct, frozen=True, tag=True):
-    """Take these down: for their own gang's sake, or because their time is over."""
+    """Take these down: for their own gang's sake, or because their time is over. graces: as in `Preempt`."""
 
     victims: tuple[Binding, ...]
     group: str
     reason: Reason
+    graces: tuple[tuple[str, int], ...] = ()
 
 
 class Refuse(msgspec.Struct, frozen=True, tag=True):
@@ -124,4 +127,47 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
     since: float = 0.0
 
 
-Transaction = Place | Preempt | Evict | Refuse | Overdue | Resume
+class Unread(msgspec.Struct, frozen=True, tag=True):
+    """Something of a pod that is on a node, or of the node itself (pod is None), cannot be read.
+
+    closes: what cannot be read is a size, so that the node takes nothing.
+    """
+
+    pod: PodRef | None
+    node: str
+    reason: Reason
+    closes: bool = False
+    group: str = ""
+
+
+class Warn(msgspec.Struct, frozen=True, tag=True):
+    """What pods that run are warned of. event: the reason of the event on each of them."""
+
+    pods: tuple[PodRef, ...]
+    event: str
+    message: str
+    group: str = ""
+
+
+class Fault(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """An exception was raised while these were served, at a step of the pass: they are set aside (see `core.isolation`).
+
+    subject: whose data it was where that is not work which waits, such as `reservation/maintenance`; empty: nobody knows.
+    """
+
+    site: str
+    pods: tuple[PodRef, ...]
+    reason: Reason
+    group: str = ""
+    subject: str = ""
+
+
+class Kept(msgspec.Struct, frozen=True, tag=True):
+    """What an object says of a pod that has a node does not count: what it was admitted with stays, or what it may have."""
+
+    pod: PodRef
+    reason: Reason
+    group: str = ""
+
+
+Transaction = Place | Preempt | Evict | Refuse | Overdue | Resume | Unread | Warn | Fault | Kept

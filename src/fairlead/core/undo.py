@@ -47,17 +47,47 @@ class UndoLog:
     def rollback(self, mark: int) -> None:
         """Take back everything since `mark`, newest first."""
         entries = self.entries
-        while len(entries) > mark:
-            container, key, old = entries.pop()
-            if key is MISSING:
-                container(old)
-            elif old is MISSING:
-                del container[key]
-            else:
-                container[key] = old
+        container = key = old = None
+        try:
+            while len(entries) > mark:
+                container, key, old = entries.pop()
+                if key is MISSING:
+                    container(old)
+                elif old is MISSING:
+                    del container[key]
+                else:
+                    container[key] = old
+        except Exception:
+            entries.append((container, key, old))  # not taken back yet: `unwind` does
+            raise
         self.depth -= 1
         if not self.depth:
             self._settle()
+
+    def unwind(self) -> list[Exception]:
+        """Take back everything, whatever the depth, after an exception, and derive what waited. Returns what that raised.
+
+        An entry that cannot be taken back does not keep the older ones from being so.
+        """
+        errors: list[Exception] = []
+        entries, self.entries, self.depth = self.entries, [], 0
+        for container, key, old in reversed(entries):
+            try:
+                if key is MISSING:
+                    container(old)
+                elif old is MISSING:
+                    del container[key]
+                else:
+                    container[key] = old
+            except Exception as error:  # the others must be taken back all the same
+                errors.append(error)
+        waiting, self._settled = self._settled, []
+        for derive in waiting:
+            try:
+                derive()
+            except Exception as error:
+                errors.append(error)
+        return errors
 
     def when_settled(self, derive: Callable[[], None]) -> None:
         """Have something called when the outermost mark is committed or rolled back; not at all outside of any."""
@@ -103,6 +133,12 @@ class UndoLog:
         if self.depth:
             self.entries.append((partial(setattr, thing, version), MISSING, getattr(thing, version)))
         setattr(thing, version, new_version())
+
+    def set(self, thing: Any, name: str, value: Any) -> None:
+        """`thing.name = value`."""
+        if self.depth:
+            self.entries.append((partial(setattr, thing, name), MISSING, getattr(thing, name)))
+        setattr(thing, name, value)
 
     def call(self, undo: Callable[[Any], None], argument: Any) -> None:
         """Have `undo(argument)` called on rollback, for changes that are not one item."""

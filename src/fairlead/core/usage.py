@@ -66,6 +66,9 @@ class UsageBook:
                 if users[user].rate != devices / WHOLE:
                     users[user].set_rate(devices / WHOLE, now, self.half_life)
             node.past = {user: int(self._devices(each, now) * WHOLE) for user, each in users.items()}
+            for user in [user for user, past in node.past.items() if not past and not any(node.holds.get(user, ()))]:
+                del users[user], node.past[user]  # nothing is left of what they used
+                node.holds.pop(user, None)
             node.fell = True
 
     def part_of(self, name: str, now: float, capacity: int) -> float:

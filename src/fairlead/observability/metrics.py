@@ -33,6 +33,10 @@ SCHEDULER: dict[str, Metric] = {
     "fairlead_core_errors": Metric(
         "counter", "Events or passes that failed and were skipped; above 0 it is a bug worth reporting."
     ),
+    "fairlead_passes_failed": Metric("counter", "Passes that failed outside every guard: nothing was placed after the failure."),
+    "fairlead_faults": Metric(
+        "counter", "Exceptions that were contained, by step; what they concerned is set aside, the rest goes on.", ("site",)
+    ),
     "fairlead_core_pass_seconds": Metric("counter", "Time spent in passes."),
     "fairlead_core_pass_duration_seconds": Metric("histogram", "How long a pass took."),
     "fairlead_core_action_seconds": Metric("counter", "Time spent in each action of passes.", ("action",)),
@@ -75,6 +79,9 @@ SCHEDULER: dict[str, Metric] = {
     "fairlead_pool_nodes_idle": Metric("gauge", "Nodes of a pool with GPUs of which none is used.", _POOL),
     "fairlead_pool_gpus": Metric("gauge", "GPUs of a pool.", _POOL),
     "fairlead_pool_gpus_allocated": Metric("gauge", "GPUs of a pool that pods hold, fractions too.", _POOL),
+    "fairlead_gpus_outside_queues": Metric(
+        "gauge", "GPUs that pods without a queue hold: other schedulers placed them, or `nodeName`.", ("resource",)
+    ),
     "fairlead_pool_gpus_fragmented": Metric("gauge", "Free GPUs of a pool on nodes whose other GPUs are used.", _POOL),
 }
 
@@ -102,6 +109,13 @@ OPERATOR: dict[str, Metric] = {
     ),
     "fairlead_operator_queue_budget": Metric("gauge", "What a queue may cost within its period.", ("queue", "currency")),
     "fairlead_operator_queue_budget_warning": Metric("gauge", "From which cost of a queue on to warn.", ("queue", "currency")),
+    "fairlead_operator_untrusted": Metric(
+        "gauge", "1 while the API server stamps what the operator makes for AIJobs with the operator's own user."
+    ),
+    "fairlead_operator_waiting_pods": Metric("gauge", "Members of AIJobs that were made and have no node yet."),
+    "fairlead_operator_faults": Metric(
+        "counter", "Unexpected errors while one object was handled, by where; above 0 it is a bug worth reporting.", ("site",)
+    ),
     "fairlead_operator_api_writes": Metric("counter", "Requests to the API server that change something."),
 }
 
@@ -177,6 +191,8 @@ class _Decisions(Protocol):
     preempted: int
     overdue: int
     errors: int
+    failed: int
+    faults: dict[str, int]
     pass_seconds: float
     last_pass: float
     durations: Distribution
@@ -206,6 +222,8 @@ def of_scheduler(decisions: _Decisions, writes: _Writes, api_writes: int) -> Val
         ("fairlead_core_events", decisions.events),
         ("fairlead_core_passes", decisions.passes),
         ("fairlead_core_errors", decisions.errors),
+        ("fairlead_passes_failed", decisions.failed),
+        ("fairlead_faults", _by_label(decisions.faults)),
         ("fairlead_core_pass_seconds", decisions.pass_seconds),
         ("fairlead_core_pass_duration_seconds", decisions.durations),
         ("fairlead_core_action_seconds", _by_label(decisions.actions)),

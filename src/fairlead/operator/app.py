@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import structlog
@@ -12,15 +12,18 @@ from fairlead.cluster import grouping
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.lease import Elector, until
+from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served
 from fairlead.observability.metrics import Metrics, Value, Values
 from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.budgets import Budgets
+from fairlead.operator.faults import Faults
 from fairlead.operator.gangs import Gangs
 from fairlead.operator.history_api import HistoryApi
 from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
+from fairlead.operator.jobs.limits import Bounds
 from fairlead.operator.provisioning import Provisioning
 from fairlead.operator.recorder import Recorder
 from fairlead.operator.upstream import Upstream
@@ -38,7 +41,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     address: host:port of /metrics, /healthz and /readyz; empty serves none. lease_*: seconds, see `Elector`.
     history: URL of the database for what jobs used, empty: none is kept; history_keep: for how many seconds;
     history_address: host:port of the aggregated API `history.fairlead.dev`, empty: not served. prometheus: URL of
-    the server that has the use of GPUs; empty: it is not measured.
+    the server that has the use of GPUs; empty: it is not measured. max_members: of an AIJob;
+    max_waiting_pods*: members that were made and have no node, in the cluster and in each namespace.
     """
 
     leader_elect: bool = True
@@ -50,6 +54,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     history_keep: float = 400 * 86400.0
     history_address: str = ""
     prometheus: str = ""
+    max_members: int = 10_000
+    max_waiting_pods: int = 20_000
+    max_waiting_pods_per_namespace: int = 5_000
 
 
 class Operator:
@@ -62,16 +69,21 @@ class Operator:
         self.options = options
         self.failed = False
         prometheus = Prometheus(options.prometheus) if options.prometheus else None
-        self.jobs = Jobs(client, speed=speed, prometheus=prometheus)
+        self.faults = faults = Faults(client, speed=speed)
+        bounds = Bounds(options.max_members, options.max_waiting_pods_per_namespace, options.max_waiting_pods)
+        self.jobs = Jobs(client, speed=speed, prometheus=prometheus, faults=faults, bounds=bounds)
         workloads = known(grouping.RULES.values())
-        self.intents = Intents(client, self.jobs, workloads)
-        self.gangs = Gangs(client, workloads.values(), speed=speed)
-        self.upstream = Upstream(client)
-        self.provisioning = Provisioning(client, speed=speed)
+        self.intents = Intents(client, self.jobs, workloads, faults)
+        self.gangs = Gangs(client, workloads.values(), speed=speed, faults=faults)
+        self.upstream = Upstream(client, faults)
+        self.provisioning = Provisioning(client, speed=speed, faults=faults)
         self.recorder: Recorder | None = None
         if options.history:
-            self.recorder = Recorder(client, options.history, keep=options.history_keep, speed=speed, prometheus=prometheus)
-        self.budgets = Budgets(client, self.recorder.history, speed=speed) if self.recorder is not None else None
+            keep, url = options.history_keep, options.history
+            self.recorder = Recorder(client, url, keep=keep, speed=speed, prometheus=prometheus, faults=faults)
+        self.budgets: Budgets | None = None
+        if self.recorder is not None:
+            self.budgets = Budgets(client, self.recorder.history, speed=speed, faults=faults)
         self._stop = asyncio.Event()
         self.elector = Elector(
             client,
@@ -95,33 +107,41 @@ class Operator:
         log.info("stopped")
 
     async def _lead(self) -> None:
+        """All that runs, each by itself: what fails is begun again, and the others go on."""
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "intents.watch": self.intents.informer.run,
+            "intents.queue": self.intents.queue.run,
+            "gangs.watch": self.gangs.run,
+            "upstream.watch": self.upstream.informer.run,
+            "upstream.queue": self.upstream.queue.run,
+            "provisioning.watch": self.provisioning.run,
+            "jobs.watch": self.jobs.jobs_informer.run,
+            "pods.watch": self.jobs.pods_informer.run,
+            "nodes.watch": self.jobs.hardware.informer.run,
+            "nodes.queue": self.jobs.hardware.queue.run,
+            "classes.watch": self.jobs.classes_informer.run,
+            "idleness": self.jobs.idleness.run,
+            "jobs.queue": self.jobs.queue.run,
+        }
+        if self.recorder is not None:
+            parts["history"] = self.recorder.run
+        if self.budgets is not None:
+            parts["budgets"] = self.budgets.run
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.intents.informer.run())
-            group.create_task(self.intents.queue.run())
-            group.create_task(self.gangs.run())
-            group.create_task(self.upstream.informer.run())
-            group.create_task(self.upstream.queue.run())
-            group.create_task(self.provisioning.run())
-            group.create_task(self.jobs.jobs_informer.run())
-            group.create_task(self.jobs.pods_informer.run())
-            group.create_task(self.jobs.hardware.informer.run())
-            group.create_task(self.jobs.hardware.queue.run())
-            group.create_task(self.jobs.classes_informer.run())
-            group.create_task(self.jobs.idleness.run())
-            group.create_task(self.jobs.queue.run())
-            if self.recorder is not None:
-                group.create_task(self.recorder.run())
-                if self.options.history_address:
-                    api = HistoryApi(self.jobs.client, self.options.history_address, self.recorder.history)
-                    group.create_task(api.run())
-            if self.budgets is not None:
-                group.create_task(self.budgets.run())
+            for name, part in parts.items():
+                group.create_task(self.faults.kept(name, part))
+            if self.recorder is not None and self.options.history_address:
+                # Whoever gave an address that cannot be served is told so at once.
+                group.create_task(HistoryApi(self.jobs.client, self.options.history_address, self.recorder.history).run())
 
     def _values(self) -> Values:
         unmeasured, writes = self.jobs.idleness.failures, self.elector.client.writes
         if self.recorder is not None and self.recorder.use is not None:
             unmeasured += self.recorder.use.failures
         yield from of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
+        yield "fairlead_operator_faults", {(site,): float(count) for site, count in list(self.faults.counts.items())}
+        yield "fairlead_operator_untrusted", float(bool(self.jobs.untrusted_as))
+        yield "fairlead_operator_waiting_pods", float(self.jobs.waiting.all)
         yield "fairlead_operator_provisioning_requests", self.provisioning.made
         yield "fairlead_operator_jobs", {(phase,): float(count) for phase, count in self.jobs.phases().items()}
         if self.recorder is not None:
@@ -167,11 +187,9 @@ def of_history(recorder: Recorder) -> list[tuple[str, Value]]:
 
 
 async def run_process(config: Config, options: Options) -> bool:
-    """An operator as a process of its own, until SIGTERM or SIGINT. Returns whether it ended by itself, having lost its lease."""
-    loop = asyncio.get_running_loop()
+    """An operator as a process of its own, until SIGTERM, SIGINT or SIGHUP. Returns whether it lost its lease."""
     async with Client(config) as client:
         operator = Operator(client, options)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, operator.stop)
+        on_signals(operator.stop)
         await operator.run()
         return operator.failed

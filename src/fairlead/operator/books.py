@@ -7,8 +7,10 @@ that is read off their pods. There is no clock here; `recorder` hears the cluste
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
+import structlog
 
 from fairlead.api import names
 from fairlead.api.objects import AIJob, AIJobStatus, NodePoolSpec
@@ -16,11 +18,14 @@ from fairlead.cluster import convert, views
 from fairlead.cluster.times import seconds
 from fairlead.core.model import WHOLE
 from fairlead.core.model import Pod as CorePod
-from fairlead.observability.history import HistoryError, Job, Run, State
+from fairlead.observability.history import HistoryError, Job, Run, Scaler, State, Stay
 from fairlead.observability.store import History
+from fairlead.operator.faults import Report, reraised
 from fairlead.operator.scalers import Scalers, ScalerView
 from fairlead.operator.stays import NodeView, Stays
 from fairlead.operator.use import Used
+
+log = structlog.get_logger("history")
 
 _STATES = {
     "Pending": State.PENDING,
@@ -114,7 +119,8 @@ class _Member(msgspec.Struct):
 class Books:
     """Jobs and runs under way, and what of them is to be written.
 
-    group: the PodGroup of a key, if there is one; default_queue: that of a namespace. Not for several threads at once.
+    group: the PodGroup of a key, if there is one; default_queue: that of a namespace; report: takes faults of single objects.
+    Not for several threads at once.
     """
 
     def __init__(
@@ -122,11 +128,13 @@ class Books:
         history: History,
         group: Callable[[str], views.PodGroup | None] = lambda _: None,
         default_queue: Callable[[str], str] = lambda _: names.DEFAULT_QUEUE,
+        report: Report = reraised,
     ) -> None:
         self.history = history
         self._group = group
         self._default_queue = default_queue
-        self.stays = Stays()
+        self._report = report
+        self.stays = Stays(report)
         self.scalers = Scalers()
         self.pool_used: dict[tuple[str, ...], float] = {}  # (pool,) -> GPU-seconds used, since we began
         self.pool_measured: dict[tuple[str, ...], float] = {}  # of so many that were held and looked at
@@ -142,7 +150,10 @@ class Books:
         self._changed_runs: dict[str, Run] = {}
 
     def apply(self, heard: Iterable[Heard], now: float) -> None:
-        """Take in what was heard, in its order. Raises `HistoryError`, having taken in nothing."""
+        """Take in what was heard, in its order. Raises `HistoryError`, having taken in nothing.
+
+        What cannot be taken in, one by one, is reported and left out.
+        """
         batch = list(heard)
         if not self._live:
             batch.sort(key=lambda each: not isinstance(each, PoolHeard))  # a node that went on is not one without a price
@@ -152,26 +163,31 @@ class Books:
             self._alive_at = self.history.open_ends()[2] or 0.0
         self._load(batch)
         for each in batch:
-            at = each.at or now
-            if isinstance(each, JobHeard):
-                self._job(each, at)
-            elif isinstance(each, Used):
-                self._used(each)
-            elif isinstance(each, NodeHeard):
-                self.stays.node(each.name, each.view, at)
-            elif isinstance(each, ScalerHeard):
-                self.scalers.heard(each.key, each.view, at)
-            elif isinstance(each, PoolHeard):
-                self.stays.pool(each.name, each.spec, at)
-            else:
-                self._pod(each, at)
+            try:
+                self._take(each, each.at or now)
+            except Exception as error:
+                self._report("history.books", subject(each), error)
+
+    def _take(self, each: Heard, at: float) -> None:
+        if isinstance(each, JobHeard):
+            self._job(each, at)
+        elif isinstance(each, Used):
+            self._used(each)
+        elif isinstance(each, NodeHeard):
+            self.stays.node(each.name, each.view, at)
+        elif isinstance(each, ScalerHeard):
+            self.scalers.heard(each.key, each.view, at)
+        elif isinstance(each, PoolHeard):
+            self.stays.pool(each.name, each.spec, at)
+        else:
+            self._pod(each, at)
 
     def write(self, now: float) -> int:
         """Write what changed; how many rows. Raises `HistoryError`: then all of it is still to be written."""
         jobs, runs = [self._jobs[uid] for uid in self._changed_jobs], list(self._changed_runs.values())
         stays, scalers = self.stays.periods.take_changed(), self.scalers.periods.take_changed()
         try:
-            self.history.write(jobs, runs, alive_at=now, stays=stays, scalers=scalers)
+            self._put(jobs, runs, stays, scalers, now)
         except HistoryError:
             self.stays.periods.give_back(stays)
             self.scalers.periods.give_back(scalers)
@@ -183,6 +199,36 @@ class Books:
             if job.ended_at is not None and not exists:
                 del self._jobs[job.uid]
         return len(jobs) + len(runs) + len(stays) + len(scalers)
+
+    def _put(self, jobs: list[Job], runs: list[Run], stays: list[Stay], scalers: list[Scaler], now: float) -> None:
+        """All in one transaction, or, where a row cannot be written at all, the others without it. Raises `HistoryError`."""
+        try:
+            self.history.write(jobs, runs, alive_at=now, stays=stays, scalers=scalers)
+        except HistoryError as error:
+            self.history.write((), (), alive_at=now)  # raises where the database itself is away: then all of it is kept
+            log.warning("the history takes the rows one by one", error=str(error)[:300])
+            whole: HistoryError | None = error
+        except Exception as error:
+            log.warning("the history takes the rows one by one", error=str(error)[:300])
+            whole = None
+        else:
+            return
+        history = self.history
+        parts: list[tuple[str, Callable[[], None]]] = [
+            (f"{job.namespace}/{job.name}", partial(history.write, (job,), ())) for job in jobs
+        ]
+        parts += [(f"{run.namespace}/{run.name}", partial(history.write, (), (run,))) for run in runs]
+        parts += [(stay.node, partial(history.write, (), (), stays=(stay,))) for stay in stays]
+        parts += [(f"{each.namespace}/{each.name}", partial(history.write, (), (), scalers=(each,))) for each in scalers]
+        refused = 0
+        for key, put in parts:
+            try:
+                put()
+            except Exception as error:
+                refused += 1
+                self._report("history.rows", key, error)
+        if whole is not None and refused == len(parts) > 1:
+            raise whole  # nothing of it can be written: it is not one row's fault
 
     def close_scalers(self) -> None:
         """All autoscalers were heard of: others went while nobody looked."""
@@ -212,11 +258,20 @@ class Books:
                 if each.job is not None:
                     jobs[each.job.metadata.uid] = None
             elif isinstance(each, PodHeard) and each.view is not None and each.view.spec.scheduler_name in names.SCHEDULERS:
-                jobs[self._whose(self._read(each.view), each.view).uid] = None
-                if each.view.metadata.uid not in self._members:
+                member = self._members.get(each.view.metadata.uid)
+                try:
+                    jobs[self._whose(self._read(each.view), each.view).uid if member is None else member.job] = None
+                except Exception as error:
+                    self._report("history.books", each.key, error)
+                    continue
+                if member is None:
                     ended[each.view.metadata.uid] = None
         known, runs = self.history.written([uid for uid in jobs if uid not in self._jobs], list(ended))
         self._jobs |= {job.uid: job for job in known}
+        # A pod stays with its first job, which may be another than its labels name by now.
+        first = {run.job: None for run in runs if run.job not in self._jobs}
+        if first:
+            self._jobs |= {job.uid: job for job in self.history.written(list(first), ())[0]}
         for run in runs:
             if run.ended_at is None:
                 self._runs[run.uid] = run
@@ -248,8 +303,8 @@ class Books:
                 namespace=metadata.namespace,
                 kind="AIJob",
                 name=metadata.name,
-                queue=spec.queue or self._default_queue(metadata.namespace),
-                service_class=spec.service_class or "",
+                queue=status.queue or spec.queue or self._default_queue(metadata.namespace),
+                service_class=status.service_class or spec.service_class or "",
                 user=(metadata.annotations or {}).get(names.USER_ANNOTATION) or metadata.namespace,
                 state=_STATES.get(status.phase, State.RUNNING),
                 submitted_at=seconds(metadata.creation_timestamp) or now,
@@ -294,6 +349,19 @@ class Books:
             submitted_at=pod.created,
         )
 
+    def _first(self, pod: CorePod, view: PodView) -> Job:
+        """The job that a pod counts for: its first one, whatever its labels and its PodGroup have become since."""
+        member, run = self._members.get(pod.uid), self._runs.get(pod.uid)
+        known = self._jobs.get(member.job if member is not None else run.job if run is not None else "")
+        return known if known is not None else self._whose(pod, view)
+
+    def _leave(self, job: str, uid: str) -> None:
+        """A pod counts for a job no more."""
+        others = self._of.get(job, set())
+        others.discard(uid)
+        if not others:
+            self._of.pop(job, None)
+
     def _pod(self, heard: PodHeard, now: float) -> None:
         view = heard.view
         uid = self._pods.get(heard.key, "")
@@ -302,17 +370,19 @@ class Books:
         if view is None or view.spec.scheduler_name not in names.SCHEDULERS:
             return
         pod, status = self._read(view), view.status or _Status()
-        job = self._whose(pod, view)
+        run, job = self._runs.get(pod.uid), self._first(pod, view)
         if job.uid not in self._jobs:
             if not pod.node:
                 return  # a job's history begins with its first place; AIJobs begin theirs themselves
             self._keep(job)
         queue = self._jobs[job.uid].queue or job.queue
         member = self._members.setdefault(pod.uid, _Member(job.uid, placed=bool(pod.node)))
+        if member.job != job.uid:  # the row of its first job is no more
+            self._leave(member.job, pod.uid)
+            member.job = job.uid
         member.placed, member.evicted = bool(pod.node), _evicted(status)
         self._pods[heard.key] = pod.uid
         self._of.setdefault(job.uid, set()).add(pod.uid)
-        run = self._runs.get(pod.uid)
         if pod.node and run is None and not member.ended:
             requests = dict(pod.spec.requests)
             run = self._runs[pod.uid] = self._changed_runs[pod.uid] = Run(
@@ -364,16 +434,13 @@ class Books:
                 self._changed_runs[run.uid] = run
 
     def _gone(self, key: str, uid: str, now: float) -> None:
-        del self._pods[key]
-        member = self._members.pop(uid)
-        run = self._runs.get(uid)
+        self._pods.pop(key, None)
+        member, run = self._members.pop(uid, None), self._runs.get(uid)
         if run is not None:
-            self._end(run, now, "Evicted" if member.evicted else "Deleted", None)
-        others = self._of[member.job]
-        others.discard(uid)
-        if not others:
-            del self._of[member.job]
-        self._judge(member.job, now, member)
+            self._end(run, now, "Evicted" if member is not None and member.evicted else "Deleted", None)
+        if member is not None:
+            self._leave(member.job, uid)
+            self._judge(member.job, now, member)
 
     def _end(self, run: Run, at: float, outcome: str, exit_code: int | None) -> None:
         run.ended_at, run.outcome, run.exit_code = max(at, run.started_at), outcome, exit_code
@@ -413,6 +480,11 @@ class Books:
             if target is not None and target.state == "Suspended":
                 return True
         return False
+
+
+def subject(heard: Heard) -> str:
+    """Of which object something was heard, `namespace/name`."""
+    return "" if isinstance(heard, Used) else heard.name if isinstance(heard, NodeHeard | PoolHeard) else heard.key
 
 
 def _held(pod: CorePod) -> float:

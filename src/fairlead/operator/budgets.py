@@ -25,8 +25,11 @@ from fairlead.cluster.translate import Change
 from fairlead.observability.history import HistoryError
 from fairlead.observability.ledger import ledger
 from fairlead.observability.store import History
+from fairlead.operator.faults import About, Faults, Report, reraised
 
 log = structlog.get_logger("budgets")
+
+_ABOUT = About(names.API_VERSION, "Queue")
 
 _QUEUES = f"/apis/{names.API_VERSION}/queues"
 _EVERY = 300.0  # seconds between two reckonings
@@ -58,7 +61,7 @@ class Standing(msgspec.Struct, frozen=True):
 class Budgets:
     """Reckons while it runs. spent, given, warned: what queues with a budget spent, may spend, and from when on to warn."""
 
-    def __init__(self, client: Client, history: History, *, speed: float = 1.0) -> None:
+    def __init__(self, client: Client, history: History, *, speed: float = 1.0, faults: Faults | None = None) -> None:
         self.client = client
         self.history = history
         self.speed = speed
@@ -68,68 +71,80 @@ class Budgets:
         self._queues: dict[str, QueueSpec] = {}
         self._told: dict[str, tuple[str, str]] = {}  # queue -> reason and message of its condition, as it was read
         self._wake = asyncio.Event()
-        self.informer = Informer(client, _QUEUES, _Queue, self._changed, self._wake.set, key=lambda metadata: metadata.name)
+        self.faults = faults or Faults(client, speed=speed)
+        heard = self.faults.each("budgets.heard", self._changed, _ABOUT)
+        self.informer = Informer(client, _QUEUES, _Queue, heard, self._wake.set, key=lambda metadata: metadata.name)
 
     async def run(self) -> None:
         """Reckon until cancelled: every few minutes, and soon after a budget changed."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.informer.run())
+            group.create_task(self.faults.kept("budgets.watch", self.informer.run))
             await self._wake.wait()  # all queues have been heard of
             while True:
                 self._wake.clear()
-                try:
-                    found = await asyncio.to_thread(reckon, self.history, dict(self._queues), self.client.clock())
-                except HistoryError as error:
-                    log.error("budgets cannot be reckoned", error=str(error))
-                else:
-                    self.spent, self.given, self.warned = found
-                    await self._tell()
+                await self._reckon()
                 await asyncio.sleep(1.0 / self.speed)  # not at each of many changes
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_EVERY / self.speed):
                         await self._wake.wait()
 
-    def _changed(self, changes: list[Change[_Queue]]) -> None:
-        for change in changes:
-            known = self._queues.get(change.key)
-            self._told.pop(change.key, None)
-            if change.view is None or change.error:
-                self._queues.pop(change.key, None)
-            else:
-                self._queues[change.key] = change.view.spec
-                for each in change.view.status.conditions:
-                    if each.type == WITHIN_BUDGET:
-                        self._told[change.key] = (each.reason, each.message)
-            now = self._queues.get(change.key)
-            if (known and known.budget) != (now and now.budget):
-                self._wake.set()
+    async def _reckon(self) -> None:
+        """Reckon once, and tell; a queue that cannot be reckoned is left out."""
+        faults: list[tuple[str, str, Exception]] = []
 
-    async def _tell(self) -> None:
-        """Write the conditions that changed, with an event where somebody should look."""
+        def report(site: str, subject: str, error: Exception) -> None:
+            faults.append((site, subject, error))  # from the other thread
+
+        try:
+            found = await asyncio.to_thread(reckon, self.history, dict(self._queues), self.client.clock(), report)
+        except HistoryError as error:
+            log.error("budgets cannot be reckoned", error=str(error))
+            return
+        for site, subject, fault in faults:
+            self.faults.note(site, subject, fault, _ABOUT)
+        self.spent, self.given, self.warned = found
         for queue in sorted(self._queues):
-            now = standing(queue, self._queues[queue], self.spent)
-            before = self._told.get(queue)
-            if before == (None if now is None else (now.reason, now.message)):
-                continue
-            since = timestamp(self.client.clock())
-            told = []
-            if now is not None:
-                told = [conditions.condition(WITHIN_BUDGET, holds=now.holds, reason=now.reason, message=now.message, since=since)]
             try:
-                await conditions.apply(self.client, "queues", queue, told, _MANAGER)
+                await self._tell(queue)
             except (ApiError, Unreachable) as error:
                 log.warning("condition not written", queue=queue, error=str(error)[:300])
-                continue
-            if now is None:
-                self._told.pop(queue, None)
-                continue
-            self._told[queue] = (now.reason, now.message)
-            if now.reason != (before[0] if before else WITHIN_BUDGET):
-                about = {"apiVersion": names.API_VERSION, "kind": "Queue", "name": queue}
-                who = {"controller": _MANAGER, "instance": _MANAGER}
-                await events.write(
-                    self.client, about, now.reason, now.message, action="Reckoning", warning=now.reason != WITHIN_BUDGET, **who
-                )
+            except Exception as error:
+                self.faults.note("budgets.condition", queue, error, _ABOUT)
+
+    def _changed(self, change: Change[_Queue]) -> None:
+        known = self._queues.get(change.key)
+        self._told.pop(change.key, None)
+        if change.view is None or change.error:
+            self._queues.pop(change.key, None)
+        else:
+            self._queues[change.key] = change.view.spec
+            for each in change.view.status.conditions:
+                if each.type == WITHIN_BUDGET:
+                    self._told[change.key] = (each.reason, each.message)
+        now = self._queues.get(change.key)
+        if (known and known.budget) != (now and now.budget):
+            self._wake.set()
+
+    async def _tell(self, queue: str) -> None:
+        """Write the condition of a queue if it changed, with an event where somebody should look."""
+        now = standing(queue, self._queues[queue], self.spent)
+        before = self._told.get(queue)
+        if before == (None if now is None else (now.reason, now.message)):
+            return
+        since = timestamp(self.client.clock())
+        told = []
+        if now is not None:
+            told = [conditions.condition(WITHIN_BUDGET, holds=now.holds, reason=now.reason, message=now.message, since=since)]
+        await conditions.apply(self.client, "queues", queue, told, _MANAGER)
+        if now is None:
+            self._told.pop(queue, None)
+            return
+        self._told[queue] = (now.reason, now.message)
+        if now.reason != (before[0] if before else WITHIN_BUDGET):
+            about = {"apiVersion": names.API_VERSION, "kind": "Queue", "name": queue}
+            who = {"controller": _MANAGER, "instance": _MANAGER}
+            warning = now.reason != WITHIN_BUDGET
+            await events.write(self.client, about, now.reason, now.message, action="Reckoning", warning=warning, **who)
 
 
 def standing(queue: str, spec: QueueSpec, spent: Amounts) -> Standing | None:
@@ -146,7 +161,9 @@ def standing(queue: str, spec: QueueSpec, spent: Amounts) -> Standing | None:
     return Standing(holds=True, reason=WITHIN_BUDGET, message=f"of {whole}, less than {budget.warn_percent:g} % is spent")
 
 
-def reckon(history: History, queues: Mapping[str, QueueSpec], now: float) -> tuple[Amounts, Amounts, Amounts]:
+def reckon(
+    history: History, queues: Mapping[str, QueueSpec], now: float, report: Report = reraised
+) -> tuple[Amounts, Amounts, Amounts]:
     """(spent, given, from when on to warn) of the queues that have a budget. Raises `HistoryError`."""
     spent: Amounts = {}
     given: Amounts = {}
@@ -157,8 +174,14 @@ def reckon(history: History, queues: Mapping[str, QueueSpec], now: float) -> tup
             budget = queues[name].budget if name in queues else None
             if budget is None:
                 continue
-            if budget.period not in costs:
-                costs[budget.period] = _costs(history, budget.period, now)
+            try:
+                if budget.period not in costs:
+                    costs[budget.period] = _costs(history, budget.period, now)
+            except HistoryError:
+                raise
+            except Exception as error:
+                report("budgets", name, error)
+                continue
             key = (name, budget.currency)
             spent[key] = spent.get(key, 0.0) + costs[budget.period].get(queue, {}).get(budget.currency, 0.0)
             given[key] = budget.amount

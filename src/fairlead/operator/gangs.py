@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,8 @@ from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.discovery import served
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
-from fairlead.operator.jobs.members import provisioning
+from fairlead.operator.faults import About, Faults
+from fairlead.operator.jobs.members import provisioning, stamp
 from fairlead.operator.workloads.base import Manifest, Workload
 from fairlead.operator.workqueue import WorkQueue
 
@@ -44,13 +46,20 @@ class _Object(msgspec.Struct, rename="camel"):
 class Gangs:
     """Makes PodGroups. made: how many. speed: of the client's clock against the loop's."""
 
-    def __init__(self, client: Client, kinds: Iterable[Workload], *, speed: float = 1.0) -> None:
+    def __init__(self, client: Client, kinds: Iterable[Workload], *, speed: float = 1.0, faults: Faults | None = None) -> None:
         self.client = client
         self.speed = speed
         self.made = 0
-        self.queue = WorkQueue(self._look)
+        self.faults = faults or Faults(client, speed=speed)
+        self.queue = WorkQueue(self._look, site="gangs", report=self._fault)
         self._kinds = {f"{each.api_version} {each.plural}": each for each in kinds if each.gangs is not None}
         self._objects: dict[str, _Object] = {}  # `version plural namespace/name` -> object
+
+    def _fault(self, site: str, key: str, error: Exception) -> None:
+        named, _, where = key.rpartition(" ")
+        kind, found = self._kinds[named], self._objects.get(key)
+        about = About(kind.api_version, kind.kind)
+        self.faults.note(site, where, error, about, found.metadata.uid if found is not None else "")
 
     async def run(self) -> None:
         """Watch the kinds that are served, and those that come to be, until cancelled."""
@@ -62,22 +71,23 @@ class Gangs:
                     if await served(self.client, kind.api_version, kind.plural):
                         del missing[each]
                         log.info("watching", kind=kind.kind, version=kind.api_version)
-                        group.create_task(self._informer(kind).run())
+                        group.create_task(self.faults.kept("gangs.watch", self._informer(kind).run))
                 await asyncio.sleep(_ASK_AGAIN / self.speed)
 
     def _informer(self, kind: Workload) -> Informer[_Object]:
-        def heard(changes: list[Change[_Object]]) -> None:
-            for change in changes:
-                key = f"{kind.api_version} {kind.plural} {change.key}"
-                if change.view is None:
-                    self._objects.pop(key, None)  # its PodGroups go with it
-                elif change.error:
-                    log.error("it cannot be read", kind=kind.kind, key=change.key, error=change.error)
-                else:
-                    self._objects[key] = change.view
-                    self.queue.add(key)
+        path = f"/apis/{kind.api_version}/{kind.plural}"
+        heard = self.faults.each("gangs.heard", partial(self._heard, kind), About(kind.api_version, kind.kind))
+        return Informer(self.client, path, _Object, heard, lambda: None)
 
-        return Informer(self.client, f"/apis/{kind.api_version}/{kind.plural}", _Object, heard, lambda: None)
+    def _heard(self, kind: Workload, change: Change[_Object]) -> None:
+        key = f"{kind.api_version} {kind.plural} {change.key}"
+        if change.view is None:
+            self._objects.pop(key, None)  # its PodGroups go with it
+        elif change.error:
+            log.error("it cannot be read", kind=kind.kind, key=change.key, error=change.error)
+        else:
+            self._objects[key] = change.view
+            self.queue.add(key)
 
     async def _look(self, key: str) -> None:
         kind, found = self._kinds[key.rpartition(" ")[0]], self._objects.get(key)
@@ -98,7 +108,7 @@ class Gangs:
             spec["serviceClass"] = labels[names.SERVICE_CLASS_LABEL]
         reference = {"apiVersion": kind.api_version, "kind": kind.kind, "name": owner.name, "uid": owner.uid, "controller": True}
         metadata: Manifest = {"name": name, "namespace": owner.namespace, "ownerReferences": [reference]}
-        metadata["annotations"] = provisioning(owner.annotations)
+        metadata["annotations"] = {**provisioning(owner.annotations), **stamp(owner.annotations)}
         marks = {names.UPSTREAM_LABEL: "true"} if is_upstream(f"{owner.namespace}/{name}") else {}
         metadata["labels"] = marks
         body = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "metadata": metadata, "spec": spec}

@@ -17,6 +17,7 @@ from fairlead.cluster.intents import RUNNING, SUSPENDED
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
+from fairlead.operator.faults import About, Faults
 from fairlead.operator.jobs.controller import Jobs
 from fairlead.operator.workloads.base import Manifest, Workload
 from fairlead.operator.workqueue import WorkQueue
@@ -25,6 +26,7 @@ log = structlog.get_logger("operator")
 
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 _MERGE = "application/merge-patch+json"
+_ABOUT = About(names.API_VERSION, "PodGroup")
 
 
 class Counters(msgspec.Struct):
@@ -38,33 +40,40 @@ class Counters(msgspec.Struct):
 class Intents:
     """Watches PodGroups and acts on their targets. synced: whether all have been listed."""
 
-    def __init__(self, client: Client, jobs: Jobs, workloads: Mapping[tuple[str, str], Workload]) -> None:
+    def __init__(
+        self, client: Client, jobs: Jobs, workloads: Mapping[tuple[str, str], Workload], faults: Faults | None = None
+    ) -> None:
         self.client = client
         self.workloads = workloads
         self.jobs = jobs
         self.counters = Counters()
         self.synced = False
         self._groups: dict[str, views.PodGroup] = {}
-        self.queue = WorkQueue(self._look)
-        self.informer = Informer(client, _GROUPS, views.PodGroup, self._changed, self._listed)
+        self.faults = faults or Faults(client)
+        self.queue = WorkQueue(self._look, site="intents", report=self._fault)
+        heard = self.faults.each("intents.heard", self._changed, _ABOUT)
+        self.informer = Informer(client, _GROUPS, views.PodGroup, heard, self._listed)
+
+    def _fault(self, site: str, key: str, error: Exception) -> None:
+        group = self._groups.get(key)
+        self.faults.note(site, key, error, _ABOUT, group.metadata.uid if group is not None else "")
 
     def _listed(self) -> None:
         self.synced = True
         log.info("synced", groups=len(self._groups))
         self.jobs.groups_listed()
 
-    def _changed(self, changes: list[Change[views.PodGroup]]) -> None:
-        for change in changes:
-            if change.view is None:
-                self._groups.pop(change.key, None)
-                self.jobs.intent(change.key, None)
-            elif change.error:
-                log.error("PodGroup cannot be read", group=change.key, error=change.error)
-            else:
-                self._groups[change.key] = change.view
-                self.jobs.intent(change.key, change.view.status.target if change.view.status is not None else None)
-                if change.view.status is not None and change.view.status.target is not None:
-                    self.queue.add(change.key)
+    def _changed(self, change: Change[views.PodGroup]) -> None:
+        if change.view is None:
+            self._groups.pop(change.key, None)
+            self.jobs.intent(change.key, None)
+        elif change.error:
+            log.error("PodGroup cannot be read", group=change.key, error=change.error)
+        else:
+            self._groups[change.key] = change.view
+            self.jobs.intent(change.key, change.view)
+            if change.view.status is not None and change.view.status.target is not None:
+                self.queue.add(change.key)
 
     async def _look(self, key: str) -> None:
         """Make the objects behind one PodGroup what its target says."""

@@ -27,6 +27,7 @@ from fairlead.cluster.kubernetes.discovery import until_served
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.cluster.translate import Change
+from fairlead.operator.faults import About, Faults
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("provisioning")
@@ -39,6 +40,7 @@ _CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
 _OF_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 _SPENT = ("Failed", "BookingExpired", "CapacityRevoked")
 _MANAGER = "fairlead-provisioning"
+_ABOUT = About(names.API_VERSION, "PodGroup")
 _RETRY = 600.0  # seconds after which what came to nothing is asked for again
 _MOST_KINDS = 32  # pod sets in a request, as its definition has it
 _AT_ONCE = 16
@@ -106,33 +108,38 @@ class _Request(msgspec.Struct):
 class Provisioning:
     """Makes the requests while it runs. made: how many. speed: of the client's clock against the loop's."""
 
-    def __init__(self, client: Client, *, speed: float = 1.0) -> None:
+    def __init__(self, client: Client, *, speed: float = 1.0, faults: Faults | None = None) -> None:
         self.client = client
         self.speed = speed
         self.made = 0
-        self.queue = WorkQueue(self._look)
+        self.faults = faults or Faults(client, speed=speed)
+        self.queue = WorkQueue(self._look, site="provisioning", report=self._fault)
         self._groups: dict[str, _Group] = {}
         self._requests: dict[str, dict[str, _Request]] = {}  # group's key -> request's name -> request
         self._of: dict[str, str] = {}  # request's key -> group's key
         self._missing = {"groups", "requests"}
+        heard = self.faults.each("provisioning.heard", self._groups_changed, _ABOUT)
+        self.groups = Informer(client, _GROUPS, _Group, heard, lambda: self._listed("groups"))
+        self.requests = Informer(
+            client,
+            f"/apis/{API}/{_PLURAL}",
+            _Request,
+            self.faults.each("provisioning.requests", self._requests_changed, About(API, "ProvisioningRequest")),
+            lambda: self._listed("requests"),
+            selector=names.POD_GROUP_LABEL,
+        )
+
+    def _fault(self, site: str, key: str, error: Exception) -> None:
+        group = self._groups.get(key)
+        self.faults.note(site, key, error, _ABOUT, group.metadata.uid if group is not None else "")
 
     async def run(self) -> None:
         """Once the kind is served, until cancelled."""
         await until_served(self.client, API, _PLURAL, speed=self.speed)
         log.info("watching", kind="ProvisioningRequest")
-        groups = Informer(self.client, _GROUPS, _Group, self._groups_changed, lambda: self._listed("groups"))
-        requests = Informer(
-            self.client,
-            f"/apis/{API}/{_PLURAL}",
-            _Request,
-            self._requests_changed,
-            lambda: self._listed("requests"),
-            selector=names.POD_GROUP_LABEL,
-        )
         async with asyncio.TaskGroup() as group:
-            group.create_task(groups.run())
-            group.create_task(requests.run())
-            group.create_task(self.queue.run())
+            for each in (self.groups.run, self.requests.run, self.queue.run):
+                group.create_task(self.faults.kept("provisioning.watch", each))
 
     # -- what is heard -------------------------------------------------------------------------
 
@@ -146,30 +153,28 @@ class Provisioning:
         if not self._missing and group is not None and group.asked:
             self.queue.add(key)
 
-    def _groups_changed(self, changes: list[Change[_Group]]) -> None:
-        for change in changes:
-            if change.view is None:
-                self._groups.pop(change.key, None)
-            elif change.error:
-                log.error("PodGroup cannot be read", group=change.key, error=change.error)
-            else:
-                self._groups[change.key] = change.view
-                self._again(change.key)
+    def _groups_changed(self, change: Change[_Group]) -> None:
+        if change.view is None:
+            self._groups.pop(change.key, None)
+        elif change.error:
+            log.error("PodGroup cannot be read", group=change.key, error=change.error)
+        else:
+            self._groups[change.key] = change.view
+            self._again(change.key)
 
-    def _requests_changed(self, changes: list[Change[_Request]]) -> None:
-        for change in changes:
-            namespace, _, name = change.key.partition("/")
-            if change.view is not None:
-                label = (change.view.metadata.labels or {}).get(names.POD_GROUP_LABEL, "")
-                self._of[change.key] = f"{namespace}/{label}"
-            key = self._of.get(change.key, "")
-            known = self._requests.setdefault(key, {})
-            if change.view is None:
-                self._of.pop(change.key, None)
-                known.pop(name, None)
-            elif not change.error:
-                known[name] = change.view
-            self._again(key)
+    def _requests_changed(self, change: Change[_Request]) -> None:
+        namespace, _, name = change.key.partition("/")
+        if change.view is not None:
+            label = (change.view.metadata.labels or {}).get(names.POD_GROUP_LABEL, "")
+            self._of[change.key] = f"{namespace}/{label}"
+        key = self._of.get(change.key, "")
+        known = self._requests.setdefault(key, {})
+        if change.view is None:
+            self._of.pop(change.key, None)
+            known.pop(name, None)
+        elif not change.error:
+            known[name] = change.view
+        self._again(key)
 
     # -- what is done --------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from fairlead.observability.history import HistoryError
 from fairlead.observability.prometheus import Prometheus
 from fairlead.observability.store import History
 from fairlead.operator.books import Books, Heard, JobHeard, NodeHeard, PodHeard, PodView, PoolHeard, ScalerHeard
+from fairlead.operator.faults import About, Faults
 from fairlead.operator.scalers import PATH as _SCALERS
 from fairlead.operator.scalers import ScalerView
 from fairlead.operator.stays import NodeView, PoolView
@@ -38,6 +39,7 @@ _EVERY = 1.0  # seconds between two writes
 _ALIVE = 60.0  # seconds between two notes that nothing was missed
 _MOST_KEPT = 200_000  # changes that wait for a database which cannot be reached
 _DAY = 86400.0
+_POD = About("v1", "Pod")
 
 
 class _Namespace(msgspec.Struct):
@@ -60,6 +62,7 @@ class Recorder:
         keep: float = 400 * _DAY,
         speed: float = 1.0,
         prometheus: Prometheus | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self.client = client
         self.keep = keep
@@ -69,7 +72,14 @@ class Recorder:
         self.history = History(url)
         self._groups: dict[str, views.PodGroup] = {}
         self._queues: dict[str, str] = {}
-        self._books = Books(self.history, self._groups.get, lambda name: self._queues.get(name) or names.DEFAULT_QUEUE)
+        self.faults = faults or Faults(client, speed=speed)
+        self._unsaid: list[tuple[str, str, Exception]] = []  # faults of the books, from the thread that keeps them
+        self._books = Books(
+            self.history,
+            self._groups.get,
+            lambda name: self._queues.get(name) or names.DEFAULT_QUEUE,
+            lambda *fault: self._unsaid.append(fault),
+        )
         self._heard: list[Heard] = []
         self._missing = {"pods", "namespaces", "jobs", "groups", "nodes", "pools"}
         self._closing = [
@@ -96,12 +106,18 @@ class Recorder:
                 lambda: self._listed("pools"),
                 key=lambda metadata: metadata.name,
             ),
-            Informer(client, _GROUPS, views.PodGroup, self._groups_changed, lambda: self._listed("groups")),
+            Informer(
+                client,
+                _GROUPS,
+                views.PodGroup,
+                self.faults.each("history.heard", self._groups_changed),
+                lambda: self._listed("groups"),
+            ),
             Informer(
                 client,
                 "/api/v1/namespaces",
                 _Namespace,
-                self._namespaces_changed,
+                self.faults.each("history.heard", self._namespaces_changed),
                 lambda: self._listed("namespaces"),
                 key=lambda metadata: metadata.name,
             ),
@@ -117,10 +133,10 @@ class Recorder:
         try:
             async with asyncio.TaskGroup() as group:
                 for each in self._informers:
-                    group.create_task(each.run())
-                group.create_task(self._follow_scalers())
+                    group.create_task(self.faults.kept("history.watch", each.run))
+                group.create_task(self.faults.kept("history.watch", self._follow_scalers))
                 if self.use is not None:
-                    group.create_task(self.use.run())
+                    group.create_task(self.faults.kept("history.use", self.use.run))
                 while True:
                     await asyncio.sleep(_EVERY / self.speed)
                     await self._flush()
@@ -138,27 +154,24 @@ class Recorder:
     def _listed(self, what: str) -> None:
         self._missing.discard(what)
 
-    def _namespaces_changed(self, changes: list[Change[_Namespace]]) -> None:
-        for change in changes:
-            labels = (change.view.metadata.labels or {}) if change.view is not None else {}
-            self._queues[change.key] = labels.get(names.DEFAULT_QUEUE_LABEL, "")
+    def _namespaces_changed(self, change: Change[_Namespace]) -> None:
+        labels = (change.view.metadata.labels or {}) if change.view is not None else {}
+        self._queues[change.key] = labels.get(names.DEFAULT_QUEUE_LABEL, "")
 
-    def _groups_changed(self, changes: list[Change[views.PodGroup]]) -> None:
-        for change in changes:
-            if change.view is None:
-                self._groups.pop(change.key, None)
-            elif not change.error:
-                self._groups[change.key] = change.view
+    def _groups_changed(self, change: Change[views.PodGroup]) -> None:
+        if change.view is None:
+            self._groups.pop(change.key, None)
+        elif not change.error:
+            self._groups[change.key] = change.view
 
     def _hears(self, heard: Callable[[str, Any, float], Heard]) -> Callable[[list[Change[Any]]], None]:
         """What takes an informer's changes in; such as cannot be read are left out."""
 
-        def take(changes: list[Change[Any]]) -> None:
-            for change in changes:
-                if not change.error:
-                    self._note(heard(change.key, change.view, self.client.clock()))
+        def take(change: Change[Any]) -> None:
+            if not change.error:
+                self._note(heard(change.key, change.view, self.client.clock()))
 
-        return take
+        return self.faults.each("history.heard", take)
 
     def _note(self, heard: Heard) -> None:
         if len(self._heard) < _MOST_KEPT:
@@ -178,8 +191,15 @@ class Recorder:
             self.failures += 1
             self._heard = [*batch, *self._heard]
             log.error("history", error=str(error))
+        except Exception as error:
+            self.failures += 1
+            self.faults.note("history", "", error)  # the history is not the work: what cannot be kept is lost, and no more
+            self._told = now
         else:
             self._told = now
+        unsaid, self._unsaid = self._unsaid, []
+        for site, subject, fault in unsaid:
+            self.faults.note(site, subject, fault, _POD if site == "history.books" and "/" in subject else None)
 
     async def _aside(self, batch: list[Heard], now: float) -> None:
         await asyncio.to_thread(self._record, batch, now)
@@ -187,7 +207,12 @@ class Recorder:
     def _record(self, batch: list[Heard], now: float) -> None:
         self._books.apply(batch, now)
         while self._closing:
-            self._closing[0]()
+            try:
+                self._closing[0]()
+            except HistoryError:
+                raise
+            except Exception as error:
+                self._unsaid.append(("history.books", "", error))
             del self._closing[0]
         batch.clear()  # it is in the books, and not to be applied again where these cannot be written
         self.rows += self._books.write(now)

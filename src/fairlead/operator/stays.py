@@ -15,6 +15,7 @@ from fairlead.cluster import selection, views
 from fairlead.core.pools import labelled
 from fairlead.core.selectors import matches
 from fairlead.observability.history import Stay
+from fairlead.operator.faults import Report, reraised
 from fairlead.operator.periods import Periods
 
 _MILLION = 1_000_000
@@ -39,9 +40,10 @@ class PoolView(views.View):
 
 
 class Stays:
-    """Those that are there. Not for several threads at once."""
+    """Those that are there. Not for several threads at once. report: takes faults of single nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, report: Report = reraised) -> None:
+        self._report = report
         self.periods: Periods[Stay] = Periods(lambda stay: stay.node)
         self._nodes: dict[str, NodeView] = {}
         self._pools: dict[str, NodePoolSpec] = {}
@@ -66,7 +68,10 @@ class Stays:
         else:
             self._pools[name] = spec
         for node in self._nodes:
-            self._follow(node, now)
+            try:
+                self._follow(node, now)
+            except Exception as error:
+                self._report("history.stays", node, error)
 
     def pool_of(self, node: str) -> str | None:
         """The pool of a node that is there."""

@@ -18,12 +18,14 @@ from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Change
+from fairlead.operator.faults import About, Faults
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("upstream")
 
 SCHEDULED, DISRUPTED = "PodGroupScheduled", "DisruptionTarget"
 _MANAGER = "fairlead"
+_ABOUT = About(names.API_VERSION, "PodGroup")
 _MOST_TEXT = 32768  # bytes of a message, as its definition has it
 _ERRORS = (ReasonCode.INVALID_SPEC, ReasonCode.UNKNOWN_QUEUE, ReasonCode.UNKNOWN_CLASS)
 
@@ -75,23 +77,27 @@ def said(gang: Gang) -> list[Condition]:
 class Upstream:
     """Writes them while it runs. written: how often."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, faults: Faults | None = None) -> None:
         self.client = client
         self.written = 0
-        self.queue = WorkQueue(self._look)
-        path = f"/apis/{names.API_VERSION}/podgroups"
-        self.informer = Informer(client, path, Gang, self._heard, lambda: None, selector=names.UPSTREAM_LABEL)
+        self.faults = faults or Faults(client)
+        self.queue = WorkQueue(self._look, site="upstream", report=self._fault)
+        path, heard = f"/apis/{names.API_VERSION}/podgroups", self.faults.each("upstream.heard", self._heard, _ABOUT)
+        self.informer = Informer(client, path, Gang, heard, lambda: None, selector=names.UPSTREAM_LABEL)
         self._gangs: dict[str, Gang] = {}
 
-    def _heard(self, changes: list[Change[Gang]]) -> None:
-        for change in changes:
-            if change.view is None:
-                self._gangs.pop(change.key, None)
-            elif change.error:
-                log.error("PodGroup cannot be read", group=change.key, error=change.error)
-            else:
-                self._gangs[change.key] = change.view
-                self.queue.add(change.key)
+    def _fault(self, site: str, key: str, error: Exception) -> None:
+        gang = self._gangs.get(key)
+        self.faults.note(site, key, error, _ABOUT, gang.metadata.uid if gang is not None else "")
+
+    def _heard(self, change: Change[Gang]) -> None:
+        if change.view is None:
+            self._gangs.pop(change.key, None)
+        elif change.error:
+            log.error("PodGroup cannot be read", group=change.key, error=change.error)
+        else:
+            self._gangs[change.key] = change.view
+            self.queue.add(change.key)
 
     async def _look(self, key: str) -> None:
         """Make the conditions of the group behind one gang what they should be."""

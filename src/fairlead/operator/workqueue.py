@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from fairlead.cluster.kubernetes.client import ApiError, Unreachable
+from fairlead.operator.faults import Report, pause, reraised
 
 log = structlog.get_logger("operator")
 
@@ -18,11 +19,18 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 
 
 class WorkQueue:
-    """Looks at keys, `workers` at a time. look: raises `ApiError` or `Unreachable` where it must be tried again."""
+    """Looks at keys, `workers` at a time. look: raises `ApiError` or `Unreachable` where it must be tried again.
 
-    def __init__(self, look: Callable[[str], Awaitable[None]], workers: int = 16) -> None:
+    Whatever else it raises is a fault of that key, reported as one of `site`; the others go on.
+    """
+
+    def __init__(
+        self, look: Callable[[str], Awaitable[None]], workers: int = 16, *, site: str = "", report: Report = reraised
+    ) -> None:
         self._look = look
         self._workers = workers
+        self._site = site
+        self._report = report
         self._waiting: dict[str, None] = {}
         self._busy: set[str] = set()
         self._failures: dict[str, int] = {}
@@ -52,17 +60,17 @@ class WorkQueue:
                 await self._look(key)
                 self._failures.pop(key, None)
             except (ApiError, Unreachable) as error:
-                self._later(key, error)
+                wait = self._later(key, lambda failures: min(_FIRST_WAIT * 2.0 ** min(failures - 1, 16), _LONGEST_WAIT))
+                log.warning("tried again later", key=key, wait=wait, error=str(error)[:300])
             except Exception as error:
-                log.exception("not reconciled", key=key)
-                self._later(key, error)
+                self._later(key, pause)
+                self._report(self._site, key, error)
             finally:
                 self._busy.discard(key)
                 if self._waiting:
                     self._wake.set()
 
-    def _later(self, key: str, error: Exception) -> None:
+    def _later(self, key: str, wait: Callable[[int], float]) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        wait = min(_FIRST_WAIT * 2.0 ** min(failures - 1, 16), _LONGEST_WAIT)
-        log.warning("tried again later", key=key, wait=wait, error=str(error)[:300])
-        asyncio.get_running_loop().call_later(wait, self.add, key)
+        asyncio.get_running_loop().call_later(wait(failures), self.add, key)
+        return wait(failures)

@@ -75,8 +75,14 @@ class Fairlead(pulumi.ComponentResource):
         if manifests is None:
             definitions = [self._object(each) for each in crds.definitions()]
             guards = [self._object(each, definitions) for each in policies(trusted)]
-            charts = [("rbac", True), ("visibility", visibility), ("history", history), ("external-metrics", external_metrics)]
-            given = [each for file, wanted in charts if wanted for each in _chart(f"{file}.yaml") if _belongs(each)]
+            charts = [
+                ("rbac", True),
+                ("flowcontrol", True),
+                ("visibility", visibility),
+                ("history", history),
+                ("external-metrics", external_metrics),
+            ]
+            given = [each for file, wanted in charts if wanted for each in _chart(f"{file}.yaml")]
         else:
             looked_at = [_looked_at(each) for each in manifests]
             definitions = [self._object(each) for each in looked_at if each["kind"] == _DEFINITION]
@@ -187,11 +193,6 @@ def _looked_at(manifest: dict[str, Any]) -> dict[str, Any]:
     if not (isinstance(metadata, dict) and metadata.get("name") and manifest.get("kind") and manifest.get("apiVersion")):
         raise InvalidArgument(f"manifests: {str(manifest)[:80]!r} is no manifest: it needs apiVersion, kind and metadata.name")
     return manifest
-
-
-def _belongs(manifest: dict[str, Any]) -> bool:
-    """Not what `fairlead agent` on machines outside the cluster needs."""
-    return bool(manifest["metadata"]["name"] != "fairlead-agent")
 
 
 def _account(process: str, roles: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -26,6 +26,7 @@ from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.cluster.port import Cluster, ClusterEvent, Synced
 from fairlead.core.model import Policy
 from fairlead.core.state import ClusterState
+from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served
 from fairlead.observability.metrics import Metrics, Values, of_scheduler
 from fairlead.scheduler.applier import Applier
@@ -45,6 +46,7 @@ _STALL = 30.0
 _GATHER = 0.004
 _LEASE_NAMESPACE = "kube-system"
 _LEASE_NAME = "fairlead-scheduler"
+_FAILED_PASSES = 3  # in a row, and the scheduler is not ready
 _PICTURE_REST = 5.0  # seconds between two pictures for the metrics
 
 
@@ -227,6 +229,9 @@ class Scheduler:
         return "" if stalled < _STALL and self.core.is_alive() else f"the core has made no progress for {stalled:.0f} s"
 
     def _unready(self) -> str:
+        failing = self.core.counters.failing
+        if failing >= _FAILED_PASSES:
+            return f"the latest {failing} passes failed: nothing is placed; the log has the tracebacks"
         return "" if self.core.synced else NOT_SYNCED
 
 
@@ -238,7 +243,7 @@ async def run_process(
     report: Report | None = None,
     clock: Callable[[], float] = time.time,
 ) -> bool:
-    """A scheduler as a process of its own, until SIGTERM or SIGINT; SIGUSR1 lists everything anew.
+    """A scheduler as a process of its own, until SIGTERM, SIGINT or SIGHUP; SIGUSR1 lists everything anew.
 
     Returns whether it ended by itself, having lost its lease.
     """
@@ -246,8 +251,7 @@ async def run_process(
     sys.setswitchinterval(0.001)
     async with Client(config, read_only=options.shadow, clock=clock) as client:
         scheduler = Scheduler(client, options, recorder=recorder, report=report)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, scheduler.stop)
+        on_signals(scheduler.stop)
         loop.add_signal_handler(signal.SIGUSR1, scheduler.relist)
         await scheduler.run()
         return scheduler.failed

@@ -24,7 +24,21 @@ from fairlead.cluster.grouping import is_upstream
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome, QueueReport
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.suspended import stands_in
-from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Resume, Suspension
+from fairlead.core.transactions import (
+    Binding,
+    Evict,
+    Fault,
+    Kept,
+    Overdue,
+    Place,
+    PodRef,
+    Preempt,
+    Refuse,
+    Resume,
+    Suspension,
+    Unread,
+    Warn,
+)
 from fairlead.observability.metrics import Distribution
 from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
 
@@ -114,6 +128,15 @@ class Applier:
                 self._refuse(output)
             elif isinstance(output, Overdue):
                 self._tell_overdue(output)
+            elif isinstance(output, Warn):
+                for pod in _real(output.pods):
+                    self.event(pod, output.event, output.message, warning=True, action="Preempting")
+            elif isinstance(output, Unread):
+                self._tell_unread(output)
+            elif isinstance(output, Fault):
+                self._tell_fault(output)
+            elif isinstance(output, Kept):
+                self.event(output.pod, str(output.reason.code), output.reason.message, warning=True, action="Counting")
             elif isinstance(output, GroupStatus):
                 self._groups.put(output.group, output)
             elif isinstance(output, QueueStatus):
@@ -286,12 +309,35 @@ class Applier:
         if refusal.group:
             self.event(refusal.group, "FailedScheduling", refusal.reason.message, warning=True)
 
+    def _tell_fault(self, fault: Fault) -> None:
+        for pod in _real(fault.pods):
+            self._refusals.put(pod.uid, (pod, fault.reason))
+            self.event(pod, str(fault.reason.code), fault.reason.message, warning=True)
+        if fault.group:
+            self.event(fault.group, str(fault.reason.code), fault.reason.message, warning=True)
+
     def _tell_overdue(self, late: Overdue) -> None:
         about: list[PodRef | str] = [*_real(late.pods), *([late.group] if late.group else [])]
         for each in about:
             kind = names.MAX_WAIT_CONDITION
             self._enter(1, partial(self.cluster.condition, each, kind, kind, late.message))
             self.event(each, kind, late.message, warning=True)
+
+    def _tell_unread(self, unread: Unread) -> None:
+        pod, node, message = unread.pod, unread.node, unread.reason.message
+        if pod is None:
+            self.event(node, "NodeClosed", f"it takes nothing: {message}", warning=True, action="Counting")
+        elif unread.closes:
+            why = f"since its size cannot be known: {message}"
+            self.event(
+                pod, "NodeClosed", f"node {node} takes nothing while this pod is on it, {why}", warning=True, action="Counting"
+            )
+            self.event(
+                node, "NodeClosed", f"it takes nothing while pod {pod.key} is on it, {why}", warning=True, action="Counting"
+            )
+        else:
+            note = f"{message}; on node {node} it counts by what was read of it before, or by its requests"
+            self.event(pod, str(unread.reason.code), note, warning=True, action="Counting")
 
     def _resume(self, decision: Resume) -> None:
         async def write() -> None:
@@ -311,12 +357,13 @@ class Applier:
         what = _TAKEN_DOWN.get(decision.reason.code, "GangBroken")
         if decision.group:
             self.event(decision.group, what, decision.reason.message, warning=True, action="Evicting")
+        graces = dict(decision.graces)
         for victim in decision.victims:
             if not decision.group:
                 self.event(victim.pod, what, decision.reason.message, warning=True, action="Evicting")
 
             async def write(pod: PodRef = victim.pod) -> None:
-                outcome, message = await self.cluster.evict(pod, dry_run=False)
+                outcome, message = await self.cluster.evict(pod, dry_run=False, grace=graces.get(pod.uid))
                 if outcome is Outcome.REFUSED:
                     self.counters.evict_failed += 1
                     log.warning("not evicted", reason=what, pod=pod.key, error=message)
@@ -394,15 +441,21 @@ class _EvictAll:
         self._count(victims, done)
 
     async def _asking_budgets(self, victims: list[PodRef]) -> None:
-        cluster = self.applier.cluster
-        tried = await asyncio.gather(*(_answer(cluster.evict(pod, dry_run=True)) for pod in victims))
+        cluster, overrides = self.applier.cluster, set(self.plan.overrides)
+        asked = [pod for pod in victims if pod.uid not in overrides]
+        tried = await asyncio.gather(*(_answer(cluster.evict(pod, dry_run=True)) for pod in asked))
         if any(outcome is Outcome.REFUSED for outcome, _ in tried):
-            self._give_up(victims, tried)
+            self._give_up(asked, tried)
             return
         suspended = {uid for job in self.plan.suspends for uid in job.pods}
         evicted = [pod for pod in victims if pod.uid not in suspended]
         graces = dict(self.plan.graces)
-        writes = (cluster.evict(pod, dry_run=False, grace=graces.get(pod.uid)) for pod in evicted)
+        writes = (
+            cluster.preempt(pod, grace=graces.get(pod.uid))
+            if pod.uid in overrides
+            else cluster.evict(pod, dry_run=False, grace=graces.get(pod.uid))
+            for pod in evicted
+        )
         done = await asyncio.gather(*(_answer(write) for write in writes))
         self._count(evicted, done)
         if all(outcome is not Outcome.REFUSED for outcome, _ in done):

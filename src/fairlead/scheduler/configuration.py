@@ -40,12 +40,34 @@ class Profile(_Section, frozen=True):
     profile: Literal["ai", "kubernetes"]
 
 
+class PerFreeGpu(_Section, frozen=True):
+    """What pods without devices leave on a node for each of its free GPUs. pods: slots; milliCpu: at most a quarter of the
+    node's CPU per GPU. 0: none.
+    """
+
+    pods: Annotated[int, msgspec.Meta(ge=0, le=100)] = 1
+    milli_cpu: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1000
+
+
 class Placement(_Section, frozen=True):
     """How profile `ai` places. strategyOptions: for the strategy, see docs/traces.md."""
 
     strategy: str = "ai"
     strategy_options: dict[str, Any] = {}
     head_blocks: bool = False
+    keep_per_free_gpu: PerFreeGpu = PerFreeGpu()
+
+
+class Preemption(_Section, frozen=True):
+    """Evictions for others. budgetOverrideSeconds: after these, work within its quota takes what others borrow though a
+    PodDisruptionBudget forbids it, 0: never. victimTimeoutSeconds: beyond their grace victims are waited for so long;
+    maxGraceSeconds: no eviction gives a pod longer to end.
+    """
+
+    enabled: bool = True
+    budget_override_seconds: _NotNegative = 600.0
+    victim_timeout_seconds: _Positive = 120.0
+    max_grace_seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 3600
 
 
 class Retries(_Section, frozen=True):
@@ -131,7 +153,7 @@ class Configuration(_Section, frozen=True):
         ]
     )
     placement: Placement = Placement()
-    preemption: bool = True
+    preemption: bool | Preemption = Preemption()
     fair_share: FairShare = FairShare()
     backfill: Backfill = Backfill()
     consolidation: Consolidation = Consolidation()
@@ -145,11 +167,17 @@ class Configuration(_Section, frozen=True):
 
     def options(self) -> Options:
         """How to run, as the scheduler takes it."""
+        preemption = self.preemption if isinstance(self.preemption, Preemption) else Preemption(enabled=self.preemption)
         policy = Policy(
             strategy=self.placement.strategy,
             strategy_options=self.placement.strategy_options,
             head_blocks=self.placement.head_blocks,
-            preempt=self.preemption,
+            pods_per_free_gpu=self.placement.keep_per_free_gpu.pods,
+            cpu_per_free_gpu=self.placement.keep_per_free_gpu.milli_cpu,
+            preempt=preemption.enabled,
+            budget_override=preemption.budget_override_seconds,
+            victim_timeout=preemption.victim_timeout_seconds,
+            max_grace=preemption.max_grace_seconds,
             reclaim=self.fair_share.reclaim,
             fair_users=self.fair_share.users,
             usage_half_life=self.fair_share.usage_half_life_seconds,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -51,6 +52,14 @@ _FORECAST_REST = 300.0  # seconds between two forecasts
 _MOST_ENDS = 20_000
 _MOVED = 0.1
 _MOST_NODES = 1000  # named in a status
+_SHOWN = 8  # pods named in a line of the log
+_AGAIN, _LONGEST = 60.0, 3600.0  # seconds until an event that could not be applied is tried again: at first, at most
+_REST, _LONGEST_REST = 0.1, 5.0  # seconds between passes that fail: at first, at most
+_NOT_TAKEN_IN = (
+    "an internal error of the scheduler: the object could not be taken in; it is tried again in a minute, then ever more rarely, "
+    "and when it changes; the scheduler's log has the traceback"
+)
+Answer = TypeVar("Answer")
 BUDGET = 512
 _PASS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _WAIT_BOUNDS = (0.1, 1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0, 72 * 3600.0)
@@ -123,6 +132,9 @@ class Counters(msgspec.Struct):
     preempted: int = 0
     overdue: int = 0
     errors: int = 0
+    failed: int = 0  # passes that failed outside every guard
+    failing: int = 0  # of them, in a row until now
+    faults: dict[str, int] = {}  # step -> exceptions that were contained there
     pass_seconds: float = 0.0
     last_pass: float = 0.0  # when, seconds since the epoch
     durations: Distribution = msgspec.field(default_factory=lambda: Distribution(_PASS_BOUNDS))
@@ -130,6 +142,14 @@ class Counters(msgspec.Struct):
     actions: dict[str, float] = {}  # action -> seconds
     gangs: dict[str, int] = {}  # what became of gangs -> how many
     victims: dict[str, int] = {}  # why pods were to go -> how many
+
+
+class _Again(msgspec.Struct):
+    """An event that could not be applied, when it is tried again, and how often it failed."""
+
+    event: ClusterEvent
+    due: float
+    count: int
 
 
 class Recorder:
@@ -172,19 +192,35 @@ class CoreLoop:
         self.picture_rest = 0.0  # seconds between two pictures; 0: none are taken
         self._picture_due = 0.0
         self._picture_stale = False
+        self._again: dict[tuple[str, str], _Again] = {}
 
     def apply(self, events: list[ClusterEvent], now: float) -> None:
         """Take events in, in order."""
-        if self._recorder is not None:
-            self._recorder.heard(now, events)
+        self._record(lambda recorder: recorder.heard(now, events))
         self.counters.events += len(events)
         for event in events:
-            if not self._echoes.is_echo(event):
-                if not self._echoes.can_wait(event, self._placed_on):
+            try:
+                echo = self._echoes.is_echo(event)
+                can_wait = echo or self._echoes.can_wait(event, self._placed_on)
+            except Exception as error:
+                self._failed("event", repr(event)[:500], error)
+                echo = can_wait = False
+            if not echo:
+                if not can_wait:
                     self.stale = True
                 elif self._soon is None:
                     self._soon = now + _SOON
                 self._apply(event, now)
+
+    def _record(self, write: Callable[[Recorder], None]) -> None:
+        """Have something recorded. What cannot be ends the recording: with a gap it would tell what never happened."""
+        if self._recorder is None:
+            return
+        try:
+            write(self._recorder)
+        except Exception as error:
+            self._recorder = None
+            self._failed("recorder", "nothing more is recorded", error)
 
     def _placed_on(self, task: Task) -> str:
         return self.state.nodes.names[task.row] if task.row >= 0 else ""
@@ -192,17 +228,64 @@ class CoreLoop:
     @property
     def has_work(self) -> bool:
         """Whether a pass cut short left units to try."""
-        return self.synced and has_work(self.state)
+        try:
+            return self.synced and has_work(self.state)
+        except Exception as error:
+            self._failed("next", "whether units are left", error)
+            self.stale = True
+            return True  # the pass finds whose fault it is
 
     def _apply(self, event: ClusterEvent, now: float) -> None:
+        key = _key_of(event)
+        before = self._again.pop(key, None) if self._again else None
+        if before is not None and key[0] == "node":
+            self.state.nodes.poison(key[1], _NOT_TAKEN_IN, bad=False)
         try:
             self._take_in(event, now)
         except Exception as error:
             self.counters.errors += 1
-            log.exception("event not applied", about=repr(event)[:500])
+            self._failed("event", repr(event)[:500], error)
             about = event.object if isinstance(event, Upsert) else None
             pod = PodRef(about.uid, about.namespace, about.name) if isinstance(about, Pod) else None
             self.deliver([Trouble(pod, f"the object could not be taken in: {error!r}")])
+            if isinstance(event, Upsert):
+                count = before.count + 1 if before is not None else 1
+                self._again[key] = _Again(event, now + min(_LONGEST, _AGAIN * 2 ** min(count - 1, 10)), count)
+            self._make_whole(event, now)
+            self.stale = True
+
+    def _failed(self, site: str, about: str, error: Exception) -> None:
+        """An exception of ours was contained."""
+        self.counters.faults[site] = self.counters.faults.get(site, 0) + 1
+        log.error("internal error", site=site, about=about, exc_info=error)
+
+    def _make_whole(self, event: ClusterEvent, now: float) -> None:
+        """The state after an event that was applied in part: usable, and as near to what was said as it can be."""
+        isolation = self.state.isolation
+        about = event.object if isinstance(event, Upsert) else None
+        uid = about.uid if isinstance(about, Pod) else event.key if isinstance(event, Gone) and event.kind == "pod" else ""
+        try:
+            isolation.half_applied(uid)
+            if about is None:
+                return
+            unreadable = Reason(ReasonCode.INTERNAL_ERROR, _NOT_TAKEN_IN)
+            second = Upsert(msgspec.structs.replace(about, error=unreadable, unsized=True)) if isinstance(about, Pod) else event
+            for attempt in (event, second) if uid else (second,):
+                try:
+                    self._take_in(attempt, now)
+                    return
+                except Exception as error:
+                    self._failed("event", f"again: {event!r}"[:500], error)
+                    isolation.half_applied(uid)
+            if isinstance(about, Node):
+                self.state.nodes.poison(about.name, _NOT_TAKEN_IN, bad=True)  # what it has is not known for sure
+        except Exception as error:
+            self._failed("recovery", repr(event)[:500], error)
+
+    def _try_again(self, now: float) -> None:
+        """Events that could not be applied, after a pause."""
+        for key in sorted(key for key, again in self._again.items() if again.due <= now):
+            self._apply(self._again[key].event, now)
 
     def _take_in(self, event: ClusterEvent, now: float) -> None:
         state = self.state
@@ -246,7 +329,7 @@ class CoreLoop:
             state.bind_failed(event.uid, now)
             self._mark_group(event.uid)
         elif isinstance(event, EvictFailed):
-            state.evict_failed(event.uid, now)
+            state.evict_failed(event.uid, now, event.message)
         elif isinstance(event, Gone):
             self._mark_group(event.key)
             if event.kind in STORAGE_KINDS:
@@ -287,9 +370,14 @@ class CoreLoop:
         start = time.perf_counter()
         outputs: list[Output] = []
         told = 0
+        if self._again:
+            self._try_again(now)
         try:
             for transaction in schedule(self.state, now, BUDGET):
-                self._count(transaction, now)
+                try:
+                    self._count(transaction, now)
+                except Exception as error:
+                    self._failed("count", repr(transaction)[:500], error)
                 outputs.append(transaction)
                 if len(outputs) - told >= _CHUNK:
                     self.deliver(outputs[told:])
@@ -297,7 +385,11 @@ class CoreLoop:
             self.deliver(outputs[told:])
             told = len(outputs)
             decided = time.perf_counter()
-            self._foresee(now)
+            try:
+                self._foresee(now)
+            except Exception as error:
+                self._failed("forecast", "", error)
+                self.state.isolation.mend()
             foreseen = time.perf_counter()
             outputs += self._group_statuses(now)
             outputs += self._queue_statuses(now)
@@ -306,9 +398,19 @@ class CoreLoop:
             self._clock_in("decide", decided - start)
             self._clock_in("forecast", foreseen - decided)
             self._clock_in("status", time.perf_counter() - foreseen)
-            self._take_picture(now)
+            try:
+                self._take_picture(now)
+            except Exception as error:
+                self._failed("picture", "", error)
             self.stale, self._soon = False, None
+            self.counters.failing = 0
+        except Exception:
+            self.counters.failed += 1
+            self.counters.failing += 1
+            self._recover()
+            raise
         finally:
+            self._log_faults()
             # What was decided is assumed in the state already: it must be carried out, whatever happened after.
             if told < len(outputs):
                 self.deliver(outputs[told:])
@@ -317,8 +419,35 @@ class CoreLoop:
             self.counters.pass_seconds += took
             self.counters.durations.observe(took)
             self.counters.last_pass = now
-            if self._recorder is not None:
-                self._recorder.decided(now, outputs)
+            self._record(lambda recorder: recorder.decided(now, outputs))
+
+    def _recover(self) -> None:
+        """A pass failed outside every guard: the next begins with a whole state."""
+        try:
+            self.state.isolation.half_applied()
+        except Exception as error:
+            self._failed("recovery", "the state after a failed pass", error)
+
+    def _log_faults(self) -> None:
+        """What the core contained, with tracebacks."""
+        caught, self.state.isolation.caught = self.state.isolation.caught, []
+        for fault, errors in caught:
+            self.counters.faults[fault.site] = self.counters.faults.get(fault.site, 0) + 1
+            pods = [pod.key for pod in fault.pods[:_SHOWN]]
+            for error in errors:
+                log.error("set aside", site=fault.site, pods=pods, subject=fault.subject or fault.group, exc_info=error)
+
+    def answer(self, question: Callable[[CoreLoop], Answer]) -> Answer:
+        """What a question between two passes is answered; one that raises leaves no trace."""
+        try:
+            return question(self)
+        except Exception:
+            self.state.isolation.mend()
+            raise
+
+    def pause(self) -> float:
+        """Seconds until the next pass after one that failed: they grow with each in a row."""
+        return min(_LONGEST_REST, _REST * 2 ** min(self.counters.failing - 1, 10)) if self.counters.failing else 0.0
 
     def _clock_in(self, action: str, seconds: float) -> None:
         self.counters.actions[action] = self.counters.actions.get(action, 0.0) + seconds
@@ -376,7 +505,11 @@ class CoreLoop:
     @property
     def next_due(self) -> float | None:
         """When a pass is due although nothing happens."""
-        due = self.state.next_due
+        try:
+            due = self.state.next_due
+        except Exception as error:
+            self._failed("next", "when a pass is due", error)
+            due = None  # passes come when something is heard, and every few seconds
         if self._foreseen_due:
             due = self._foreseen_due if due is None else min(due, self._foreseen_due)
         status = self._queues_due if self.state.queues.fair.touched else None
@@ -384,7 +517,8 @@ class CoreLoop:
             kept = max(self._kept_due, self._queues_due)
             status = kept if status is None else min(kept, status)
         picture = self._picture_due if self._picture_stale else None
-        return min((time for time in (due, status, picture, self._soon) if time is not None), default=None)
+        again = min((each.due for each in self._again.values()), default=None)
+        return min((time for time in (due, status, picture, self._soon, again) if time is not None), default=None)
 
     @property
     def _keeps(self) -> bool:
@@ -403,21 +537,28 @@ class CoreLoop:
         self._queues_due = now + _STATUS_REST
         told: list[Output] = []
         for name, node in sorted(queues.queues.items()):
-            status = QueueStatus(
-                name,
-                tuple(sorted((resource, held) for resource, held in node.used.items() if held)),
-                node.pods_waiting,
-                tuple(sorted(queues.fair.share.get(name, {}).items())),
-                self._usage_of(name, now),
-                self._why_waits(node),
-                self._run_times_of(name),
-            )
+            try:
+                status = self._queue_status(node, now)
+            except Exception as error:
+                self._failed("status", f"queue {name}", error)
+                continue
             if queues.has_object(name) and self._queues.get(name) != status:
                 self._queues[name] = status
                 told.append(status)
         if self._kept_is_due:
             self.state.runtimes.changed.clear()
         return told
+
+    def _queue_status(self, node: QueueNode, now: float) -> QueueStatus:
+        return QueueStatus(
+            node.name,
+            tuple(sorted((resource, held) for resource, held in node.used.items() if held)),
+            node.pods_waiting,
+            tuple(sorted(self.state.queues.fair.share.get(node.name, {}).items())),
+            self._usage_of(node.name, now),
+            self._why_waits(node),
+            self._run_times_of(node.name),
+        )
 
     def _why_waits(self, node: QueueNode) -> Reason | None:
         """Why the first job of a queue waits; as told before, while only the numbers behind it change."""
@@ -446,16 +587,23 @@ class CoreLoop:
         told: list[Output] = []
         table = self.state.reserved
         for name, given in sorted(table.given.items()):
-            phase = "Pending" if now < given.start else "Active" if now < given.end else "Over"
-            hold = table.holds.get(f"reservation/{name}")
-            nodes = tuple(sorted(self.state.nodes.names[row] for row in hold.rows)) if hold is not None else ()
-            status = ReservationStatus(name, phase, nodes[:_MOST_NODES])
+            try:
+                status = self._reservation_status(given, now)
+            except Exception as error:
+                self._failed("status", f"reservation {name}", error)
+                continue
             if self._reservations.get(name) != status:
                 self._reservations[name] = status
                 told.append(status)
         for name in set(self._reservations) - set(table.given):
             del self._reservations[name]
         return told
+
+    def _reservation_status(self, given: Reservation, now: float) -> ReservationStatus:
+        phase = "Pending" if now < given.start else "Active" if now < given.end else "Over"
+        hold = self.state.reserved.holds.get(f"reservation/{given.name}")
+        nodes = tuple(sorted(self.state.nodes.names[row] for row in hold.rows)) if hold is not None else ()
+        return ReservationStatus(given.name, phase, nodes[:_MOST_NODES])
 
     def _foresee(self, now: float) -> None:
         """When gangs that wait are expected to start: looked at from time to time, told when it moved by a tenth of the wait."""
@@ -486,47 +634,79 @@ class CoreLoop:
             return told
         self._judge = False
         for (kind, name), complaint in sorted(self._judged.items()):
-            accepted, reason, message = True, "InForce", ""
-            refused = self._refused.get(name) if kind == "queues" else None
-            if refused is not None:
-                accepted, reason, message = (
-                    False,
-                    str(refused.code),
-                    f"{refused.message}; the policy before this change stays in force",
-                )
-            elif complaint:
-                accepted, reason, message = False, "Unsupported", complaint
-            elif kind == "queues" and (doubt := self.state.queues.doubt(name)) is not None:
-                accepted, reason, message = doubt
-            verdict = Verdict(kind, name, accepted, reason, message)
+            try:
+                verdict = self._verdict(kind, name, complaint)
+            except Exception as error:
+                self._failed("status", f"{kind}/{name}", error)
+                continue
             if self._verdicts.get((kind, name)) != verdict:
                 self._verdicts[kind, name] = verdict
                 told.append(verdict)
         return told
 
+    def _verdict(self, kind: str, name: str, complaint: str) -> Verdict:
+        accepted, reason, message = True, "InForce", ""
+        refused = self._refused.get(name) if kind == "queues" else None
+        if refused is not None:
+            accepted, reason, message = (
+                False,
+                str(refused.code),
+                f"{refused.message}; the policy before this change stays in force",
+            )
+        elif complaint:
+            accepted, reason, message = False, "Unsupported", complaint
+        elif kind == "queues" and (doubt := self.state.queues.doubt(name)) is not None:
+            accepted, reason, message = doubt
+        return Verdict(kind, name, accepted, reason, message)
+
     def _group_statuses(self, now: float) -> list[Output]:
         """Statuses of groups that changed since they were last told."""
         statuses: list[Output] = []
         for key in sorted(self._groups):
-            gang = self.state.gangs.get(key)
-            if gang is None or gang.group is None:
+            try:
+                status = self._group_status(key)
+            except Exception as error:
+                self._failed("status", f"group {key}", error)
                 continue
-            bound = sum(task.state is TaskState.BOUND for task in gang.tasks.values())
-            reason = gang.reason
-            if reason is None and not bound:
-                waiting = next((task.unit for task in gang.tasks.values() if task.unit is not None), None)
-                reason = waiting.room.parked if waiting is not None and waiting.room is not None else None
-            expected = self._foreseen.get(key) if not gang.placed() else None
-            phase = "Scheduled" if bound >= gang.min_member else "Pending"
-            if key in self.state.suspended.targets:
-                phase = "Suspended"
-            status = GroupStatus(key, phase, bound, reason, expected)
-            told = self._told.get(key)
-            if told is None or told.says() != status.says() or told.expected_start != expected:
-                placing = len(gang.placed()) > bound
-                if placing and told is not None:
-                    continue  # bindings are on their way: one write when they are through
+            if status is not None:
                 self._told[key] = status
                 statuses.append(status)
         self._groups.clear()
         return statuses
+
+    def _group_status(self, key: str) -> GroupStatus | None:
+        """What is to be said of a group; None: nothing that was not said."""
+        gang = self.state.gangs.get(key)
+        if gang is None or gang.group is None:
+            return None
+        bound = sum(task.state is TaskState.BOUND for task in gang.tasks.values())
+        reason = gang.reason
+        if reason is None and not bound:
+            waiting = next((task.unit for task in gang.tasks.values() if task.unit is not None), None)
+            reason = waiting.room.parked if waiting is not None and waiting.room is not None else None
+        held = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task.told is not None]
+        if reason is None and held:
+            reason = self.state.departures.reason(held)
+        reason = reason or self.state.belonging.differs(key)
+        expected = self._foreseen.get(key) if not gang.placed() else None
+        phase = "Scheduled" if bound >= gang.min_member else "Pending"
+        if key in self.state.suspended.targets:
+            phase = "Suspended"
+        status = GroupStatus(key, phase, bound, reason, expected)
+        told = self._told.get(key)
+        if told is not None and told.says() == status.says() and told.expected_start == expected:
+            return None
+        if told is not None and len(gang.placed()) > bound + len(held):
+            return None  # bindings are on their way: one write when they are through
+        return status
+
+
+def _key_of(event: ClusterEvent) -> tuple[str, str]:
+    """Of what an event speaks: (kind, name)."""
+    if isinstance(event, Gone):
+        return event.kind, event.key
+    if isinstance(event, Upsert):
+        about = event.object
+        kind = "pod" if isinstance(about, Pod) else type(about).__name__.lower()
+        return kind, about.uid if isinstance(about, Pod) else str(getattr(about, "key", "") or getattr(about, "name", ""))
+    return "", ""

@@ -85,7 +85,7 @@ class CoreThread(threading.Thread):
         def look() -> None:
             if answer.set_running_or_notify_cancel():
                 try:
-                    answer.set_result(question(self._loop))
+                    answer.set_result(self._loop.answer(question))
                 except Exception as error:
                     answer.set_exception(error)
 
@@ -110,7 +110,7 @@ class CoreThread(threading.Thread):
                 # A fault of ours must not end the process: it is loud, counted, and the next event tries again.
                 self.counters.errors += 1
                 log.exception("pass failed")
-                time.sleep(0.1)
+                time.sleep(max(0.1, self._loop.pause()))
 
     def _patience(self) -> float:
         self.busy = self._loop.has_work

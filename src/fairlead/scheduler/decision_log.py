@@ -7,6 +7,7 @@ First line: what wrote it, and the policy. Then `{"at", "events"}` for each batc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -145,7 +146,8 @@ class Player:
                 self._core.apply(line.events, line.at)
                 continue
             self.outputs.clear()
-            self._core.decide(line.at)
+            with suppress(Exception):  # it failed when it was recorded, or its outputs differ
+                self._core.decide(line.at)
             result.passes += 1
             result.outputs += len(self.outputs)
             replayed = self._encode(self.outputs)

@@ -26,6 +26,7 @@ SHOWN = 5
 
 ADVICE = {
     "Resources": "It starts when enough is free at once; jobs with a lower priority in its queue may be evicted for it.",
+    "NodeClosed": "Nodes are closed by objects whose size cannot be known: correct or delete those that the message names.",
     "TooLarge": "No cluster state would help: ask for less, or add nodes.",
     "NodeAffinity": "No node has the labels it asks for: check nodeSelector and affinity.",
     "Taints": "The nodes it could use are tainted: add a toleration, or wait until they are ready.",
@@ -34,14 +35,18 @@ ADVICE = {
     "Topology": "Who runs where rules its nodes out: it starts when those end, or without that affinity or spread.",
     "Volumes": "Its volumes can be had on no node: another storage class, or a volume in another zone.",
     "UserLimit": "It starts when its user's other jobs in the queue end, or when the queue's perUser limits are raised.",
+    "AdmittedStays": "Set back what was changed, or submit the job anew: what has a node keeps what it began with.",
     "NotAllowed": "Ask an administrator: the queue or the class of service does not admit its namespace, user or class.",
     "UnknownServiceClass": "Create the ServiceClass, or name another in the label fairlead.dev/service-class.",
     "Reservation": "Say how long it runs (expectedDuration, timeLimit): what ends in time may start before.",
     "GangIncomplete": "Create the missing pods, or lower minMember.",
     "UnknownQueue": "Create the queue, or name another in the label fairlead.dev/queue.",
     "InvalidSpec": "Correct the object: nothing can be done with it as it is.",
+    "InternalError": "It is tried again by itself, and when it changes; the scheduler's log has the traceback: report it.",
     "Gated": "Whoever set its scheduling gates must remove them.",
     "Devices": "Fractions of a GPU need nodes on which a sharing plugin gives them out.",
+    "DisruptionBudget": "It starts when the budget allows disruptions, or when its pods end; its owner may change it.",
+    "WaitingForVictims": "It starts when these have ended, or elsewhere if a place is free before or they do not end in time.",
     "Backoff": "A binding was refused a moment ago; it is tried again soon.",
 }
 
@@ -103,13 +108,14 @@ def standing(
 ) -> Explanation:
     """What the state says of a job. start: when it is expected to, seconds since the epoch."""
     queue = tasks[0].queue if tasks else (gang.group.queue if gang is not None and gang.group is not None else "")
-    waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE)]
+    waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE, TaskState.HELD)]
     placed = [task for task in tasks if task.state is TaskState.BOUND]
     unit = next((task.unit for task in waiting if task.unit is not None), None)
     node = state.queues.queues.get(queue)
     position, queued, ahead = place_of(state, node, unit, now) if node is not None else (None, 0, [])
     suspended = gang is not None and gang.key in state.suspended.targets
-    reason = reason_of(waiting, gang)
+    set_aside = next((why for task in waiting if (why := state.isolation.why(task.pod.uid)) is not None), None)
+    reason = reason_of(waiting, gang) or set_aside or state.departures.reason(waiting) or unread_of(tasks)
     return Explanation(
         object=name,
         queue=queue,
@@ -158,6 +164,11 @@ def reason_of(waiting: list[Task], gang: Gang | None) -> Reason | None:
             if reason is not None:
                 return reason
     return gang.reason if gang is not None and waiting else None
+
+
+def unread_of(tasks: list[Task]) -> Reason | None:
+    """What of a job that runs cannot be read."""
+    return next((task.pod.error for task in tasks if task.pod.error is not None), None)
 
 
 def find(state: ClusterState, kind: str, namespace: str, name: str) -> tuple[list[Task], Gang | None]:

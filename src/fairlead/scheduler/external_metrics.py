@@ -2,15 +2,17 @@
 
     /apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC?labelSelector=queue%3DNAME
 
-Each metric has one value per queue, with that of the queues below it, and the label `queue`. The leader answers from its state
-as it is, between two passes. What it does not know it does not tell: before it has heard of everything, and about queues that
-are not there, there is no value, and autoscalers keep the size they have. It never tells zero for unknown.
+Each metric has one value per queue, with that of the queues below it, and the label `queue`. A namespace is told of the
+queues that it may use, see `may_follow`: the HorizontalPodAutoscaler controller asks with one account for everybody's
+autoscalers, so RBAC cannot tell them apart; the namespace of the request can. The leader answers from its state as it is,
+between two passes. What it does not know it does not tell: before it has heard of everything, and about queues that are not
+there, there is no value, and autoscalers keep the size they have. It never tells zero for unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +24,8 @@ from fairlead.cluster.label_queries import LabelQueryError, Test, parse
 from fairlead.cluster.times import timestamp
 from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
+from fairlead.core.selectors import matches
+from fairlead.core.tasks import Task
 from fairlead.scheduler.core_loop import CoreLoop
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
@@ -78,10 +82,10 @@ class ExternalMetrics:
             return refusal(400, "BadRequest", str(error))
         if not self._core.synced:
             return refusal(503, "ServiceUnavailable", "the scheduler has not heard of everything yet")
-        now = self._clock()
+        now, namespace = self._clock(), request.match_info["namespace"]
         try:
             async with asyncio.timeout(_LIMIT):
-                found = await asyncio.wrap_future(self._core.ask(lambda core: backlogs(core, wanted, now)))
+                found = await asyncio.wrap_future(self._core.ask(lambda core: backlogs(core, namespace, wanted, now)))
         except TimeoutError:
             return refusal(503, "ServiceUnavailable", "the scheduler is busy; ask again")
         at = timestamp(now)
@@ -93,8 +97,8 @@ class ExternalMetrics:
         return web.json_response(body)
 
 
-def backlogs(core: CoreLoop, wanted: Test | None, now: float) -> dict[str, Backlog]:
-    """Queue -> what waits in it, for the queues that are there and whose label `queue` is selected."""
+def backlogs(core: CoreLoop, namespace: str, wanted: Test | None, now: float) -> dict[str, Backlog]:
+    """Queue -> what waits in it, for the queues that are there, that the namespace may follow, and whose label is selected."""
     queues = core.state.queues
     below: dict[str, list[QueueNode]] = {}
     for node in queues.queues.values():
@@ -103,8 +107,33 @@ def backlogs(core: CoreLoop, wanted: Test | None, now: float) -> dict[str, Backl
     return {
         name: backlog(core, below[name], now)
         for name, node in queues.queues.items()
-        if node.exists and (wanted is None or wanted({"queue": name}))
+        if node.exists and (wanted is None or wanted({"queue": name})) and may_follow(core, namespace, node, below[name])
     }
+
+
+def may_follow(core: CoreLoop, namespace: str, node: QueueNode, below: Sequence[QueueNode]) -> bool:
+    """Whether a namespace is told what waits in a queue: if it may use the queue, and each queue above it.
+
+    Of a queue that names users, who of the namespace's users asks is not known: it is told once a pod of one of them is there,
+    waiting or running, in the queue or in one below it.
+    """
+    labels = dict(core.state.admission.namespaces.get(namespace, {}))
+    if not all(matches(each.policy.namespaces, labels) for each in node.path):
+        return False
+    named = [set(each.policy.users) for each in node.path if each.policy.users is not None]
+    if not named:
+        return True
+    users = set.intersection(*named)
+    return namespace in users or any(task.user in users for task in _tasks(below) if task.pod.namespace == namespace)
+
+
+def _tasks(nodes: Sequence[QueueNode]) -> Iterator[Task]:
+    """What runs and what waits in these queues."""
+    for node in nodes:
+        yield from node.placed.values()
+        for room in node.rooms.values():
+            for unit in room.units:
+                yield from unit.tasks
 
 
 def backlog(core: CoreLoop, nodes: list[QueueNode], now: float) -> Backlog:

@@ -102,7 +102,7 @@ class InlineCore:
         """Have a question answered; it must change nothing."""
         answer: Future[Answer] = Future()
         try:
-            answer.set_result(question(self._core))
+            answer.set_result(self._core.answer(question))
         except Exception as error:
             answer.set_exception(error)
         return answer
@@ -129,7 +129,9 @@ class InlineCore:
             self.counters.errors += 1
             log.exception("pass failed")
         self.busy = self._core.has_work
-        if self.busy:
+        if self._core.pause():
+            self._plan(self._core.pause())
+        elif self.busy:
             self._plan(0.0)
         elif (due := self._core.next_due) is not None:
             self._plan(max(0.01, due - now))

@@ -56,12 +56,16 @@ class PoolPicture(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """Everything at one time. reasons: code -> jobs that wait for it, as it was told last."""
+    """Everything at one time. reasons: code -> jobs that wait for it, as it was told last.
+
+    outside: resource -> devices that pods without a queue hold.
+    """
 
     at: float
     queues: tuple[QueuePicture, ...] = ()
     pools: tuple[PoolPicture, ...] = ()
     reasons: dict[str, int] = {}
+    outside: dict[str, float] = {}
 
 
 def take(state: ClusterState, now: float) -> Picture:
@@ -69,7 +73,9 @@ def take(state: ClusterState, now: float) -> Picture:
     queues = state.queues
     reasons: Counter[str] = Counter()
     shown = tuple(_queue(state, node, now, reasons) for _, node in sorted(queues.queues.items()) if node.exists or node.used)
-    return Picture(now, shown, tuple(_pools(state)), dict(reasons))
+    held = state.belonging.outside()
+    outside = {name: held.get(name, 0) / WHOLE for name in state.nodes.gpu_resources if name in state.nodes.resources}
+    return Picture(now, shown, tuple(_pools(state)), dict(reasons), outside)
 
 
 def _queue(state: ClusterState, node: QueueNode, now: float, reasons: Counter[str]) -> QueuePicture:

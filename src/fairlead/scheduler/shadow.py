@@ -191,7 +191,7 @@ class ShadowCluster:
         """Nothing."""
         return Outcome.DONE, ""
 
-    async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:
+    async def preempt(self, pod: PodRef, *, grace: int | None = None) -> tuple[Outcome, str]:
         """Remember the victim."""
         return await self.evict(pod, dry_run=False)
 

@@ -27,6 +27,7 @@ from fairlead.simulation.world import POOLS, START, Process, World
 
 DAY = 86_400.0
 _SAMPLE = 60.0
+_WAITING = 4  # part of a day's jobs that wait at most, where day follows day
 
 
 class LabSummary(msgspec.Struct):
@@ -88,7 +89,8 @@ class Lab:
         """Begin. endless: another day follows each."""
         self.process.start()
         self.world.clock.call_later(_SAMPLE, self._sample)
-        if endless:
+        if endless:  # a lab that asks for more than it has would have ever more jobs that wait
+            self.tenants.most_waiting = max(1, self.jobs_a_day // _WAITING)
             self.world.clock.call_later(DAY, self._next_day)
 
     def _day(self, number: int) -> list[Job]:
@@ -98,6 +100,7 @@ class Lab:
         return [msgspec.structs.replace(job, name=f"{job.name}-d{number + 1}") for job in made]
 
     def _next_day(self) -> None:
+        self.tenants.forget()
         self.tenants.add(self._day(self.days))
         self.days += 1
         self.world.clock.call_later(DAY, self._next_day)

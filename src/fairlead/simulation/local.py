@@ -84,7 +84,7 @@ class Local:
     def __init__(self, agent: AgentOptions, *, port: int = 0, directory: Path | None = None, history: str = "") -> None:
         loop = asyncio.get_running_loop()
         # The history tells jobs of different lives apart by their UIDs.
-        self.api = ApiServer(Clock(start=time.time(), loop=loop), seed=secrets.randbits(64))
+        self.api = ApiServer(Clock(start=time.time(), loop=loop), seed=secrets.randbits(64), history=10_000)
         self.wire = Wire(self.api)
         self.server = Server(self.wire, port=port)
         self._controllers = Controllers(self.api)

@@ -28,7 +28,7 @@ _GROUPS = "fairlead.dev/podgroups"
 class _Run:
     """One job's present attempt."""
 
-    __slots__ = ("attempt", "finished", "job", "members", "pending_restart", "started", "succeeded")
+    __slots__ = ("attempt", "cleaned", "finished", "job", "members", "pending_restart", "started", "succeeded")
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -37,6 +37,7 @@ class _Run:
         self.succeeded: set[str] = set()
         self.started: float | None = None
         self.finished = False
+        self.cleaned = False
         self.pending_restart = False
 
 
@@ -50,6 +51,8 @@ class Tenants(People):
         self.submitted: set[str] = set()
         self.finished: set[str] = set()
         self.first_start: dict[str, float] = {}
+        self.most_waiting = 0  # jobs; while so many wait, further ones are not submitted; 0: they always are
+        self._waiting: set[str] = set()
         self.restarts = 0
         self._api = world.api
         self._pods = self._api.served("v1", "pods")
@@ -65,6 +68,14 @@ class Tenants(People):
         self.runs |= {job.name: _Run(job) for job in later}
         self._plan(later)
 
+    def forget(self) -> None:
+        """Jobs that are over are history: nothing of theirs is kept, so that a lab may run for ever."""
+        for name in [name for name, run in self.runs.items() if run.cleaned]:
+            del self.runs[name]
+            self.submitted.discard(name)
+            self.finished.discard(name)
+            self.first_start.pop(name, None)
+
     def _plan(self, jobs: list[Job]) -> None:
         for job in jobs:
             self.world.clock.call_later(job.submitted - self.now, lambda job=job: self._submit(job))  # type: ignore[misc]
@@ -77,7 +88,11 @@ class Tenants(People):
     # -- life of a job -------------------------------------------------------------------------
 
     def _submit(self, job: Job) -> None:
+        if self.most_waiting and len(self._waiting) >= self.most_waiting:
+            del self.runs[job.name]  # its user sees the queue, and stays away
+            return
         self.submitted.add(job.name)
+        self._waiting.add(job.name)
         self._attempt(self.runs[job.name])
 
     def _attempt(self, run: _Run) -> None:
@@ -125,6 +140,7 @@ class Tenants(People):
                 self._restart(run, pod)
         elif phase == "Running" and run.started is None:
             run.started = self.now
+            self._waiting.discard(run.job.name)
             if run.job.name not in self.first_start:
                 self.first_start[run.job.name] = run.started
             self.notice(f"{run.job.team}/{run.job.name} starts on {pod['spec'].get('nodeName')}")
@@ -155,6 +171,7 @@ class Tenants(People):
 
     def _clean(self, run: _Run) -> None:
         self._clear(run)
+        run.cleaned = True
         if run.job.pods > 1:
             self._quietly(lambda: self._api.delete(self._groups, run.job.team, run.job.name))
 

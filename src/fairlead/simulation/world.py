@@ -36,6 +36,7 @@ PRODUCT_LABEL = "nvidia.com/gpu.product"
 PRIORITIES = {"batch": 100, "urgent": 1000, "interactive": 5000, "serving": 10_000}
 _SHARES = (5, 3, 2)  # of each team's quota, in tenths
 _DEFINITIONS = ("apiextensions.k8s.io/v1", "customresourcedefinitions")
+HISTORY = 10_000  # changes that the API server remembers for watches: some hours of a lab's; each holds two versions of an object
 START = 1_767_225_600.0  # 2026-01-01: where virtual days begin
 
 
@@ -78,7 +79,7 @@ class World:
         self.plan = plan
         self.latency = latency
         self.clock = Clock(start=start, speed=speed, loop=loop)
-        self.api = ApiServer(self.clock, seed=seed)
+        self.api = ApiServer(self.clock, seed=seed, history=HISTORY)
         self.wire = Wire(self.api)
         self.kubelet = Kubelet(self.api, timing)
         self.controllers = Controllers(self.api)

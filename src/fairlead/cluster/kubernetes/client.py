@@ -18,8 +18,10 @@ from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.http import HttpTransport
 from fairlead.cluster.transport import Chunks, Reply, Transport, Unreachable
 
-__all__ = ["ApiError", "Client", "ReadOnly", "Unreachable", "api_error", "encode", "retry_after"]
+__all__ = ["REFUSAL_GRACE", "ApiError", "Client", "ReadOnly", "Unreachable", "api_error", "encode", "refuses", "retry_after"]
 
+REFUSAL_GRACE = 60.0
+"""Seconds for which 401 and 403 count as unavailability: an API server that starts refuses until it has loaded the roles."""
 _LONGEST_PAUSE = 30.0
 _TRIES = 6
 _JSON = "application/json"
@@ -73,6 +75,8 @@ class Client:
         self._connections = connections
         self._timeout = timeout
         self._given = transport
+        self._lent = False  # the transport is another client's, who closes it
+        self._open_to_writes: asyncio.Event | None = None  # absent: they go out
         self._transport: Transport | None = None
         self._pause_until = 0.0
 
@@ -83,20 +87,44 @@ class Client:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._transport is not None:
-            await self._transport.close()
+            if not self._lent:
+                await self._transport.close()
             self._transport = None
+
+    def apart(self, *, timeout: float) -> Client:
+        """A client of the same server and account with connections and pauses of its own: it waits behind no other request.
+
+        timeout: seconds for one request. Open it as a context within this one's.
+        """
+        made = Client(
+            self.config, connections=2, timeout=timeout, transport=self._given, clock=self.clock, read_only=self.read_only
+        )
+        made.auth = self.auth
+        made._lent = self._given is not None
+        return made
+
+    def hold_writes(self) -> None:
+        """Let writes wait, those that queue now included, until `release_writes`."""
+        if self._open_to_writes is None:
+            self._open_to_writes = asyncio.Event()
+
+    def release_writes(self) -> None:
+        """Let them go out again."""
+        if self._open_to_writes is not None:
+            self._open_to_writes.set()
+            self._open_to_writes = None
 
     async def get(self, path: str, **query: str) -> bytes:
         """GET; the body."""
         return await self._request("GET", path, query=query)
 
-    async def post(self, path: str, body: bytes, *, patient: bool = True) -> bytes:
-        """POST, tried once unless the server says it did nothing (429); not patient: then neither."""
-        return await self._request("POST", path, body, patient=patient)
+    async def post(self, path: str, body: bytes, *, patient: bool = True, dry_run: bool = False) -> bytes:
+        """POST, tried once unless the server says it did nothing (429); not patient: then neither. dry_run: nothing is made."""
+        return await self._request("POST", path, body, query={"dryRun": "All"} if dry_run else None, patient=patient)
 
-    async def put(self, path: str, body: bytes) -> bytes:
-        """PUT."""
-        return await self._request("PUT", path, body)
+    async def put(self, path: str, body: bytes, *, patient: bool = True) -> bytes:
+        """PUT; not patient: a 429 is raised."""
+        return await self._request("PUT", path, body, patient=patient)
 
     async def patch(self, path: str, body: bytes, kind: str = "application/strategic-merge-patch+json") -> bytes:
         """PATCH with the given patch type."""
@@ -129,6 +157,8 @@ class Client:
             pause = self._pause_until - loop.time()
             if pause > 0:
                 await asyncio.sleep(pause)
+            while method != "GET" and self._open_to_writes is not None:
+                await self._open_to_writes.wait()
             headers = await self._headers()
             if body is not None:
                 headers["Content-Type"] = content_type
@@ -185,6 +215,11 @@ class Client:
         if self._transport is None:
             raise RuntimeError("the client is used outside its context")
         return self._transport
+
+
+def refuses(error: Exception) -> bool:
+    """Whether an error is a refusal: we are not known (401), or may not (403)."""
+    return isinstance(error, ApiError) and error.code in (401, 403)
 
 
 def retry_after(header: str | None) -> float:

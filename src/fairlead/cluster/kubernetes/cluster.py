@@ -341,7 +341,7 @@ class KubernetesCluster:
             await asyncio.sleep(wait)
             wait = min(2 * wait, 1.0)
 
-    async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:
+    async def preempt(self, pod: PodRef, *, grace: int | None = None) -> tuple[Outcome, str]:
         """Condition DisruptionTarget, then DELETE, as kube-scheduler does."""
         condition = {
             "type": "DisruptionTarget",
@@ -351,7 +351,10 @@ class KubernetesCluster:
             "lastTransitionTime": self._now(),
         }
         await self._status(f"{_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
-        outcome, message = await _outcome(self.client.delete(_path(pod), encode({"preconditions": {"uid": pod.uid}})))
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        outcome, message = await _outcome(self.client.delete(_path(pod), encode(options)))
         return (outcome, message) if outcome is not None else await self._whether_leaving(pod, message)
 
     async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
@@ -447,6 +450,8 @@ class KubernetesCluster:
         if isinstance(regarding, PodRef):
             namespace, name = regarding.namespace, regarding.name
             about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": regarding.uid}
+        elif "/" not in regarding:
+            about = {"apiVersion": "v1", "kind": "Node", "name": regarding}
         else:
             namespace, _, name = regarding.partition("/")
             about = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "namespace": namespace, "name": name}

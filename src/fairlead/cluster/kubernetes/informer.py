@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from fairlead.cluster import views
-from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
+from fairlead.cluster.kubernetes.client import REFUSAL_GRACE, ApiError, Client, Unreachable, refuses
 from fairlead.cluster.translate import Change
 from fairlead.cluster.transport import Chunks
 
@@ -26,8 +26,11 @@ _PAGE = 500
 _WATCH_SECONDS, _WATCH_SPREAD = 300, 300  # as client-go's reflectors: five to ten minutes, so that not all begin anew at once
 _SILENCE = 90.0  # the API server sends a bookmark about every minute
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 15.0
+_REFUSED_WAIT = 2.0  # at most, while the API server may not have loaded the roles yet
 _LARGEST_EVENT = 8 << 20
 _NOT_SERVED = "this kind is not served: install it with `fairlead crds | kubectl apply -f -`; nothing is decided before"
+
+_REFUSED = "it is refused for good: apply and bind the roles of charts/rbac.yaml; nothing is decided before"
 
 log = structlog.get_logger("informer")
 
@@ -80,10 +83,13 @@ class Informer(Generic[View]):
         """List and watch until cancelled. Trouble is waited out, never raised."""
         synced = False
         wait = _FIRST_WAIT
+        loop = asyncio.get_running_loop()
+        refused_at: float | None = None
         while True:
             try:
                 if not self._version:
                     self._version = await self._list()
+                    refused_at = None
                     if not synced:
                         synced = True
                         self.on_synced()
@@ -91,6 +97,7 @@ class Informer(Generic[View]):
                 before = self._version
                 await self._watch()
                 self.restarts += 1
+                refused_at = None
                 if self._version != before:
                     wait = _FIRST_WAIT
             except TooOld:
@@ -98,7 +105,18 @@ class Informer(Generic[View]):
                 self._version = ""
                 self.relists += 1
             except (Unreachable, ApiError, msgspec.DecodeError) as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise asyncio.CancelledError from error  # a stream that is cut off may end with an error instead
                 hint = _NOT_SERVED if isinstance(error, ApiError) and error.code == 404 else ""
+                if not refuses(error):
+                    refused_at = None
+                elif refused_at is None:
+                    refused_at = loop.time()
+                if refused_at is not None and loop.time() - refused_at < REFUSAL_GRACE:
+                    wait = min(wait, _REFUSED_WAIT)
+                elif refused_at is not None:
+                    hint = _REFUSED
                 log.warning(
                     "watch interrupted", path=self.path, error=str(error)[:300], wait=wait, **({"hint": hint} if hint else {})
                 )
@@ -213,12 +231,13 @@ class Informer(Generic[View]):
             try:
                 for line in lines:
                     if line:
-                        self._line(line, changes)
+                        self.take(line, changes)
             finally:
                 if changes:
                     self.report(changes)
 
-    def _line(self, line: bytes, changes: list[Change[View]]) -> None:
+    def take(self, line: bytes, changes: list[Change[View]]) -> None:
+        """Take one line of a watch in; what changed by it is appended to `changes`. Raises `TooOld`, `ApiError`."""
         event = self._decode_event(line)
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=views.ErrorStatus)

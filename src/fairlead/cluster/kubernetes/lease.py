@@ -4,6 +4,10 @@ The epoch is the Lease's `leaseTransitions`. A restart of the same process raise
 holder's identity is unique per process. Every binding carries the epoch, and an admission policy
 refuses one that is older than the Lease (see `fairlead crds --policies`). Nobody's clock is
 compared with anybody else's: a Lease is stale once it has not changed for its duration.
+
+Requests for the Lease have connections of their own, so that they wait behind no other request, and end before the renew
+deadline. An API server that starts refuses everything (403) until it has loaded the roles: a leader that is refused goes on
+for a grace period, but past the renew deadline its writes wait, as another may lead by then.
 """
 
 from __future__ import annotations
@@ -20,9 +24,13 @@ from typing import Any
 import msgspec
 import structlog
 
-from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.client import REFUSAL_GRACE, ApiError, Client, Unreachable, encode, refuses
 
 log = structlog.get_logger("lease")
+
+_RIGHT = (
+    "it needs the rights get, update and create on leases.coordination.k8s.io in namespace {}: apply and bind charts/rbac.yaml"
+)
 
 
 async def until(stop: asyncio.Event, leading: Coroutine[None, None, None]) -> bool:
@@ -64,7 +72,7 @@ class Elector:
 
     healthy: asked before each renewal; a scheduler whose core stands still must not stay leader.
     Times in seconds: a holder gives up after `renew_deadline` without a renewal, others take over
-    after `duration` without a change.
+    after `duration` without a change. refusal_grace: how long a holder that is refused (401, 403) tries on.
     """
 
     def __init__(
@@ -77,14 +85,17 @@ class Elector:
         duration: float = 15.0,
         renew_deadline: float = 10.0,
         retry: float = 2.0,
+        refusal_grace: float = REFUSAL_GRACE,
         identity: str = "",
     ) -> None:
         self.client = client
+        self._line = client.apart(timeout=renew_deadline / 2)
         self.path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self.namespace, self.name = namespace, name
         self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         self.healthy = healthy
         self.duration, self.renew_deadline, self.retry = duration, renew_deadline, retry
+        self.refusal_grace = max(refusal_grace, renew_deadline)
         self.epoch: int | None = None
         self._seen: tuple[str | None, str | None, int | None] | None = None
         self._seen_at = 0.0
@@ -95,6 +106,10 @@ class Elector:
 
         Cancelled from outside it releases the Lease, so that the next one need not wait.
         """
+        async with self._line:
+            await self._lead(work)
+
+    async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
         await self._acquire()
         log.info("leading", identity=self.identity, epoch=self.epoch)
         worker = asyncio.ensure_future(work())
@@ -112,12 +127,19 @@ class Elector:
             raise worker.exception()  # type: ignore[misc]
 
     async def _acquire(self) -> None:
+        loop = asyncio.get_running_loop()
+        refused_at: float | None = None
         while True:
             try:
                 if await self._try_acquire():
                     return
+                refused_at = None
             except (ApiError, Unreachable) as error:
-                log.warning("lease not acquired", error=str(error)[:300])
+                if refuses(error):
+                    refused_at = loop.time() if refused_at is None else refused_at
+                late = refused_at is not None and loop.time() - refused_at >= self.refusal_grace
+                hint = {"hint": _RIGHT.format(self.namespace)} if late and refuses(error) else {}
+                log.warning("lease not acquired", error=str(error)[:300], **hint)
             await asyncio.sleep(self.retry)
 
     async def _try_acquire(self) -> bool:
@@ -130,7 +152,7 @@ class Elector:
                 "metadata": {"name": self.name, "namespace": self.namespace},
                 "spec": self._spec(1),
             }
-            await self.client.post(self.path, encode(body))
+            self._held = msgspec.json.decode(await self._line.post(self.path, encode(body), patient=False), type=Lease)
             self.epoch = 1
             return True
         spec = lease.spec
@@ -141,30 +163,51 @@ class Elector:
         if held:
             return False
         epoch = (spec.lease_transitions or 0) + 1
-        await self._write(lease, self._spec(epoch))
+        self._held = await self._write(lease, self._spec(epoch))
         self.epoch = epoch
         return True
 
     async def _renew(self) -> None:
-        """Renew until it fails for `renew_deadline`; then return."""
+        """Renew until it fails for `renew_deadline`, or is refused for `refusal_grace`; then return."""
         loop = asyncio.get_running_loop()
-        last = loop.time()
-        while loop.time() - last < self.renew_deadline:
-            await asyncio.sleep(self.retry)
-            if not self.healthy():
-                log.error("the core makes no progress: not renewing")
-                continue
+        last = began = loop.time()  # when the last renewal that succeeded was sent, and the last one
+        refused: Exception | None = None  # since then
+        while True:
+            await asyncio.sleep(max(0.0, self.retry - (loop.time() - began)))
+            began = loop.time()
+            left = last + self.renew_deadline - began
             try:
-                # What was written last is still there, or the write is refused as a conflict: only then is it read.
-                lease = self._held or await asyncio.wait_for(self._read(), self.renew_deadline / 2)
-                self._held = None
-                if lease is None or lease.spec.holder_identity != self.identity:
-                    return
-                spec = self._spec(self.epoch or 1, lease.spec.acquire_time)
-                self._held = await asyncio.wait_for(self._write(lease, spec), self.renew_deadline / 2)
-                last = loop.time()
+                if not self.healthy():
+                    refused = None
+                    log.error("the core makes no progress: not renewing")
+                elif left > 0 or refused is not None:
+                    async with asyncio.timeout(left if left > 0 else self.renew_deadline):
+                        if not await self._renewed():
+                            return
+                    last, refused = began, None
+                    self.client.release_writes()
+                    continue
             except (ApiError, Unreachable, TimeoutError) as error:
+                refused = error if refuses(error) else refused
                 log.warning("lease not renewed", error=str(error)[:300])
+            late = loop.time() - last
+            if late >= (self.renew_deadline if refused is None else self.refusal_grace):
+                if refused is not None:
+                    log.error("the lease is refused", error=str(refused)[:300], hint=_RIGHT.format(self.namespace))
+                return
+            if late >= self.renew_deadline:
+                self.client.hold_writes()
+
+    async def _renewed(self) -> bool:
+        """Renew once; whether it is still ours."""
+        # What was written last is still there, or the write is refused as a conflict: only then is it read.
+        lease = self._held or await asyncio.wait_for(self._read(), self.renew_deadline / 2)
+        self._held = None
+        if lease is None or lease.spec.holder_identity != self.identity:
+            return False
+        spec = self._spec(self.epoch or 1, lease.spec.acquire_time)
+        self._held = await asyncio.wait_for(self._write(lease, spec), self.renew_deadline / 2)
+        return True
 
     async def _release(self) -> None:
         try:
@@ -179,7 +222,7 @@ class Elector:
 
     async def _read(self) -> Lease | None:
         try:
-            return msgspec.json.decode(await self.client.get(f"{self.path}/{self.name}"), type=Lease)
+            return msgspec.json.decode(await self._line.get(f"{self.path}/{self.name}"), type=Lease)
         except ApiError as error:
             if error.code == 404:
                 return None
@@ -187,7 +230,8 @@ class Elector:
 
     async def _write(self, lease: Lease, spec: dict[str, Any]) -> Lease:
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": lease.metadata, "spec": spec}
-        return msgspec.json.decode(await self.client.put(f"{self.path}/{self.name}", encode(body)), type=Lease)
+        answer = await self._line.put(f"{self.path}/{self.name}", encode(body), patient=False)
+        return msgspec.json.decode(answer, type=Lease)
 
     def _spec(self, epoch: int, acquired: str | None = None) -> dict[str, Any]:
         now = datetime.fromtimestamp(self.client.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -139,7 +139,7 @@ def _all_read(obj: Any) -> bool:
     return True
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4096)
 def _parses(text: str) -> bool:
     try:
         quantity.parse(text)

@@ -213,7 +213,7 @@ class SimulatedCluster:
         self.api.store.put(_GROUPS, (namespace, name), obj)
         return Outcome.DONE, ""
 
-    async def preempt(self, pod: PodRef) -> tuple[Outcome, str]:
+    async def preempt(self, pod: PodRef, *, grace: int | None = None) -> tuple[Outcome, str]:
         """Mark a pod as disrupted by preemption and delete it, asking no disruption budget."""
         record = self.api.store.get(PODS, (pod.namespace, pod.name))
         if record is None or record.object["metadata"]["uid"] != pod.uid:
@@ -225,8 +225,11 @@ class SimulatedCluster:
             "lastTransitionTime": self.api.clock.text(),
         }
         self._set_status(pod, {}, condition)
+        options: Object = {"preconditions": {"uid": pod.uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
         try:
-            self.api.delete(self.api.served("v1", "pods"), pod.namespace, pod.name, {"preconditions": {"uid": pod.uid}})
+            self.api.delete(self.api.served("v1", "pods"), pod.namespace, pod.name, options)
         except StatusError as error:
             return (Outcome.GONE if error.code in (404, 409) else Outcome.REFUSED), str(error)
         return Outcome.DONE, ""
@@ -335,9 +338,11 @@ class SimulatedCluster:
             self.api.store.put(_RESERVATIONS, ("", name), obj)
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
-        """One event on a pod, or on the pod group `namespace/name`."""
+        """One event on a pod, on the pod group `namespace/name`, or on a node by its name."""
         if isinstance(regarding, PodRef):
             about = {"kind": "Pod", "namespace": regarding.namespace, "name": regarding.name, "uid": regarding.uid}
+        elif "/" not in regarding:
+            about = {"kind": "Node", "namespace": "default", "name": regarding}
         else:
             namespace, _, name = regarding.partition("/")
             about = {"kind": "PodGroup", "namespace": namespace, "name": name}

@@ -33,6 +33,8 @@ class Fault(StrEnum):
     DUPLICATE = "duplicate_event"
     DELAY = "delayed_event"  # one kind's events lag behind the others'
     COMPACTED = "compacted"  # the server's history is forgotten
+    FORBIDDEN = "forbidden"  # 403: the server has not loaded the roles yet
+    UNAUTHORIZED = "unauthorized"  # 401: nor those who are known
 
 
 WRITES = (Fault.CONFLICT, Fault.INTERNAL, Fault.LOST, Fault.APPLIED)
@@ -50,17 +52,21 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class FaultPlan:
-    """Says what goes wrong. kinds: those that may; none: all."""
+    """Says what goes wrong. kinds: those that may; none: all. starting: what every request meets while the server starts."""
 
     def __init__(self, seed: int, rates: Rates | None = None, kinds: frozenset[Fault] | None = None) -> None:
         self.rates = rates or Rates()
         self.on = False
+        self.starting: Fault | None = None
         self.counts: Counter[str] = Counter()
         self.random = random.Random(f"faults {seed}")
         self._kinds = kinds if kinds is not None else frozenset(Fault)
 
     def for_request(self, *, write: bool) -> Fault | None:
         """What goes wrong with this request, if anything."""
+        if self.starting is not None:
+            self.counts[self.starting] += 1
+            return self.starting
         if not self.on:
             return None
         choice = self._choose(WRITES, self.rates.write) if write else None
@@ -68,6 +74,8 @@ class FaultPlan:
 
     def for_watch(self) -> Fault | None:
         """What goes wrong at the beginning of this watch."""
+        if self.starting is not None:
+            return self.starting
         return self._choose((Fault.GONE, Fault.COMPACTED), self.rates.start) if self.on else None
 
     def for_event(self) -> Fault | None:
@@ -100,6 +108,11 @@ def refusal(fault: Fault, plan: FaultPlan) -> StatusError | None:
         return StatusError(500, "InternalError", "Internal error occurred: etcdserver: leader changed")
     if fault is Fault.UNAVAILABLE:
         return StatusError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+    if fault is Fault.FORBIDDEN:
+        message = 'User "fairlead" cannot use it: RBAC: clusterrole.rbac.authorization.k8s.io "fairlead-scheduler" not found'
+        return StatusError(403, "Forbidden", f"forbidden: {message}")
+    if fault is Fault.UNAUTHORIZED:
+        return StatusError(401, "Unauthorized", "Unauthorized")
     if fault is Fault.GONE:
         return expired("too old resource version: 1 (2)")
     return None

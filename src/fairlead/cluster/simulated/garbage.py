@@ -68,6 +68,8 @@ class Garbage:
             places = self._owned.get(reference.get("uid", ""))
             if places is not None:
                 places.discard((table, key))
+                if not places:
+                    del self._owned[reference.get("uid", "")]
             self._release(reference.get("uid", ""))
         if key[0] in self._emptying:
             self._close_namespace(key[0])

@@ -265,7 +265,7 @@ def span(text: str) -> float | None:
         return None
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4096)
 def _amount(resource: str, text: str) -> int:
     try:
         return quantity.amount(resource, text)

@@ -332,7 +332,7 @@ def _container(container: Object, path: str, seen: set[str]) -> list[Cause]:
     return causes
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4096)
 def _parsed(text: str) -> Any:
     try:
         return quantity.parse(text)

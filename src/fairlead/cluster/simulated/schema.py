@@ -300,7 +300,7 @@ def _broken_rules(known: _Rules, value: Any, path: str, live: Any = None) -> typ
         import cel
 
         try:
-            holds = cel.evaluate(rule["rule"], {"self": value})
+            holds = cel.evaluate(rule["rule"], cel.Context(variables={"self": value}, functions={"sum": sum}))
         except Exception as error:
             yield invalid_value(path, "object", f"rule evaluation error: {error}")
             continue

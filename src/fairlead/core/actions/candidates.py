@@ -12,7 +12,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from fairlead.core.actions import default_preemption
+from fairlead.core.actions import default_preemption, protected
 from fairlead.core.actions.default_preemption import Choice
 from fairlead.core.filters.base import Refusal
 from fairlead.core.tasks import Task, TaskState
@@ -40,6 +40,7 @@ class Candidates:
         self._cursor = 0
         self._generation = -1
         self._budgets = -1
+        self._protected: tuple[object, ...] = ()
 
     def best(self) -> Choice | None:
         """The cheapest choice, over what is known and what may be worked out now."""
@@ -60,7 +61,8 @@ class Candidates:
     def _choose(self, row: int) -> Choice | None:
         """Work out one row and remember what comes of it."""
         state = self.state
-        choice = default_preemption.on_row(state, self.priority, row, self.shape.fits_row, self._may_fall)
+        may_fall = {task.pod.uid for task in self._falling(row)}
+        choice = default_preemption.on_row(state, self.priority, row, self.shape.fits_row, lambda task: task.pod.uid in may_fall)
         if choice is None:
             self._choices.pop(row, None)
         else:
@@ -73,9 +75,10 @@ class Candidates:
         return choice
 
     def _forget_changed(self) -> None:
-        nodes = self.state.nodes
-        if self._generation != nodes.generation or self.shape.relations or self._budgets != self.state.budgets_version:
-            self._budgets = self.state.budgets_version
+        nodes, stamp = self.state.nodes, protected.stamp(self.state)
+        known = self._generation == nodes.generation and self._protected == stamp
+        if not known or self.shape.relations or self._budgets != self.state.budgets_version:
+            self._budgets, self._protected = self.state.budgets_version, stamp
             self._choices.clear()
             self._heap.clear()
             self._unknown = set(nodes.rows.values())
@@ -118,12 +121,11 @@ class Candidates:
             return None
         freed: dict[int, int] = {}
         least: tuple[int, float] | None = None
-        for task in nodes.pods[row].values():
-            if self._may_fall(task):
-                value = (task.pod.priority, -default_preemption.start(task))
-                least = value if least is None else min(least, value)
-                for column, amount in task.shape.demand:
-                    freed[column] = freed.get(column, 0) + amount
+        for task in self._falling(row):
+            value = (task.pod.priority, -default_preemption.start(task))
+            least = value if least is None else min(least, value)
+            for column, amount in task.shape.demand:
+                freed[column] = freed.get(column, 0) + amount
         if least is None:
             return None
         if any(nodes.free[column].item(row) + freed.get(column, 0) < amount for column, amount in shape.demand):
@@ -135,8 +137,14 @@ class Candidates:
                 return None
         return least
 
+    def _falling(self, row: int) -> list[Task]:
+        """Who may fall on a row."""
+        return protected.unprotected(self.state, filter(self._may_fall, self.state.nodes.pods[row].values()))
+
     def _may_fall(self, task: Task) -> bool:
-        return task.pod.priority < self.priority and task.state is TaskState.BOUND
+        if task.pod.priority >= self.priority or task.state is not TaskState.BOUND:
+            return False
+        return not self.state.departures.spares(task, self.state.services.now)
 
 
 class CandidateTable:

@@ -177,11 +177,12 @@ def wake(state: ClusterState) -> None:
     """Unpark the rooms behind somebody who would have taken what they took, and who waits or would no longer."""
     queues = state.queues
     for room, behind in sorted(queues.behind.items(), key=lambda each: Room.order(each[0])):
-        first = room.first()
-        if first is None or not Circle(state, first, room.demand).is_behind(behind):
-            del queues.behind[room]
-            if room.parked is not None:
-                queues.unpark(room)
+        with state.isolation.guard("wake", room):
+            first = room.first()
+            if first is None or not Circle(state, first, room.demand).is_behind(behind):
+                queues.behind.pop(room, None)
+                if room.parked is not None:
+                    queues.unpark(room)
 
 
 What = str | Charge | tuple[str, ...]

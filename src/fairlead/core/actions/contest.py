@@ -30,6 +30,14 @@ class Ground(IntEnum):
     PRIORITY = 4  # of lower class priority
 
 
+class Budgets(IntEnum):
+    """What disruption budgets mean for a plan: they bind; they do not bind what is held beyond quotas; they do not bind."""
+
+    KEEP = 0
+    OVERRIDE = 1
+    IGNORE = 2
+
+
 _NOTHING: dict[str, int] = {}
 
 
@@ -39,7 +47,8 @@ class Contest:
     insists: its queue is guaranteed the place, whether or not there would be enough for all if it did not lie in pieces.
     """
 
-    def __init__(self, state: ClusterState, unit: Unit, *, insists: bool = False) -> None:
+    def __init__(self, state: ClusterState, unit: Unit, *, insists: bool = False, budgets: Budgets = Budgets.KEEP) -> None:
+        self.budgets = budgets
         self.state = state
         self.unit = unit
         self.insists = insists
@@ -105,6 +114,19 @@ class Contest:
         if not guaranteed or not self._above_quota(theirs, less, mine):
             return False
         return all(self._above_quota(node, taken.get(node.name), mine) for node in below)
+
+    def may_override(self, other: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
+        """Whether the unit is within its quota and a queue holds more than its own, so that its pods' budgets do not bind.
+
+        taken: what falls already.
+        """
+        rivals = self.queue.rivals(other)
+        if rivals is None or not self.entitled:
+            return False
+        mine, theirs = rivals
+        return self.within_quota(mine) and all(
+            self._above_quota(node, taken.get(node.name), mine) for node in other.up_to(theirs)
+        )
 
     @property
     def nested(self) -> bool:
@@ -235,7 +257,7 @@ class Contest:
         """Why a task may fall, or None if it may not."""
         if task.state is not TaskState.BOUND or task.row < 0 or task.pod.terminating or not task.pod.ours:
             return None
-        if not self.state.services.may_fall(task):
+        if not self.state.services.may_fall(task) or self.state.departures.spares(task, self.state.services.now):
             return None
         other = self.state.queues.queues[task.queue]
         ground = self._ground(task, other)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fairlead.core.actions.contest import Contest, Ground
-from fairlead.core.budgets import Guard
+from fairlead.core.actions.contest import Budgets, Contest, Ground
 
 if TYPE_CHECKING:
     from fairlead.core.actions.victims import Victim
+    from fairlead.core.budgets import Guard
 
     Falling = tuple[Ground, Victim]
 
@@ -45,7 +45,7 @@ class Ledger:
         It is noted then.
         """
         contest = self._contest
-        if not self.owed(ground, victim) or not self._within_budgets(victim):
+        if not self.owed(ground, victim) or not self._within_budgets(ground, victim):
             return False
         if contest.evens:
             contest.take_from_user(victim.tasks, self._users)
@@ -78,11 +78,14 @@ class Ledger:
         """Whether all of these may fall without the others with whom they were found."""
         return not self._contest.nested or len(list(self.admitted(falling))) == len(falling)
 
-    def _within_budgets(self, victim: Victim) -> bool:
-        state = self._contest.state
-        if not state.budgets:
+    def _within_budgets(self, ground: Ground, victim: Victim) -> bool:
+        contest = self._contest
+        if not contest.state.guarded:
             return True
         if self._guard is None:
-            leaving = (state.tasks[uid] for uid in state.holds if uid in state.tasks)
-            self._guard = Guard(list(state.budgets.values()), leaving)
-        return self._guard.admits(victim.tasks)
+            self._guard = contest.state.guard()
+        if self._guard.admits(victim.tasks) or contest.budgets is Budgets.IGNORE:
+            return True
+        if contest.budgets is Budgets.KEEP or ground is not Ground.SHARE:
+            return False
+        return contest.may_override(contest.state.queues.queues[victim.tasks[0].queue], self._queues)

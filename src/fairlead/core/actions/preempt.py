@@ -18,7 +18,7 @@ import numpy as np
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.actions import allocate
 from fairlead.core.actions.clearing import clear
-from fairlead.core.actions.contest import Contest, Ground
+from fairlead.core.actions.contest import Budgets, Contest, Ground
 from fairlead.core.actions.fallen import Fallen, Falling, cost, least_on, reprieve
 from fairlead.core.actions.ledger import Ledger
 from fairlead.core.colocation import kin
@@ -33,13 +33,15 @@ _CANDIDATES = 100
 class Plan(NamedTuple):
     """Who falls and who is placed, both already so in the state.
 
-    places: victim's UID -> the row and devices it still occupies until it is gone. why: the ground, in words.
+    places: victim's UID -> the row and devices it still occupies until it is gone. why: the ground, in words. overrides: UIDs of
+    victims whose disruption budgets forbid it.
     """
 
     victims: list[Task]
     placed: list[Task]
     places: dict[str, tuple[int, tuple[int, ...]]]
     why: str = ""
+    overrides: tuple[str, ...] = ()
 
 
 _WHY = {
@@ -61,13 +63,13 @@ def _why(chosen: Sequence[Falling]) -> str:
     return ", ".join(_WHY[ground] for ground, _ in counts.most_common())
 
 
-def preempt(state: ClusterState, unit: Unit, *, insists: bool = False) -> Plan | None:
-    """Room for a unit by evicting others; None changes nothing. insists: see `Contest`."""
+def preempt(state: ClusterState, unit: Unit, *, insists: bool = False, budgets: Budgets = Budgets.KEEP) -> Plan | None:
+    """Room for a unit by evicting others; None changes nothing. insists, budgets: see `Contest`."""
     if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
         return None
     if by_upstream(unit):
         return _as_upstream(state, unit)
-    contest = Contest(state, unit, insists=insists)
+    contest = Contest(state, unit, insists=insists, budgets=budgets)
     return _for_one(contest) if len(unit.tasks) == 1 else _for_gang(contest)
 
 
@@ -140,8 +142,8 @@ def _for_one(contest: Contest) -> Plan | None:
         for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
             if admitted is None:
                 admitted = _may_have(state, task)
-            if row in tried or not admitted[row]:
-                continue
+            if row in tried or not admitted[row] or state.takes(task, row):
+                continue  # a row that it fits already is kept for those nominated there: nobody need fall
             victims = tried[row] = state.victims.on_row(contest, row)
             mark = state.log.mark()
             chosen = least_on(state, task, row, victims)
@@ -178,11 +180,11 @@ def _for_one(contest: Contest) -> Plan | None:
 def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
     """The plan that the cheapest victim of all gives if it is a single pod and its place is enough: none costs less."""
     state, unit = contest.state, contest.unit
-    if len(cheapest[1].tasks) > 1 or state.budgets:
+    if len(cheapest[1].tasks) > 1 or state.guarded:
         return None  # budgets are looked at for all victims of a node together
     task, (victim,) = unit.tasks[0], cheapest[1].tasks
     row = victim.row
-    if not _may_have(state, task, slice(row, row + 1))[0]:
+    if not _may_have(state, task, slice(row, row + 1))[0] or state.takes(task, row):
         return None
     mark = state.log.mark()
     fallen = Fallen(state)

@@ -8,6 +8,8 @@ on other pods get none.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fairlead.api.reasons import ReasonCode
@@ -15,13 +17,16 @@ from fairlead.core.model import WHOLE
 from fairlead.core.nodes import Ints
 from fairlead.core.queues import Room
 from fairlead.core.reservations import Hold
+from fairlead.core.services import begun
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, Unit
+from fairlead.core.tasks import Task, Unit, by_column
 
 _LOOK_AGAIN = 120.0  # seconds; sooner than this no start is foretold
+_CHECK = 300.0  # seconds after which something must have ended where starts are guessed
+_VAIN = 1  # so many starts in a row may be missed while nothing that is in the way ends
 _REST = 300.0  # seconds before it is planned again for a unit that will never fit as things stand
-_WAITS_FOR_ROOM = (ReasonCode.RESOURCES, ReasonCode.RESERVATION)
+_WAITS_FOR_ROOM = (ReasonCode.RESOURCES, ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET)
 
 
 def renew(state: ClusterState, now: float) -> None:
@@ -32,13 +37,23 @@ def renew(state: ClusterState, now: float) -> None:
             state.reserved.drop(hold)
             continue
         hold.unit = unit
-        if hold.stale or hold.start <= now:
-            again = plan(state, unit, now)
-            if again is None or again.rows != hold.rows:
+        if hold.stale or hold.start <= now or hold.check <= now:
+            with state.isolation.guard("reserve", unit) as planned:
+                missed = hold.start <= now or hold.check <= now
+                lacking = _lacking(state, hold) if missed else hold.lacking
+                vain = 0 if lacking < hold.lacking else hold.vain + missed
+                if vain > _VAIN:
+                    state.reserved.give_up(hold, now)
+                    continue
+                again = plan(state, unit, now)
+                if again is None or again.rows != hold.rows:
+                    state.reserved.drop(hold)
+                if again is not None:
+                    again.late, again.vain = hold.late + (hold.start <= now), vain
+                    again.lacking = min(lacking, hold.lacking, again.lacking)
+                    state.reserved.keep(again)
+            if planned.failed:
                 state.reserved.drop(hold)
-            if again is not None:
-                again.late = hold.late + (hold.start <= now)
-                state.reserved.keep(again)
 
 
 def _still_waits(state: ClusterState, hold: Hold) -> Unit | None:
@@ -61,19 +76,21 @@ def reserve(state: ClusterState, now: float) -> None:
     if not _left(state) or not state.queues.parked:
         return
     waiting = []
-    for room in state.queues.parked:
-        unit = room.first()
-        if unit is None or not _qualifies(state, room, unit):
-            continue
-        ripe = _ripe(state, room, unit)
-        if ripe > now:
-            table.due = ripe if table.due is None else min(table.due, ripe)
-        else:
-            waiting.append((state.queues.standing(room.queue), room.queue.place(unit), room, unit))
+    for room in list(state.queues.parked):
+        with state.isolation.guard("reserve", room):
+            unit = room.first()
+            if unit is None or not _qualifies(state, room, unit):
+                continue
+            ripe = _ripe(state, room, unit)
+            if ripe > now:
+                table.due = ripe if table.due is None else min(table.due, ripe)
+            else:
+                waiting.append((state.queues.standing(room.queue), room.queue.place(unit), room, unit))
     for _, _, room, unit in sorted(waiting, key=lambda each: each[:2]):
         if not _left(state):
             break
-        _keep(state, room, unit, now)
+        with state.isolation.guard("reserve", unit):
+            _keep(state, room, unit, now)
 
 
 def reserve_for(state: ClusterState, unit: Unit, now: float) -> None:
@@ -91,11 +108,13 @@ def _qualifies(state: ClusterState, room: Room, unit: Unit) -> bool:
     why = room.parked
     if why is None or unit.tasks[0].pod.surplus:
         return False
-    return why.code in _WAITS_FOR_ROOM and name_of(unit) not in state.reserved.holds and can_be_planned(unit)
+    if why.code not in _WAITS_FOR_ROOM or name_of(unit) in state.reserved.holds or not can_be_planned(unit):
+        return False
+    return state.queues.over_limits(unit) is None
 
 
 def _ripe(state: ClusterState, room: Room, unit: Unit) -> float:
-    return max(unit.created + state.policy.patience, room.replans_at)
+    return max(unit.created + state.policy.patience, room.replans_at, state.reserved.rests_until(name_of(unit)))
 
 
 def _keep(state: ClusterState, room: Room, unit: Unit, now: float) -> None:
@@ -138,7 +157,25 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
         rows += places
         taken.update(places)
         spare |= places
-    return Hold(name_of(unit), rows, max(start, now + _LOOK_AGAIN), unit=unit, spare=spare)
+    queue = unit.tasks[0].queue
+    running = [task for row in rows for task in state.nodes.pods[row].values()]
+    own = bool(running) and all(task.pod.ours and task.queue == queue for task in running)
+    guessed = any((total := state.runtimes.total(task)) is None or total <= now - begun(task) for task in running)
+    check = now + _CHECK if guessed else math.inf
+    hold = Hold(name_of(unit), rows, max(start, now + _LOOK_AGAIN), unit=unit, spare=spare, own=own, check=check)
+    hold.lacking = _lacking(state, hold)
+    return hold
+
+
+def _lacking(state: ClusterState, hold: Hold) -> int:
+    """What is missing on the rows that are kept for a unit, in thousandths of what it asks for."""
+    if hold.unit is None:
+        return 0
+    worst = 0
+    for column, amount in by_column(hold.unit.tasks[: hold.unit.need]).items():
+        free = sum(max(0, state.nodes.free[column].item(row)) for row in hold.rows)
+        worst = max(worst, 1000 * max(0, amount - free) // amount if amount else 0)
+    return worst
 
 
 def _ends(state: ClusterState, now: float) -> list[tuple[float, str, Task]]:

@@ -50,7 +50,7 @@ class Constraint:
 
     def _least(self, sums: Ints) -> int:
         tally = self.tally
-        if tally.domains < self.given.min_domains:
+        if not tally.domains or tally.domains < self.given.min_domains:
             return 0
         return tally.least if self._ignored is None else int(sums[tally.nodes_in > 0].min())
 

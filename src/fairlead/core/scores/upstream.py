@@ -261,6 +261,8 @@ class Preferences:
     def foremost(self, keys: Ints) -> Ints:
         """The keys of all rows with what is preferred before the scores in them, whose last bits make room for it."""
         rows = np.flatnonzero(keys >= 0)
+        if not len(rows):
+            return keys
         total: Any = sum(scores * WEIGHTS[plugin] for plugin, scores in self._plugins(rows).items() if scores is not None)
         ranked = np.full(len(keys), -1, np.int64)
         scores, labels = keys[rows] >> LABEL_BITS, keys[rows] & ((1 << LABEL_BITS) - 1)
@@ -303,7 +305,7 @@ class Preferences:
         for tally, weighed in self.theirs:
             if tally.refresh().any:
                 raw = weighed.refresh().of(rows) + (0 if raw is None else raw)
-        if raw is None:
+        if raw is None or not len(rows):
             return None
         least, most = int(raw.min()), int(raw.max())
         if most == least:

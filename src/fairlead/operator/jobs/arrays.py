@@ -18,9 +18,7 @@ from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, members
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
-from fairlead.operator.jobs.plan import Blame, Given, Plan, PodSeen, Step, plan
-
-_LEAST_AHEAD, _MOST_AHEAD = 32, 256  # elements that wait for a node
+from fairlead.operator.jobs.plan import LEAST_AHEAD, MOST_AHEAD, Blame, Given, Plan, PodSeen, Step, plan
 
 Gate = Callable[[int], State]
 """Whether an element may begin: READY, WAITS or FAILED."""
@@ -206,7 +204,7 @@ class ArrayRun:
         """Elements that may begin now, as far as there is room for them."""
         spec = job.spec.array
         at_once = spec.parallelism if spec is not None and spec.parallelism else len(self.indexes)
-        ahead = min(max(_LEAST_AHEAD, len(self.active) - len(self._unplaced)), _MOST_AHEAD)
+        ahead = min(max(LEAST_AHEAD, len(self.active) - len(self._unplaced)), MOST_AHEAD)
         made: list[Member] = []
         held: list[int] = []
         while self.waiting and len(self.active) < at_once and len(self._unplaced) < ahead:

@@ -7,13 +7,15 @@ after a crash between the two finds an attempt that is over and pods that belong
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 import structlog
 
-from fairlead.api import names
+from fairlead.api import names, spans
 from fairlead.api.objects import AIJob, AIJobStatus, ServiceClass
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes import events
@@ -22,7 +24,9 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import seconds
 from fairlead.cluster.translate import Change
 from fairlead.observability.prometheus import Prometheus
+from fairlead.operator.faults import About, Faults
 from fairlead.operator.jobs import members as made
+from fairlead.operator.jobs.accepted import NOTHING, Notes, Taken, as_admitted, held, over, taken, trust
 from fairlead.operator.jobs.arrays import ArrayRun
 from fairlead.operator.jobs.defaults import filled
 from fairlead.operator.jobs.dependencies import READY, Verdict, dependents, gate, judge
@@ -30,14 +34,19 @@ from fairlead.operator.jobs.hardware import Hardware
 from fairlead.operator.jobs.idleness import Idleness, windows
 from fairlead.operator.jobs.idleness import judge as judge_idle
 from fairlead.operator.jobs.indexes import WrongIndexes
-from fairlead.operator.jobs.phases import Phase
-from fairlead.operator.jobs.plan import CHECKPOINTED, NODE_LOST, Given, Plan, PodSeen, Step, plan
+from fairlead.operator.jobs.limits import Bounds, Waiting
+from fairlead.operator.jobs.plan import CHECKPOINTED, NODE_LOST, Given, Plan, PodSeen, plan
+from fairlead.operator.jobs.templates import problem
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("jobs")
 
 _JOBS = f"/apis/{names.API_VERSION}/aijobs"
+_ABOUT = About(names.API_VERSION, "AIJob")
+_NUMBER = re.compile("^[0-9]{1,9}$", re.ASCII)
 _AT_ONCE = 64
+_REFUSED = (400, 403, 422)  # what the API server answers to pods that it does not take, by a policy or by their form
+_LOOK_AGAIN = 5.0  # seconds until it is tried again what others stand in the way of
 _TELL = 0.5  # seconds between two statuses that differ in counts only
 _HEARD = 30.0  # seconds within which the watch tells of a pod that was made; one that came and went unheard must be made again
 
@@ -92,14 +101,25 @@ class Jobs:
     speed: of the client's clock against the loop's; prometheus: where the use of GPUs is measured, if it is.
     """
 
-    def __init__(self, client: Client, *, speed: float = 1.0, prometheus: Prometheus | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        speed: float = 1.0,
+        prometheus: Prometheus | None = None,
+        faults: Faults | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
         self.client = client
         self.speed = speed
         self.counters = Counters()
-        self.queue = WorkQueue(self._look)
-        self.jobs_informer = Informer(client, _JOBS, AIJob, self._jobs_changed, lambda: self._listed("jobs"))
+        self.faults = faults or Faults(client, speed=speed)
+        self.queue = WorkQueue(self._look, site="jobs", report=self._fault)
+        jobs_heard = self.faults.each("jobs.heard", self._job_changed, _ABOUT)
+        self.jobs_informer = Informer(client, _JOBS, AIJob, jobs_heard, lambda: self._listed("jobs"))
+        pods_heard = self.faults.each("jobs.pods", self._pod_changed, About("v1", "Pod"))
         self.pods_informer = Informer(
-            client, "/api/v1/pods", _Pod, self._pods_changed, lambda: self._listed("pods"), selector=names.JOB_LABEL
+            client, "/api/v1/pods", _Pod, pods_heard, lambda: self._listed("pods"), selector=names.JOB_LABEL
         )
         self._jobs: dict[str, AIJob] = {}
         self._pods: dict[str, dict[str, PodSeen]] = {}  # job -> pod's name -> pod
@@ -109,15 +129,20 @@ class Jobs:
         self._timers: dict[str, asyncio.TimerHandle] = {}  # job -> when it is looked at again by itself
         self._told: dict[str, float] = {}  # job -> when its status was written last
         self._unheard: dict[str, dict[str, float]] = {}  # job -> pods that were made, and until when they should be heard of
+        self._groups: dict[str, views.PodGroup] = {}
+        self._notes: dict[str, Notes] = {}  # job -> what its condition Accepted says beside what `plan` does
+        self.waiting = Waiting(bounds or Bounds())
         self._policy: dict[str, bool] = {}  # job -> whether the scheduler has it suspended
+        self._served: dict[str, str] = {}  # job -> its uid, once its Service is there
+        self.untrusted_as = ""  # the user that the API server takes us for, where it does not believe whose pods are
         self._classes: dict[str, ServiceClass] = {}
         self._missing = {"jobs", "pods", "groups", "nodes", "classes"}
-        self.hardware = Hardware(client, self._node_lost, lambda: self._listed("nodes"), speed=speed)
+        self.hardware = Hardware(client, self._node_lost, lambda: self._listed("nodes"), speed=speed, faults=self.faults)
         self.classes_informer = Informer(
             client,
             f"/apis/{names.API_VERSION}/serviceclasses",
             ServiceClass,
-            self._classes_changed,
+            self.faults.each("jobs.classes", self._class_changed, About(names.API_VERSION, "ServiceClass")),
             lambda: self._listed("classes"),
             key=lambda metadata: metadata.name,
         )
@@ -139,9 +164,14 @@ class Jobs:
         """All PodGroups have been heard of."""
         self._listed("groups")
 
-    def intent(self, key: str, target: views.GroupTarget | None) -> None:
-        """What the scheduler means the job of a PodGroup to be."""
+    def intent(self, key: str, group: views.PodGroup | None) -> None:
+        """A PodGroup as it is, and with it what the scheduler means its job to be; None: it is gone."""
+        target = group.status.target if group is not None and group.status is not None else None
         self._policy[key] = target is not None and target.state == "Suspended"
+        if group is None:
+            self._groups.pop(key, None)
+        else:
+            self._groups[key] = group
         self._again(key)
 
     def _again(self, key: str) -> None:
@@ -150,47 +180,61 @@ class Jobs:
 
     # -- what is heard -------------------------------------------------------------------------
 
-    def _jobs_changed(self, changes: list[Change[AIJob]]) -> None:
-        for change in changes:
-            if change.view is None:
-                self._jobs.pop(change.key, None)
-                self._arrays.pop(change.key, None)
-                self._told.pop(change.key, None)
-                self._bounds.pop(change.key, None)
-                self._unheard.pop(change.key, None)
-                if (timer := self._timers.pop(change.key, None)) is not None:
-                    timer.cancel()
-                self._policy.pop(change.key, None)
-            elif change.error:
-                log.error("AIJob cannot be read", job=change.key, error=change.error)
-            elif not self._older(change.key, change.view):
-                old = self._jobs.get(change.key)
-                self._jobs[change.key] = change.view
-                self._again(change.key)
-                if old is None or _progress(old) != _progress(change.view):
-                    self._tell_dependents(change.key)
+    def _fault(self, site: str, key: str, error: Exception) -> None:
+        job = self._jobs.get(key)
+        self.faults.note(site, key, error, _ABOUT, job.metadata.uid if job is not None else "")
 
-    def _classes_changed(self, changes: list[Change[ServiceClass]]) -> None:
-        for change in changes:
-            if change.error:
-                log.error("ServiceClass cannot be read", name=change.key, error=change.error)
-            elif change.view is None:
-                self._classes.pop(change.key, None)
-            else:
-                self._classes[change.key] = change.view
+    def _job_changed(self, change: Change[AIJob]) -> None:
+        if change.view is None:
+            self._jobs.pop(change.key, None)
+            self._arrays.pop(change.key, None)
+            self._told.pop(change.key, None)
+            self._bounds.pop(change.key, None)
+            self._forget_unheard(change.key)
+            self._notes.pop(change.key, None)
+            self._served.pop(change.key, None)
+            if (timer := self._timers.pop(change.key, None)) is not None:
+                timer.cancel()
+            self._policy.pop(change.key, None)
+        elif change.error:
+            log.error("AIJob cannot be read", job=change.key, error=change.error)
+            self.faults.tell(change.key, "InvalidSpec", f"it cannot be read: {change.error}", _ABOUT, change.view.metadata.uid)
+        elif not self._older(change.key, change.view):
+            old = self._jobs.get(change.key)
+            if old is not None and old.metadata.uid != change.view.metadata.uid:
+                self._notes.pop(change.key, None)
+                self._served.pop(change.key, None)
+            self._jobs[change.key] = change.view
+            self._again(change.key)
+            if old is None or _progress(old) != _progress(change.view):
+                self._tell_dependents(change.key)
+
+    def _class_changed(self, change: Change[ServiceClass]) -> None:
+        if change.error:
+            log.error("ServiceClass cannot be read", name=change.key, error=change.error)
+        elif change.view is None:
+            self._classes.pop(change.key, None)
+        else:
+            self._classes[change.key] = change.view
 
     def phases(self) -> Counter[str]:
         """How many jobs are in each phase."""
         return Counter(job.status.phase if job.status is not None else "Pending" for job in list(self._jobs.values()))
 
     def _windows(self) -> Iterable[float]:
-        for job in self._jobs.values():
-            yield from windows(filled(job, self._classes))
+        for key, job in self._jobs.items():
+            try:
+                yield from list(windows(filled(job, self._classes)))
+            except Exception as error:
+                self._fault("jobs.idleness", key, error)
 
     def _measured(self) -> None:
         for key, job in self._jobs.items():
-            if any(windows(filled(job, self._classes))):
-                self._again(key)
+            try:
+                if any(windows(filled(job, self._classes))):
+                    self._again(key)
+            except Exception as error:
+                self._fault("jobs.idleness", key, error)
 
     def _older(self, key: str, job: AIJob) -> bool:
         """Whether we know a later version already, from the answer to a write."""
@@ -200,27 +244,34 @@ class Jobs:
         one, two = known.metadata.resource_version, job.metadata.resource_version
         return one.isdigit() and two.isdigit() and int(two) < int(one)
 
-    def _pods_changed(self, changes: list[Change[_Pod]]) -> None:
-        for change in changes:
-            view = change.view
-            labels = (view.metadata.labels or {}) if view is not None else {}
-            attempt = labels.get(names.ATTEMPT_LABEL, "")
-            if change.error:
-                log.error("pod cannot be read", pod=change.key, error=change.error)
-                continue  # what was known of it last still holds, for all that we can say
-            if view is None or not attempt.isdigit():
-                self._pod_gone(change.key)
-                continue
-            key = f"{view.metadata.namespace}/{labels.get(names.JOB_LABEL, '')}"
-            seen = _seen(view, int(attempt), int(labels.get(names.ELEMENT_LABEL, "-1")))
-            self._job_of[change.key] = key
-            self._pods.setdefault(key, {})[seen.name] = seen
-            self._unheard.get(key, {}).pop(seen.name, None)
-            if key in self._arrays:
-                self._arrays[key][1].heard(self._as_is(seen))
-            self._again(key)
+    def _pod_changed(self, change: Change[_Pod]) -> None:
+        view = change.view
+        labels = (view.metadata.labels or {}) if view is not None else {}
+        attempt, element = labels.get(names.ATTEMPT_LABEL, ""), labels.get(names.ELEMENT_LABEL, "-1")
+        if change.error:
+            log.error("pod cannot be read", pod=change.key, error=change.error)
+            return  # what was known of it last still holds, for all that we can say
+        if view is None or not _NUMBER.match(attempt) or not (element == "-1" or _NUMBER.match(element)):
+            self._pod_gone(change.key)
+            return
+        key = f"{view.metadata.namespace}/{labels.get(names.JOB_LABEL, '')}"
+        if self._job_of.get(change.key, key) != key:
+            self._pod_gone(change.key)  # somebody gave it to another job
+        seen = _seen(view, int(attempt), int(element))
+        self._job_of[change.key] = key
+        self.waiting.seen(change.key, placed=bool(seen.node) or seen.phase != "Pending")
+        self._pods.setdefault(key, {})[seen.name] = seen
+        self._unheard.get(key, {}).pop(seen.name, None)
+        if key in self._arrays:
+            self._arrays[key][1].heard(self._as_is(seen))
+        self._again(key)
+
+    def _forget_unheard(self, key: str) -> None:
+        for name in self._unheard.pop(key, {}):
+            self.waiting.seen(f"{key.partition('/')[0]}/{name}", placed=True)
 
     def _pod_gone(self, key: str) -> None:
+        self.waiting.seen(key, placed=True)
         job = self._job_of.pop(key, None)
         if job is not None:
             seen = self._pods.get(job, {}).pop(key.partition("/")[2], None)
@@ -237,8 +288,12 @@ class Jobs:
     def _node_lost(self, node: str) -> None:
         for key, pods in self._pods.items():
             theirs = [pod for pod in pods.values() if pod.node == node]
-            for pod in theirs if key in self._arrays else ():
-                self._arrays[key][1].heard(self._as_is(pod))
+            try:
+                for pod in theirs if key in self._arrays else ():
+                    self._arrays[key][1].heard(self._as_is(pod))
+            except Exception as error:
+                self._arrays.pop(key, None)
+                self._fault("jobs.nodes", key, error)
             if theirs:
                 self._again(key)
 
@@ -260,7 +315,15 @@ class Jobs:
         found = self._jobs.get(key)
         if found is None or not self.synced:
             return
+        notes = self._notes.setdefault(key, Notes())
         job = filled(found, self._classes)
+        notes.job = problem(job, self.waiting.bounds.members)
+        group = self._groups.get(key)
+        if group is not None and job.spec.array is None:
+            if made.owned(group.metadata.owner_references, job):
+                job, notes.change = as_admitted(job, group, found)
+            elif not self._pods.get(key):
+                notes.job = notes.job if notes.job[0] else taken("PodGroup", found.metadata.name, found)
         now = self.client.clock()
         first = judge(job, self._beside(key)) if job.spec.depends_on else READY
         try:
@@ -274,10 +337,13 @@ class Jobs:
         if timer is not None:
             timer.cancel()  # this look finds out anew when the next is due
         if any(until <= now for until in self._unheard.get(key, {}).values()):
-            del self._unheard[key]
+            self._forget_unheard(key)
             self._arrays.pop(key, None)  # it counts them as there
         tell_at = self._told.get(key, 0.0) + _TELL
-        if job.spec.array is not None:
+        notes = self._notes.setdefault(key, Notes())
+        if notes.job[0] and not over(job):
+            decided = held(job, notes.job, now)
+        elif job.spec.array is not None:
             decided = self._plan_array(key, job, now, first, tell=now >= tell_at)
         else:
             pods = [self._as_is(pod) for pod in self._pods.get(key, {}).values()]
@@ -285,11 +351,13 @@ class Jobs:
             decided = plan(job, pods, Given(now=now, suspended=self._policy.get(key, False), first=first, idle=idle))
             if look is not None and (decided.look_again is None or look < decided.look_again):
                 decided = msgspec.structs.replace(decided, look_again=look)
-            if now < tell_at and decided.status != job.status and _counts_only(job.status, decided.status):
-                decided = msgspec.structs.replace(decided, status=job.status, untold=True)
+        if not over(job) and not decided.untold:
+            decided = msgspec.structs.replace(decided, status=notes.on(decided.status, job, now))
+        if job.spec.array is None and now < tell_at and decided.status != job.status and _counts_only(job.status, decided.status):
+            decided = msgspec.structs.replace(decided, status=job.status, untold=True)
         if not decided.untold and decided.status != job.status:
             self._told[key] = now
-            job = filled(await self._write_status(key, job, decided), self._classes)
+            job = msgspec.structs.replace(await self._write_status(key, job, decided), spec=job.spec)
         await self._resize_group(key, job)
         for reason, message, warning in decided.events:
             await self._event(job, reason, message, warning=warning)
@@ -297,7 +365,9 @@ class Jobs:
             await self._create(key, job, decided)
         await asyncio.gather(*(self._delete(job, name) for name in decided.delete))
         for each in decided.blamed:
-            self.counters.quarantined += await self.hardware.blame(each.node, key, each.why, lost=each.lost)
+            user = made.stamp(job.metadata.annotations).get(names.USER_ANNOTATION, "")
+            gpus = any(role.name == each.role and made.asks_gpus(role) for role in job.spec.roles)
+            self.counters.quarantined += await self.hardware.blame(each.node, key, each.why, lost=each.lost, user=user, gpus=gpus)
         if decided.delete_job:
             await self._delete_job(job)
             return
@@ -315,7 +385,7 @@ class Jobs:
                 run = ArrayRun(job)
             except WrongIndexes as error:
                 wrong = (False, "WrongIndexes", str(error))
-                return Plan(Step(job, (), Given(now=now)).status(Phase.PENDING, message=str(error), accepted=wrong))
+                return held(job, (wrong[1], wrong[2]), now)
             for seen in self._pods.get(key, {}).values():
                 run.heard(self._as_is(seen))
             self._arrays[key] = made_from, run
@@ -327,7 +397,7 @@ class Jobs:
         """Over the version that was looked at and no other; a 409 is another look."""
         path = f"{_path(job)}/status"
         status = msgspec.to_builtins(decided.status)
-        patch = {name: status.get(name) for name in _STATUS_FIELDS}
+        patch = {name: status.get(name) for name in _STATUS_FIELDS} | {"phase": decided.status.phase}
         body = {"metadata": {"resourceVersion": job.metadata.resource_version}, "status": patch}
         reply = await self.client.patch(path, encode(body), "application/merge-patch+json")
         self.counters.statuses += 1
@@ -344,23 +414,96 @@ class Jobs:
         return written
 
     async def _create(self, key: str, job: AIJob, decided: Plan) -> None:
+        notes = self._notes.setdefault(key, Notes())
+        members, why = self._within_bounds(key, job, decided)
+        expected = [self._key_of(job, each, decided) for each in members]
+        for each in expected:
+            self.waiting.seen(each, placed=False)  # others ask for room while these are being made
+        try:
+            if members:
+                await self._make(key, job, msgspec.structs.replace(decided, create=members), notes)
+        except ApiError as error:
+            if error.code not in _REFUSED:
+                raise
+            await self._probe(key, job, notes)
+            said = ("PodsRefused", f"the API server refuses its pods: {error.message or error}")
+            await self._told_of(key, job, notes, said)
+            raise
+        except Taken as error:
+            await self._told_of(key, job, notes, (error.reason, str(error)))
+            self._arrays.pop(key, None)
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN / self.speed, self._again, key)
+            return
+        finally:
+            for each in expected:
+                if self._job_of.get(each) is None and each.partition("/")[2] not in self._unheard.get(key, {}):
+                    self.waiting.seen(each, placed=True)
+        if why:
+            await self._told_of(key, job, notes, ("TooManyWaitingPods", why), warning=False)
+            self._arrays.pop(key, None)  # it counts all of them as made
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN / self.speed, self._again, key)
+        elif notes.pods[0]:
+            notes.pods = NOTHING
+            self._again(key)
+
+    @staticmethod
+    def _key_of(job: AIJob, member: made.Member, decided: Plan) -> str:
+        attempt = decided.attempts.get(member.element, decided.status.attempt)
+        return f"{job.metadata.namespace}/{made.name_of(job, member, attempt)}"
+
+    async def _told_of(self, key: str, job: AIJob, notes: Notes, said: tuple[str, str], *, warning: bool = True) -> None:
+        """What keeps its pods from being made, once: an event, and the condition with the next look."""
+        if notes.pods != said:
+            notes.pods = said
+            await self._event(job, said[0], said[1], warning=warning)
+            self._again(key)
+
+    def _within_bounds(self, key: str, job: AIJob, decided: Plan) -> tuple[tuple[made.Member, ...], str]:
+        """Those members of a plan for which there is room, and why there is none for the others."""
+        namespace = job.metadata.namespace
+        gang = job.spec.array is None
+        own = sum(not pod.node and pod.phase == "Pending" for pod in self._pods.get(key, {}).values()) if gang else 0
+        room, why = self.waiting.room(namespace, len(decided.create), whole=gang, own=own)
+        if room >= len(decided.create):
+            return decided.create, ""
+        if gang or made.is_gang(job):
+            needed = tuple(each for each in decided.create if not each.surplus)
+            if len(needed) > room:
+                return (), why
+            surplus = tuple(each for each in decided.create if each.surplus)
+            return (*needed, *surplus[: room - len(needed)]), why
+        return decided.create[:room], why
+
+    async def _make(self, key: str, job: AIJob, decided: Plan, notes: Notes) -> None:
         metadata = job.metadata
         services = f"/api/v1/namespaces/{metadata.namespace}/services"
         groups = f"/apis/{names.API_VERSION}/namespaces/{metadata.namespace}/podgroups"
-        await create(self.client, services, made.service(job))
+        if key not in self._served and not await create(self.client, services, made.service(job)):
+            await self._check_owner(f"{services}/{metadata.name}", "Service", metadata.name, job)
+        self._served[key] = metadata.uid
         elements = sorted({member.element for member in decided.create})
-        if elements == [-1] or made.is_gang(job):
-            await asyncio.gather(*(create(self.client, groups, made.group(job, element)) for element in elements))
-        roles = {role.name: role for role in job.spec.roles}
         turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def gang(element: int) -> None:
+            async with turns:
+                name = made.gang_of(job, element)
+                if not await create(self.client, groups, made.group(job, element)):
+                    await self._check_owner(f"{groups}/{name}", "PodGroup", name, job)
+
+        if elements == [-1] or made.is_gang(job):
+            await asyncio.gather(*(gang(element) for element in elements))
+        roles = {role.name: role for role in job.spec.roles}
 
         async def one(member: made.Member) -> None:
             async with turns:
                 attempt = decided.attempts.get(member.element, decided.status.attempt)
                 manifest = made.pod(job, roles[member.role], member, attempt)
-                if await create(self.client, f"/api/v1/namespaces/{metadata.namespace}/pods", manifest):
+                name = manifest["metadata"]["name"]
+                reply = await self._post_new(f"/api/v1/namespaces/{metadata.namespace}/pods", manifest)
+                if reply is not None:
                     self.counters.created += 1
-                if (name := manifest["metadata"]["name"]) not in self._pods.get(key, {}):
+                    self._check_user(key, job, reply, notes)
+                if name not in self._pods.get(key, {}):
                     self._unheard.setdefault(key, {})[name] = self.client.clock() + _HEARD
 
         for surplus in (False, True):  # a gang that begins with members it could do without would have to swap them for these
@@ -368,8 +511,53 @@ class Jobs:
             outcomes = await asyncio.gather(*now, return_exceptions=True)
             failed = next((each for each in outcomes if isinstance(each, Exception)), None)
             if failed is not None:
-                await self._event(job, "FailedCreate", f"a member cannot be made: {failed}", warning=True)
+                if not isinstance(failed, ApiError) or failed.code not in _REFUSED:
+                    await self._event(job, "FailedCreate", f"a member cannot be made: {failed}", warning=True)
                 raise failed
+
+    async def _post_new(self, path: str, manifest: made.Manifest) -> bytes | None:
+        """The object as the API server made it; None: it was there already."""
+        try:
+            return await self.client.post(path, encode(manifest))
+        except ApiError as error:
+            if error.code == 409 and error.reason == "AlreadyExists":
+                return None
+            raise
+
+    async def _probe(self, key: str, job: AIJob, notes: Notes) -> None:
+        """Whether the API server believes us whose it is: a refusal may be for the wrong user. Nothing is made."""
+        group = made.group(job)
+        group["metadata"] |= {"name": f"{job.metadata.name[:200]}-probe", "ownerReferences": []}
+        group["spec"] = {"minMember": 1}
+        path = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups"
+        with contextlib.suppress(ApiError):
+            self._check_user(key, job, await self.client.post(path, encode(group), dry_run=True), notes)
+
+    def _check_user(self, key: str, job: AIJob, reply: bytes, notes: Notes) -> None:
+        """Whether a pod is its job's user's: the API server stamps it with ours where we are not trusted to say whose it is."""
+        given = made.stamp(job.metadata.annotations)
+        found = made.stamp(msgspec.json.decode(reply, type=views.OnlyMetadata).metadata.annotations)
+        as_whom = "" if not given or found == given else found.get(names.USER_ANNOTATION, "")
+        if as_whom != notes.untrusted:
+            notes.untrusted = as_whom
+            self._again(key)
+        if as_whom and as_whom != self.untrusted_as:
+            log.error("the policies do not trust this operator", user=as_whom, do=trust(as_whom))
+        self.untrusted_as = as_whom if given else self.untrusted_as
+
+    async def _check_owner(self, path: str, kind: str, name: str, job: AIJob) -> None:
+        """Something of that name is there: whether it is the job's. Raises `Taken`."""
+        try:
+            found = msgspec.json.decode(await self.client.get(path), type=views.OnlyMetadata).metadata
+        except ApiError as error:
+            if error.code == 403:  # a role from before this was asked: it is taken for the job's, as it was then
+                log.warning("whose it is cannot be told", kind=kind, job=job.metadata.key, error=str(error)[:300])
+                return
+            if error.code != 404:
+                raise
+            raise Taken(*taken(kind, name, job)) from error
+        if not made.owned(found.owner_references, job):
+            raise Taken(*taken(kind, name, job))
 
     async def _resize_group(self, key: str, job: AIJob) -> None:
         """An elastic job's bounds may change while it runs: its gang follows."""
@@ -416,6 +604,8 @@ class Jobs:
 
 _STATUS_FIELDS = (
     "phase",
+    "queue",
+    "serviceClass",
     "attempt",
     "restarts",
     "interruptions",
@@ -472,7 +662,16 @@ def _seen(view: _Pod, attempt: int, element: int) -> PodSeen:
         (view.metadata.labels or {}).get(names.ROLE_LABEL, ""),
         status.start_time or "",
         seconds(view.metadata.creation_timestamp),
+        _limit((view.metadata.annotations or {}).get(names.TIME_LIMIT_ANNOTATION, "")),
     )
+
+
+def _limit(text: str) -> str:
+    """A time limit that can be read; empty: there is none."""
+    try:
+        return text if text and spans.seconds(text) > 0 else ""
+    except ValueError:
+        return ""
 
 
 def _saved(view: _Pod) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fairlead.api.objects import AIJob, ServiceClass
+from fairlead.api import spans
+from fairlead.api.objects import AIJob, ServiceClass, TimeLimit
 
 ENDLESS = 2**31 - 1
 
@@ -34,11 +35,19 @@ def filled(job: AIJob, classes: Mapping[str, ServiceClass]) -> AIJob:
         spec=msgspec.structs.replace(
             spec,
             service_class=name,
-            time_limit=spec.time_limit or (limit.default or limit.max if limit is not None else None),
+            time_limit=_limited(spec.time_limit, limit),
             idle_duration=spec.idle_duration or (found.spec.idle_duration if found is not None else None),
             utilization_policy=spec.utilization_policy or (found.spec.utilization_policy if found is not None else None),
         ),
     )
+
+
+def _limited(given: str | None, rule: TimeLimit | None) -> str | None:
+    """The time limit in force: what was given, else the class's default, and never more than the class's maximum."""
+    if rule is None:
+        return given
+    found = given or rule.default or rule.max
+    return rule.max if found and rule.max and spans.seconds(found) > spans.seconds(rule.max) else found
 
 
 def default_class(workload_type: str, classes: Iterable[ServiceClass]) -> str | None:

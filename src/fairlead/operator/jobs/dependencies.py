@@ -27,6 +27,7 @@ class State(Enum):
     FAILED = "failed"
     NOT_NEEDED = "not needed"
     CYCLE = "cycle"
+    MISSING = "missing"
 
 
 class Verdict(NamedTuple):
@@ -47,6 +48,7 @@ def judge(job: AIJob, others: Mapping[str, AIJob]) -> Verdict:
     if cycle:
         return Verdict(State.CYCLE, f"it waits for itself: {' -> '.join(cycle)}")
     waits: list[str] = []
+    missing = False
     for each in job.spec.depends_on:
         if each.when == "singleton":
             older = _older(job, each.job, others)
@@ -58,14 +60,15 @@ def judge(job: AIJob, others: Mapping[str, AIJob]) -> Verdict:
         if other is not None and by_element(job, other, each.when):
             continue
         if other is None:
-            waits.append(f"job {each.job!r} does not exist")
+            waits.append(f"job {each.job!r} does not exist in namespace {job.metadata.namespace}")
+            missing = True
         elif phase not in _OVER:
             waits.append(f"job {each.job!r} is {phase}")
         elif each.when in ("afterok", "aftercorr") and phase == "Failed":
             return Verdict(State.FAILED, f"it needed job {each.job!r}, which failed")
         elif each.when == "afternotok" and phase == "Succeeded":
             return Verdict(State.NOT_NEEDED, f"it is not needed: job {each.job!r} succeeded")
-    return Verdict(State.WAITS, "; ".join(waits)) if waits else READY
+    return Verdict(State.MISSING if missing else State.WAITS, "; ".join(waits)) if waits else READY
 
 
 def by_element(job: AIJob, other: AIJob, when: str) -> bool:

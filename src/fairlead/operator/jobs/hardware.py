@@ -2,9 +2,10 @@
 
 A node that is not Ready for some seconds, or was there and is gone, counts as lost: its pods' jobs do not wait for the minutes
 after which Kubernetes takes them. Each failure of a member is noted on its node, in an annotation that outlives the operator.
-When several within a window are noted, of more than one job, the node gets a label that keeps gangs off, until its time is over
-or somebody takes the label away. A job that fails everywhere blames nobody: its own failures alone never suffice. That a node
-was lost counts once, however many jobs it took with it.
+When several within a window are noted, of more than one user's jobs, the node gets a label that keeps gangs off, until its time
+is over or somebody takes the label away. One user's failures alone never suffice, a job without GPUs says nothing of a node with
+GPUs, and at most a tenth of a pool is quarantined at a time (one node of a smaller pool, none of a pool of one). That a node was
+lost counts once, however many jobs it took with it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, en
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.cluster.translate import Change
+from fairlead.core.pools import labelled
+from fairlead.operator.faults import About, Faults
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("hardware")
 
 _NODES = "/api/v1/nodes"
 _MERGE = "application/merge-patch+json"
+_ABOUT = About("v1", "Node")
 _MOST_NOTED = 20  # failures on one node
 _MOMENT = 1.0  # seconds that a clock may be behind a timer
 _SAME_LOSS = 60.0  # seconds within which all jobs that a node took with it lost it at once
@@ -45,12 +49,15 @@ class Rules(msgspec.Struct, frozen=True):
     doubt: float = 120.0
     failures: int = 3
     jobs: int = 2
+    users: int = 2
+    most: float = 0.1  # of a pool
     window: float = 3600.0
     quarantine: float = 6 * 3600.0
 
 
 class _NodeStatus(msgspec.Struct):
     conditions: list[views.Condition] = []
+    allocatable: dict[str, str | int] = {}
 
 
 class _Node(msgspec.Struct):
@@ -63,34 +70,54 @@ class _Node(msgspec.Struct):
         said = next((each.status for each in self.status.conditions if each.type == "Ready"), "True")
         return said == "True"
 
+    @property
+    def gpus(self) -> bool:
+        """Whether it has any."""
+        return any(self.status.allocatable.get(each, "0") not in ("0", 0) for each in names.GPU_RESOURCES)
+
 
 class Failure(msgspec.Struct, frozen=True):
-    """One failure that is noted on a node: when, of which job (`namespace/name`), or that the node was lost (`LOST`)."""
+    """One failure that is noted on a node: when, of which job (`namespace/name`), or that the node was lost (`LOST`).
+
+    user: whose job it was; empty: its namespace is its user.
+    """
 
     at: float
     job: str
+    user: str = ""
+
+    @property
+    def who(self) -> str:
+        """The user."""
+        return self.user or self.job.partition("/")[0]
 
 
 def noted(annotation: str) -> list[Failure]:
     """What a node's annotation says; what cannot be read is left out."""
     found = []
     for part in annotation.split(","):
-        time, _, job = part.strip().partition(" ")
+        time, _, rest = part.strip().partition(" ")
+        job, _, user = rest.partition(" ")
         if job and (at := seconds(time)):
-            found.append(Failure(at, job))
+            found.append(Failure(at, job, user.replace("%2C", ",").replace("%25", "%")))
     return found
 
 
 def shown(failures: Sequence[Failure]) -> str:
     """The annotation that says so."""
-    return ",".join(f"{timestamp(each.at)} {each.job}" for each in failures[-_MOST_NOTED:])
+    return ",".join(f"{timestamp(each.at)} {each.job} {_quoted(each.user)}".rstrip() for each in failures[-_MOST_NOTED:])
+
+
+def _quoted(user: str) -> str:
+    return user.replace("%", "%25").replace(",", "%2C")
 
 
 def quarantines(failures: Sequence[Failure], now: float, rules: Rules) -> bool:
     """Whether these are enough to keep gangs off a node."""
     late = [each for each in failures if now - each.at <= rules.window]
     different = {each.at if each.job == LOST else each.job for each in late}
-    return len(late) >= rules.failures and len(different) >= rules.jobs
+    users = {each.at if each.job == LOST else each.who for each in late}
+    return len(late) >= rules.failures and len(different) >= rules.jobs and len(users) >= rules.users
 
 
 class Hardware:
@@ -107,18 +134,24 @@ class Hardware:
         *,
         speed: float = 1.0,
         rules: Rules | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self.client = client
         self.rules = rules or Rules()
         self.speed = speed
-        self.queue = WorkQueue(self._release, workers=1)  # of nodes whose quarantine is over
+        self.faults = faults or Faults(client, speed=speed)
+        self.queue = WorkQueue(self._release, workers=1, site="nodes", report=self._fault)  # of nodes whose quarantine is over
         self._lost = lost
         self._nodes: dict[str, _Node] = {}
         self._silent: set[str] = set()  # not Ready, but not for long enough yet
         self._down: dict[str, float] = {}  # since when they count as lost
         self._doubted: set[str] = set()  # of these, with pods that were bound since
         self._noting = asyncio.Lock()  # a note is added to those that are there
-        self.informer = Informer(client, _NODES, _Node, self._changed, listed, key=lambda metadata: metadata.name)
+        heard = self.faults.each("nodes.heard", self._changed, _ABOUT)
+        self.informer = Informer(client, _NODES, _Node, heard, listed, key=lambda metadata: metadata.name)
+
+    def _fault(self, site: str, key: str, error: Exception) -> None:
+        self.faults.note(site, key, error, _ABOUT)
 
     def is_lost(self, node: str, made: float) -> bool:
         """Whether a pod there, made at a time, does not run any more, for all that is known."""
@@ -137,23 +170,22 @@ class Hardware:
         if node in self._down:
             self._lost(node)
 
-    def _changed(self, changes: list[Change[_Node]]) -> None:
-        for change in changes:
-            node = change.view
-            if node is None:
-                self._nodes.pop(change.key, None)
-                self._silent.discard(change.key)
-                self._down[change.key] = self.client.clock()
-                self._lost(change.key)
-                continue
-            self._nodes[change.key] = node
-            if node.ready:
-                self._down.pop(change.key, None)
-                self._silent.discard(change.key)
-            elif change.key not in self._silent and change.key not in self._down:
-                self._silent.add(change.key)
-                asyncio.get_running_loop().call_later(self.rules.lost_after / self.speed, self._give_up, change.key)
-            self._release_in_time(change.key, node)
+    def _changed(self, change: Change[_Node]) -> None:
+        node = change.view
+        if node is None:
+            self._nodes.pop(change.key, None)
+            self._silent.discard(change.key)
+            self._down[change.key] = self.client.clock()
+            self._lost(change.key)
+            return
+        self._nodes[change.key] = node
+        if node.ready:
+            self._down.pop(change.key, None)
+            self._silent.discard(change.key)
+        elif change.key not in self._silent and change.key not in self._down:
+            self._silent.add(change.key)
+            asyncio.get_running_loop().call_later(self.rules.lost_after / self.speed, self._give_up, change.key)
+        self._release_in_time(change.key, node)
 
     def _give_up(self, name: str) -> None:
         if name in self._silent:
@@ -164,22 +196,36 @@ class Hardware:
 
     # -- quarantine ----------------------------------------------------------------------------
 
-    async def blame(self, name: str, job: str, why: str, *, lost: bool) -> bool:
-        """Note a failure on a node, and whether it is quarantined for that. That it cannot be noted is logged, no more."""
-        async with self._noting:
-            return await self._note(name, job, why, lost)
+    async def blame(self, name: str, job: str, why: str, *, lost: bool, user: str = "", gpus: bool = True) -> bool:
+        """Note a failure on a node, and whether it is quarantined for that. That it cannot be noted is logged, no more.
 
-    async def _note(self, name: str, job: str, why: str, lost: bool) -> bool:
+        user: whose job it is; gpus: whether the member that failed had any.
+        """
+        async with self._noting:
+            return await self._note(name, job, why, lost, user, gpus)
+
+    def _full(self, node: _Node) -> bool:
+        """Whether as many of its pool are quarantined as may be."""
+        pool = labelled(node.metadata.labels or {})
+        theirs = [each.metadata.labels or {} for each in self._nodes.values()]
+        theirs = [labels for labels in theirs if labelled(labels) == pool]
+        most = max(int(len(theirs) * self.rules.most), 1 if len(theirs) > 1 else 0)
+        return sum(names.QUARANTINED_LABEL in labels for labels in theirs) >= most
+
+    async def _note(self, name: str, job: str, why: str, lost: bool, user: str, gpus: bool) -> bool:
         node, now = self._nodes.get(name), self.client.clock()
-        if node is None:
+        if node is None or (node.gpus and not gpus and not lost):
             return False
         known = noted((node.metadata.annotations or {}).get(names.FAILURES_ANNOTATION, ""))
         if lost and any(each.job == LOST and now - each.at <= _SAME_LOSS for each in known):
             return False
-        failures = [each for each in known if now - each.at <= self.rules.window] + [Failure(now, LOST if lost else job)]
+        failures = [each for each in known if now - each.at <= self.rules.window] + [
+            Failure(now, LOST) if lost else Failure(now, job, user)
+        ]
         annotations: dict[str, str] = {names.FAILURES_ANNOTATION: shown(failures)}
         labels: dict[str, str] = {}
-        if quarantines(failures, now, self.rules) and names.QUARANTINED_LABEL not in (node.metadata.labels or {}):
+        already = names.QUARANTINED_LABEL in (node.metadata.labels or {})
+        if quarantines(failures, now, self.rules) and not already and not self._full(node):
             labels[names.QUARANTINED_LABEL] = "true"
             annotations[names.QUARANTINED_UNTIL_ANNOTATION] = timestamp(now + self.rules.quarantine)
         if not await self._patch(name, {"labels": labels, "annotations": annotations}):

@@ -92,6 +92,7 @@ def service(job: AIJob) -> Manifest:
             "name": job.metadata.name,
             "namespace": job.metadata.namespace,
             "labels": {names.JOB_LABEL: job.metadata.name},
+            "annotations": stamp(job.metadata.annotations),
             "ownerReferences": [owner(job)],
         },
         "spec": {
@@ -125,11 +126,22 @@ def group(job: AIJob, element: int = -1) -> Manifest:
             "name": gang_of(job, element),
             "namespace": job.metadata.namespace,
             "labels": {names.JOB_LABEL: job.metadata.name},
-            "annotations": provisioning(job.metadata.annotations),
+            "annotations": {**provisioning(job.metadata.annotations), **stamp(job.metadata.annotations)},
             "ownerReferences": [owner(job)],
         },
         "spec": asked,
     }
+
+
+def owned(references: Sequence[Any] | None, job: AIJob) -> bool:
+    """Whether something with these owner references is a job's."""
+    return any(each.uid == job.metadata.uid for each in references or ())
+
+
+def stamp(annotations: dict[str, str] | None) -> dict[str, str]:
+    """Whose a workload is: what is made for it is the same user's, where the API server trusts the operator to say so."""
+    user = (annotations or {}).get(names.USER_ANNOTATION)
+    return {names.USER_ANNOTATION: user} if user else {}
 
 
 def provisioning(annotations: dict[str, str] | None) -> dict[str, str]:
@@ -160,7 +172,7 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         labels[names.QUEUE_LABEL] = job.spec.queue
     if job.spec.service_class:
         labels[names.SERVICE_CLASS_LABEL] = job.spec.service_class
-    annotations = dict(given.get("annotations") or {})
+    annotations = {**(given.get("annotations") or {}), **stamp(job.metadata.annotations)}
     if names.POD_GROUP_LABEL not in labels:
         for name, span in (
             (names.TIME_LIMIT_ANNOTATION, job.spec.time_limit),
@@ -168,9 +180,6 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         ):
             if span:
                 annotations.setdefault(name, span)
-    user = (job.metadata.annotations or {}).get(names.USER_ANNOTATION)
-    if user:
-        annotations[names.USER_ANNOTATION] = user
     spec.setdefault("schedulerName", names.SCHEDULER_NAME)
     spec["restartPolicy"] = "Never"  # the job restarts as a whole
     if is_gang(job):

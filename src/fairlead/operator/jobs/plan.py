@@ -20,9 +20,12 @@ from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, bounds, members, name_of
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
 
-_LONGEST_BACKOFF = 600.0
+SHORTEST_BACKOFF, _LONGEST_BACKOFF = 1.0, 600.0
+"""Seconds before a restart, whatever the job gives; doubled for each after the first."""
 _CLOCKS_DIFFER = 2.0  # seconds
 _SETTLES_IN = 2.0  # seconds from the first that comes or goes until the size is what it is
+LEAST_AHEAD, MOST_AHEAD = 32, 256
+"""Surplus members, and elements of an array, wait for a node so many at a time: as many as run, within these."""
 _MOST_NODES = 1000
 _MOST_PREFERRED = 64  # nodes that a pod names as such that it had rather be on
 CHECKPOINTED = 85
@@ -40,7 +43,7 @@ class PodSeen(msgspec.Struct, frozen=True):
 
     exit_code: of the container that failed; disrupted: it was evicted, or its node went; element: of an array, else -1.
     saved: when it ended in good order after it was told to; started: when its kubelet took it on. made: when it was created,
-    seconds since the epoch.
+    seconds since the epoch. limit: the time limit that it was made with, where it carries one itself.
     """
 
     name: str
@@ -56,14 +59,16 @@ class PodSeen(msgspec.Struct, frozen=True):
     role: str = ""
     started: str = ""
     made: float = 0.0
+    limit: str = ""
 
 
 class Blame(msgspec.Struct, frozen=True, order=True):
-    """A node on which a member failed, and how. lost: by losing the node."""
+    """A node on which a member of a role failed, and how. lost: by losing the node."""
 
     node: str
     why: str
     lost: bool
+    role: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -150,8 +155,10 @@ class Step:
         if state is State.NOT_NEEDED:
             return self.end(before, Phase.SUCCEEDED, message)
         accepted = (False, "DependencyCycle", message) if state is State.CYCLE else (True, "InForce", "")
+        if state is State.MISSING:
+            accepted = (False, "DependencyMissing", message)
         if self.old.message != message:
-            self.events.append(("Dependency", message, state is State.CYCLE))
+            self.events.append(("Dependency", message, state in (State.CYCLE, State.MISSING)))
         return Plan(self.status(step(before, Phase.PENDING), message=message, accepted=accepted), events=tuple(self.events))
 
     def finished(self) -> Plan:
@@ -193,7 +200,7 @@ class Step:
             return self.end(before, Phase.SUCCEEDED, "all members that count have succeeded")
         lost, leaving = self._lost(named, done)
         if lost and self._over_limit():
-            return self.end(before, Phase.FAILED, f"it ran for its time limit of {self.job.spec.time_limit}")
+            return self.end(before, Phase.FAILED, f"it ran for its time limit of {self._limit()}")
         if self.given.idle:
             phase = Phase.SUCCEEDED if self.job.spec.workload_type == "Interactive" else Phase.FAILED
             self.events.append(("Idle", self.given.idle, True))
@@ -205,7 +212,7 @@ class Step:
         waiting = [
             pod for pod in self.pods.values() if pod.name not in wanted or (named[pod.name].role in closed and not pod.node)
         ]
-        missing = tuple(each for name, each in wanted.items() if name not in self.pods)
+        missing = self._as_they_find_places(tuple(each for name, each in wanted.items() if name not in self.pods))
         at_work = {name: each for name, each in named.items() if name in done or self._works(name)}
         counts = Counter(each.role for each in at_work.values())
         enough = all(counts[role] >= least for role, least in self.least.items())
@@ -226,6 +233,17 @@ class Step:
         gone = self.leaving([*self.stale, *waiting, *leaving])
         again = settles - self.now if settles is not None and settles > self.now else None
         return Plan(status, create=missing, delete=gone, look_again=again, events=tuple(self.events))
+
+    def _as_they_find_places(self, missing: tuple[Member, ...]) -> tuple[Member, ...]:
+        """Of members that it can do without, only so many wait for a node at a time as already have one, within limits."""
+        surplus = sum(each.surplus for each in missing)
+        if not surplus:
+            return missing
+        placed = sum(bool(pod.node) for pod in self.pods.values())
+        waiting = sum(not pod.node and pod.phase == _PENDING for pod in self.pods.values())
+        room = max(0, min(max(LEAST_AHEAD, placed), MOST_AHEAD) - waiting)
+        first = [each for each in missing if each.surplus][:room]
+        return (*(each for each in missing if not each.surplus), *first)
 
     def _works(self, name: str) -> bool:
         pod = self.pods.get(name)
@@ -290,7 +308,8 @@ class Step:
         if restarts > limit:
             ended = self.end(before, Phase.FAILED, f"{culprit.name} failed{code}, and all {limit} restarts are used up")
             return msgspec.structs.replace(ended, blamed=self._blamed([culprit]))
-        wait = min(spans.seconds(self.job.spec.restart.backoff) * 2.0 ** min(restarts - 1, 16), _LONGEST_BACKOFF)
+        first = max(spans.seconds(self.job.spec.restart.backoff), SHORTEST_BACKOFF)
+        wait = min(first * 2.0 ** min(restarts - 1, 16), _LONGEST_BACKOFF)
         most = f" of {limit}" if limit < ENDLESS else ""
         message = f"{culprit.name} failed{code}: restart {restarts}{most} in {wait:g} s"
         self.events.append(("Restarting", message, True))
@@ -330,7 +349,9 @@ class Step:
     @staticmethod
     def _blamed(pods: Iterable[PodSeen]) -> tuple[Blame, ...]:
         found = {
-            pod.node: Blame(pod.node, f"{pod.name}: {pod.reason or f'exit code {pod.exit_code}'}", pod.reason == NODE_LOST)
+            pod.node: Blame(
+                pod.node, f"{pod.name}: {pod.reason or f'exit code {pod.exit_code}'}", pod.reason == NODE_LOST, pod.role
+            )
             for pod in pods
             if pod.node
         }
@@ -355,8 +376,13 @@ class Step:
 
     def _over_limit(self) -> bool:
         """Whether its time is over: the scheduler has taken it down for that, then."""
-        limit = self.job.spec.time_limit
+        limit = self._limit()
         return bool(limit and self.since) and self.now - seconds(self.since) >= spans.seconds(limit or "") - _CLOCKS_DIFFER
+
+    def _limit(self) -> str | None:
+        """The time limit in force: the one that its pods were made with, whatever its spec has become."""
+        made_with = [pod.limit for pod in self.pods.values() if pod.limit]
+        return min(made_with, key=spans.seconds) if made_with else self.job.spec.time_limit
 
     def _excused(self, pod: PodSeen) -> bool:
         """Whether a failed pod is its node's or the scheduler's doing."""

@@ -1,0 +1,51 @@
+"""Admission policies in CEL, which the API server enforces without asking anybody; one module for each idea.
+
+- fencing: a binding of a scheduler that lost its lease is refused;
+- identity: who creates a workload is stamped on it and on the pods it makes, and that stamp cannot be forged;
+- admission: a queue or a class of service refuses what it does not admit;
+- spelling: annotations of ours are refused where the scheduler could not read them;
+- belonging: what a unit was admitted with stays once it has a place;
+- placement: GPU pods are placed by schedulers, with priorities that are for tenants;
+- bounds: nodes are ordered only from an administrator's list; nothing in the system namespaces.
+
+Who is trusted with what, and what policies cannot see: docs/security.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fairlead.api import names
+from fairlead.api.policies.admission import admission
+from fairlead.api.policies.belonging import belonging
+from fairlead.api.policies.bounds import bounds
+from fairlead.api.policies.fencing import fencing
+from fairlead.api.policies.identity import identity
+from fairlead.api.policies.placement import placement
+from fairlead.api.policies.spelling import spelling
+
+__all__ = ["fencing", "policies"]
+
+
+def policies(
+    trusted: Sequence[str] = (),
+    *,
+    provisioning_classes: Sequence[str] = (),
+    require_scheduler: bool = False,
+    schedulers: Sequence[str] = tuple(names.SCHEDULERS),
+) -> list[dict[str, Any]]:
+    """All policies and their bindings.
+
+    trusted: users who make pods for others, such as operators' accounts. provisioning_classes: those that tenants may name.
+    require_scheduler: pods that ask for GPUs must name one of `schedulers`, the names that ours answer to.
+    """
+    return [
+        *fencing(),
+        *identity(trusted),
+        *admission(schedulers),
+        *spelling(),
+        *belonging(trusted),
+        *placement(schedulers, require_scheduler=require_scheduler),
+        *bounds(trusted, provisioning_classes),
+    ]

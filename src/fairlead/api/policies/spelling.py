@@ -1,0 +1,93 @@
+"""Spelling: what our annotations and labels on pods may say, exactly as the scheduler reads it; and spans of time in CEL."""
+
+from __future__ import annotations
+
+from fairlead.api import names
+from fairlead.api.policies.objects import (
+    CRON_JOBS,
+    POD_TEMPLATES,
+    PODS,
+    TEMPLATED,
+    Manifest,
+    quoted,
+    rules,
+    validating,
+)
+
+# Quantities are read as the scheduler reads them, but for exponents of more than two digits: on 1e999999999 Kubernetes' own
+# parser computes for minutes, so such a text must not reach it.
+_QUANTITY = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]{1,2}|[numkMGTPE]|[KMGTPE]i)?$"
+_SPAN = r"^([0-9]+([.][0-9]+)?(ms|s|m|h|d))+$"
+_PART = r"[0-9]+([.][0-9]+)?(ms|s|m|h|d)"
+_CENTURY = 100 * 365 * 86_400.0
+_UNITS = "p.endsWith('ms') ? 0.001 : p.endsWith('s') ? 1.0 : p.endsWith('m') ? 60.0 : p.endsWith('h') ? 3600.0 : 86400.0"
+
+
+def span(text: str) -> str:
+    """CEL: the seconds of a span that is written rightly."""
+    return f"{text}.findAll({quoted(_PART)}).map(p, double(p.find('[0-9.]+')) * ({_UNITS})).sum()"
+
+
+def is_span(text: str) -> str:
+    """CEL: a text is a span of at most a century."""
+    return f"(size({text}) <= 100 && {text}.matches({quoted(_SPAN)}) && {span(text)} <= {_CENTURY})"
+
+
+def _is_fraction(text: str) -> str:
+    read = f"quantity({text})"
+    between = f"{read}.compareTo(quantity('0')) > 0 && {read}.compareTo(quantity('1')) < 0"
+    return f"(size({text}) <= 64 && {text}.matches({quoted(_QUANTITY)}) && isQuantity({text}) && {between})"
+
+
+_MEANINGS = (
+    ("annotations", names.GPU_FRACTION_ANNOTATION, _is_fraction("v"), "a part of one GPU between 0 and 1, such as 0.5"),
+    ("annotations", names.TIME_LIMIT_ANNOTATION, is_span("v"), "a span of time such as 90s, 30m, 24h or 7d"),
+    ("annotations", names.EXPECTED_DURATION_ANNOTATION, is_span("v"), "a span of time such as 90s, 30m, 24h or 7d"),
+    ("labels", names.SURPLUS_LABEL, "v in ['true', 'false']", "true or false"),
+)
+
+
+def spelling() -> list[Manifest]:
+    """Pods and pod templates. What an older object says stays until it is changed."""
+    kinds = (
+        ("fairlead-spelling", [*PODS, *TEMPLATED], _pod_metadata),
+        ("fairlead-spelling-cronjobs", CRON_JOBS, lambda what: _template(f"{what}.spec.jobTemplate.spec.template")),
+        ("fairlead-spelling-podtemplates", POD_TEMPLATES, lambda what: _template(f"{what}.template")),
+        ("fairlead-spelling-aijobs", [(names.GROUP, ["aijobs"])], _roles),
+    )
+    made: list[Manifest] = []
+    for name, resources, metadata in kinds:
+        variables = [("all", metadata("object")), ("before", f"request.operation == 'CREATE' ? [] : {metadata('oldObject')}")]
+        validations = []
+        for i, (field, key, meaning, described) in enumerate(_MEANINGS):
+            variables += [(f"v{i}", _values("all", field, key)), (f"before{i}", _values("before", field, key))]
+            kind = field.removesuffix("s")
+            said = f"'{kind} {key}: \"' + variables.v{i}.map(v, string(v)).join('\", \"') + '\" is not {described}'"
+            expression = f"variables.v{i} == variables.before{i} || variables.v{i}.all(v, type(v) == string && {meaning})"
+            validations.append({"expression": expression, "messageExpression": said, "reason": "Invalid"})
+        says = f"({metadata('object')}).exists(m, {' || '.join(_says(field, key) for field, key, *_ in _MEANINGS)})"
+        conditions = [("says-something", says)]
+        made += validating(name, rules(resources, "CREATE", "UPDATE"), validations, conditions=conditions, variables=variables)
+    return made
+
+
+def _values(of: str, field: str, key: str) -> str:
+    return f"variables.{of}.filter(m, {_says(field, key)}).map(m, dyn(m.{field}[{quoted(key)}]))"
+
+
+def _says(field: str, key: str) -> str:
+    return f"(has(m.{field}) && type(m.{field}) == map && {quoted(key)} in m.{field})"
+
+
+def _pod_metadata(what: str) -> str:
+    template = f"{what}.spec.template"
+    return f"[dyn({what}.metadata)] + (has({template}) && has({template}.metadata) ? [dyn({template}.metadata)] : [])"
+
+
+def _template(template: str) -> str:
+    return f"(has({template}) && has({template}.metadata) ? [dyn({template}.metadata)] : [])"
+
+
+def _roles(what: str) -> str:
+    with_metadata = "type(r.template) == map && 'metadata' in r.template && type(r.template.metadata) == map"
+    return f"{what}.spec.roles.filter(r, {with_metadata}).map(r, dyn(r.template.metadata))"

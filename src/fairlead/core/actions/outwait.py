@@ -1,0 +1,165 @@
+"""Held places: what becomes of them while their victims do not go.
+
+A unit whose place is held takes free places elsewhere as soon as there are any, in its order among those that wait. When its
+victims' time is over it is released and planned anew; the victims count where they run, and nobody is chosen twice in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.core.actions.allocate import allocate
+from fairlead.core.departures import at_time
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
+from fairlead.core.transactions import PodRef, Refuse, Warn
+
+
+def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
+    """Whoever waits for victims whose time is over waits in line again, and the victims are charged where they run."""
+    departures = state.departures
+    departures.tidy(now)
+    late = departures.late(now)
+    for victim in late:
+        departures.stays(victim, now)
+    for victim in late:
+        name = f"victim/{victim.pod.key}"
+        if state.isolation.rests("departures", name):
+            continue
+        with state.isolation.guard("departures", name):
+            since = departures.leaving[victim.pod.uid].since
+            if victim.state is TaskState.EVICTING:
+                state.give_up(victim.pod.uid, now)
+            message = (
+                f"it was evicted at {at_time(since)} and is still there after {now - since:.0f} s (a finalizer, or a node that "
+                "does not answer?): its room counts as taken, and work that waited for it is planned elsewhere"
+            )
+            yield Warn((_ref(victim),), "EvictionTimedOut", message)
+    if late:
+        departures.tidy(now)
+
+
+def tell_waiting(state: ClusterState, now: float) -> Iterator[Refuse]:
+    """Whoever has waited for victims for some time is told for whom: all members of a gang at once."""
+    jobs: dict[str, list[Task]] = {}
+    for task in state.departures.untold(now):
+        jobs.setdefault(task.job, []).append(task)
+    for job, tasks in sorted(jobs.items()):
+        with state.isolation.guard("notices", f"job/{job}"):
+            reason = state.departures.reason(tasks)
+            told = [task for task in tasks if reason is not None and refusal_told(task, reason)]
+            if told and reason is not None:
+                gang = told[0].gang
+                yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang is not None else "")
+
+
+def note_freed(state: ClusterState) -> None:
+    """Before it is forgotten where something became free: held places may be had there."""
+    if state.departures.leaving:
+        state.departures.freed |= state.nodes.gained
+
+
+def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]:
+    """Units that wait for victims move to places that are free; yields the tasks of each, all placed.
+
+    last: everybody else was served already. Before that nobody who stands before such a unit is overtaken.
+    """
+    departures = state.departures
+    if not departures.freed or not departures.leaving:
+        return
+    for tasks in _held(state):
+        moved = False
+        with state.isolation.guard("holds", tasks):
+            moved = _moves(state, tasks, last=last)
+        if moved:
+            yield tasks
+    if last:
+        departures.freed.clear()
+
+
+def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
+    """Whether held tasks are given free places instead; their victims are charged where they run then."""
+    blocked = {state.lingering[uid] for task in tasks for uid in task.waits_for if uid in state.lingering}
+    moving = [task for task in tasks if task.row in blocked]
+    state.shapes.refresh()
+    rows = [row for row in sorted(state.departures.freed) if moving and moving[0].shape.fits_row(row)]
+    if not rows or not (last or _goes_first(state, moving, rows)) or not _would_fit(state, moving):
+        return False
+    victims = sorted({uid for task in tasks for uid in task.waits_for})
+    for task in moving:
+        state.unassign(task)
+    state.release_victims(tasks, victims)
+    if not isinstance(_allocate(state, moving), list):
+        state.release_holds(tasks)
+        return False
+    for task in tasks:
+        task.state = TaskState.ASSUMED
+        task.told = None
+    return True
+
+
+def _held(state: ClusterState) -> list[list[Task]]:
+    """The tasks whose places are held, gang by gang, the first in rank first."""
+    jobs: dict[str, list[Task]] = {}
+    for uid in sorted({uid for waiting in state.holds.values() for uid in waiting}):
+        task = state.tasks.get(uid)
+        if task is not None and task.state is TaskState.HELD and task.row >= 0 and task.pod.ours:
+            jobs.setdefault(task.job, []).append(task)
+    return sorted(jobs.values(), key=lambda tasks: min(task.rank for task in tasks))
+
+
+def _goes_first(state: ClusterState, moving: list[Task], rows: list[int]) -> bool:
+    """Whether nobody who waits, stands before these, and would fit one of these rows."""
+    queues = state.queues
+    unit = _unit(moving)
+    node = queues.queues[moving[0].queue]
+    mine = (queues.standing(node), node.place(unit))
+    for other in queues.queues.values():
+        for room in other.rooms.values():
+            first = room.first()
+            if first is None or (queues.standing(other), other.place(first)) >= mine:
+                continue
+            if any(task.shape.fits_row(row) for task in first.tasks[: first.need] for row in rows):
+                return False
+    return True
+
+
+def _would_fit(state: ClusterState, moving: list[Task]) -> bool:
+    """Whether these fit elsewhere while their victims stay. The state is left as it was."""
+    mark = state.log.mark()
+    for task in moving:
+        state.unassign(task)
+    victims = sorted({uid for task in moving for uid in task.waits_for})
+    for stand_in in state.leftovers_of(victims):
+        state.unassign(stand_in)
+    for uid in victims:
+        row = state.lingering.get(uid)
+        if row is not None:
+            state.occupy(state.tasks[uid], row)
+    fits = isinstance(_allocate(state, moving), list)
+    state.log.rollback(mark)
+    for task in moving:
+        task.state = TaskState.HELD
+    return fits
+
+
+def _allocate(state: ClusterState, moving: list[Task]) -> object:
+    state.shapes.refresh()
+    unit = _unit(moving)
+    for task in moving:
+        task.unit = unit
+    found = allocate(state, unit)
+    for task in moving:
+        task.unit = None
+    return found
+
+
+def _unit(tasks: list[Task]) -> Unit:
+    unit = Unit(tuple(tasks), len(tasks), tasks[0].gang)
+    for task in tasks:
+        task.unit = None
+    return unit
+
+
+def _ref(task: Task) -> PodRef:
+    return PodRef(task.pod.uid, task.pod.namespace, task.pod.name)

@@ -1,0 +1,108 @@
+"""Departures: victims on their way out, since when, and until when anybody waits for them.
+
+A finalizer, a lost node or a long grace period keeps a pod after its eviction. A place is held for its beneficiary until
+the victim's grace and `victim_timeout` have passed; `actions/outwait.py` releases it then. A victim that did not go is not
+chosen again for a pause that doubles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.tasks import Task, TaskState
+
+if TYPE_CHECKING:
+    from fairlead.core.model import Policy
+
+TELL_AFTER = 5.0
+"""Seconds that a place is held before its beneficiary is told for whom it waits: most victims are gone by then."""
+_LONGEST_PAUSE = 6 * 3600.0
+_NAMED = 5
+
+
+class Departure(NamedTuple):
+    """Asked to go at `since`, waited for until `due`, both in seconds since the epoch."""
+
+    since: float
+    due: float
+
+
+class Departures:
+    """All victims that are waited for. freed: rows where something became free since held places were looked at last."""
+
+    def __init__(self, policy: Policy, tasks: dict[str, Task]) -> None:
+        self._policy = policy
+        self._tasks = tasks
+        self.leaving: dict[str, Departure] = {}
+        self.freed: set[int] = set()
+        self._stayed: dict[str, tuple[int, float]] = {}  # victim uid -> how often it did not go, not chosen again before
+        self._tell_at: dict[str, float] = {}  # beneficiary uid -> when it is told
+
+    def begin(self, victims: Iterable[Task], beneficiaries: Iterable[Task], now: float, grace: Callable[[Task], float]) -> None:
+        """Victims of one plan are asked to go. All of them are waited for as long as the one with the longest grace."""
+        asked = list(victims)
+        due = now + max((grace(task) for task in asked), default=0.0) + self._policy.victim_timeout
+        for task in asked:
+            self.leaving[task.pod.uid] = Departure(now, due)
+        for task in beneficiaries:
+            self._tell_at[task.pod.uid] = now + TELL_AFTER
+
+    def tidy(self, now: float) -> None:
+        """A pass begins: whatever is gone, or is no victim any more, is forgotten."""
+        tasks = self._tasks
+        for uid in [uid for uid in self.leaving if uid not in tasks or tasks[uid].state is not TaskState.EVICTING]:
+            del self.leaving[uid]
+        for uid in [uid for uid in self._tell_at if uid not in tasks or tasks[uid].state is not TaskState.HELD]:
+            del self._tell_at[uid]
+        for uid in [uid for uid in self._stayed if uid not in tasks]:
+            del self._stayed[uid]
+        if not self.leaving:
+            self.freed.clear()
+
+    def late(self, now: float) -> list[Task]:
+        """Victims that are waited for no longer, in the order of their UIDs."""
+        return [self._tasks[uid] for uid, departure in sorted(self.leaving.items()) if departure.due <= now]
+
+    def stays(self, task: Task, now: float) -> None:
+        """A victim did not go in time: it is not chosen again before a pause that doubles each time."""
+        times = self._stayed.get(task.pod.uid, (0, 0.0))[0] + 1
+        pause = min(max(self._policy.victim_timeout, 1.0) * 2.0 ** min(times, 16), _LONGEST_PAUSE)
+        self._stayed[task.pod.uid] = times, now + pause
+
+    def spares(self, task: Task, now: float) -> bool:
+        """Whether a task was a victim that did not go, too short a time ago to be chosen again."""
+        return bool(self._stayed) and self._stayed.get(task.pod.uid, (0, 0.0))[1] > now
+
+    def untold(self, now: float) -> list[Task]:
+        """Beneficiaries that have waited long enough to be told for whom, once each."""
+        due = sorted(uid for uid, at in self._tell_at.items() if at <= now)
+        for uid in due:
+            del self._tell_at[uid]
+        return [self._tasks[uid] for uid in due]
+
+    def reason(self, held: Iterable[Task]) -> Reason | None:
+        """For whom tasks wait that have places, or None if for nobody."""
+        victims = sorted({uid for task in held for uid in task.waits_for if uid in self._tasks})
+        if not victims:
+            return None
+        known = [self.leaving[uid] for uid in victims if uid in self.leaving]
+        names = [self._tasks[uid].pod.key for uid in victims[:_NAMED]]
+        more = f" and {len(victims) - _NAMED} more" if len(victims) > _NAMED else ""
+        message = f"{len(victims)} pod(s) are being evicted for it: {', '.join(names)}{more}"
+        if known:
+            since, due = min(each.since for each in known), max(each.due for each in known)
+            message += f"; since {at_time(since)}, waited for until {at_time(due)}"
+        return Reason(ReasonCode.WAITING_FOR_VICTIMS, message, {"victims": len(victims)})
+
+    @property
+    def next_due(self) -> float | None:
+        """When somebody must be released, or told."""
+        return min([*(each.due for each in self.leaving.values()), *self._tell_at.values()], default=None)
+
+
+def at_time(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,123 @@
+"""What an AIJob's conditions say beside what `plan` does: why it is not made, what is not in force, whose it is.
+
+`Accepted=False` names what is wrong, with what to do. `Trusted=False` appears where the API server does not believe the operator
+whose its pods are.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.objects import AIJob, AIJobStatus, Condition
+from fairlead.cluster import views
+from fairlead.cluster.times import timestamp
+from fairlead.operator.jobs.phases import FINISHED
+from fairlead.operator.jobs.plan import Plan
+
+NOTHING = ("", "")
+
+
+class Taken(Exception):
+    """Something of the job's name is there that is not its own. reason: of the condition."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Notes(msgspec.Struct):
+    """What is to be said of one job. job, pods: (reason, message) of what is wrong with it, and with the making of its pods.
+
+    change: of what changed in its spec without effect; untrusted: the user that its pods got instead of its own.
+    """
+
+    job: tuple[str, str] = NOTHING
+    pods: tuple[str, str] = NOTHING
+    change: str = ""
+    untrusted: str = ""
+
+    def on(self, status: AIJobStatus, job: AIJob, now: float) -> AIJobStatus:
+        """A status that says so as well."""
+        reason, message = self.job if self.job[0] else self.pods
+        queue, service_class = job.spec.queue or "", job.spec.service_class or ""
+        conditions = list(status.conditions)
+        if reason:
+            conditions = _with(conditions, "Accepted", False, reason, message, now)
+            if status.phase not in FINISHED:
+                status = msgspec.structs.replace(status, message=message)
+        elif self.change and _status(conditions, "Accepted") != "False":
+            conditions = _with(conditions, "Accepted", True, "ChangeWithoutEffect", self.change, now)
+        if self.untrusted:
+            said = f"its pods belong to user {self.untrusted}, not to the job's: {trust(self.untrusted)}"
+            conditions = _with(conditions, "Trusted", False, "OperatorNotTrusted", said, now)
+        else:
+            conditions = [each for each in conditions if each.type != "Trusted"]
+        old = job.status.conditions if job.status is not None else []
+        conditions = [_since(each, old) for each in conditions]
+        return msgspec.structs.replace(status, conditions=conditions, queue=queue, service_class=service_class)
+
+
+def trust(user: str) -> str:
+    """What an administrator has to do."""
+    return (
+        f"an administrator adds --trust {user} to the options with which the policies were printed (all that are trusted "
+        "are named in one command: fairlead crds --policies --trust ... | kubectl apply -f -)"
+    )
+
+
+def over(job: AIJob) -> bool:
+    """Whether it has come to its end."""
+    return job.status is not None and job.status.phase in FINISHED
+
+
+def held(job: AIJob, why: tuple[str, str], now: float) -> Plan:
+    """Nothing is done for a job until what is wrong with it is put right; what runs of it runs on."""
+    old, (reason, message) = job.status or AIJobStatus(), why
+    events = ((reason, message, True),) if old.message != message else ()
+    conditions = _with(list(old.conditions), "Accepted", False, reason, message, now)
+    return Plan(msgspec.structs.replace(old, message=message, conditions=conditions), events=events)
+
+
+def taken(kind: str, name: str, job: AIJob) -> tuple[str, str]:
+    """What there is to say of something that has the job's name and is not its own."""
+    where = f"namespace {job.metadata.namespace}"
+    return "NameTaken", f"{kind} {name} exists in {where} and is not this job's: delete it, or give the job another name"
+
+
+def as_admitted(job: AIJob, group: views.PodGroup, given: AIJob) -> tuple[AIJob, str]:
+    """The job with what its PodGroup was made with, and what of its spec has no effect. given: as its user wrote it."""
+    kept, spec = group.spec, given.spec
+    changed = [
+        f"{name} {now or 'none'} (it was made with {then or 'none'})"
+        for name, told, now, then in (
+            ("queue", True, spec.queue, kept.queue),
+            ("serviceClass", bool(spec.service_class), job.spec.service_class, kept.service_class),
+            ("timeLimit", bool(spec.time_limit), job.spec.time_limit, kept.time_limit),
+        )
+        if told and (now or "") != (then or "")
+    ]
+    message = f"without effect until the job is submitted anew: {', '.join(changed)}" if changed else ""
+    admitted = msgspec.structs.replace(
+        job.spec, queue=kept.queue or None, service_class=kept.service_class or None, time_limit=kept.time_limit or None
+    )
+    return msgspec.structs.replace(job, spec=admitted), message
+
+
+def _status(conditions: list[Condition], kind: str) -> str:
+    return next((each.status for each in conditions if each.type == kind), "")
+
+
+def _with(conditions: list[Condition], kind: str, holds: bool, reason: str, message: str, now: float) -> list[Condition]:
+    status = "True" if holds else "False"
+    old = next((each for each in conditions if each.type == kind), None)
+    since = old.last_transition_time if old is not None and old.status == status else timestamp(now)
+    fresh = Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
+    if old is None:
+        return [*conditions, fresh]
+    return [fresh if each.type == kind else each for each in conditions]
+
+
+def _since(condition: Condition, before: list[Condition]) -> Condition:
+    """It has been so since it was first written as such."""
+    old = next((each for each in before if each.type == condition.type and each.status == condition.status), None)
+    return condition if old is None else msgspec.structs.replace(condition, last_transition_time=old.last_transition_time)

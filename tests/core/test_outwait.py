@@ -1,0 +1,156 @@
+"""Victims that do not go hold nobody for ever, and nobody falls again and again for it."""
+
+import msgspec
+import pytest
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.transactions import Place, Preempt, Refuse, Warn
+from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, refused, run
+
+
+def warned(transactions, event="EvictionTimedOut"):
+    return sorted(each.name for one in transactions if isinstance(one, Warn) and one.event == event for each in one.pods)
+
+
+def full(nodes=4, **policy):
+    """Every node is filled with one pod of a queue that borrows."""
+    state = cluster(
+        [node(f"n{number}") for number in range(nodes)],
+        [queue("vision", quota=16), queue("borrow", quota=0)],
+        [pod(f"b{number}", "borrow", at=f"n{number}", gpus=8, created=number) for number in range(nodes)],
+        **policy,
+    )
+    run(state, 0.0)
+    return state
+
+
+def leaving(state, uid, **more):
+    """The cluster says that a pod is on its way out."""
+    state.upsert_pod(msgspec.structs.replace(state.tasks[uid].pod, terminating=True, **more))
+
+
+def evict(state, now=10.0, name="v"):
+    state.upsert_pod(pod(name, "vision", gpus=8, created=now))
+    decided = run(state, now)
+    (names,) = preempted(decided)
+    (victim,) = names
+    leaving(state, f"uid-{victim}")
+    return victim
+
+
+def test_a_victim_that_does_not_go_is_waited_for_so_long_and_its_beneficiary_takes_another():
+    state = full()
+    first = evict(state)
+    assert not [each for each in run(state, 159.0) if isinstance(each, Preempt | Place)]
+    # 30 s of grace and 120 s more are over at 160.
+    assert state.next_due is not None
+    assert state.next_due <= 160.0
+    decided = run(state, 160.0)
+    assert warned(decided) == [first]
+    ((second,),) = preempted(decided)
+    assert second != first
+    assert state.queues.queues["borrow"].used["nvidia.com/gpu"] == 32_000  # both still run
+    state.remove_pod(f"uid-{second}")
+    assert placed(confirm(state, run(state, 161.0))).keys() == {"v"}
+    assert not preempted(run(state, 10_000.0))
+
+
+def test_a_place_that_is_free_is_taken_before_the_victims_time_is_over():
+    state = full()
+    first = evict(state)
+    other = next(f"b{number}" for number in range(4) if f"b{number}" != first)
+    where = state.tasks[f"uid-{other}"].pod.node
+    state.remove_pod(f"uid-{other}")
+    decided = confirm(state, run(state, 11.0))
+    assert placed(decided) == {"v": where}
+    assert state.queues.queues["vision"].used["nvidia.com/gpu"] == 8_000
+    assert state.queues.queues["borrow"].used["nvidia.com/gpu"] == 24_000
+    state.remove_pod(f"uid-{first}")
+    run(state, 12.0)
+    assert state.queues.queues["borrow"].used["nvidia.com/gpu"] == 16_000
+
+
+def test_a_node_that_joins_is_a_free_place_too():
+    state = full()
+    evict(state)
+    state.upsert_node(node("new"))
+    assert placed(run(state, 11.0)) == {"v": "new"}
+
+
+def test_a_gang_moves_only_what_stands_in_its_victims_rooms():
+    state = full()
+    state.upsert_group(group("g", 2, "vision"))
+    for number in range(2):
+        state.upsert_pod(pod(f"g{number}", "vision", group="g", gpus=8, created=10.0))
+    (names,) = preempted(run(state, 10.0))
+    assert len(names) == 2
+    for name in names:
+        leaving(state, f"uid-{name}")
+    gone, stays = names
+    free = state.tasks[f"uid-{gone}"].pod.node
+    state.remove_pod(f"uid-{gone}")
+    assert not placed(run(state, 11.0))
+    state.upsert_node(node("new"))
+    assert sorted(placed(confirm(state, run(state, 12.0))).values()) == sorted([free, "new"])
+    state.remove_pod(f"uid-{stays}")
+    assert state.queues.queues["vision"].used["nvidia.com/gpu"] == 16_000
+
+
+def test_nobody_is_overtaken_for_a_free_place():
+    state = full()
+    state.upsert_queue(queue("first", quota=8, priority=5))
+    evict(state)
+    state.upsert_pod(pod("f", "first", gpus=8, created=11.0))
+    state.upsert_node(node("new"))
+    assert placed(run(state, 11.0)) == {"f": "new"}
+
+
+def test_who_waits_for_victims_is_told_for_whom():
+    state = full()
+    victim = evict(state)
+    assert not refused(run(state, 11.0))
+    told = refused(run(state, 16.0))
+    assert told["v"].code is ReasonCode.WAITING_FOR_VICTIMS
+    assert f"ns/{victim}" in told["v"].message
+    assert "since 1970-01-01T00:00:10Z" in told["v"].message
+    assert not [each for each in run(state, 17.0) if isinstance(each, Refuse)]
+
+
+def test_a_gang_is_told_as_a_whole():
+    state = full()
+    state.upsert_group(group("g", 2, "vision"))
+    for number in range(2):
+        state.upsert_pod(pod(f"g{number}", "vision", group="g", gpus=8, created=10.0))
+    run(state, 10.0)
+    (told,) = [each for each in run(state, 20.0) if isinstance(each, Refuse)]
+    assert (sorted(each.name for each in told.pods), told.group) == (["g0", "g1"], "ns/g")
+    assert told.reason.numbers == {"victims": 2}
+
+
+@pytest.mark.parametrize(("grace", "given"), [(30, None), (0, None), (10**9, 3600)])
+def test_the_grace_of_evictions_is_bounded(grace, given):
+    state = cluster(
+        [node("n")],
+        [queue("vision", quota=8), queue("borrow", quota=0)],
+        [msgspec.structs.replace(pod("b", "borrow", at="n", gpus=8), grace=grace)],
+    )
+    run(state)
+    state.upsert_pod(pod("v", "vision", gpus=8, created=1.0))
+    (plan,) = [each for each in run(state, 1.0) if isinstance(each, Preempt)]
+    assert dict(plan.graces).get("uid-b") == given
+    assert state.departures.next_due is not None
+    state.departures.untold(100.0)
+    assert state.departures.next_due == 1.0 + min(grace, 3600) + 120
+
+
+def test_a_victim_of_which_nothing_is_heard_rests_longer_each_time():
+    """Its eviction was written, but it neither ends nor goes: one victim falls at most a few times in an hour."""
+    state = full(nodes=1)
+    state.upsert_pod(pod("v", "vision", gpus=8, created=0.0))
+    plans = 0
+    now = 0.0
+    while now < 3600.0:
+        plans += len(preempted(run(state, now)))
+        due = state.next_due
+        now = max(now + 1.0, due if due is not None else now + 60.0)
+    assert 1 <= plans <= 5

@@ -1,0 +1,133 @@
+"""AIJobs of an ordinary tenant on the real API server, with the policies in force and the operator under its own role."""
+
+import time
+
+import pytest
+
+from fairlead.observability.history import Wanted
+from fairlead.observability.store import History
+from testbed import tenants
+from testbed.controlplane import ControlPlane
+from testbed.objects import ai_job, node, pod, pod_group, queue
+from tests.e2e.conftest import OPERATOR, USER
+
+pytestmark = pytest.mark.e2e
+
+STAMP = "fairlead.dev/user"
+
+
+@pytest.fixture(scope="module")
+def plane():
+    flags = ["--disable-admission-plugins=ServiceAccount"]
+    with ControlPlane(controllers="serviceaccount-controller,garbage-collector-controller", flags=flags) as running:
+        running.install(USER)
+        running.grant(OPERATOR)
+        yield running
+
+
+@pytest.fixture
+def ann(plane, cluster):
+    """A tenant of namespace `default`, which tests clean; and a queue that only she may use."""
+    anns = queue("anns", quota=8)
+    anns["spec"]["users"] = ["ann"]
+    cluster.create(node("n1"), anns)
+    return tenants.tenant(plane, "ann", "default")
+
+
+def condition(cluster, name, kind):
+    found = cluster.get(f"/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs/{name}")
+    return next((each for each in found.get("status", {}).get("conditions", []) if each["type"] == kind), None)
+
+
+def stamps(cluster, name):
+    pods = [each for pod, each in cluster.pods().items() if pod.startswith(f"{name}-")]
+    groups = cluster.get("/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups")["items"]
+    found = [*pods, *(each for each in groups if each["metadata"]["name"] == name)]
+    return [each["metadata"].get("annotations", {}).get(STAMP) for each in found]
+
+
+def test_a_job_starts_in_its_users_queue_where_the_operator_is_trusted(cluster, plane, ann):
+    with tenants.in_force(plane, (OPERATOR, USER)):
+        assert ann.create(ai_job("bert", workers=2, queue="anns")) == ""
+        cluster.scheduler("--no-leader-elect").synced()
+        cluster.operator("--no-leader-elect")
+        assert set(cluster.all_placed(2)) == {"bert-worker-0-0", "bert-worker-1-0"}
+        assert stamps(cluster, "bert") == ["ann"] * 3
+        assert condition(cluster, "bert", "Trusted") is None
+        assert condition(cluster, "bert", "Accepted")["status"] == "True"
+
+
+def test_an_operator_that_is_not_trusted_says_what_to_do(cluster, plane, ann):
+    with tenants.in_force(plane):
+        assert ann.create(ai_job("bert", workers=1)) == ""
+        assert ann.create(ai_job("hers", workers=1, queue="anns")) == ""
+        operator = cluster.operator("--no-leader-elect")
+        for name in ("bert", "hers"):
+            told = cluster.until(lambda name=name: condition(cluster, name, "Trusted"))
+            assert (told["status"], told["reason"]) == ("False", "OperatorNotTrusted")
+            assert f"fairlead crds --policies --trust {OPERATOR} | kubectl apply -f -" in told["message"]
+        refused = cluster.until(lambda: (found := condition(cluster, "hers", "Accepted"))["status"] == "False" and found)
+        assert refused["reason"] == "PodsRefused"
+        assert f"user {OPERATOR} may not use queue anns" in refused["message"]
+        assert "PodsRefused" in [reason for reason, _ in cluster.events("hers")]
+        assert operator.logged("the policies do not trust this operator")
+
+
+def test_neither_relabelled_pods_nor_a_podgroup_that_goes_first_end_the_operator(cluster, ann, tmp_path):
+    cluster.create(queue("default", quota=8))  # where any queue exists, this one is there only if somebody makes it
+    operator = cluster.operator("--no-leader-elect", "--history", f"sqlite:///{tmp_path}/history.db")
+    cluster.scheduler("--no-leader-elect").synced()
+    for name in ("g1", "g2", "g3"):
+        assert ann.create(pod_group(name, 1)) == ""
+        assert ann.create(pod(f"of-{name}", group=name)) == ""
+    cluster.all_placed(3)
+    relabel = {"metadata": {"labels": {"fairlead.dev/pod-group": "g2"}}}
+    assert ann.patch("pod", "of-g1", relabel) == ""
+    for kind, name in (("pod", "of-g1"), ("podgroup", "g3"), ("podgroup", "g2")):
+        assert ann.kubectl("delete", kind, name, "--wait=false").returncode == 0
+    for name in ("of-g2", "of-g3"):
+        assert ann.patch("pod", name, {"metadata": {"labels": {"x": "y"}}}) == ""
+        assert ann.kubectl("delete", "pod", name, "--wait=false").returncode == 0
+    history = History(f"sqlite:///{tmp_path}/history.db", create=False)
+    wanted = dict.fromkeys(("g1", "g2", "g3"), ("Cancelled", 1))
+
+    def written():
+        return {each.job.name: (str(each.job.state), each.runs) for each in history.jobs(Wanted(), time.time())}
+
+    cluster.until(lambda: written() == wanted)
+    history.close()
+    assert operator.process.poll() is None
+    assert not operator.logged("fault")
+
+
+def test_what_a_tenant_may_not_do_with_a_job_is_told_on_it(cluster, plane, ann):
+    cluster.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "taken"}, "spec": {"clusterIP": "None"}})
+    broken = ai_job("broken")
+    broken["spec"]["roles"][0]["template"] = {"spec": {"containers": "x"}}
+    foreign = ai_job("foreign")
+    foreign["spec"]["roles"][0]["template"]["spec"]["containers"][0]["image"] = ""
+    many = ai_job("many")
+    many["spec"]["roles"][0] |= {"maxReplicas": 1000}
+    with tenants.in_force(plane, (OPERATOR, USER)):
+        for each in (broken, foreign, many, ai_job("taken"), ai_job("waits", dependsOn=[{"job": "nobody"}]), ai_job("good")):
+            assert ann.create(each) == ""
+        operator = cluster.operator("--no-leader-elect", "--max-members", "999")
+        wanted = {
+            "broken": "InvalidTemplate",
+            "foreign": "PodsRefused",
+            "many": "TooManyMembers",
+            "taken": "NameTaken",
+            "waits": "DependencyMissing",
+        }
+
+        def reasons():
+            found = {name: condition(cluster, name, "Accepted") for name in wanted}
+            return {name: each["reason"] for name, each in found.items() if each is not None and each["status"] == "False"}
+
+        cluster.until(lambda: reasons() == wanted)
+        cluster.until(lambda: len([name for name in cluster.pods() if name.startswith("good-")]) == 2)
+        assert not operator.logged("fault")
+        for name, reason in wanted.items():
+            told = "Dependency" if name == "waits" else reason
+            cluster.until(lambda name=name, told=told: told in [each for each, _ in cluster.events(name)])
+    cluster.delete("/api/v1/namespaces/default/services/taken")
