@@ -31,9 +31,14 @@ def run(process: Callable[[Config], Coroutine[None, None, bool]], kubeconfig: st
     import uvloop
 
     from fairlead.cluster.kubernetes.config import ConfigError, load
+    from fairlead.observability.logs import log_loop_errors
+
+    async def logged(config: Config) -> bool:
+        log_loop_errors()
+        return await process(config)
 
     try:
-        failed = uvloop.run(process(load(kubeconfig or None)))
+        failed = uvloop.run(logged(load(kubeconfig or None)))
     except ConfigError as error:
         fail(str(error), Exit.UNREACHABLE)
     except OSError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
+from typing import Any
 
 import structlog
 
@@ -24,3 +26,20 @@ def configure(level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
         cache_logger_on_first_use=True,
     )
+
+
+def log_loop_errors() -> None:
+    """Have the running loop log what fails outside of any task as one JSON line, as all else is, not as a bare traceback."""
+    asyncio.get_running_loop().set_exception_handler(_on_loop_error)
+
+
+def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log a loop's error. context: as `call_exception_handler` describes it."""
+    log = structlog.get_logger()
+    error = context.get("exception")
+    ended = "transport" in context and (context["transport"] is None or context["transport"].is_closing())
+    if ended and isinstance(error, RuntimeError):
+        # uvloop answers what the peer sent last over TLS although the connection was closed meanwhile: nothing is lost.
+        log.debug("data after the end of a connection", error=str(error))
+        return
+    log.error("error outside of a task", message=context.get("message", ""), exc_info=error)
