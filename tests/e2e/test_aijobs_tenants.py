@@ -65,7 +65,8 @@ def test_an_operator_that_is_not_trusted_says_what_to_do(cluster, plane, ann):
         for name in ("bert", "hers"):
             told = cluster.until(lambda name=name: condition(cluster, name, "Trusted"))
             assert (told["status"], told["reason"]) == ("False", "OperatorNotTrusted")
-            assert f"fairlead crds --policies --trust {OPERATOR} | kubectl apply -f -" in told["message"]
+            assert f"adds --trust {OPERATOR} to the options" in told["message"]
+            assert "fairlead crds --policies --trust ... | kubectl apply -f -" in told["message"]
         refused = cluster.until(lambda: (found := condition(cluster, "hers", "Accepted"))["status"] == "False" and found)
         assert refused["reason"] == "PodsRefused"
         assert f"user {OPERATOR} may not use queue anns" in refused["message"]
