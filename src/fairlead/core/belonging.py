@@ -51,6 +51,7 @@ class Belonging:
         self._heard: dict[str, Pod] = {}  # uid of a pod that has a place -> its view, where that says something else
         self._groups: dict[str, Group] = {}  # the same of groups
         self._gone: dict[str, Group] = {}  # groups as admitted that were deleted while members had places
+        self._left: set[str] = set()  # of those, the ones that may have no member any more
         self._untold: dict[str, Kept] = {}
 
     # -- pods ----------------------------------------------------------------------------------
@@ -174,6 +175,11 @@ class Belonging:
                     expected=group.expected or task.pod.expected,
                 )
 
+    def gang_left(self, key: str) -> None:
+        """A gang without a group has lost its last member. One that is only taken in anew comes back before the next pass."""
+        if key in self._gone:
+            self._left.add(key)
+
     def ended(self) -> list[Group]:
         """Groups of which no member has a place any more, as they say now; what was kept of others is forgotten."""
         if not self._groups and not self._gone:
@@ -187,6 +193,10 @@ class Belonging:
 
     def begin(self) -> None:
         """A pass begins: from the first on, what is placed stays what it is."""
+        for key in self._left:
+            if not self.started(self._state.gangs.get(key)):
+                self._gone.pop(key, None)
+        self._left.clear()
         if not self.believes:
             return
         self.believes = False

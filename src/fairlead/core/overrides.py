@@ -51,10 +51,13 @@ class Overrides:
     def due(self, queue: str, now: float) -> float:
         """When budgets that keep a queue's guarantee from it are overridden. It was found now that they do."""
         since, last = self._since.get(queue, (now, now))
-        if now - last > 2 * self._policy.budget_override + _MARGIN:
-            since = now  # that was another time
+        if self._is_another_time(last, now):
+            since = now
         self._since[queue] = since, now
         return since + self._policy.budget_override
+
+    def _is_another_time(self, last: float, now: float) -> bool:
+        return now - last > 2 * self._policy.budget_override + _MARGIN
 
     def noticed(self, tasks: Iterable[Task], now: float) -> float:
         """When the last of these pods has had its notice; one that is not warned yet has it from now on."""
@@ -75,8 +78,10 @@ class Overrides:
         found, self._warnings = self._warnings, []
         return found
 
-    def tidy(self) -> None:
-        """A pass begins: pods that are gone are forgotten."""
+    def tidy(self, now: float) -> None:
+        """A pass begins: pods that are gone are forgotten, and queues of which nothing was found for long: they begin anew."""
+        for queue in [queue for queue, (_, last) in self._since.items() if self._is_another_time(last, now)]:
+            del self._since[queue]
         tasks = self._tasks
         for uid in [uid for uid in self._warned if uid not in tasks]:
             del self._warned[uid]

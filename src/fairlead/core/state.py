@@ -251,6 +251,7 @@ class ClusterState:
             task.gang.tasks.pop(uid, None)
             if task.gang.group is None and not task.gang.tasks:
                 self.gangs.pop(task.gang.key, None)
+                self.belonging.gang_left(task.gang.key)
             else:
                 self.unsettle(task.gang)
         self.shapes.release(task.shape)
@@ -710,7 +711,7 @@ class ClusterState:
         with guard("suspended"):
             self.suspended.begin(now)
         with guard("overrides"):
-            self.overrides.tidy()
+            self.overrides.tidy(now)
 
     def look_at_runtimes(self) -> None:
         """Some pods have run long enough, or attained enough, to fall for somebody: whoever waits may look at their rows."""

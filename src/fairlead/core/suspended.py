@@ -12,7 +12,7 @@ too, when somebody else resumes the job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,7 +50,9 @@ class Suspended:
         self._look: set[str] = set()  # groups whose stand-ins may be due
         self._leaving: dict[str, float] = {}  # group -> when its pods should be gone
         self._coming: dict[str, float] = {}  # group -> until when places are kept
-        self._epochs: dict[str, int] = {}
+        self._epochs: dict[str, int] = {}  # group -> the last one; of groups that are gone the highest is kept, as `_floor`
+        self._floor = 0
+        self._over: set[str] = set()  # groups of which something has ended: perhaps nothing is meant with them any more
         self._withdrawn: set[str] = set()
         self._served: dict[str, tuple[str, ...]] = {}  # group -> owners whose jobs carry on what they attained
         self._recalled: set[str] = set()  # owners of which this was heard since the last pass
@@ -72,6 +74,7 @@ class Suspended:
         else:
             if target.attained:
                 self._carry(key, target.owners, target.attained, target.since)
+            self._over.add(key)
             if self.targets.pop(key, None) is not None:
                 self._leaving.pop(key, None)
                 self._drop(key, waiting_only=True)
@@ -87,7 +90,8 @@ class Suspended:
             self.state.services.carried.pop(owner, None)
         self._recalled.update(owners)
         if key not in self._coming:
-            self._forget_owners(key)
+            self._owners = {owner: group for owner, group in self._owners.items() if group != key}
+        self._over.add(key)
 
     def arrived(self, task: Task) -> None:
         """A pod of a job that is, or was, suspended came to wait: it takes the place that is kept for it."""
@@ -126,8 +130,7 @@ class Suspended:
             if self._coming[key] <= now:
                 del self._coming[key]
                 self._drop(key)
-                if key not in self.targets:
-                    self._forget_owners(key)
+                self._over.add(key)
                 self._look.add(key)
         looked, self._look = self._look, set()
         for key in sorted(looked & set(self.targets)):
@@ -138,6 +141,8 @@ class Suspended:
             else:
                 self._leaving.pop(key, None)
                 self._raise(key)
+        if self._over:
+            self._forget_over()
 
     def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> None:
         """What a job had attained counts for its pods from now on; those that are there are looked at in the next pass."""
@@ -156,8 +161,24 @@ class Suspended:
             self._carry(key, self.targets[key].owners, attained, since)
         return attained, since
 
-    def _forget_owners(self, key: str) -> None:
-        self._owners = {owner: group for owner, group in self._owners.items() if group != key}
+    def _forget_over(self) -> None:
+        """Forget whose pods are those of groups with which nothing is meant any more, and the epochs of groups that are gone.
+
+        A job's object may remember the epoch of its last intent longer than its PodGroup lives, and heeds only later ones: the
+        next of whatever was forgotten is above all that were.
+        """
+        over, self._over = self._over, set()
+        meant: tuple[Collection[str], ...] = (self.targets, self._leaving, self._coming, self._stand_ins, self._withdrawn)
+        over = {key for key in over if not any(key in each for each in meant)}
+        if any(group in over for group in self._owners.values()):
+            self._owners = {owner: group for owner, group in self._owners.items() if group not in over}
+        for key in over:
+            gang = self.state.gangs.get(key)
+            if gang is None or gang.group is None:
+                self._floor = max(self._floor, self._epochs.pop(key, 0))
+
+    def _next_epoch(self, key: str) -> int:
+        return max(self._epochs.get(key, 0), self._floor) + 1
 
     def _raise(self, key: str) -> None:
         namespace, _, name = key.partition("/")
@@ -182,6 +203,7 @@ class Suspended:
             del self._stand_ins[key]
             if key not in self.targets:
                 self._coming.pop(key, None)
+            self._over.add(key)
         self.state.remove_pod(task.pod.uid)
 
     def _of(self, key: str) -> list[Task]:
@@ -222,7 +244,7 @@ class Suspended:
             shapes: dict[int, list[Task]] = {}
             for task in tasks:
                 shapes.setdefault(task.shape.number, []).append(task)
-            log, epoch = self.state.log, self._epochs.get(key, 0) + 1
+            log, epoch = self.state.log, self._next_epoch(key)
             log.insert(self._epochs, key, epoch)
             log.insert(self._leaving, key, now + _PATIENCE)
             for task in tasks:
@@ -266,7 +288,7 @@ class Suspended:
         """Stand-ins got places: their job may run again."""
         key = tasks[0].gang.key if tasks[0].gang is not None else ""
         self._coming[key] = now + _KEPT_FOR
-        epoch = self._epochs[key] = self._epochs.get(key, 0) + 1
+        epoch = self._epochs[key] = self._next_epoch(key)
         nodes = tuple(self.state.nodes.names[task.row] for task in tasks)
         return Resume(key, epoch, tuple(_ref(task) for task in tasks), nodes, *self._carry_on(key))
 
@@ -274,6 +296,7 @@ class Suspended:
         """Where nobody acts on an intent its pods are evicted; intents that are overtaken are withdrawn."""
         for key in sorted(key for key, due in self._leaving.items() if due <= now):
             del self._leaving[key]
+            self._over.add(key)
             pods = list(self._pods(key))
             if any(task.pod.terminating for task in pods):
                 self._leaving[key] = now + _PATIENCE  # they take long to end
@@ -287,8 +310,9 @@ class Suspended:
                 self._withdrawn.add(key)
         withdrawn, self._withdrawn = self._withdrawn, set()
         for key in sorted(withdrawn):
-            epoch = self._epochs[key] = self._epochs.get(key, 0) + 1
+            epoch = self._epochs[key] = self._next_epoch(key)
             self.targets.pop(key, None)
+            self._over.add(key)
             yield Resume(key, epoch, (), (), *self._known(key))
 
     def _known(self, key: str) -> tuple[float, float]:
