@@ -194,6 +194,19 @@ async def test_eviction_deletes_and_is_told(port):
     await port.until(lambda: Gone("pod", pod.uid) in port.heard)
 
 
+async def test_an_eviction_shortens_the_time_that_a_pod_was_given_to_end(port):
+    pod = await port.pod(terminationGracePeriodSeconds=30)
+    await port.cluster.bind(Binding(pod, "some-node"), None)
+    await port.admin("DELETE", f"/api/v1/namespaces/{NS}/pods/{pod.name}", {"gracePeriodSeconds": 10**9})
+    await port.until(lambda: port.seen(Pod, pod.name).leaves > time.time() + 10**8)
+    assert (await port.cluster.evict(pod, dry_run=True, grace=20))[0] is Outcome.DONE
+    assert (await port.cluster.evict(pod, dry_run=False))[0] is Outcome.DONE
+    assert (await port.read(pod))["metadata"]["deletionGracePeriodSeconds"] == 10**9
+    assert (await port.cluster.evict(pod, dry_run=False, grace=20))[0] is Outcome.DONE
+    await port.until(lambda: 0 < port.seen(Pod, pod.name).leaves < time.time() + 60)
+    assert (await port.read(pod))["metadata"]["deletionGracePeriodSeconds"] == 20
+
+
 async def test_a_dry_eviction_changes_nothing(port):
     pod = await port.pod()
     assert (await port.cluster.evict(pod, dry_run=True))[0] is Outcome.DONE

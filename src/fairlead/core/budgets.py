@@ -57,7 +57,11 @@ class Guard:
         return other
 
     def admits(self, tasks: Sequence[Task]) -> bool:
-        """Whether all of these may go besides those that were admitted before; they are counted then."""
+        """Whether all of these may go besides those that were admitted before; they are counted then.
+
+        Whoever was deleted already may be deleted again: no budget is asked.
+        """
+        tasks = [task for task in tasks if not task.pod.terminating]
         needed = self._needed(tasks)
         if any(self._left[key] < count for key, count in needed.items()) or any(self._never(task) for task in tasks):
             return False

@@ -8,8 +8,7 @@ state, policy and time give the same transactions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 
 import msgspec
 
@@ -20,7 +19,7 @@ from fairlead.core.actions.allocate import NO_ROW, allocate
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.defragment import Emptied, defragment, next_run
-from fairlead.core.actions.outwait import note_freed, release_late, take_free_places, tell_waiting
+from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting
 from fairlead.core.actions.override import override
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
 from fairlead.core.actions.reserve import can_be_planned, name_of, renew, reserve, reserve_for
@@ -58,6 +57,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     yield from _bring_back(state, now)
     with guard("departures"):
         yield from release_late(state, now)
+        yield from hurry(state, now)
     note_freed(state)
     with guard("departures"):
         yield from _take_free_places(state, now, last=False)
@@ -84,7 +84,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
         with guard("defragment"):
             yield from _empty_nodes(state, now)
     # 6. Whoever has run as long as it may is ended.
-    yield from _end(state)
+    yield from _end(state, now)
     with guard("suspended"):
         yield from state.suspended.unanswered(now)
     # 7. A gang that half runs and cannot be completed in time is taken down as a whole.
@@ -255,7 +255,7 @@ def _emptied(state: ClusterState, emptied: Emptied) -> Preempt:
         (),
         moves=True,
         why=f"node {node} is emptied, so that whole nodes are free",
-        graces=_graces(state, emptied.moved),
+        graces=state.departures.graces(emptied.moved),
     )
 
 
@@ -265,16 +265,6 @@ def _take_free_places(state: ClusterState, now: float, *, last: bool) -> Iterato
             for task in tasks:
                 task.started = now
             yield _start(state, tasks, now)
-
-
-def _grace(state: ClusterState, task: Task) -> int:
-    """How long an eviction lets a pod end, in seconds: as its class says, or it itself, and no longer than the policy allows."""
-    return min(int(state.services.of(task).grace) or task.pod.grace, state.policy.max_grace)
-
-
-def _graces(state: ClusterState, victims: Sequence[Task]) -> tuple[tuple[str, int], ...]:
-    """Times to end of victims that are not to have their own."""
-    return tuple((task.pod.uid, grace) for task in victims if (grace := _grace(state, task)) != task.pod.grace)
 
 
 def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
@@ -369,7 +359,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         task.state = TaskState.HELD
         task.waits_for = set(uids)
     state.hold_leftovers(plan.places)
-    state.departures.begin(victims, placed, now, partial(_grace, state))
+    state.departures.begin(victims, placed, now)
     for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
         state.unsettle(gang)
     held = tuple(Binding(_ref(task), names[task.row], task.devices) for task in placed)
@@ -377,7 +367,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
     outright = by_upstream(unit)
     suspends = () if outright else state.suspended.ask(victims, now)
     group = unit.gang.key if unit.gang else ""
-    graces = () if outright else _graces(state, victims)
+    graces = () if outright else state.departures.graces(victims)
     return Preempt(
         tuple(evictions),
         held,
@@ -544,7 +534,7 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     return any(shape.fits_row(row) for shape in shapes for row in rows)
 
 
-def _end(state: ClusterState) -> Iterator[Transaction]:
+def _end(state: ClusterState, now: float) -> Iterator[Transaction]:
     """Time limits kill; learned run times never do."""
     jobs: dict[str, list[Task]] = {}
     asked = False
@@ -552,7 +542,7 @@ def _end(state: ClusterState) -> Iterator[Transaction]:
         # Whoever could not be asked is asked again later; the others now.
         with state.isolation.guard("time-limits"):
             for task in state.services.over_time(state.tasks):
-                if task.state is TaskState.BOUND and not task.pod.terminating:
+                if task.state is TaskState.BOUND and (not task.pod.terminating or state.departures.stays_on(task, now)):
                     jobs.setdefault(task.job, []).append(task)
             asked = True
     for job, tasks in sorted(jobs.items()):
@@ -566,7 +556,7 @@ def _ended(state: ClusterState, tasks: list[Task]) -> Evict:
     group = first.gang.key if first.gang is not None else ""
     reason = Reason(ReasonCode.TIME_LIMIT, f"it has run for its time limit of {limit:g} s", {"limit": int(limit)})
     ordered = sorted(tasks, key=lambda each: each.rank)
-    return Evict(tuple(Binding(_ref(task), task.pod.node) for task in ordered), group, reason, _graces(state, ordered))
+    return Evict(tuple(Binding(_ref(task), task.pod.node) for task in ordered), group, reason, state.departures.graces(ordered))
 
 
 def _dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:
@@ -603,7 +593,7 @@ def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
     reason = Reason(ReasonCode.GANG_INCOMPLETE, message, {"bound": len(bound), "min_member": gang.min_member, "kept": kept})
     if victims or kept:
         taken = tuple(Binding(_ref(task), task.pod.node) for task in victims)
-        yield Evict(taken, gang.key, reason, _graces(state, victims))
+        yield Evict(taken, gang.key, reason, state.departures.graces(victims))
 
 
 def _tell_overdue(state: ClusterState) -> Iterator[Transaction]:

@@ -102,7 +102,7 @@ class ClusterState:
         self.notices: list[tuple[tuple[Task, ...], Reason]] = []
         self.freed_holds: dict[str, Task] = {}
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
-        self.departures = Departures(self.policy, self.tasks)
+        self.departures = Departures(self.policy, self.tasks, self.services)
         self.overrides = Overrides(self.policy, self.tasks)
         self.candidates = CandidateTable(self)
         self.victims = VictimTable(self)
@@ -614,7 +614,7 @@ class ClusterState:
 
     def guard(self) -> Guard:
         """What disruption budgets allow besides what is leaving already."""
-        leaving = (self.tasks[uid] for uid in self.holds if uid in self.tasks)
+        leaving = (self.tasks[uid] for uid in self.holds if uid in self.tasks and not self.departures.was_deleted(uid))
         now = self.services.now
         return Guard(list(self.budgets.values()), leaving, lambda task: self.overrides.is_refused(task, now))
 

@@ -234,7 +234,11 @@ class Suspended:
         """What must be written so that victims go, instead of evicting them; they are marked as such already."""
         jobs: dict[str, list[Task]] = {}
         for task in victims:
-            if self.suspendable(task) and (task.gang is None or len(task.gang.placed()) < task.gang.min_member):
+            if (
+                self.suspendable(task)
+                and not task.pod.terminating
+                and (task.gang is None or len(task.gang.placed()) < task.gang.min_member)
+            ):
                 jobs.setdefault(_group_of(task), []).append(task)
         found = []
         for key, tasks in sorted(jobs.items()):
@@ -298,14 +302,15 @@ class Suspended:
             del self._leaving[key]
             self._over.add(key)
             pods = list(self._pods(key))
-            if any(task.pod.terminating for task in pods):
+            if pods and all(task.pod.terminating for task in pods):
                 self._leaving[key] = now + _PATIENCE  # they take long to end
                 continue
-            asked = [task for task in pods if task.state is TaskState.EVICTING]
+            asked = [task for task in pods if task.state is TaskState.EVICTING and not task.pod.terminating]
             if asked:
                 message = f"no operator suspended the job within {_PATIENCE:g} s; its pods are evicted"
                 reason = Reason(ReasonCode.SUSPENDED, message)
-                yield Evict(tuple(Binding(_ref(task), task.pod.node) for task in asked), key, reason)
+                graces = self.state.departures.graces(asked)
+                yield Evict(tuple(Binding(_ref(task), task.pod.node) for task in asked), key, reason, graces)
             if pods:
                 self._withdrawn.add(key)
         withdrawn, self._withdrawn = self._withdrawn, set()

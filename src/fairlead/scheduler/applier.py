@@ -50,7 +50,11 @@ _LOOK_AGAIN = 0.01
 # More writes in flight cost the API server less each, but every connection costs a handshake: width follows the backlog.
 _WIDTH, _DEPTH = 64, 40
 
-_TAKEN_DOWN = {ReasonCode.TIME_LIMIT: "TimeLimit", ReasonCode.SUSPENDED: "NotSuspended"}
+_TAKEN_DOWN = {
+    ReasonCode.TIME_LIMIT: "TimeLimit",
+    ReasonCode.SUSPENDED: "NotSuspended",
+    ReasonCode.WAITING_FOR_VICTIMS: "GraceShortened",
+}
 
 _BIND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 Work = Callable[[], Awaitable[None]]

@@ -22,6 +22,7 @@ from fairlead.cluster.simulated.garbage import Garbage
 from fairlead.cluster.simulated.options import check_deletion
 from fairlead.cluster.simulated.resources import Catalog, Resource
 from fairlead.cluster.simulated.store import Change, Key, Object, Record, Store
+from fairlead.cluster.times import seconds
 
 PODS, NODES, NAMESPACES = "pods", "nodes", "namespaces"
 BUDGETS = "policy/poddisruptionbudgets"
@@ -697,7 +698,9 @@ class ApiServer:
         if metadata.get("deletionTimestamp") and not self._sooner(metadata, grace, finalizers):
             return obj, False
         marked = dict(metadata)
-        marked["deletionTimestamp"] = self.clock.text(self.clock.now() + grace)
+        known = metadata.get("deletionGracePeriodSeconds")
+        asked = seconds(metadata["deletionTimestamp"]) - known if known else self.clock.now()  # the first delete's time
+        marked["deletionTimestamp"] = self.clock.text(asked + grace)
         marked["deletionGracePeriodSeconds"] = grace
         if finalizers:
             marked["finalizers"] = finalizers
@@ -724,7 +727,7 @@ class ApiServer:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         grace = options.get("gracePeriodSeconds")
         if grace is None:
-            grace = spec.get("terminationGracePeriodSeconds", 30)
+            grace = obj["metadata"].get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 30))
         if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
             return 0
         return max(0, int(grace))

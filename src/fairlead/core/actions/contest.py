@@ -255,7 +255,9 @@ class Contest:
 
     def ground(self, task: Task) -> Ground | None:
         """Why a task may fall, or None if it may not."""
-        if task.state is not TaskState.BOUND or task.row < 0 or task.pod.terminating or not task.pod.ours:
+        if task.state is not TaskState.BOUND or task.row < 0 or not task.pod.ours:
+            return None
+        if task.pod.terminating and not self.state.departures.stays_on(task, self.state.services.now):
             return None
         if not self.state.services.may_fall(task) or self.state.departures.spares(task, self.state.services.now):
             return None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.allocate import allocate
 from fairlead.core.departures import at_time
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
-from fairlead.core.transactions import PodRef, Refuse, Warn
+from fairlead.core.transactions import Binding, Evict, PodRef, Refuse, Warn
 
 
 def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
@@ -37,6 +38,19 @@ def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
             yield Warn((_ref(victim),), "EvictionTimedOut", message)
     if late:
         departures.tidy(now)
+
+
+def hurry(state: ClusterState, now: float) -> Iterator[Evict]:
+    """Victims that somebody deleted with a longer time to end than an eviction may give get the shorter one."""
+    for victim in state.departures.slow(now):
+        with state.isolation.guard("departures", f"victim/{victim.pod.key}"):
+            ((uid, grace),) = state.departures.graces([victim])
+            message = (
+                f"it was deleted and has until {at_time(victim.pod.leaves)} to end, which is longer than an eviction may take "
+                f"while others wait for its room: it has {grace} s in all"
+            )
+            reason = Reason(ReasonCode.WAITING_FOR_VICTIMS, message, {"grace": grace})
+            yield Evict((Binding(_ref(victim), victim.pod.node),), "", reason, ((uid, grace),))
 
 
 def tell_waiting(state: ClusterState, now: float) -> Iterator[Refuse]:

@@ -143,6 +143,10 @@ class VictimTable:
         suspended = self.state.suspended
         jobs: dict[str, list[Task]] = {}
         for task in self.state.queues.queues[queue].placed.values():
+            if task.pod.terminating and self.state.departures.stays_on(task, self.state.services.now):
+                if task.state is TaskState.BOUND and task.row >= 0:
+                    yield self._victim((task,))  # neither its gang nor its job has it any more
+                continue
             gang = task.gang
             if gang is None or gang.group is None:
                 if suspended.suspendable(task):
@@ -174,7 +178,7 @@ class VictimTable:
         order = (
             max(task.pod.priority for task in tasks),
             -max(SURPLUS if task.pod.surplus and len(tasks) == 1 else services.level(task) for task in tasks),
-            sum(services.lost_with(task) for task in tasks),
+            sum(services.lost_with(task) for task in tasks if not task.pod.terminating),
             len(tasks),
             -max(task.pod.created for task in tasks),
             min(task.pod.key for task in tasks),
