@@ -58,6 +58,8 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "time_limit",
         "expected",
         "started",
+        "succeeded",
+        "attempt",
     }
     passed = {key: more.pop(key) for key in list(more) if key in known}
     return Pod(

@@ -14,7 +14,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config, load
-from fairlead.cluster.port import Gone, Outcome, QueueReport, Synced, Upsert
+from fairlead.cluster.port import Gone, GroupReport, Outcome, QueueReport, Synced, Upsert
 from fairlead.cluster.simulated.api import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.cluster import SimulatedCluster
@@ -240,11 +240,13 @@ async def test_a_groups_status_is_written(port):
     name = f"port-{next(counter)}"
     await port.create(objects.pod_group(name, 2))
     await port.until(lambda: port.seen(Group, name))
-    await port.cluster.group_status(f"{NS}/{name}", "Pending", 0, Reason(ReasonCode.GANG_INCOMPLETE, "one is missing"))
+    await port.cluster.group_status(
+        f"{NS}/{name}", GroupReport("Pending", 0, Reason(ReasonCode.GANG_INCOMPLETE, "one is missing"))
+    )
     path = f"/apis/fairlead.dev/v1alpha1/namespaces/{NS}/podgroups/{name}"
     status = (await port.admin("GET", path, None))["status"]
     assert status == {"phase": "Pending", "scheduled": 0, "reason": {"code": "GangIncomplete", "message": "one is missing"}}
-    await port.cluster.group_status(f"{NS}/{name}", "Scheduled", 2, None)
+    await port.cluster.group_status(f"{NS}/{name}", GroupReport("Scheduled", 2))
     assert (await port.admin("GET", path, None))["status"] == {"phase": "Scheduled", "scheduled": 2}
 
 
@@ -290,7 +292,7 @@ async def test_the_intent_to_suspend_a_job_is_written_and_heard(port):
     assert (target["state"], target["epoch"], target["members"][0]["count"]) == ("Suspended", 3, 2)
     assert target["owners"] == [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train"}]
     await port.until(lambda: port.seen(Group, name).target == Target("Suspended", 3, ("uid-train",), members))
-    await port.cluster.group_status(f"{NS}/{name}", "Suspended", 0, None)
+    await port.cluster.group_status(f"{NS}/{name}", GroupReport("Suspended", 0))
     assert (await port.admin("GET", path, None))["status"]["target"]["state"] == "Suspended", "it is left alone"
     assert await port.cluster.resume(Resume(f"{NS}/{name}", 4, (), (), 7200.5, 1_700_000_000.0)) == (Outcome.DONE, "")
     resumed = Target("Running", 4, ("uid-train",), (), 7200.5, 1_700_000_000.0)

@@ -130,8 +130,8 @@ class Script:
     async def refuse(self, ref, reason):
         self.answer(("refuse", ref.name))
 
-    async def group_status(self, key, phase, scheduled, reason, expected_start=None):
-        self.answer(("group", key, scheduled))
+    async def group_status(self, key, status):
+        self.answer(("group", key, status.scheduled))
 
     async def queue_status(self, queue, status):
         self.answer(("queue", queue, status.pending))

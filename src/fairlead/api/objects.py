@@ -283,11 +283,21 @@ class GroupTarget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     first_created: Annotated[Time, Meta(description="When it came first, before it was suspended.")] | None = None
 
 
+class GroupRun(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """The run of a pod group in which members succeeded. A job that starts all over begins another."""
+
+    attempt: Annotated[int, Meta(ge=0, description="Of the job, where its pods tell.")] = 0
+    since: Annotated[Time, Meta(description="When its first pod was made, where the pod group was used before.")] | None = None
+    last_succeeded: Annotated[Time, Meta(description="When the last member ended that succeeded.")] | None = None
+
+
 class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Where a pod group stands; written by the scheduler alone."""
 
     phase: Annotated[str, Meta(pattern="^(Pending|Scheduled|Running|Suspended|Succeeded|Failed)$")] = "Pending"
     scheduled: Annotated[int, Meta(ge=0, description="Members that have a node.")] = 0
+    succeeded: Annotated[int, Meta(ge=0, description="Members that ended with success; they count towards minMember.")] = 0
+    run: GroupRun | None = None
     reason: GroupReason | None = None
     expected_start: Annotated[Time, Meta(description="When it is expected to start, as things stand.")] | None = None
     target: GroupTarget | None = None
@@ -475,6 +485,13 @@ class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     resume_at: Time | None = None
 
 
+class RoleIndexes(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Members of a role, by their indexes."""
+
+    role: str
+    indexes: Annotated[str, Meta(description="Such as 0-4,7.")] = ""
+
+
 class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Where a job stands; written by the operator alone."""
 
@@ -490,6 +507,9 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     resizes: Annotated[int, Meta(ge=0, description="How often that changed within an attempt.")] = 0
     running: Annotated[int, Meta(ge=0)] = 0
     succeeded: Annotated[int, Meta(ge=0)] = 0
+    succeeded_members: Annotated[
+        list[RoleIndexes], Meta(max_length=64, description="Of this attempt, also those whose pods are gone.")
+    ] = []
     completed_indexes: Annotated[str, Meta(description="Array: elements that succeeded, such as 0-4,7.")] = ""
     failed_indexes: Annotated[str, Meta(description="Array: elements that failed for good.")] = ""
     elements: Annotated[list[ElementStatus], Meta(description="Array: elements under way that were started more than once.")] = []

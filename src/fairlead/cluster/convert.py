@@ -5,7 +5,7 @@ Whatever cannot be used becomes the object's `error`, a typed reason, and never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ from fairlead.core.model import (
     WHOLE,
     AffinityTerm,
     ClaimUse,
+    Completed,
     Disk,
     DisruptionBudget,
     Group,
@@ -101,6 +102,8 @@ def pod(
         expected=expected,
         grace=30 if (grace := spec.termination_grace_period_seconds) is None else max(0, grace),
         leaves=seconds(metadata.deletion_timestamp),
+        succeeded=_succeeded(view, annotations),
+        attempt=_attempt(labels),
         gated=bool(spec.scheduling_gates),
         terminating=metadata.deletion_timestamp is not None,
         finished=status.phase in ("Succeeded", "Failed"),
@@ -121,6 +124,39 @@ def pod(
             for each in status.conditions or ()
         ),
     )
+
+
+_MOST_ATTEMPTS = 10**9
+
+
+def _attempt(labels: Mapping[str, str]) -> int:
+    """Which attempt of its job a pod belongs to; 0 where its controller does not tell."""
+    told = labels.get(names.ATTEMPT_LABEL) or labels.get(grouping.JOBSET_ATTEMPT) or "0"
+    attempt = int(told) if told.isascii() and told.isdigit() and len(told) <= 10 else 0
+    return min(attempt, _MOST_ATTEMPTS)
+
+
+def _succeeded(view: views.Pod, annotations: Mapping[str, str]) -> float:
+    """When a pod that counts as succeeded had ended; 0 if it does not, or ended only because it was to go."""
+    status = view.status or _NO_STATUS
+    if status.phase != "Succeeded" and not (status.phase == "Failed" and annotations.get(names.COUNTS_ANNOTATION) == "Succeeded"):
+        return 0.0
+    times = [
+        each.state.terminated.finished_at for each in status.container_statuses or () if each.state and each.state.terminated
+    ]
+    ended = (
+        max(map(seconds, times), default=0.0) or seconds(status.start_time) or seconds(view.metadata.creation_timestamp) or 1.0
+    )
+    return ended if ended_by_itself(view.metadata, times) else 0.0
+
+
+def ended_by_itself(metadata: views.Metadata, ended: Iterable[str | None]) -> bool:
+    """Whether a pod had ended before it was told to go, or was not told. ended: when its containers did."""
+    if metadata.deletion_timestamp is None:
+        return True
+    told = seconds(metadata.deletion_timestamp) - float(metadata.deletion_grace_period_seconds or 0)
+    times = [seconds(each) for each in ended if each]
+    return bool(times) and max(times) <= told
 
 
 _REPLICAS = {("apps/v1", "ReplicaSet"): "pod-template-hash", ("apps/v1", "StatefulSet"): "controller-revision-hash"}
@@ -399,7 +435,16 @@ def group(view: views.PodGroup) -> Group:
         _span(view.spec.time_limit),
         _span(view.spec.expected_duration),
         intents.target(view),
+        _completed(view.status),
     )
+
+
+def _completed(status: views.PodGroupStatus | None) -> Completed | None:
+    """What a scheduler wrote of the members that succeeded; None where it wrote nothing."""
+    if status is None or (status.run is None and not status.succeeded):
+        return None
+    run = status.run or views.GroupRun()
+    return Completed(max(0, status.succeeded), max(0, run.attempt), seconds(run.since), seconds(run.last_succeeded))
 
 
 def _span(text: str | None) -> float:

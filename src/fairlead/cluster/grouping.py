@@ -12,6 +12,7 @@ from fairlead.cluster.rules import Rule
 from fairlead.cluster.views import SchedulingGroup
 
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
 JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 JOBSET_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
 LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"

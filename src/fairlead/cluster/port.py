@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.api.reasons import Reason
 from fairlead.core.model import (
+    Completed,
     DisruptionBudget,
     Group,
     Namespace,
@@ -90,6 +91,19 @@ class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
 ClusterEvent = Upsert | Gone | Judged | StorageKnown | Synced | Bound | BindFailed | EvictFailed
 
 
+class GroupReport(msgspec.Struct, frozen=True):
+    """Where a pod group stands: its phase, members that have a node, why not all have, and those that succeeded.
+
+    expected_start: seconds since the epoch; None: not known. completed: None where no member succeeded in the present run.
+    """
+
+    phase: str
+    scheduled: int
+    reason: Reason | None = None
+    expected_start: float | None = None
+    completed: Completed | None = None
+
+
 class QueueReport(msgspec.Struct, frozen=True):
     """Where a queue stands: what it and its descendants hold, pods that wait in it, its due; in base units, devices in milli.
 
@@ -147,10 +161,8 @@ class Cluster(Protocol):
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
         """Write why a pod is not placed into its conditions."""
 
-    async def group_status(
-        self, group: str, phase: str, scheduled: int, reason: Reason | None, expected_start: float | None = None
-    ) -> None:
-        """Write where a pod group stands, and when it is expected to start: seconds since the epoch."""
+    async def group_status(self, group: str, status: GroupReport) -> None:
+        """Write where a pod group stands."""
 
     async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
         """Write that a condition holds of a pod, or of the pod group `namespace/name`."""

@@ -16,7 +16,7 @@ from fairlead.api import names, quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import convert, policies, storage_views, views
-from fairlead.cluster.port import ClusterEvent, Gone, Judged, StorageKnown, Upsert
+from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Judged, StorageKnown, Upsert
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.workloads import Workloads
@@ -364,6 +364,29 @@ def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | No
 def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:
     """(reason, message) of the condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
     return "Unschedulable" if reason.is_capacity else str(reason.code), reason.message[:limit]
+
+
+def reason_shown(reason: Reason | None, limit: int = 1024) -> dict[str, str] | None:
+    """Why a group or a queue waits, as it stands in its status."""
+    return {"code": str(reason.code), "message": reason.message[:limit]} if reason is not None else None
+
+
+def group_shown(report: GroupReport) -> dict[str, Any]:
+    """A pod group's status, but for what others write of it; None for what is to go."""
+    done, expected = report.completed, report.expected_start
+    run = {
+        "attempt": done.attempt if done else 0,
+        "since": timestamp(done.since) if done and done.since else None,
+        "lastSucceeded": timestamp(done.until) if done and done.until else None,
+    }
+    return {
+        "phase": report.phase,
+        "scheduled": report.scheduled,
+        "succeeded": done.count if done else None,
+        "run": {name: value for name, value in run.items() if value is not None} if done else None,
+        "reason": reason_shown(report.reason),
+        "expectedStart": None if expected is None else timestamp(expected),
+    }
 
 
 def usage_shown(usage: UsageRecord) -> dict[str, Any]:

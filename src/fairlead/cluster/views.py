@@ -33,6 +33,7 @@ class Metadata(View):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
@@ -217,8 +218,17 @@ class Condition(View):
     message: str = ""
 
 
+class Terminated(View):
+    finished_at: str | None = None
+
+
+class ContainerState(View):
+    terminated: Terminated | None = None
+
+
 class ContainerStatus(View):
     name: str = ""
+    state: ContainerState | None = None
     resources: Resources | None = None
     allocated_resources: Quantities | None = None
 
@@ -387,7 +397,15 @@ class GroupReason(View):
     message: str = ""
 
 
+class GroupRun(View):
+    attempt: int = 0
+    since: str | None = None
+    last_succeeded: str | None = None
+
+
 class PodGroupStatus(View):
+    succeeded: int = 0
+    run: GroupRun | None = None
     reason: GroupReason | None = None
     expected_start: str | None = None
     target: GroupTarget | None = None

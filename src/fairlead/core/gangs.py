@@ -7,6 +7,7 @@ placed, single units for the surplus once enough are. What cannot be a unit yet 
 from __future__ import annotations
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.completions import Completions
 from fairlead.core.model import Group
 from fairlead.core.tasks import PLACED, Task, TaskState, Unit
 
@@ -14,7 +15,7 @@ from fairlead.core.tasks import PLACED, Task, TaskState, Unit
 class Gang:
     """The pods that carry one pod-group label, and the PodGroup if there is one."""
 
-    __slots__ = ("fault_at", "group", "key", "reason", "tasks")
+    __slots__ = ("completions", "fault_at", "group", "key", "reason", "tasks")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -22,6 +23,7 @@ class Gang:
         self.tasks: dict[str, Task] = {}
         self.fault_at: float | None = None
         self.reason: Reason | None = None
+        self.completions: Completions | None = None
 
     def placed(self) -> list[Task]:
         """Members that have a node and stay: one that is on its way out is no member any more."""
@@ -33,17 +35,32 @@ class Gang:
 
     @property
     def min_member(self) -> int:
-        """How many must run together."""
+        """How many must run together, those that have succeeded included."""
         return self.group.min_member if self.group else 1
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether nothing is left of it: no PodGroup, no member, no pod of one that succeeded."""
+        return self.group is None and not self.tasks and not self.completions
+
+    @property
+    def succeeded(self) -> int:
+        """How many members have run to their end."""
+        return self.completions.total if self.completions is not None else 0
+
+    @property
+    def needed(self) -> int:
+        """How many must run together now."""
+        return self.min_member if self.completions is None else max(0, self.min_member - self.completions.total)
 
     def spares(self) -> bool:
         """Whether it runs with more members than it needs."""
-        return self.group is not None and len(self.placed()) > self.group.min_member
+        return self.group is not None and len(self.placed()) > self.needed
 
     def broken(self) -> bool:
         """Some members run, but too few, and no write is under way."""
         bound = len(self.bound())
-        return 0 < bound < self.min_member and len(self.placed()) == bound
+        return 0 < bound < self.needed and len(self.placed()) == bound
 
     def units(self, now: float) -> tuple[list[Unit], Reason | None]:
         """Fresh units for the waiting members, and why there are none for those left out."""
@@ -63,12 +80,13 @@ class Gang:
         waiting.sort(key=lambda task: task.rank)
         ready = [task for task in waiting if task.not_before <= now]
         placed = len(self.placed())
-        need = self.group.min_member - placed
+        need = self.needed - placed
         if need <= 0:
             return [Unit((task,), 1, self) for task in ready], None
         if len(waiting) < need:
-            message = f"PodGroup {self.key} has {placed + len(waiting)} of the {self.group.min_member} pods it needs"
-            numbers = {"members": placed + len(waiting), "min_member": self.group.min_member}
+            members = placed + len(waiting) + self.succeeded
+            message = f"PodGroup {self.key} has {members} of the {self.group.min_member} pods it needs"
+            numbers = {"members": members, "min_member": self.group.min_member}
             return [], Reason(ReasonCode.GANG_INCOMPLETE, message, numbers)
         if len(ready) < need:
             return [], Reason(ReasonCode.BACKOFF, f"PodGroup {self.key} waits after a failed binding")

@@ -283,8 +283,8 @@ def _gangs(state: ClusterState) -> list[str]:
         if gang.group is None or gang.fault_at is not None:
             continue
         placed = len(gang.placed())
-        if 0 < placed < gang.min_member:
-            wrong.append(f"gang {key} has {placed} of {gang.min_member} members placed")
+        if 0 < placed < gang.needed:
+            wrong.append(f"gang {key} has {placed} of {gang.needed} members placed")
     return wrong
 
 

@@ -166,6 +166,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     surplus: its gang can do without it: others of its priority go first, and may have its place.
     stays: it asks not to be disturbed: it is never moved. Whose turn it is to fall for others still falls.
     controlled: whether a controller would recreate it after an eviction; owner: that controller's UID.
+    succeeded: when it ended with success, seconds since the epoch; 0: it did not, or was deleted before. attempt: of its job.
     """
 
     uid: str
@@ -202,6 +203,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     expected: float = 0.0
     grace: int = 30
     leaves: float = 0.0
+    succeeded: float = 0.0
+    attempt: int = 0
 
     @property
     def key(self) -> str:
@@ -388,8 +391,24 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
     since: float = 0.0
 
 
+class Completed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many members of a gang succeeded in a run of it, as last written.
+
+    attempt: of the job; since: when the run's first pod was made, 0: not known; until: when the last of them ended; both in
+    seconds since the epoch.
+    """
+
+    count: int = 0
+    attempt: int = 0
+    since: float = 0.0
+    until: float = 0.0
+
+
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A PodGroup: `min_member` of its pods run, or none. time_limit, expected: as for pods. target: as last written."""
+    """A PodGroup: `min_member` of its pods run, or none.
+
+    time_limit, expected: as for pods. target, completed: as last written.
+    """
 
     namespace: str
     name: str
@@ -400,6 +419,7 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     time_limit: float = 0.0
     expected: float = 0.0
     target: Target | None = None
+    completed: Completed | None = None
 
     @property
     def key(self) -> str:

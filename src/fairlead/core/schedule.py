@@ -587,10 +587,14 @@ def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
     if not victims:
         state.faulty.discard(gang.key)
     kept = len(bound) - len(victims)
-    message = f"gang {gang.key} runs {len(bound)} of the {gang.min_member} pods it needs and could not be completed"
+    done = gang.succeeded
+    also = f" beside {done} that succeeded" if done else ""
+    message = f"gang {gang.key} runs {len(bound)}{also} of the {gang.min_member} pods it needs and could not be completed"
     if kept:
         message += f"; {kept} of them have no controller and stay"
-    reason = Reason(ReasonCode.GANG_INCOMPLETE, message, {"bound": len(bound), "min_member": gang.min_member, "kept": kept})
+    reason = Reason(
+        ReasonCode.GANG_INCOMPLETE, message, {"bound": len(bound), "min_member": gang.min_member, "kept": kept, "succeeded": done}
+    )
     if victims or kept:
         taken = tuple(Binding(_ref(task), task.pod.node) for task in victims)
         yield Evict(taken, gang.key, reason, state.departures.graces(victims))

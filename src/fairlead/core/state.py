@@ -24,6 +24,7 @@ from fairlead.core.budgets import Guard, protects
 from fairlead.core.departures import Departures
 from fairlead.core.filters.base import Surroundings
 from fairlead.core.filters.volumes import VolumeBinding
+from fairlead.core.finished import FinishedPods
 from fairlead.core.gangs import Gang
 from fairlead.core.holdings import Holdings
 from fairlead.core.isolation import Isolation
@@ -54,7 +55,7 @@ from fairlead.core.services import LATE, Services
 from fairlead.core.shapes import Shape, ShapeTable
 from fairlead.core.storage import Storage, StorageObject
 from fairlead.core.suspended import Suspended, stands_in
-from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.core.tasks import PLACED, Task, TaskState, Unit
 from fairlead.core.transactions import VolumeChoice
 from fairlead.core.undo import UndoLog, new_version
 from fairlead.core.unread import UnreadPods, counted, last_readable
@@ -89,6 +90,7 @@ class ClusterState:
         self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
         self.tasks: dict[str, Task] = {}
         self.gangs: dict[str, Gang] = {}
+        self.finished = FinishedPods()
         self.unread = UnreadPods()
         self.belonging = Belonging(self)
         self.surplus: set[str] = set()  # pods that their gangs can do without
@@ -181,7 +183,8 @@ class ClusterState:
         pod = counted(self.nodes, pod)
         task = self.tasks.get(pod.uid)
         if pod.finished:
-            self.remove_pod(pod.uid)
+            if pod.uid not in self.finished:
+                self._finish(pod, task)
             return
         if task is None:
             if pod.node or pod.ours:
@@ -216,10 +219,29 @@ class ClusterState:
             self.remove_pod(pod.uid)
             self._adopt(pod)
 
+    def _finish(self, pod: Pod, task: Task | None) -> None:
+        """A pod has ended. A member of a gang that succeeded counts as one that runs."""
+        ran = task is not None and task.state in PLACED
+        self.remove_pod(pod.uid)
+        if pod.succeeded and pod.ours and pod.group:
+            gang = self._gang(pod)
+            self.finished.add(gang, pod, watched=ran)
+            self.unsettle(gang)
+
+    def _gang(self, pod: Pod) -> Gang:
+        key = f"{pod.namespace}/{pod.group}"
+        gang = self.gangs.get(key)
+        if gang is None:
+            gang = self.gangs[key] = Gang(key)
+        return gang
+
     def remove_pod(self, uid: str) -> None:
         """A pod is gone or has finished: what it held is free, and whoever waited for that may start."""
         task = self.tasks.pop(uid, None)
         if task is None:
+            gang = self.finished.remove(uid)
+            if gang is not None and gang.forgotten and self.gangs.get(gang.key) is gang:
+                del self.gangs[gang.key]
             return
         self.surplus.discard(uid)
         self.isolation.forget(uid)
@@ -249,7 +271,7 @@ class ClusterState:
         self._crowd = self._crowd or bool(self.applicants)
         if task.gang is not None:
             task.gang.tasks.pop(uid, None)
-            if task.gang.group is None and not task.gang.tasks:
+            if task.gang.forgotten:
                 self.gangs.pop(task.gang.key, None)
                 self.belonging.gang_left(task.gang.key)
             else:
@@ -288,9 +310,9 @@ class ClusterState:
         if pod.surplus:
             self.surplus.add(pod.uid)
         if pod.ours and pod.group:
-            key = f"{pod.namespace}/{pod.group}"
-            task.gang = self.gangs.setdefault(key, Gang(key))
-            task.gang.tasks[pod.uid] = task
+            gang = task.gang = self._gang(pod)
+            self.finished.comes(gang, pod)
+            gang.tasks[pod.uid] = task
             if task.gang.group is not None and task.gang.group.queue:
                 task.queue = task.gang.group.queue
         if pod.node:
@@ -784,6 +806,8 @@ class ClusterState:
     def upsert_group(self, group: Group) -> None:
         """A PodGroup came or changed."""
         gang = self.gangs.setdefault(group.key, Gang(group.key))
+        if gang.group is None:
+            self.finished.read(gang, group)
         group = self.belonging.group(gang, group)
         before, gang.group = gang.group, group
         if before != group:
@@ -811,6 +835,7 @@ class ClusterState:
             return
         self.belonging.group_gone(gang)
         gang.group = None
+        self.finished.group_gone(gang)
         if gang.tasks:
             self.unsettle(gang)
         else:
@@ -894,7 +919,7 @@ class ClusterState:
             message = f"gang {gang.key} can do without it: it gets a place once those that it needs have theirs"
             self.notices.append((later, Reason(ReasonCode.GANG_INCOMPLETE, message)))
         placed = len(gang.placed())
-        if not placed or placed >= gang.min_member:
+        if not placed or placed >= gang.needed:
             gang.fault_at = None  # whole, or gone: a later fault has a grace of its own
         elif gang.fault_at is None:
             gang.fault_at = now

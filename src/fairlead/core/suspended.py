@@ -237,13 +237,13 @@ class Suspended:
             if (
                 self.suspendable(task)
                 and not task.pod.terminating
-                and (task.gang is None or len(task.gang.placed()) < task.gang.min_member)
+                and (task.gang is None or len(task.gang.placed()) < task.gang.needed)
             ):
                 jobs.setdefault(_group_of(task), []).append(task)
         found = []
         for key, tasks in sorted(jobs.items()):
             first = tasks[0]
-            if first.gang is not None and first.gang.group is not None and len(tasks) < first.gang.min_member:
+            if first.gang is not None and first.gang.group is not None and len(tasks) < first.gang.needed:
                 continue  # one of them is on its way out: it is started again anyway, and half a gang could never resume
             shapes: dict[int, list[Task]] = {}
             for task in tasks:

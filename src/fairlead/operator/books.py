@@ -49,7 +49,7 @@ class _ContainerState(views.View):
 
 
 class _ContainerStatus(views.ContainerStatus):
-    state: _ContainerState | None = None
+    state: _ContainerState | None = None  # type: ignore[assignment]
 
 
 class _Status(views.PodStatus):

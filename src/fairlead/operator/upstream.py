@@ -38,6 +38,7 @@ class _Reason(msgspec.Struct):
 class _Status(msgspec.Struct):
     phase: str = "Pending"
     scheduled: int = 0
+    succeeded: int = 0
     reason: _Reason | None = None
     conditions: list[Condition] = []
 
@@ -65,6 +66,8 @@ def said(gang: Gang) -> list[Condition]:
     status = gang.status
     if status.phase == "Scheduled":
         message = f"{status.scheduled} of {gang.spec.min_member} members have nodes"
+        if status.succeeded:
+            message += f", {status.succeeded} succeeded"
         found.append(Condition(type=SCHEDULED, status="True", reason="Scheduled", message=message))
     elif status.reason is not None and not status.scheduled:
         reason = "SchedulerError" if status.reason.code in _ERRORS else "Unschedulable"

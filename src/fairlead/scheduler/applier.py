@@ -21,7 +21,7 @@ import structlog
 from fairlead.api import names
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.grouping import is_upstream
-from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, Outcome, QueueReport
+from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, GroupReport, Outcome, QueueReport
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.suspended import stands_in
 from fairlead.core.transactions import (
@@ -153,7 +153,8 @@ class Applier:
                 self.event(output.pod, "FailedScheduling", output.message, warning=True)
 
     async def _write_group(self, status: GroupStatus) -> None:
-        await self.cluster.group_status(status.group, status.phase, status.scheduled, status.reason, status.expected_start)
+        report = GroupReport(status.phase, status.scheduled, status.reason, status.expected_start, status.completed)
+        await self.cluster.group_status(status.group, report)
 
     async def _write_refusal(self, told: tuple[PodRef, Reason]) -> None:
         self.counters.conditions += 1

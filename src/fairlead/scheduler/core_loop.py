@@ -19,6 +19,7 @@ from fairlead.cluster.port import JUDGED, BindFailed, Bound, ClusterEvent, Evict
 from fairlead.core.actions.preempt import GROUNDS
 from fairlead.core.forecast import forecast
 from fairlead.core.model import (
+    Completed,
     DisruptionBudget,
     Group,
     Namespace,
@@ -73,10 +74,11 @@ class GroupStatus(msgspec.Struct, frozen=True, tag=True):
     scheduled: int
     reason: Reason | None
     expected_start: float | None = None
+    completed: Completed | None = None
 
     def says(self) -> tuple[object, ...]:
         """What must be told at once when it changes."""
-        return self.phase, self.scheduled, self.reason and self.reason.code
+        return self.phase, self.scheduled, self.completed, self.reason and self.reason.code
 
 
 class Trouble(msgspec.Struct, frozen=True, tag=True):
@@ -174,7 +176,7 @@ class CoreLoop:
         """Whether something was heard since the latest pass that could change what it decided."""
         self._soon: float | None = None  # when a pass is due for what was heard and could wait
         self._recorder = recorder
-        self._echoes = Echoes(self.state.tasks)
+        self._echoes = Echoes(self.state.tasks, self.state.finished)
         self._groups: set[str] = set()
         self._told: dict[str, GroupStatus] = {}
         self._queues: dict[str, QueueStatus] = {}
@@ -689,10 +691,13 @@ class CoreLoop:
             reason = self.state.departures.reason(held)
         reason = reason or self.state.belonging.differs(key)
         expected = self._foreseen.get(key) if not gang.placed() else None
-        phase = "Scheduled" if bound >= gang.min_member else "Pending"
+        phase = "Scheduled" if bound >= gang.needed else "Pending"
+        if gang.succeeded and not gang.needed and not gang.tasks:
+            phase = "Succeeded"
         if key in self.state.suspended.targets:
             phase = "Suspended"
-        status = GroupStatus(key, phase, bound, reason, expected)
+        completed = gang.completions.record if gang.completions is not None else None
+        status = GroupStatus(key, phase, bound, reason, expected, completed)
         told = self._told.get(key)
         if told is not None and told.says() == status.says() and told.expected_start == expected:
             return None

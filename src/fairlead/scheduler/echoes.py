@@ -6,7 +6,7 @@ has come to pass; it has to be taken in, but nobody waits for the pass after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import msgspec
 
@@ -27,10 +27,14 @@ _KINDS = {
 
 
 class Echoes:
-    """Remembers what was heard last. tasks: the pods that the state knows, by UID; they remember themselves."""
+    """Remembers what was heard last.
 
-    def __init__(self, tasks: Mapping[str, Task]) -> None:
+    tasks: the pods that the state knows, by UID; they remember themselves. finished: UIDs of those that ended and count on.
+    """
+
+    def __init__(self, tasks: Mapping[str, Task], finished: Container[str]) -> None:
         self._tasks = tasks
+        self._finished = finished
         self._heard: dict[tuple[str, str], object] = {}
         self._judged: dict[tuple[str, str], str] = {}
 
@@ -40,19 +44,25 @@ class Echoes:
             about = event.object
             if isinstance(about, Pod):
                 task = self._tasks.get(about.uid)
-                return about.finished or not (about.node or about.ours) if task is None else task.pod == about
+                if task is not None:
+                    return task.pod == about
+                if about.finished:
+                    return not (about.succeeded and about.ours and about.group) or about.uid in self._finished
+                return not (about.node or about.ours)
             if not isinstance(about, Queue | Group | Node | NodePool | ServiceClass | Reservation | Namespace):
                 return False
             key = (_KINDS[type(about)], about.key if isinstance(about, Group) else about.name)
             if isinstance(about, Queue):
                 # What survives a restart is read once, by the scheduler that begins; after that it is this one's own.
                 about = msgspec.structs.replace(about, usage=None, run_times=())
+            elif isinstance(about, Group):
+                about = msgspec.structs.replace(about, completed=None)  # likewise
             known = self._heard.get(key) == about
             self._heard[key] = about
             return known
         if isinstance(event, Gone):
             if event.kind == "pod":
-                return event.key not in self._tasks
+                return event.key not in self._tasks and event.key not in self._finished
             self._heard.pop((event.kind, event.key), None)
             self._judged.pop((JUDGED.get(event.kind, ""), event.key), None)
         elif isinstance(event, Judged):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.cluster.port import Cluster, ClusterEvent, Gone, Outcome, QueueReport, Sink, Upsert
+from fairlead.cluster.port import Cluster, ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, Upsert
 from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
 
@@ -202,9 +202,7 @@ class ShadowCluster:
         """Report why the pod would wait."""
         self._report(Waiting(self._clock(), pod.key, str(reason.code), reason.message))
 
-    async def group_status(
-        self, group: str, phase: str, scheduled: int, reason: Reason | None, expected_start: float | None = None
-    ) -> None:
+    async def group_status(self, group: str, status: GroupReport) -> None:
         """Nothing."""
 
     async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:

@@ -20,9 +20,19 @@ from fairlead.cluster import intents, storage_views, views, workloads
 from fairlead.cluster.kubernetes import conditions, events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.port import ClusterEvent, Outcome, QueueReport, Sink, StorageKnown, Synced
+from fairlead.cluster.port import ClusterEvent, GroupReport, Outcome, QueueReport, Sink, StorageKnown, Synced
 from fairlead.cluster.times import timestamp
-from fairlead.cluster.translate import STORAGE, Change, Translator, run_times_shown, shown, usage_shown, why_waiting
+from fairlead.cluster.translate import (
+    STORAGE,
+    Change,
+    Translator,
+    group_shown,
+    reason_shown,
+    run_times_shown,
+    shown,
+    usage_shown,
+    why_waiting,
+)
 from fairlead.core.model import RunTimeRecord
 from fairlead.core.storage import Claim
 from fairlead.core.transactions import Binding, PodRef, Resume, Suspension, VolumeChoice
@@ -396,15 +406,11 @@ class KubernetesCluster:
             "lastTransitionTime": self._now(),
         }
 
-    async def group_status(
-        self, group: str, phase: str, scheduled: int, reason: Reason | None, expected_start: float | None = None
-    ) -> None:
-        """`PodGroup.status`: phase, members placed, why not all are, and when they are expected to start."""
+    async def group_status(self, group: str, status: GroupReport) -> None:
+        """`PodGroup.status`: phase, members placed and succeeded, why not all are, and when they are expected to start."""
         namespace, _, name = group.partition("/")
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
-        expected = None if expected_start is None else timestamp(expected_start)
-        body = {"status": {"phase": phase, "scheduled": scheduled, "reason": _why(reason), "expectedStart": expected}}
-        await self._status(path, body, "application/merge-patch+json")
+        await self._status(path, {"status": group_shown(status)}, "application/merge-patch+json")
 
     async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
         """A condition that holds of a pod, or of the pod group `namespace/name`."""
@@ -436,7 +442,7 @@ class KubernetesCluster:
             self._users[queue] = set(users)
         news = status.run_times and self._learned.get(queue) != status.run_times
         learned = {"runTimes": run_times_shown(status.run_times)} if news else {}
-        told = {**body, **usage, **learned, "pending": status.pending, "reason": _why(status.reason)}
+        told = {**body, **usage, **learned, "pending": status.pending, "reason": reason_shown(status.reason)}
         await self._status(path, {"status": told}, merge)
         self._learned[queue] = status.run_times
 
@@ -512,10 +518,6 @@ async def _outcome(write: Awaitable[object]) -> tuple[Outcome | None, str]:
     except Unreachable as error:
         return None, str(error)
     return Outcome.DONE, ""
-
-
-def _why(reason: Reason | None) -> dict[str, str] | None:
-    return {"code": str(reason.code), "message": reason.message[: events.NOTE_LIMIT]} if reason is not None else None
 
 
 def _claim_path(key: str) -> str:

@@ -16,13 +16,12 @@ import msgspec
 from fairlead.api import names
 from fairlead.api.reasons import Reason
 from fairlead.cluster import intents, storage_views, views, workloads
-from fairlead.cluster.port import ClusterEvent, Gone, Outcome, QueueReport, Sink, StorageKnown, Synced, Upsert
+from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, StorageKnown, Synced, Upsert
 from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Object
-from fairlead.cluster.times import timestamp
-from fairlead.cluster.translate import Change, Translator, run_times_shown, shown, usage_shown, why_waiting
+from fairlead.cluster.translate import Change, Translator, group_shown, run_times_shown, shown, usage_shown, why_waiting
 from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
 
@@ -267,23 +266,16 @@ class SimulatedCluster:
         self.translator.told[pod.uid] = told
         self._set_status(pod, {}, self._waiting(reason))
 
-    async def group_status(
-        self, group: str, phase: str, scheduled: int, reason: Reason | None, expected_start: float | None = None
-    ) -> None:
+    async def group_status(self, group: str, status: GroupReport) -> None:
         """Write where a pod group stands."""
         namespace, _, name = group.partition("/")
         record = self.api.store.get(_GROUPS, (namespace, name))
         if record is None:
             return
         obj = record.object
-        status: Object = {**(obj.get("status") or {}), "phase": phase, "scheduled": scheduled}
-        status.pop("reason", None)
-        status.pop("expectedStart", None)
-        if expected_start is not None:
-            status["expectedStart"] = timestamp(expected_start)
-        if reason is not None:
-            status["reason"] = {"code": str(reason.code), "message": reason.message}
-        self.api.store.put(_GROUPS, (namespace, name), {**obj, "metadata": dict(obj["metadata"]), "status": status})
+        told = {**(obj.get("status") or {}), **group_shown(status)}
+        told = {key: value for key, value in told.items() if value is not None}
+        self.api.store.put(_GROUPS, (namespace, name), {**obj, "metadata": dict(obj["metadata"]), "status": told})
 
     async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
         """Write that a condition holds of a pod or a pod group."""

@@ -64,7 +64,7 @@ def _still_waits(state: ClusterState, hold: Hold) -> Unit | None:
     if unit.gang is None:
         task = state.tasks.get(unit.tasks[0].pod.uid)
         return task.unit if task is not None and task.unit is not None and task.unit.alive else None
-    if len(unit.gang.placed()) >= unit.gang.min_member:
+    if len(unit.gang.placed()) >= unit.gang.needed:
         return None
     return next((task.unit for task in unit.gang.tasks.values() if task.unit is not None and task.unit.alive), None)
 

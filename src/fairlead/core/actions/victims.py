@@ -161,7 +161,7 @@ class VictimTable:
                 members = sorted(
                     members, key=lambda each: (not each.pod.surplus, each.pod.priority, -each.pod.created, each.pod.key)
                 )
-                surplus = max(0, len(members) - gang.min_member)
+                surplus = max(0, len(members) - gang.needed)
                 yield from (self._victim((each,)) for each in members[:surplus])
                 if members[surplus:]:
                     yield self._victim(tuple(members[surplus:]))

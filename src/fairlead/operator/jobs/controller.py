@@ -17,7 +17,7 @@ import structlog
 
 from fairlead.api import names, spans
 from fairlead.api.objects import AIJob, AIJobStatus, ServiceClass
-from fairlead.cluster import views
+from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, create, delete, encode
 from fairlead.cluster.kubernetes.informer import Informer
@@ -128,6 +128,7 @@ class Jobs:
         self._bounds: dict[str, tuple[int, int]] = {}  # job -> how many members its PodGroup was told
         self._timers: dict[str, asyncio.TimerHandle] = {}  # job -> when it is looked at again by itself
         self._told: dict[str, float] = {}  # job -> when its status was written last
+        self._ended: dict[str, set[str]] = {}  # job -> pods that succeeded and are gone, until its status says so
         self._unheard: dict[str, dict[str, float]] = {}  # job -> pods that were made, and until when they should be heard of
         self._groups: dict[str, views.PodGroup] = {}
         self._notes: dict[str, Notes] = {}  # job -> what its condition Accepted says beside what `plan` does
@@ -189,6 +190,7 @@ class Jobs:
             self._jobs.pop(change.key, None)
             self._arrays.pop(change.key, None)
             self._told.pop(change.key, None)
+            self._ended.pop(change.key, None)
             self._bounds.pop(change.key, None)
             self._forget_unheard(change.key)
             self._notes.pop(change.key, None)
@@ -277,6 +279,8 @@ class Jobs:
             seen = self._pods.get(job, {}).pop(key.partition("/")[2], None)
             if seen is not None and job in self._arrays:
                 self._arrays[job][1].gone(seen)
+            elif seen is not None and seen.done:
+                self._ended.setdefault(job, set()).add(seen.name)
             self._again(job)
 
     def _as_is(self, pod: PodSeen) -> PodSeen:
@@ -340,6 +344,7 @@ class Jobs:
             self._forget_unheard(key)
             self._arrays.pop(key, None)  # it counts them as there
         tell_at = self._told.get(key, 0.0) + _TELL
+        ended = frozenset(self._ended.get(key, ()))
         notes = self._notes.setdefault(key, Notes())
         if notes.job[0] and not over(job):
             decided = held(job, notes.job, now)
@@ -348,7 +353,8 @@ class Jobs:
         else:
             pods = [self._as_is(pod) for pod in self._pods.get(key, {}).values()]
             idle, look = judge_idle(job, pods, self.idleness.measured, now)
-            decided = plan(job, pods, Given(now=now, suspended=self._policy.get(key, False), first=first, idle=idle))
+            given = Given(now=now, suspended=self._policy.get(key, False), first=first, idle=idle, ended=ended)
+            decided = plan(job, pods, given)
             if look is not None and (decided.look_again is None or look < decided.look_again):
                 decided = msgspec.structs.replace(decided, look_again=look)
         if not over(job) and not decided.untold:
@@ -358,12 +364,15 @@ class Jobs:
         if not decided.untold and decided.status != job.status:
             self._told[key] = now
             job = msgspec.structs.replace(await self._write_status(key, job, decided), spec=job.spec)
+            self._ended.get(key, set()).difference_update(ended)  # its status says so now
         await self._resize_group(key, job)
         for reason, message, warning in decided.events:
             await self._event(job, reason, message, warning=warning)
         if decided.create:
             await self._create(key, job, decided)
         await asyncio.gather(*(self._delete(job, name) for name in decided.delete))
+        for name in decided.excused:
+            await self._excuse(job, name)
         for each in decided.blamed:
             user = made.stamp(job.metadata.annotations).get(names.USER_ANNOTATION, "")
             gpus = any(role.name == each.role and made.asks_gpus(role) for role in job.spec.roles)
@@ -412,6 +421,16 @@ class Jobs:
         if _progress(job) != _progress(written):
             self._tell_dependents(key)
         return written
+
+    async def _excuse(self, job: AIJob, name: str) -> None:
+        """Have a failed pod count as one that succeeded, for the scheduler as for us."""
+        path = f"/api/v1/namespaces/{job.metadata.namespace}/pods/{name}"
+        body = {"metadata": {"annotations": {names.COUNTS_ANNOTATION: "Succeeded"}}}
+        try:
+            await self.client.patch(path, encode(body), "application/merge-patch+json")
+        except ApiError as error:
+            if error.code != 404:
+                raise
 
     async def _create(self, key: str, job: AIJob, decided: Plan) -> None:
         notes = self._notes.setdefault(key, Notes())
@@ -613,6 +632,7 @@ _STATUS_FIELDS = (
     "members",
     "running",
     "succeeded",
+    "succeededMembers",
     "size",
     "resizes",
     "completedIndexes",
@@ -632,7 +652,10 @@ _STATUS_FIELDS = (
 
 def _counts_only(old: AIJobStatus | None, new: AIJobStatus) -> bool:
     """Whether two statuses differ in nothing but how many run."""
-    return old is not None and msgspec.structs.replace(old, running=new.running, succeeded=new.succeeded) == new
+    if old is None:
+        return False
+    counts = {name: getattr(new, name) for name in ("running", "succeeded", "succeeded_members")}
+    return msgspec.structs.replace(old, **counts) == new
 
 
 def _progress(job: AIJob) -> tuple[str, str, str]:
@@ -663,7 +686,14 @@ def _seen(view: _Pod, attempt: int, element: int) -> PodSeen:
         status.start_time or "",
         seconds(view.metadata.creation_timestamp),
         _limit((view.metadata.annotations or {}).get(names.TIME_LIMIT_ANNOTATION, "")),
+        status.phase == "Succeeded" and convert.ended_by_itself(view.metadata, _ended_at(status)),
+        (view.metadata.annotations or {}).get(names.COUNTS_ANNOTATION) == "Succeeded",
     )
+
+
+def _ended_at(status: _PodStatus) -> list[str | None]:
+    states = [each.state.terminated for each in status.container_statuses if each.state is not None]
+    return [each.finished_at for each in states if each is not None]
 
 
 def _limit(text: str) -> str:

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 
 from fairlead.api import spans
-from fairlead.api.objects import AIJob, AIJobStatus, Condition
+from fairlead.api.objects import AIJob, AIJobStatus, Condition, RoleIndexes
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.operator.jobs.defaults import ENDLESS
 from fairlead.operator.jobs.defaults import restarts as restarts_of
 from fairlead.operator.jobs.dependencies import READY, State, Verdict
+from fairlead.operator.jobs.indexes import as_set, shown
 from fairlead.operator.jobs.members import Member, bounds, members, name_of
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
 
@@ -43,7 +44,8 @@ class PodSeen(msgspec.Struct, frozen=True):
 
     exit_code: of the container that failed; disrupted: it was evicted, or its node went; element: of an array, else -1.
     saved: when it ended in good order after it was told to; started: when its kubelet took it on. made: when it was created,
-    seconds since the epoch. limit: the time limit that it was made with, where it carries one itself.
+    seconds since the epoch. limit: the time limit that it was made with, where it carries one itself. done: it succeeded
+    before it was told to go. excused: it failed and is marked as one that counts as succeeded.
     """
 
     name: str
@@ -60,6 +62,8 @@ class PodSeen(msgspec.Struct, frozen=True):
     started: str = ""
     made: float = 0.0
     limit: str = ""
+    done: bool = False
+    excused: bool = False
 
 
 class Blame(msgspec.Struct, frozen=True, order=True):
@@ -75,7 +79,7 @@ class Plan(msgspec.Struct, frozen=True):
     """What to do. look_again: seconds from now, None if nothing happens by itself. events: (reason, message, warning).
 
     attempts: of elements of an array for whom members are created, where it is not the first. untold: the status lags behind.
-    blamed: nodes on which members failed, and how.
+    blamed: nodes on which members failed, and how. excused: pods that failed and are to be marked as succeeded.
     """
 
     status: AIJobStatus
@@ -87,13 +91,14 @@ class Plan(msgspec.Struct, frozen=True):
     attempts: Mapping[int, int] = {}
     untold: bool = False
     blamed: tuple[Blame, ...] = ()
+    excused: tuple[str, ...] = ()
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """What counts beside a job and its pods. now: seconds since the epoch.
 
     suspended: by the scheduler. first: what those that come first say of it. element: of an array, with the job's status being
-    that element's. idle: why it is shut down, if it does not use what it holds.
+    that element's. idle: why it is shut down, if it does not use what it holds. ended: pods that succeeded and are gone.
     """
 
     now: float
@@ -101,6 +106,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     first: Verdict = READY
     element: int = -1
     idle: str = ""
+    ended: frozenset[str] = frozenset()
 
 
 def plan(job: AIJob, pods: Sequence[PodSeen], given: Given) -> Plan:
@@ -193,9 +199,8 @@ class Step:
         own = [pod for pod in counted if self._action(pod) != "Restart"]
         if own:
             return self._restart(before, own[0])
-        done = {pod.name for pod in self.pods.values() if pod.phase == _SUCCEEDED and not self._excused(pod)}
-        done |= {pod.name for pod in failed if not self._excused(pod) and self._action(pod) == "Ignore"}
         named = {name_of(self.job, each, self.attempt): each for each in self.members}
+        done = self._done(named, failed)
         if self._succeeded(named, done):
             return self.end(before, Phase.SUCCEEDED, "all members that count have succeeded")
         lost, leaving = self._lost(named, done)
@@ -212,7 +217,8 @@ class Step:
         waiting = [
             pod for pod in self.pods.values() if pod.name not in wanted or (named[pod.name].role in closed and not pod.node)
         ]
-        missing = self._as_they_find_places(tuple(each for name, each in wanted.items() if name not in self.pods))
+        absent = tuple(each for name, each in wanted.items() if name not in self.pods and name not in done)
+        missing = self._as_they_find_places(absent)
         at_work = {name: each for name, each in named.items() if name in done or self._works(name)}
         counts = Counter(each.role for each in at_work.values())
         enough = all(counts[role] >= least for role, least in self.least.items())
@@ -221,6 +227,7 @@ class Step:
             step(before, self._phase_with(enough=enough, settles=settles, somebody=bool(at_work))),
             running=len(at_work) - len(done),
             succeeded=len(done),
+            succeeded_members=self._by_role(named, done),
             complete_attempt=self.old.complete_attempt if any(not each.surplus for each in missing) else self.attempt,
             resume_at=timestamp(settles) if settles is not None else None,
             running_since=self.since,
@@ -232,7 +239,23 @@ class Step:
             self.events.append((status.phase, f"{len(at_work)} of {len(self.members)} members run", False))
         gone = self.leaving([*self.stale, *waiting, *leaving])
         again = settles - self.now if settles is not None and settles > self.now else None
-        return Plan(status, create=missing, delete=gone, look_again=again, events=tuple(self.events))
+        mark = tuple(sorted(pod.name for pod in failed if pod.name in done and not pod.excused))
+        return Plan(status, create=missing, delete=gone, look_again=again, events=tuple(self.events), excused=mark)
+
+    def _done(self, named: Mapping[str, Member], failed: Iterable[PodSeen]) -> set[str]:
+        """Members of this attempt that have run to their end, also those whose pods are gone."""
+        recorded = {each.role: as_set(each.indexes) for each in self.old.succeeded_members}
+        done = {name for name, each in named.items() if each.index in recorded.get(each.role, ()) and name not in self.pods}
+        done |= {name for name in self.given.ended if name in named and name not in self.pods}
+        done |= {pod.name for pod in self.pods.values() if pod.phase == _SUCCEEDED and (pod.done or not self._excused(pod))}
+        return done | {pod.name for pod in failed if not self._excused(pod) and self._action(pod) == "Ignore"}
+
+    @staticmethod
+    def _by_role(named: Mapping[str, Member], done: set[str]) -> list[RoleIndexes]:
+        found: dict[str, list[int]] = {}
+        for name in done & named.keys():
+            found.setdefault(named[name].role, []).append(named[name].index)
+        return [RoleIndexes(role=role, indexes=shown(indexes)) for role, indexes in sorted(found.items())]
 
     def _as_they_find_places(self, missing: tuple[Member, ...]) -> tuple[Member, ...]:
         """Of members that it can do without, only so many wait for a node at a time as already have one, within limits."""
@@ -360,10 +383,13 @@ class Step:
     def end(self, before: Phase, phase: Phase, message: str) -> Plan:
         """It is over."""
         self.events.append((str(phase), message, phase is Phase.FAILED))
+        named = {name_of(self.job, each, self.attempt): each for each in self.members}
+        done = self._done(named, [pod for pod in self.pods.values() if pod.phase == _FAILED])
         status = self.status(
             step(before, phase),
             finished_at=timestamp(self.now),
-            succeeded=sum(pod.phase == _SUCCEEDED for pod in self.pods.values()),
+            succeeded=len(done),
+            succeeded_members=self._by_role(named, done),
             resume_at=None,
             message=message,
         )
@@ -426,7 +452,7 @@ class Step:
         **changes: object,
     ) -> AIJobStatus:
         """The status with these changes; what is not named and does not last is as at the beginning."""
-        kept = {"running": 0, "succeeded": 0, "message": "", "running_since": None, **changes}
+        kept = {"running": 0, "succeeded": 0, "succeeded_members": [], "message": "", "running_since": None, **changes}
         if self.saved > (self.old.last_checkpoint or ""):
             kept["last_checkpoint"] = self.saved
         conditions = [
