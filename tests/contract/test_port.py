@@ -262,6 +262,10 @@ async def test_a_queues_status_is_written_and_forgets_what_is_gone(port):
         "pending": 7,
         "fairShare": {"nvidia.com/gpu": "2"},
     }
+    await port.cluster.queue_status(name, QueueReport(held, 7, {}, foreign={"nvidia.com/gpu": 500, "cpu": 1000}))
+    assert (await port.admin("GET", path, None))["status"]["foreign"] == {"nvidia.com/gpu": "0.5", "cpu": "1"}
+    await port.cluster.queue_status(name, QueueReport(held, 7, {}, foreign={"cpu": 1000}))
+    assert (await port.admin("GET", path, None))["status"]["foreign"] == {"cpu": "1"}
     await port.cluster.queue_status(name, QueueReport({"cpu": 1000}, 0, {}))
     assert (await port.admin("GET", path, None))["status"] == {"allocated": {"cpu": "1"}, "pending": 0, "fairShare": {}}
     used = UsageRecord(7200.5, 1_767_225_600.0, (("ann", 7000.0), ("bob", 200.5)))

@@ -37,11 +37,13 @@ leaderElection: {enabled: false, durationSeconds: 30, renewSeconds: 20, retrySec
 events: false
 address: ""
 writers: 32
+chargeForeignPods: true
 """
     )
     options = read(tmp_path, text).options()
     assert options.schedulers == {"default-scheduler": "kubernetes", "gpus": "ai"}
     policy = options.policy
+    assert (policy.charge_foreign, configuration.default().options().policy.charge_foreign) == (True, False)
     assert (policy.strategy, policy.head_blocks, policy.preempt, policy.gang_grace) == ("fgd", True, False, 0)
     assert (policy.backoff, policy.backoff_limit, policy.search_backoff_limit, policy.look_again) == (2, 30, 5, 90)
     assert (options.leader_elect, options.lease_duration, options.lease_renew, options.lease_retry) == (False, 30, 20, 4)
@@ -63,6 +65,8 @@ writers: 32
         (HEAD + "placement: {strategy: best}", "'best' is none of"),
         (HEAD + "writers: many", "$.writers"),
         (HEAD + "writers: 0", "$.writers"),
+        (HEAD + "chargeForeignPods: maybe", "Expected `bool`, got `str` - at `$.chargeForeignPods`"),
+        (HEAD + "chargeForeignPods: 1", "Expected `bool`, got `int` - at `$.chargeForeignPods`"),
         (HEAD + "retries: {backoffSeconds: 90}", "backoffLimitSeconds is less"),
         (HEAD + "leaderElection: {renewSeconds: 20}", "renewSeconds"),
     ],

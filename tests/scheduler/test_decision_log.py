@@ -6,13 +6,14 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from fairlead.api.names import DEFAULT_QUEUE_LABEL
 from fairlead.cli.main import app
 from fairlead.cluster.port import Bound, Gone, Synced, Upsert
-from fairlead.core.model import Policy
+from fairlead.core.model import Namespace, Policy
 from fairlead.core.transactions import Place
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.decision_log import LogError, LogWriter, Player
-from tests.builders import group, node, pod
+from tests.builders import group, node, pod, queue
 
 
 def recorded(path, limit=1 << 20):
@@ -36,6 +37,23 @@ def test_a_log_replays_exactly(tmp_path):
     result = Player(tmp_path / "log").play()
     assert (result.identical, result.passes, result.events, result.truncated) == (True, 3, 7, False)
     assert (result.first, result.last) == (100.0, 102.5)
+
+
+def test_whether_queues_are_charged_for_pods_of_others_is_in_the_log(tmp_path):
+    policy = Policy(charge_foreign=True)
+    namespace = Namespace("ns", ((DEFAULT_QUEUE_LABEL, "q"),))
+    known = (node("n"), queue("q", limit=4), namespace, pod("theirs", gpus=3, at="n", ours=False), pod("p", queue="q", gpus=2))
+    with (tmp_path / "log").open("wb") as file:
+        core = CoreLoop(policy, lambda _: None, LogWriter(file, policy))
+        core.apply([*map(Upsert, known), Synced()], 100.0)
+        core.decide(100.5)
+        core.apply([Gone("pod", "uid-theirs")], 101.0)
+        core.decide(101.5)
+    text = (tmp_path / "log").read_text()
+    assert Player(tmp_path / "log").play().identical
+    assert "held by pods of other schedulers" in text
+    (tmp_path / "log").write_text(text.replace('"charge_foreign":true', '"charge_foreign":false'))
+    assert Player(tmp_path / "log").play().difference.number == 1
 
 
 def test_a_change_in_the_log_is_found(tmp_path):

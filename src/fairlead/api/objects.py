@@ -232,6 +232,10 @@ class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     fair_share: Annotated[
         dict[str, Quantity], Meta(description="What is its due now, of resources that are scarce among its siblings.")
     ] = {}
+    foreign: Annotated[
+        dict[str, Quantity],
+        Meta(description="Part of allocated: held by pods of other schedulers, charged to it by chargeForeignPods."),
+    ] = {}
     usage: UsageStatus | None = None
     run_times: Annotated[list[RunTimeStatus], Meta(max_length=50, description="So that a restart does not forget them.")] = []
     reason: Annotated[GroupReason, Meta(description="Why the first job that waits in it does.")] | None = None

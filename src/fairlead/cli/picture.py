@@ -68,8 +68,9 @@ class Picture:
     def core(self) -> CoreLoop:
         """A core that knows everything and has decided nothing."""
         if self._core is None:
-            self._core = CoreLoop(Policy(), self.decisions.extend)
-            self._core.apply([*first_events(self.objects(), self.storage), Synced()], self.now)
+            objects = self.objects()
+            self._core = CoreLoop(Policy(charge_foreign=objects.charges_foreign), self.decisions.extend)
+            self._core.apply([*first_events(objects, self.storage), Synced()], self.now)
             self._core.state.begin(self.now)
             self._core.state.settle(self.now)
             self._core.state.queues.settle(self.now)

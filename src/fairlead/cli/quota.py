@@ -93,10 +93,11 @@ def _quota(picture: Picture, node: QueueNode, only: str) -> Quota:
     jobs: dict[str, dict[str, bool]] = {}  # user -> job -> whether it runs
     held: dict[str, dict[str, float]] = {}
     for task in picture.state.tasks.values():
-        if not task.pod.ours or not picture.state.queues.above(node.name, task.queue):
+        if not task.charged or not picture.state.queues.above(node.name, task.queue):
             continue
         mine = jobs.setdefault(task.user, {})
-        mine[task.job] = mine.get(task.job, False) or task.row >= 0
+        if task.pod.ours:  # pods of others hold amounts, and are no jobs
+            mine[task.job] = mine.get(task.job, False) or task.row >= 0
         for resource, amount in task.shape.charge if task.row >= 0 else ():
             amounts = held.setdefault(task.user, {})
             amounts[resource] = amounts.get(resource, 0.0) + amount / units_of(resource)

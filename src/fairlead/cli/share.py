@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Amount(msgspec.Struct, frozen=True):
     """One resource of a queue, in its own unit: devices, millicores, bytes. None: not given.
 
-    fair_share: what is its due now, None while there is enough for all its siblings. weight: as given.
+    fair_share: what is its due now, None while there is enough for all its siblings. weight: as given. foreign: the part of what
+    is allocated that pods of other schedulers hold.
     """
 
     resource: str
@@ -30,6 +31,7 @@ class Amount(msgspec.Struct, frozen=True):
     limit: float | None
     weight: int | str | None = None
     fair_share: float | None = None
+    foreign: float = 0.0
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """The result of the command. outside_queues: resource -> what pods without a queue hold, in its own unit."""
+    """The result of the command. outside_queues: resource -> what pods hold for which no queue is charged, in its own unit."""
 
     queues: list[Share]
     outside_queues: dict[str, float] = {}
@@ -79,7 +81,7 @@ def shares(picture: Picture) -> list[Share]:
     running: dict[str, int] = {}
     pending: dict[str, int] = {}
     for task in state.tasks.values():
-        if task.pod.ours:
+        if task.charged:
             count = running if task.state is TaskState.BOUND else pending
             count[task.queue] = count.get(task.queue, 0) + 1
     found = []
@@ -94,6 +96,7 @@ def shares(picture: Picture) -> list[Share]:
                 limits[each] / units_of(each) if each in limits else None,
                 _weight(node.named.get(each)),
                 fair[each] / units_of(each) if each in fair else None,
+                node.foreign.get(each, 0) / units_of(each),
             )
             for each in sorted({*quotas, *limits, *fair, *(key for key, value in node.used.items() if value)})
         ]

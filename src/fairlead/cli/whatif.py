@@ -59,7 +59,7 @@ def whatif(
     except trial.WhatIfError as error:
         fail(str(error), Exit.USAGE)
     policy, then = (_policy(path) if path is not None else None for path in (config, new_config))
-    result = trial.what_if(objects, changed, policy or Policy(), then)
+    result = trial.what_if(objects, changed, policy or Policy(charge_foreign=objects.charges_foreign), then)
     emit(result, output, lambda: _show(result))
 
 

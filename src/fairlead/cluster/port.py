@@ -108,7 +108,7 @@ class QueueReport(msgspec.Struct, frozen=True):
     """Where a queue stands: what it and its descendants hold, pods that wait in it, its due; in base units, devices in milli.
 
     usage: what was used of late; None where it is not kept. run_times: of jobs that ended of late, kept likewise.
-    reason: why the first that waits does.
+    reason: why the first that waits does. foreign: the part of what is allocated that pods of other schedulers hold.
     """
 
     allocated: dict[str, int]
@@ -117,6 +117,7 @@ class QueueReport(msgspec.Struct, frozen=True):
     usage: UsageRecord | None = None
     reason: Reason | None = None
     run_times: tuple[RunTimeRecord, ...] = ()
+    foreign: dict[str, int] = {}
 
 
 Sink = Callable[[list[ClusterEvent]], None]

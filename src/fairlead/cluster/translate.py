@@ -336,6 +336,11 @@ class Objects(msgspec.Struct):
     pools: list[views.NodePool] = []
     budgets: list[views.Budget] = []
 
+    @property
+    def charges_foreign(self) -> bool:
+        """Whether the scheduler charges queues for pods of others: it writes what these hold of each."""
+        return any(queue.status is not None and bool(queue.status.foreign) for queue in self.queues)
+
 
 def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | None = None) -> list[ClusterEvent]:
     """All objects as a scheduler that has just begun would be told of them; pods that have ended are left out."""

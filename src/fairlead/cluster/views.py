@@ -330,6 +330,7 @@ class RunTimes(View):
 class QueueStatus(PolicyStatus):
     usage: UsageStatus | None = None
     run_times: list[RunTimes] | None = None
+    foreign: dict[str, str] | None = None
 
 
 class Queue(View):

@@ -8,6 +8,9 @@ cannot write those.
 Before the first pass everything is believed as it is: a scheduler that has just begun knows nothing else. What runs in a
 queue that does not exist, or does not admit it, is then charged to the default queue of its namespace, and keeps no class
 that it may not use.
+
+Pods that somebody else placed are in no queue. Where the policy says so (`charge_foreign`), the default queue of their namespace
+is charged for them: they count in its quotas, limits and shares, wait in no line, and are nobody's victims.
 """
 
 from __future__ import annotations
@@ -53,6 +56,10 @@ class Belonging:
         self._gone: dict[str, Group] = {}  # groups as admitted that were deleted while members had places
         self._left: set[str] = set()  # of those, the ones that may have no member any more
         self._untold: dict[str, Kept] = {}
+        self._foreign: dict[str, dict[str, Task]] = {}  # namespace -> uid -> pod of another scheduler, where queues pay
+        self._home: dict[str, str] = {}  # uid of such a pod -> its namespace
+        self._knew_default = True  # whether there was a queue `default` when it was last looked at
+        self.payers = 0  # how often another queue was to pay for one
 
     # -- pods ----------------------------------------------------------------------------------
 
@@ -64,6 +71,8 @@ class Belonging:
         """A newer view of a pod that has a place, with what stays as it was admitted."""
         old, uid = task.pod, pod.uid
         kept = {field: getattr(old, field) for field in _FIXED if getattr(old, field) != getattr(pod, field)}
+        if not pod.ours:
+            kept.pop("queue", None)  # it never was in one; who pays for it is another question
         named = [_FIXED[field] for field in kept if field != "priority"]
         if "surplus" in kept:
             kept["never_preempts"] = old.never_preempts
@@ -104,6 +113,11 @@ class Belonging:
         """A pod is gone."""
         self._heard.pop(uid, None)
         self._untold.pop(uid, None)
+        home = self._home.pop(uid, None)
+        if home is not None:
+            del self._foreign[home][uid]
+            if not self._foreign[home]:
+                del self._foreign[home]
 
     @staticmethod
     def _limit(default: float, old: float, new: float) -> float:
@@ -223,29 +237,87 @@ class Belonging:
             refused = f"queue {task.queue!r} does not exist"
         else:
             refused = state.admission.refuses_queue(task)
-        namespace = state.pairs.namespaces.get(task.pod.namespace, {})
-        queue = namespace.get(DEFAULT_QUEUE_LABEL) or DEFAULT_QUEUE
+        queue = self.default_queue(task.pod.namespace)
         if refused and queue != task.queue:
             self._recharge(task, msgspec.structs.replace(task.pod, queue=queue), queue)
             self._tell(task, f"{refused}; it runs, and is charged to {queue!r}, the default queue of its namespace")
 
     def _recharge(self, task: Task, pod: Pod, queue: str) -> None:
-        charged = task.row >= 0 or task.pod.uid in self._state.strays.get(task.pod.node, {})
-        if charged:
+        placed = task.row >= 0 or task.pod.uid in self._state.strays.get(task.pod.node, {})
+        if placed and task.charged:
             self._state.queues.charge(task, -1, task.row)
         task.pod, task.queue = pod, queue
-        if charged:
+        if placed and task.charged:
             self._state.queues.charge(task, 1, task.row)
 
     def _tell(self, task: Task, message: str) -> None:
         pod = task.pod
         self._untold[pod.uid] = Kept(PodRef(pod.uid, pod.namespace, pod.name), Reason(ReasonCode.NOT_ALLOWED, message))
 
+    def default_queue(self, namespace: str) -> str:
+        """The queue of a namespace's pods that name none: its label says, else it is `default`."""
+        return self._state.pairs.namespaces.get(namespace, {}).get(DEFAULT_QUEUE_LABEL) or DEFAULT_QUEUE
+
+    # -- pods of others ------------------------------------------------------------------------
+
+    def payer(self, task: Task) -> str:
+        """The queue that is charged for a pod of another scheduler; empty: none.
+
+        Where its namespace has no label, only devices count, and then all that goes with them: every cluster has namespaces
+        of system daemons without the label, whose CPU and memory are no business of queue `default`.
+        """
+        state, namespace = self._state, task.pod.namespace
+        if not state.policy.charge_foreign:
+            return ""
+        labelled = state.pairs.namespaces.get(namespace, {}).get(DEFAULT_QUEUE_LABEL)
+        queue = self.default_queue(namespace) if labelled or task.shape.device_milli else ""
+        return queue if queue and state.queues.knows(queue) else ""
+
+    def take_in(self, task: Task) -> None:
+        """A pod is on a node, and counted nowhere yet: somebody else's is charged to whoever pays for it."""
+        if task.pod.ours or not self._state.policy.charge_foreign:
+            return
+        self._enter(task)
+        task.queue = self.payer(task)
+
+    def _enter(self, task: Task) -> None:
+        self._foreign.setdefault(task.pod.namespace, {})[task.pod.uid] = task
+        self._home[task.pod.uid] = task.pod.namespace
+
+    def namespace_changed(self, namespace: str) -> None:
+        """Another queue may be the default one of a namespace."""
+        for task in list(self._foreign.get(namespace, {}).values()):
+            payer = self.payer(task)
+            if payer != task.queue:
+                self._recharge(task, task.pod, payer)
+                self.payers += 1
+                if not payer and task.row >= 0:
+                    self._state.nodes.gained.add(task.row)  # upstream's preemption may take it now
+
+    def queue_changed(self, name: str) -> None:
+        """A queue came or went; where it is the first, or the last one of all, `default` may have, too."""
+        names, knows = {name}, self._state.queues.knows(DEFAULT_QUEUE)
+        if knows != self._knew_default:
+            self._knew_default = knows
+            names.add(DEFAULT_QUEUE)
+        for namespace in [each for each in self._foreign if self.default_queue(each) in names]:
+            self.namespace_changed(namespace)
+
+    def judge_anew(self) -> None:
+        """All accounts are being reckoned anew: who pays for pods of others is, too."""
+        self._foreign, self._home = {}, {}
+        for task in self._state.tasks.values():
+            if not task.pod.ours and task.pod.node:
+                task.queue = self.payer(task)
+                if self._state.policy.charge_foreign:
+                    self._enter(task)
+        self.payers += 1
+
     def outside(self) -> dict[str, int]:
-        """What pods on nodes hold that are in no queue, since other schedulers or their authors placed them, in charged units."""
+        """What pods of others on nodes hold for which no queue is charged, in charged units."""
         held: dict[str, int] = {}
         for task in self._state.tasks.values():
-            if task.row >= 0 and not task.pod.ours:
+            if task.row >= 0 and not task.charged:
                 for resource, amount in task.shape.charge:
                     held[resource] = held.get(resource, 0) + amount
         return held

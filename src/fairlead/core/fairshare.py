@@ -17,6 +17,7 @@ class Claim(msgspec.Struct, frozen=True):
     """What one sibling asks of one resource. name: breaks ties; amounts in base units.
 
     quota None: nothing is guaranteed; limit None: none. usage: decayed past use as a part of the capacity, 0 to 1.
+    floor: what it holds and nobody can take from it.
     """
 
     name: str
@@ -26,19 +27,32 @@ class Claim(msgspec.Struct, frozen=True):
     weight: int = 1
     priority: int = 0
     usage: float = 0.0
+    floor: int = 0
 
     @property
     def demand(self) -> int:
-        """What it could use."""
-        return self.request if self.limit is None else min(self.limit, self.request)
+        """What it could use, or holds for good."""
+        return max(self.floor, self.request if self.limit is None else min(self.limit, self.request))
 
 
 def divide(total: int, claims: Sequence[Claim], unit: int = 1, usage_weight: float = 1.0) -> dict[str, int]:
     """Each sibling's fair share of `total`, in base units.
 
     unit: what is over is given in multiples of it, unless a demand asks for less (devices are charged in thousandths,
-    but shared whole). usage_weight: how much past use shifts the weights; 0: not at all.
+    but shared whole). usage_weight: how much past use shifts the weights; 0: not at all. Whoever would get less than his floor
+    has that, and the others divide the rest: they are promised nothing that nobody can give back.
     """
+    fixed: dict[str, int] = {}
+    while True:
+        free = [claim for claim in claims if claim.name not in fixed]
+        shares = _divide(total - sum(fixed.values()), free, unit, usage_weight)
+        below = {claim.name: claim.floor for claim in free if claim.floor > shares[claim.name]}
+        if not below:
+            return shares | fixed
+        fixed |= below
+
+
+def _divide(total: int, claims: Sequence[Claim], unit: int, usage_weight: float) -> dict[str, int]:
     shares = {claim.name: min(claim.quota or 0, claim.demand) for claim in claims}
     left = total - sum(shares.values())
     remainders: dict[str, float] = {}

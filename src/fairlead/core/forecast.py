@@ -137,8 +137,8 @@ class _Play:
             task.row,
             self._demand(task.shape),
             task.queue,
-            self.state.queues.charge_at(task.shape, task.row) if task.pod.ours else (),
-            firm=task.pod.ours and self.promises.firm(task),
+            self.state.queues.charge_at(task.shape, task.row) if task.charged else (),
+            firm=task.charged and self.promises.firm(task),
         )
 
     def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, Shape]]) -> None:

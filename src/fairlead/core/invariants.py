@@ -63,7 +63,7 @@ class Walk:
         self._charges = charges
         if wrong:
             self._last = self._around = self._charges = None  # all of it is looked at again
-        return [*wrong, *_rooms(state), *_gangs(state), *_lost(state)]
+        return [*wrong, *_payers(state), *_rooms(state), *_gangs(state), *_lost(state)]
 
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:
         """The rows on which pods, amounts or devices are not as they were."""
@@ -198,11 +198,11 @@ _CHARGE_AT = attrgetter("queue", "shape.number", "row")
 def _queues(state: ClusterState, placed: Placed) -> list[str]:
     """Each queue holds what its pods and its descendants' pods ask for."""
     strays = {uid for tasks in state.strays.values() for uid in tasks}
-    charged = [task for task in state.tasks.values() if task.row >= 0 and task.pod.ours]
+    charged = [task for task in state.tasks.values() if task.row >= 0 and task.charged]
     if strays:
-        charged += [task for task in map(state.tasks.get, strays) if task is not None and task.row < 0 and task.pod.ours]
+        charged += [task for task in map(state.tasks.get, strays) if task is not None and task.row < 0 and task.charged]
     known = state.tasks
-    charged += [task for tasks in placed.values() for task in tasks if task.pod.uid not in known and task.pod.ours]
+    charged += [task for tasks in placed.values() for task in tasks if task.pod.uid not in known and task.charged]
     shapes = {task.shape.number: task.shape for task in charged}
     by_row = bool(state.queues.pools.named)
     alike = Counter(map(_CHARGE_AT if by_row else _CHARGE, charged))
@@ -228,7 +228,34 @@ def _queues(state: ClusterState, placed: Placed) -> list[str]:
             for resource in {*mine, *node.used}
             if node.used.get(resource, 0) != mine[resource]
         ]
-    return wrong + _meters(state)
+    return wrong + _foreign(state, charged) + _meters(state)
+
+
+def _foreign(state: ClusterState, charged: list[Task]) -> list[str]:
+    """Of what queues hold it is known how much pods of other schedulers do, who are listed apart."""
+    held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
+    listed: dict[str, set[str]] = {name: set() for name in state.queues.queues}
+    for task in charged:
+        if not task.pod.ours:
+            listed[task.queue].add(task.pod.uid)
+            for node in state.queues.queues[task.queue].path:
+                held[node.name].update(dict(state.queues.charge_at(task.shape, task.row)))
+    wrong = []
+    for name, node in state.queues.queues.items():
+        if {resource: amount for resource, amount in node.foreign.items() if amount} != +held[name]:
+            wrong.append(f"queue {name} counts {node.foreign} as held by pods of others, these hold {held[name]}")
+        if set(node.guests) != listed[name]:
+            wrong.append(f"queue {name} lists {sorted(node.guests)} of others, it is charged for {sorted(listed[name])}")
+    return wrong
+
+
+def _payers(state: ClusterState) -> list[str]:
+    """For pods of others the queue pays that their namespace says."""
+    return [
+        f"{task!r} is charged to queue {task.queue!r}, not to {payer!r}"
+        for task in state.tasks.values()
+        if not task.pod.ours and task.queue != (payer := state.belonging.payer(task))
+    ]
 
 
 def _rooms(state: ClusterState) -> list[str]:
@@ -249,12 +276,12 @@ def _meters(state: ClusterState) -> list[str]:
             continue
         fresh = Meter(UndoLog(), node.policy)
         for each in state.queues.queues.values():
-            for task in each.placed.values() if node in each.path else ():
+            for task in each.charged if node in each.path else ():
                 fresh.charge(task, state.queues.charge_at(task.shape, task.row), 1)
         for debt in state.queues.owed.values():
             if node in state.queues.queues[debt.queue].path:
                 fresh.charge(debt.victim, debt.charge, 1)
-        for what in ("held", "pods", "running"):
+        for what in ("held", "foreign", "pods", "running"):
             kept = {key: count for key, count in getattr(node.meter, what).items() if count}
             found = {key: count for key, count in getattr(fresh, what).items() if count}
             if kept != found:
@@ -267,7 +294,7 @@ def _promises(state: ClusterState) -> list[str]:
     kept = state.queues.promises
     if not kept.classes:
         return []
-    placed = [task for node in state.queues.queues.values() for task in node.placed.values()]
+    placed = [task for node in state.queues.queues.values() for task in node.charged]
     anew = kept.copy(UndoLog())
     anew.hold_anew(state.queues.queues, ((task, state.queues.charge_at(task.shape, task.row)) for task in placed))
     thought, right = (

@@ -26,6 +26,7 @@ class Meter:
         self.log = log
         self.policy = policy
         self.held: dict[tuple[str, str], int] = {}  # (user, resource) -> base units
+        self.foreign: dict[tuple[str, str], int] = {}  # the part of it that pods of other schedulers hold
         self.pods: dict[str, int] = {}  # job -> pods of it that have a node
         self.running: dict[str, int] = {}  # user -> jobs
 
@@ -34,6 +35,10 @@ class Meter:
         log, user, job = self.log, task.user, task.job
         for resource, amount in charge:
             log.add(self.held, (user, resource), sign * amount)
+        if not task.pod.ours:  # it holds amounts, and is no job: nobody admits it, so no limit of jobs could keep it waiting
+            for resource, amount in charge:
+                log.add(self.foreign, (user, resource), sign * amount)
+            return
         pods = self.pods.get(job, 0) + sign
         if pods:
             log.insert(self.pods, job, pods)
@@ -52,12 +57,13 @@ class Meter:
                 amount = next((each for name, each in charge if name == resource), 0)
                 held = self.held.get((task.user, resource), 0)
                 if amount and held + amount * count > limit:
-                    scale = scales.get(resource, 1)
+                    scale, others = scales.get(resource, 1), self.foreign.get((task.user, resource), 0)
                     message = (
-                        f"user {task.user!r} holds {held / scale:g} of at most {limit / scale:g} {resource} in {where}; "
-                        f"{amount * count / scale:g} more would exceed this limit"
+                        f"user {task.user!r} holds {held / scale:g} of at most {limit / scale:g} {resource} in {where}"
+                        f"{by_others(others, scale)}; {amount * count / scale:g} more would exceed this limit"
                     )
-                    return Reason(ReasonCode.USER_LIMIT, message, {"used": held, "limit": limit, "requested": amount * count})
+                    numbers = {"used": held, "limit": limit, "requested": amount * count}
+                    return Reason(ReasonCode.USER_LIMIT, message, numbers | ({"foreign": others} if others else {}))
         more = int(count > 0 and task.job not in self.pods)
         if limits is not None and limits.running is not None:
             running = self.running.get(task.user, 0)
@@ -70,6 +76,11 @@ class Meter:
                 message = f"{where} runs {running} of at most {jobs.running} jobs"
                 return Reason(ReasonCode.LIMIT_EXCEEDED, message, {"used": running, "limit": jobs.running, "requested": more})
         return None
+
+
+def by_others(amount: int, scale: int) -> str:
+    """What messages about a limit say of the part that nobody can reclaim. amount: in base units."""
+    return f" ({amount / scale:g} of them held by pods of other schedulers)" if amount else ""
 
 
 def wanted(policy: Queue) -> bool:

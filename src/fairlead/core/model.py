@@ -484,6 +484,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     pods_per_free_gpu, cpu_per_free_gpu: pod slots and milli-CPU that pods without devices leave on a node for each of its
     free GPUs, once a queue has a quota of GPUs.
     head_blocks: whether the first job of a queue that cannot start keeps all behind it waiting.
+    charge_foreign: whether pods that somebody else placed count as held by the default queue of their namespace.
     strategy_options: passed to the strategy, e.g. the target workload of `fgd`.
     """
 
@@ -505,6 +506,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     pods_per_free_gpu: int = 1
     cpu_per_free_gpu: int = 1000
     head_blocks: bool = False
+    charge_foreign: bool = False
     gang_grace: float = 60.0
     backoff: float = 1.0
     backoff_limit: float = 60.0

@@ -32,7 +32,8 @@ class Broken(NamedTuple):
 class Promises:
     """The claims of all queues, kept while something is placed and taken back by the undo log.
 
-    classes: names of those whose work is firm. capacity: how much there is of a resource, in base units.
+    classes: names of those whose work is firm; where there are any, so are pods of others that a queue is charged for.
+    capacity: how much there is of a resource, in base units.
     """
 
     def __init__(self, log: UndoLog, capacity: Callable[[str], int]) -> None:
@@ -46,7 +47,7 @@ class Promises:
 
     def firm(self, task: Task) -> bool:
         """Whether a task would never fall for anybody, and is to borrow nothing that is promised."""
-        return bool(self.classes) and task.service_class in self.classes
+        return bool(self.classes) and (task.service_class in self.classes or not task.pod.ours)
 
     def charge(self, task: Task, path: tuple[QueueNode, ...], charge: Charge, sign: int) -> None:
         """A task got a node (1) or left it (-1). path: its queue and those above it."""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from fairlead.api.names import CPU, DEFAULT_QUEUE, MEMORY
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.meters import Meter, wanted
+from fairlead.core.meters import Meter, by_others, wanted
 from fairlead.core.model import WHOLE, NodePool, Policy, Queue, QueueResource
 from fairlead.core.nodes import NodeTable
 from fairlead.core.pools import Pools, key_of, split, sum_of
@@ -140,6 +140,7 @@ class QueueNode:
         self.policy = Queue(name)
         self.used: dict[str, int] = {}
         self.leaving: dict[str, int] = {}  # part of what is used: victims' whose room others have been given
+        self.foreign: dict[str, int] = {}  # part of what is used: held by pods of other schedulers, which fall for nobody
         self.rooms: dict[tuple[object, ...], Room] = {}
         self.path: tuple[QueueNode, ...] = (self,)
         self.quota: dict[str, int] = {}
@@ -150,7 +151,8 @@ class QueueNode:
         self.pods_waiting = 0
         self.seen = False  # as an object
         self.placed: dict[str, Task] = {}  # uid -> task of this very queue that has a node
-        self.priorities: dict[int, int] = {}  # class priority -> how many of them
+        self.guests: dict[str, Task] = {}  # uid -> pod of another scheduler for which this very queue is charged
+        self.priorities: dict[int, int] = {}  # class priority -> how many of those placed
         self.blocked: Rank | None = None  # rank of the unit that everything behind it waits for
         self.holds: dict[str, tuple[int, int]] = {}  # user -> (devices, CPU) of this very queue, in milli
         self.past: dict[str, int] = {}  # user -> decayed use of late, as devices in milli
@@ -186,6 +188,16 @@ class QueueNode:
     def stays(self, resource: str) -> int:
         """What it holds of a resource and is not about to leave."""
         return self.used.get(resource, 0) - self.leaving.get(resource, 0)
+
+    def may_fall(self, resource: str) -> int:
+        """What it holds of a resource without what nobody can reclaim."""
+        return self.used.get(resource, 0) - self.foreign.get(resource, 0)
+
+    @property
+    def charged(self) -> Iterator[Task]:
+        """All for which this very queue is charged."""
+        yield from self.placed.values()
+        yield from self.guests.values()
 
     def rivals(self, other: QueueNode) -> tuple[QueueNode, QueueNode] | None:
         """The two siblings under which this queue and another one stand; None if one is above the other."""
@@ -304,11 +316,14 @@ class QueueTree:
     def _recount_pools(self) -> None:
         """Pools are made up of other nodes, or other pools are named: what is held there is added up anew."""
         for node in self.queues.values():
-            for key in [key for key in node.used if split(key)[1]]:
-                del node.used[key]
+            for account in (node.used, node.foreign):
+                for key in [key for key in account if split(key)[1]]:
+                    del account[key]
         for own in self.queues.values():
-            for task in own.placed.values():
+            for task in own.charged:
                 self._add(own.path, self.pools.extras(task.shape.charge, task.row), 1)
+            for task in own.guests.values():
+                self._note_foreign(own.path, self.pools.extras(task.shape.charge, task.row), 1)
         for debt in self.owed.values():
             self._add(self._apart(debt.queue, debt.beneficiary), tuple(each for each in debt.charge if split(each[0])[1]), 1)
         for node in self.queues.values():
@@ -325,6 +340,12 @@ class QueueTree:
                 node.leaving[resource] = node.leaving.get(resource, 0) + sign * amount
 
     @staticmethod
+    def _note_foreign(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
+        for node in nodes:
+            for resource, amount in charge:
+                node.foreign[resource] = node.foreign.get(resource, 0) + sign * amount
+
+    @staticmethod
     def _add(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
         for node in nodes:
             for resource, amount in charge:
@@ -333,7 +354,7 @@ class QueueTree:
     def promise_anew(self) -> None:
         """Other work never falls now, or is charged otherwise."""
         if self.promises.classes or self.promises.held:
-            placed = [task for node in self.queues.values() for task in node.placed.values()]
+            placed = [task for node in self.queues.values() for task in node.charged]
             self.promises.hold_anew(self.queues, ((task, self.charge_at(task.shape, task.row)) for task in placed))
 
     def reclassify(self, task: Task) -> None:
@@ -357,7 +378,7 @@ class QueueTree:
             return
         node.meter = Meter(self.log, node.policy)
         for each in self.queues.values():
-            for task in each.placed.values() if node in each.path else ():
+            for task in each.charged if node in each.path else ():
                 node.meter.charge(task, self.charge_at(task.shape, task.row), 1)
         for debt in self.owed.values():
             if node in self._node(debt.queue).path:
@@ -447,8 +468,10 @@ class QueueTree:
         for resource, limit in sorted(node.limits.items()):
             used, scale = node.used.get(resource, 0), self.scale(resource)
             if used > limit:
+                others = by_others(node.foreign.get(resource, 0), scale)
                 message = (
-                    f"it holds {used / scale:g} of at most {limit / scale:g} {resource}: nothing more starts, nobody is evicted"
+                    f"it holds {used / scale:g} of at most {limit / scale:g} {resource}{others}: nothing more starts, "
+                    "nobody is evicted"
                 )
                 return True, "OverLimit", message
         return None
@@ -489,6 +512,7 @@ class QueueTree:
             self.repay(uid)
         self.eased.update(ancestor.name for ancestor in node.path[1:])
         self._add(node.path[1:], tuple(node.used.items()), -1)
+        self._note_foreign(node.path[1:], tuple(node.foreign.items()), -1)
         node.parent = parent
         for each in self.queues.values():
             path = [each]
@@ -496,6 +520,7 @@ class QueueTree:
                 path.append(above)
             each.path = tuple(path)
         self._add(node.path[1:], tuple(node.used.items()), 1)
+        self._note_foreign(node.path[1:], tuple(node.foreign.items()), 1)
         for debt in owed.values():
             self.owe(debt)
         for each in self.queues.values():
@@ -520,6 +545,9 @@ class QueueTree:
         """Add (`sign` 1) or take back (-1) what a task holds on a row, up to the root. -1: its node is not known."""
         log, pod, charge = self.log, task.pod, self.charge_at(task.shape, row)
         own = self._node(task.queue)
+        if not pod.ours:
+            self._charge_guest(own, task, charge, sign)
+            return
         if not log.depth:
             self.fair.touch()
             # The hot path: nothing to remember.
@@ -557,18 +585,44 @@ class QueueTree:
             for resource, amount in charge:
                 log.add(used, resource, sign * amount)
 
+    def _charge_guest(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
+        """The same for a pod of another scheduler: it counts in every account, and is nobody's victim."""
+        log = self.log
+        if sign > 0:
+            log.insert(own.guests, task.pod.uid, task)
+        else:
+            log.remove(own.guests, task.pod.uid)
+        self._hold(own, task, sign)
+        if self.promises.classes:
+            self.promises.charge(task, own.path, charge, sign)
+        for node in own.path:
+            if node.meter is not None:
+                node.meter.charge(task, charge, sign)
+            for resource, amount in charge:
+                log.add(node.used, resource, sign * amount)
+                log.add(node.foreign, resource, sign * amount)
+        if not log.depth:
+            self.fair.touch()
+            if sign < 0:
+                self.eased.update(node.name for node in own.path)
+                self.restart(own)
+
     def charge_anew(self, charged: Iterable[tuple[Task, int]]) -> None:
         """Everything that queues hold, users hold of them, and lines count is reckoned anew. charged: who, and on which row."""
         for node in self.queues.values():
-            for account in (node.used, node.leaving, node.placed, node.priorities, node.holds):
+            for account in (node.used, node.leaving, node.foreign, node.placed, node.guests, node.priorities, node.holds):
                 account.clear()
             for room in node.rooms.values():
                 room.waiting = sum(1 for _ in room.units)
             node.pods_waiting = sum(room.waiting * room.pods for room in node.rooms.values())
         for task, row in charged:
             own, charge = self._node(task.queue), self.charge_at(task.shape, row)
-            own.placed[task.pod.uid] = task
-            own.priorities[task.pod.priority] = own.priorities.get(task.pod.priority, 0) + 1
+            if task.pod.ours:
+                own.placed[task.pod.uid] = task
+                own.priorities[task.pod.priority] = own.priorities.get(task.pod.priority, 0) + 1
+            else:
+                own.guests[task.pod.uid] = task
+                self._note_foreign(own.path, charge, 1)
             self._hold(own, task, 1)
             self._add(own.path, charge, 1)
         for debt in self.owed.values():
@@ -724,12 +778,13 @@ class QueueTree:
 
     def _beyond(self, node: QueueNode, key: str, limit: int, more: int) -> Reason:
         used, scale, (resource, pool) = node.used.get(key, 0), self.scale(key), split(key)
-        where = f" of pool {pool!r}" if pool else ""
+        where, others = f" of pool {pool!r}" if pool else "", node.foreign.get(key, 0)
         message = (
-            f"queue {node.name!r} holds {used / scale:g} of at most {limit / scale:g} {resource}{where}; "
-            f"{more / scale:g} more would exceed its limit"
+            f"queue {node.name!r} holds {used / scale:g} of at most {limit / scale:g} {resource}{where}"
+            f"{by_others(others, scale)}; {more / scale:g} more would exceed its limit"
         )
-        return Reason(ReasonCode.LIMIT_EXCEEDED, message, {"used": used, "limit": limit, "requested": more})
+        numbers = {"used": used, "limit": limit, "requested": more} | ({"foreign": others} if others else {})
+        return Reason(ReasonCode.LIMIT_EXCEEDED, message, numbers)
 
     def _promised(self, task: Task, charge: Charge, count: int) -> Reason | None:
         """Why `count` times so much more of work that never falls would break what others are guaranteed, or None."""
@@ -816,7 +871,7 @@ class QueueTree:
         return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * units
 
     def offered(self, resource: str) -> int:
-        """The same without what pods of other schedulers hold."""
+        """The same without what pods of other schedulers hold that no queue is charged for."""
         return self.total(resource) - self.fair.foreign(resource, [node for node in self.queues.values() if node.parent is None])
 
     def guaranteed(

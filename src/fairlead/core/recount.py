@@ -143,7 +143,8 @@ def _holdings(state: ClusterState) -> None:
 
 
 def _queues(state: ClusterState) -> None:
-    """Who is charged: all of ours that is listed on a row, stand-ins, too, and strays."""
-    charged = [(task, row) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values() if task.pod.ours]
-    charged += [(task, -1) for tasks in state.strays.values() for task in tasks.values() if task.pod.ours]
+    """Who is charged: all that a queue pays for and that is listed on a row, stand-ins, too, and strays."""
+    state.belonging.judge_anew()
+    charged = [(task, row) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values() if task.charged]
+    charged += [(task, -1) for tasks in state.strays.values() for task in tasks.values() if task.charged]
     state.queues.charge_anew(charged)

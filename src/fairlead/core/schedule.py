@@ -350,11 +350,11 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         row = plan.places[task.pod.uid][0]
         state.linger(task, row)
         state.nodes.gained.add(row)
-        if task.pod.ours:
+        if task.charged:
             charge = state.queues.charge_at(task.shape, row)
             state.queues.owe(Debt(task, task.queue, placed[0].queue, charge))
         evictions.append(Binding(_ref(task), task.pod.node))
-    state.queues.relieve({task.queue for task in victims if task.pod.ours})
+    state.queues.relieve({task.queue for task in victims if task.charged})
     for task in placed:
         task.state = TaskState.HELD
         task.waits_for = set(uids)

@@ -195,10 +195,10 @@ class FairShares:
         if weight is None:
             weight = max(0, (request if limit is None else min(request, limit)) - (quota or 0))
         usage = self.usage_of(node.name, now) if self.policy.usage_half_life else 0.0
-        return Claim(node.name, request, quota, limit, weight, node.policy.priority, usage)
+        return Claim(node.name, request, quota, limit, weight, node.policy.priority, usage, max(0, node.foreign.get(resource, 0)))
 
     def foreign(self, resource: str, top: list[QueueNode] | tuple[()]) -> int:
-        """What pods of other schedulers hold. top: the queues under the root that hold anything."""
+        """What pods of other schedulers hold that no queue is charged for. top: the queues under the root that hold anything."""
         nodes = self.tree.nodes
         name, pool = split(resource)
         column = nodes.resources.get(name)

@@ -166,12 +166,12 @@ class ClusterState:
     def _stray(self, task: Task, node: str) -> None:
         """A pod is bound to a node that is not known: it counts for its queue all the same."""
         self.strays.setdefault(node, {})[task.pod.uid] = task
-        if task.pod.ours:
+        if task.charged:
             self.queues.charge(task, 1, -1)
 
     def _unstray(self, task: Task, node: str) -> None:
         if self.strays.get(node, {}).pop(task.pod.uid, None) is not None:
-            if task.pod.ours:
+            if task.charged:
                 self.queues.charge(task, -1, -1)
             if not self.strays[node]:
                 del self.strays[node]
@@ -190,6 +190,8 @@ class ClusterState:
             if pod.node or pod.ours:
                 self._adopt(pod)
             return
+        if pod.error is not None and pod.ours != task.pod.ours:
+            pod = msgspec.structs.replace(pod, ours=task.pod.ours)  # whose it is cannot be read any more: as before
         old, heard = task.pod, pod
         keeps = self.belonging.holds(task)
         if pod.error is not None and (old.node or keeps):
@@ -373,6 +375,7 @@ class ClusterState:
     def _place_bound(self, task: Task) -> None:
         pod = task.pod
         task.state = TaskState.BOUND
+        self.belonging.take_in(task)
         if pod.unsized:
             self.nodes.poison(pod.node, pod.uid, bad=True)
         self.unread.note(pod)
@@ -411,8 +414,10 @@ class ClusterState:
         same = task.pod.spec == pod.spec and task.pod.unsized == pod.unsized and task.pod.group == pod.group
         if task.row >= 0 and row == task.row and same:
             leaving = pod.terminating and not task.pod.terminating
-            if pod.queue != task.pod.queue and not (
-                task.gang is not None and task.gang.group is not None and task.gang.group.queue
+            if (
+                pod.ours
+                and pod.queue != task.pod.queue
+                and not (task.gang is not None and task.gang.group is not None and task.gang.group.queue)
             ):
                 self._change_queue(task, pod.queue)
             self._recount_one(task, pod)
@@ -431,7 +436,7 @@ class ClusterState:
         keeps, queue = self.belonging.holds(task), task.queue
         self.remove_pod(pod.uid)
         self._adopt(pod)
-        if keeps and self.tasks[pod.uid].queue != queue:
+        if keeps and pod.ours and self.tasks[pod.uid].queue != queue:
             self._change_queue(self.tasks[pod.uid], queue)
 
     def _recount_one(self, task: Task, pod: Pod) -> None:
@@ -447,7 +452,7 @@ class ClusterState:
             self.nodes.gained.add(row)
         other, limited = pod.service_class != task.pod.service_class, pod.time_limit != task.pod.time_limit
         task.pod = pod
-        if other:
+        if other and pod.ours:
             self.queues.reclassify(task)
         if limited and task.state is TaskState.BOUND:
             self.services.runs(task)
@@ -461,7 +466,7 @@ class ClusterState:
         """A pod that has a node is another user's, or of another priority: accounts follow; a victim's stay as they are."""
         if task.state is TaskState.EVICTING:
             return msgspec.structs.replace(pod, user=task.pod.user, priority=task.pod.priority)
-        charged = pod.ours and (task.row >= 0 or pod.uid in self.strays.get(task.pod.node, {}))
+        charged = task.charged and (task.row >= 0 or pod.uid in self.strays.get(task.pod.node, {}))
         if charged:
             self.queues.charge(task, -1, task.row)
         task.pod = msgspec.structs.replace(task.pod, user=pod.user, priority=pod.priority)
@@ -569,6 +574,8 @@ class ClusterState:
         changed = self.pairs.namespaces.get(name) != labels
         if self.pairs.set_namespace(name, labels):
             self.recount_pairs()
+        if changed:
+            self.belonging.namespace_changed(name)
         if changed and any(each.policy.namespaces for each in self.queues.queues.values()) | any(
             each.namespaces for each in self.services.classes.values()
         ):
@@ -759,6 +766,7 @@ class ClusterState:
         if refused is None and _who_may(queue) != before:
             self._admit_again(lambda task: self.queues.knows(task.queue) and self.queues.above(queue.name, task.queue))
         self._queue_came(queue.name)
+        self.belonging.queue_changed(queue.name)
         self._guard_gpus(queue.name)
         return refused
 
@@ -791,6 +799,7 @@ class ClusterState:
             self._queue_gone(name)
         if judged:
             self._admit_again(lambda task: task.queue in self.queues.queues and self.queues.above(name, task.queue))
+        self.belonging.queue_changed(name)
         self._guard_gpus(name)
 
     def _queue_gone(self, name: str) -> None:
@@ -1056,7 +1065,7 @@ class ClusterState:
         """A stand-in on a row until the victims are gone. It is charged to whoever is not charged for them yet."""
         number = len(self._leftovers.get(victims[0], ()))
         first = self.tasks[victims[0]]
-        queue = self.queues.shared_with_beneficiary(victims[0]) if first.pod.ours else ""
+        queue = self.queues.shared_with_beneficiary(victims[0]) if victims[0] in self.queues.owed else ""
         name = f"leaving-{victims[0]}"
         pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue or first.queue, ours=bool(queue))
         stand_in = Task(pod, self.shapes.intern(spec))
@@ -1182,7 +1191,7 @@ class ClusterState:
             self._surround(task, row, 1)
         task.row = row
         task.devices = devices
-        if task.pod.ours:
+        if task.charged:
             self.queues.charge(task, 1, row)
         nodes.touch(row)
         if nodes.room_wanted and shape.gpus:
@@ -1205,7 +1214,7 @@ class ClusterState:
             self._surround(task, row, -1)
         task.row = -1
         task.devices = ()
-        if task.pod.ours:
+        if task.charged:
             self.queues.charge(task, -1, row)
         nodes.touch(row)
         if not log.depth:

@@ -71,7 +71,7 @@ class Task:
     def __init__(self, pod: Pod, shape: Shape) -> None:
         self.pod = pod
         self.shape = shape
-        self.queue = pod.queue
+        self.queue = pod.queue if pod.ours else ""  # of others: see `core.belonging`
         self.row = -1
         self.devices: tuple[int, ...] = ()
         self.state = TaskState.WAITING
@@ -87,6 +87,11 @@ class Task:
 
     def __repr__(self) -> str:
         return f"<Task {self.pod.key} {self.state.value} row={self.row}>"
+
+    @property
+    def charged(self) -> bool:
+        """Whether a queue is charged for what it holds: for pods that others placed only where they have a queue."""
+        return self.pod.ours or bool(self.queue)
 
     @property
     def user(self) -> str:

@@ -80,7 +80,7 @@ SCHEDULER: dict[str, Metric] = {
     "fairlead_pool_gpus": Metric("gauge", "GPUs of a pool.", _POOL),
     "fairlead_pool_gpus_allocated": Metric("gauge", "GPUs of a pool that pods hold, fractions too.", _POOL),
     "fairlead_gpus_outside_queues": Metric(
-        "gauge", "GPUs that pods without a queue hold: other schedulers placed them, or `nodeName`.", ("resource",)
+        "gauge", "GPUs that pods hold for which no queue is charged: other schedulers placed them, or `nodeName`.", ("resource",)
     ),
     "fairlead_pool_gpus_fragmented": Metric("gauge", "Free GPUs of a pool on nodes whose other GPUs are used.", _POOL),
 }

@@ -170,7 +170,7 @@ class Applier:
 
     async def _write_queue(self, status: QueueStatus) -> None:
         amounts = dict(status.allocated), status.pending, dict(status.fair_share)
-        report = QueueReport(*amounts, status.usage, status.reason, status.run_times)
+        report = QueueReport(*amounts, status.usage, status.reason, status.run_times, dict(status.foreign))
         await self.cluster.queue_status(status.queue, report)
 
     async def run(self) -> None:

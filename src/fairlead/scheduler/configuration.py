@@ -142,7 +142,7 @@ class LeaderElection(_Section, frozen=True):
 
 
 class Configuration(_Section, frozen=True):
-    """The whole file."""
+    """The whole file. chargeForeignPods: pods that somebody else placed count as held by the default queue of their namespace."""
 
     api_version: Literal["config.fairlead.dev/v1alpha1"]
     kind: Literal["SchedulerConfiguration"]
@@ -159,6 +159,7 @@ class Configuration(_Section, frozen=True):
     consolidation: Consolidation = Consolidation()
     retries: Retries = Retries()
     leader_election: LeaderElection = LeaderElection()
+    charge_foreign_pods: bool = False
     events: bool = True
     address: str = "127.0.0.1:10259"
     visibility_address: str = ""
@@ -174,6 +175,7 @@ class Configuration(_Section, frozen=True):
             head_blocks=self.placement.head_blocks,
             pods_per_free_gpu=self.placement.keep_per_free_gpu.pods,
             cpu_per_free_gpu=self.placement.keep_per_free_gpu.milli_cpu,
+            charge_foreign=self.charge_foreign_pods,
             preempt=preemption.enabled,
             budget_override=preemption.budget_override_seconds,
             victim_timeout=preemption.victim_timeout_seconds,

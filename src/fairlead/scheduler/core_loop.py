@@ -91,7 +91,7 @@ class Trouble(msgspec.Struct, frozen=True, tag=True):
 class QueueStatus(msgspec.Struct, frozen=True, tag=True):
     """What to say of a queue: what it and its descendants hold, pods that wait in it, its due; as (resource, base units).
 
-    reason: why the first job that waits in it does.
+    reason: why the first job that waits in it does. foreign: the part of what is allocated that pods of other schedulers hold.
     """
 
     queue: str
@@ -101,6 +101,7 @@ class QueueStatus(msgspec.Struct, frozen=True, tag=True):
     usage: UsageRecord | None = None
     reason: Reason | None = None
     run_times: tuple[RunTimeRecord, ...] = ()
+    foreign: tuple[tuple[str, int], ...] = ()
 
 
 class ReservationStatus(msgspec.Struct, frozen=True, tag=True):
@@ -560,6 +561,7 @@ class CoreLoop:
             self._usage_of(node.name, now),
             self._why_waits(node),
             self._run_times_of(node.name),
+            tuple(sorted((resource, held) for resource, held in node.foreign.items() if held)),
         )
 
     def _why_waits(self, node: QueueNode) -> Reason | None:

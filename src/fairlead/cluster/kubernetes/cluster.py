@@ -427,13 +427,17 @@ class KubernetesCluster:
     async def queue_status(self, queue: str, status: QueueReport) -> None:
         """`Queue.status`: what it holds, what waits, what is its due, what it used of late."""
         path, merge = f"{_QUEUES}/{queue}/status", "application/merge-patch+json"
-        amounts = {"allocated": shown(status.allocated), "fairShare": shown(status.fair_share)}
+        amounts = {"allocated": shown(status.allocated), "fairShare": shown(status.fair_share), "foreign": shown(status.foreign)}
         written = self._written.get(queue)
         if written is None:
             # Whatever a scheduler before this one wrote: a merge keeps what it does not name.
             await self._status(path, {"status": dict.fromkeys(amounts)}, merge)
             written = {field: {} for field in amounts}
-        body = {field: {**dict.fromkeys(written[field]), **values} for field, values in amounts.items()}
+        body: dict[str, dict[str, Any] | None] = {
+            field: {**dict.fromkeys(written[field]), **values} for field, values in amounts.items()
+        }
+        if not amounts["foreign"]:
+            body["foreign"] = None  # it is there only where there is such a part
         self._written[queue] = amounts
         usage = {"usage": usage_shown(status.usage)} if status.usage is not None else {}
         if usage and (users := usage["usage"]["users"]) is not None:

@@ -305,6 +305,9 @@ class SimulatedCluster:
         if status.run_times:
             told["runTimes"] = run_times_shown(status.run_times)
         told.pop("reason", None)
+        told.pop("foreign", None)
+        if status.foreign:
+            told["foreign"] = shown(status.foreign)
         if status.reason is not None:
             told["reason"] = {"code": str(status.reason.code), "message": status.reason.message}
         self.api.store.put(_QUEUES, ("", queue), {**record.object, "metadata": dict(record.object["metadata"]), "status": told})

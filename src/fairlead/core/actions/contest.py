@@ -248,8 +248,8 @@ class Contest:
     @cached_property
     def _all_beside(self) -> dict[str, dict[str, int]]:
         """What falls at most below the queues above its own: all that is not its own queue's."""
-        own = self.queue.used
-        return {node.name: {name: held - own.get(name, 0) for name, held in node.used.items()} for node in self.queue.path[1:]}
+        own = self.queue
+        return {node.name: {name: node.may_fall(name) - own.may_fall(name) for name in node.used} for node in self.queue.path[1:]}
 
     # -- which pods ----------------------------------------------------------------------------
 

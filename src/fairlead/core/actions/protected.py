@@ -26,6 +26,8 @@ def unprotected(state: ClusterState, tasks: Iterable[Task]) -> list[Task]:
     free: list[Task] = []
     bound: list[Task] = []
     for task in tasks:
+        if not task.pod.ours and task.charged:
+            continue  # a queue pays for it: whoever placed it decides when it ends
         if task.pod.profile != AI_PROFILE or not task.pod.ours:
             free.append(task)
         elif state.services.of(task).mode != "Never":
@@ -61,4 +63,4 @@ def stamp(state: ClusterState) -> tuple[object, ...]:
         for resource, quota in node.quota.items()
         if node.used.get(resource, 0) > quota
     )
-    return never, beyond
+    return never, beyond, state.belonging.payers
