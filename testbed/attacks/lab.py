@@ -245,8 +245,10 @@ class Range:
         for user, (command, process) in self._processes.items():
             if process.popen.poll() is None:
                 continue
-            last = re.findall(r"(\w+(?:Error|Exception)\b[^\"\n]{0,120})", process.log.read_text(errors="replace"))
-            found.append(f"{user} ended ({last[-1] if last else process.popen.returncode})")
+            log = process.log.read_text(errors="replace")
+            last = re.findall(r"(the lease was lost|\w+(?:Error|Exception)\b[^\"\n]{0,120})", log)
+            why = last[-1] if last else "nothing was said"
+            found.append(f"{user} ended ({why}; exit code {process.popen.returncode})")
             lease = "fairlead-scheduler" if user == SCHEDULER else OPERATOR
             self.admin.ask("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{lease}")
             process.log.unlink()

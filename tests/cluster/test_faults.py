@@ -123,11 +123,34 @@ async def test_evictions_likewise(server, client, answers, outcome):
     assert (await KubernetesCluster(client).evict(POD, dry_run=False))[0] is outcome
 
 
-async def test_a_failing_status_write_is_no_failure(server, client):
-    server.answers = [status(500)]
+async def test_a_status_that_is_refused_is_no_failure(server, client):
+    server.answers = [status(422)]
     await KubernetesCluster(client).refuse(POD, Reason(ReasonCode.RESOURCES, "full"))
     body = json.loads(server.asked[0][2])
     assert body["status"]["conditions"][0]["reason"] == "Unschedulable"
+
+
+async def test_a_status_that_was_not_taken_for_now_is_told_of(server, client):
+    cluster, why = KubernetesCluster(client), Reason(ReasonCode.RESOURCES, "full")
+    for answer in (status(500), status(503), hang):
+        server.answers = [answer]
+        with pytest.raises(Unreachable):
+            await cluster.refuse(POD, why)
+    server.answers = [status(503), (200, {})]
+    assert (await cluster.preempt(POD))[0] is Outcome.DONE  # here it is worth no failure
+
+
+async def test_a_token_file_that_is_gone_for_a_moment_is_no_configuration_error(server, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("old")
+    async with Client(Config(server.url, token_file=str(token))) as client:
+        client.auth.reject()
+        token.unlink()
+        with pytest.raises(Unreachable, match="cannot be read"):
+            await client.get("/x")
+        token.write_text("new")
+        await client.get("/x")
+        assert client.auth.token == "new"
 
 
 async def test_an_expired_token_is_fetched_again(server, tmp_path):

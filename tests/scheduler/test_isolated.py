@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.port import Gone, Synced, Upsert
 from fairlead.core import invariants
 from fairlead.core.model import Policy, Queue, Reservation
@@ -281,6 +283,7 @@ class Ready:
 
     def __init__(self, core):
         self.core = core
+        self.client = Client(Config("http://nowhere"))
 
     _unready = app.Scheduler._unready
 

@@ -4,9 +4,11 @@ import asyncio
 import threading
 
 import msgspec
+import pytest
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, EvictFailed, Gone, Outcome, Synced, Upsert
+from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.model import Policy
 from fairlead.core.transactions import Binding, Place, PodRef, Preempt, Refuse, VolumeChoice
@@ -251,6 +253,40 @@ async def test_a_pod_that_is_bound_is_not_said_to_wait_any_more():
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert script.writes == [("bind", "w")]
+
+
+@pytest.mark.parametrize("then", ["it answers", "newer", "bound"])
+def test_a_status_that_was_not_taken_is_written_again_unless_it_is_overtaken(then):
+    answers = {("refuse", "w"): Unreachable("no answer"), ("group", "ns/g", 1): Unreachable("no answer")}
+    script = Script(answers)
+
+    async def story():
+        applier = Applier(script, lambda _: None, lambda: 1, writers=2, write_events=False)
+        task = asyncio.ensure_future(applier.run())
+        applier.submit([Refuse((ref("w"),), Reason(ReasonCode.RESOURCES, "full")), GroupStatus("ns/g", "Pending", 1, None)])
+        await asyncio.sleep(10.0)
+        assert script.writes.count(("refuse", "w")) == script.writes.count(("group", "ns/g", 1)) == 4  # after 0, 1, 3, 7 s
+        if then == "it answers":
+            script.answers.clear()
+        elif then == "newer":
+            applier.submit([GroupStatus("ns/g", "Scheduled", 2, None)])
+        else:
+            applier.submit([Place((binding("w"),), "")])
+        script.writes.clear()
+        await asyncio.sleep(3600.0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(story())
+    if then == "it answers":
+        assert sorted(script.writes) == [("group", "ns/g", 1), ("refuse", "w")]
+    elif then == "newer":
+        assert ("group", "ns/g", 1) not in script.writes
+        assert script.writes.count(("group", "ns/g", 2)) == 1
+        assert script.writes.count(("refuse", "w")) > 50  # once a minute
+    else:
+        assert ("refuse", "w") not in script.writes
 
 
 async def test_events_are_bounded(monkeypatch):

@@ -7,11 +7,10 @@ What it knows of a pod it reads from the API server; what runs is its own. When 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from fairlead.agent.recipe import Manifest, RecipeError, recipe, volumes
 from fairlead.api import names
 from fairlead.cluster import views
 from fairlead.cluster.convert import gpu_fraction
-from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.client import REFUSAL_GRACE, ApiError, Client, Unreachable, encode, refuses
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Change
@@ -34,6 +33,8 @@ log = structlog.get_logger("agent")
 _MERGE = "application/merge-patch+json"
 _HEARTBEAT = 10.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 60.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 10.0  # of what the API server did not answer
+_GOODBYE = 3.0  # seconds for the last word
 _ENDED = ("Succeeded", "Failed")
 GPU = names.GPU_RESOURCES[0]
 
@@ -81,8 +82,12 @@ class Agent:
         )
 
     async def run(self) -> None:
-        """Register, and run what comes."""
-        await self._register()
+        """Register, and run what comes. Raises `ApiError` where the node is refused for good at the start."""
+        try:
+            await self._begin()
+        except asyncio.CancelledError:
+            log.info("stopped before it was registered")
+            raise
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._beat())
@@ -90,8 +95,11 @@ class Agent:
         finally:
             for each in self._running.values():
                 each.kill()
-            with contextlib.suppress(ApiError, Unreachable, RuntimeError):
-                await self._report(ready=False)
+            try:
+                async with asyncio.timeout(_GOODBYE):
+                    await self._report(ready=False)
+            except (ApiError, Unreachable, TimeoutError) as error:
+                log.warning("not told that the agent ends", error=(str(error) or repr(error))[:300])
 
     # -- the node ------------------------------------------------------------------------------
 
@@ -100,6 +108,25 @@ class Agent:
         memory = options.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         amounts = {"cpu": str(options.cpus or os.cpu_count() or 1), "memory": str(memory), "pods": str(options.pods)}
         return amounts | ({GPU: str(len(self.devices.free))} if self.devices.free else {})
+
+    async def _begin(self) -> None:
+        """Register, for as long as it takes; a refusal counts once an API server that starts would have loaded its roles."""
+        loop, refused_at = asyncio.get_running_loop(), None
+        for wait in waits():
+            try:
+                await self._register()
+                return
+            except (ApiError, Unreachable) as error:
+                if not refuses(error):
+                    refused_at = None
+                    if not passing(error):
+                        raise
+                else:
+                    refused_at = loop.time() if refused_at is None else refused_at
+                    if loop.time() - refused_at >= REFUSAL_GRACE:
+                        raise
+                log.warning("not registered", error=str(error)[:300], wait=wait)
+            await asyncio.sleep(wait)
 
     async def _register(self) -> None:
         labels = {"kubernetes.io/hostname": self.name, "fairlead.dev/agent": "true", **self.options.labels}
@@ -132,11 +159,17 @@ class Agent:
             await asyncio.sleep(_HEARTBEAT)
             try:
                 await self._report(ready=True)
-            except ApiError as error:
-                if error.code == 404:
-                    await self._register()
-            except Unreachable as error:
+            except (ApiError, Unreachable) as error:
                 log.warning("heartbeat not written", error=str(error)[:300])
+                if isinstance(error, ApiError) and error.code == 404:
+                    await self._register_again()
+
+    async def _register_again(self) -> None:
+        """Somebody deleted the node."""
+        try:
+            await self._register()
+        except (ApiError, Unreachable) as error:
+            log.warning("not registered", error=str(error)[:300], wait=_HEARTBEAT)
 
     # -- pods ----------------------------------------------------------------------------------
 
@@ -165,37 +198,52 @@ class Agent:
         task.add_done_callback(self._tasks.discard)
 
     async def remove(self, pod: _Object) -> None:
-        """Nothing of a pod runs: the API server may forget it."""
+        """Nothing of a pod runs: the API server may forget it. Tried until it has, or the pod is another's."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
-        with contextlib.suppress(ApiError, Unreachable):
-            await self.client.delete(_path(pod), encode(body))
+        for wait in waits():
+            try:
+                await self.client.delete(_path(pod), encode(body))
+                return
+            except (ApiError, Unreachable) as error:
+                if isinstance(error, ApiError) and error.code in (404, 409):
+                    return
+                log.warning("pod not removed", pod=pod.metadata.key, error=str(error)[:300], wait=wait)
+            await asyncio.sleep(wait)
 
     async def tell(self, pod: _Object, status: Manifest) -> None:
         """Write a pod's status, until somebody takes it or the pod is gone."""
-        wait = 0.2
-        while True:
+        for wait in waits():
             try:
                 await self.client.patch(
                     f"{_path(pod)}/status", encode({"metadata": {"uid": pod.metadata.uid}, "status": status}), _MERGE
                 )
                 return
-            except ApiError as error:
-                if error.code in (404, 409, 422):
+            except (ApiError, Unreachable) as error:
+                if isinstance(error, ApiError) and error.code in (404, 409, 422):
                     return
-            except Unreachable:
-                pass
+                log.warning("status not written", pod=pod.metadata.key, error=str(error)[:300], wait=wait)
             await asyncio.sleep(wait)
-            wait = min(wait * 2, 5.0)
 
-    async def data(self, namespace: str, kind: str, name: str) -> Mapping[str, str] | None:
-        """What a ConfigMap or Secret holds."""
-        try:
-            found: Manifest = msgspec.json.decode(await self.client.get(f"/api/v1/namespaces/{namespace}/{kind}/{name}"))
-        except ApiError as error:
-            if error.code == 404:
-                return None
-            raise
-        return found.get("data") or {}
+    async def data(self, namespace: str, kind: str, name: str, over: Callable[[], bool]) -> Mapping[str, str] | None:
+        """What a ConfigMap or Secret holds. over: whether nobody needs it any more. Raises `ApiError` where it is refused.
+
+        The Node authorizer refuses what it does not know yet of a pod that was bound a moment ago.
+        """
+        loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        for wait in waits():
+            if over():
+                break
+            try:
+                found: Manifest = msgspec.json.decode(await self.client.get(f"/api/v1/namespaces/{namespace}/{kind}/{name}"))
+                return found.get("data") or {}
+            except (ApiError, Unreachable) as error:
+                if isinstance(error, ApiError) and error.code == 404:
+                    break
+                if not passing(error) and (not refuses(error) or loop.time() - began >= REFUSAL_GRACE):
+                    raise
+                log.warning("cannot be read", namespace=namespace, kind=kind, name=name, error=str(error)[:300], wait=wait)
+            await asyncio.sleep(wait)
+        return None
 
     def port_of(self, pod: _Object) -> int:
         """Where the members of a pod's job meet: a port that nobody else here has."""
@@ -395,8 +443,22 @@ class _Run:
                 for field, reference in source.items():
                     if field.startswith(("configMap", "secret")) and isinstance(reference, dict):
                         wanted.add(("configmaps" if field.startswith("configMap") else "secrets", reference.get("name", "")))
-        found = {each: await self.agent.data(self.pod.metadata.namespace, *each) for each in sorted(wanted)}
+        namespace = self.pod.metadata.namespace
+        found = {each: await self.agent.data(namespace, *each, lambda: self._stopping) for each in sorted(wanted)}
         return {each: data for each, data in found.items() if data is not None}
+
+
+def waits() -> Iterator[float]:
+    """How long to wait after each attempt that the API server did not answer."""
+    wait = _FIRST_WAIT
+    while True:
+        yield wait
+        wait = min(wait * 2, _LONGEST_WAIT)
+
+
+def passing(error: Exception) -> bool:
+    """Whether it may be otherwise in a moment: no answer, too many requests, or a fault of the server."""
+    return isinstance(error, Unreachable) or (isinstance(error, ApiError) and (error.code == 429 or error.code >= 500))
 
 
 def _all(spec: Manifest) -> list[Manifest]:

@@ -12,7 +12,7 @@ import typer
 
 from fairlead.cli import process
 from fairlead.cli.history import DEFAULT_FILE
-from fairlead.cli.output import fail
+from fairlead.cli.output import Exit, fail
 from fairlead.observability.ending import on_signals, watch_stdout
 
 GpusOption = Annotated[
@@ -94,7 +94,7 @@ def agent(
 
     async def run(config: Config) -> bool:
         from fairlead.agent.node import Agent
-        from fairlead.cluster.kubernetes.client import Client
+        from fairlead.cluster.kubernetes.client import ApiError, Client
 
         async with Client(config) as client:
             running = asyncio.ensure_future(Agent(client, options).run())
@@ -103,8 +103,10 @@ def agent(
                 await running
             except asyncio.CancelledError:
                 return False
+            except ApiError as error:
+                fail(f"the node is refused: {error}; it needs the identity system:node:NAME (docs/security.md)", Exit.REFUSED)
         return True
 
     with tempfile.TemporaryDirectory(prefix="fairlead-agent-") as scratch:
         options = Options(name=name, gpus=gpus, cpus=cpus, folder=folder or Path(scratch))
-        process.run(run, kubeconfig, "")
+        process.run(run, kubeconfig)

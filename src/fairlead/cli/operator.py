@@ -72,6 +72,6 @@ def operator(
         max_waiting_pods_per_namespace=max_waiting_pods_per_namespace,
     )
     try:
-        process.run(lambda config: run_process(config, options), kubeconfig, address)
+        process.run(lambda config: run_process(config, options), kubeconfig)
     except HistoryError as error:
         fail(f"--history: {error}")

@@ -26,11 +26,12 @@ def prepare(log_level: str, addresses: dict[str, str]) -> None:
         fail(str(error), Exit.USAGE)
 
 
-def run(process: Callable[[Config], Coroutine[None, None, bool]], kubeconfig: str, address: str) -> None:
+def run(process: Callable[[Config], Coroutine[None, None, bool]], kubeconfig: str) -> None:
     """Run a process to its end. process: returns whether it failed, having lost its lease."""
     import uvloop
 
     from fairlead.cluster.kubernetes.config import ConfigError, load
+    from fairlead.observability.endpoints import CannotServeError
     from fairlead.observability.logs import log_loop_errors
 
     async def logged(config: Config) -> bool:
@@ -41,7 +42,7 @@ def run(process: Callable[[Config], Coroutine[None, None, bool]], kubeconfig: st
         failed = uvloop.run(logged(load(kubeconfig or None)))
     except ConfigError as error:
         fail(str(error), Exit.UNREACHABLE)
-    except OSError as error:
-        fail(f"cannot serve on {address}: {error}")
+    except CannotServeError as error:
+        fail(str(error))
     if failed:
         raise typer.Exit(int(Exit.FAILED))

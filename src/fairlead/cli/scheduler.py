@@ -105,7 +105,7 @@ def scheduler(
         options = msgspec.structs.replace(options, shadow=True, schedulers={shadow_of: AI_PROFILE})
     with _recording(record, record_limit, options.policy) as recorder, _reporting(shadow) as report:
         start = partial(run_process, options=options, recorder=recorder, report=report)
-        process.run(start, kubeconfig, options.address)
+        process.run(start, kubeconfig)
 
 
 @contextmanager

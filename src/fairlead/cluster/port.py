@@ -159,6 +159,8 @@ class Cluster(Protocol):
     async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
         """Write for which node a pod waits while its victims leave."""
 
+    # These and conditions raise `Unreachable` where they should be written again later.
+
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
         """Write why a pod is not placed into its conditions."""
 

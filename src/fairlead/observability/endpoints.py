@@ -13,9 +13,13 @@ Probe = Callable[[], str]
 NOT_SYNCED = "not leading, or the first lists are not complete"
 
 
+class CannotServeError(OSError):
+    """An address cannot be listened on."""
+
+
 @asynccontextmanager
 async def served(address: str, metrics: Callable[[], Awaitable[bytes]], health: Probe, ready: Probe) -> AsyncIterator[None]:
-    """Serve while the context is open. address: host:port; empty: nothing is served. Raises OSError where it cannot listen."""
+    """Serve while the context is open. address: host:port; empty: nothing is served. Raises `CannotServeError`."""
     if not address:
         yield
         return
@@ -39,7 +43,10 @@ async def served(address: str, metrics: Callable[[], Awaitable[bytes]], health: 
     await runner.setup()
     try:
         host, _, port = address.rpartition(":")
-        await web.TCPSite(runner, host or "127.0.0.1", int(port)).start()
+        try:
+            await web.TCPSite(runner, host or "127.0.0.1", int(port)).start()
+        except OSError as error:
+            raise CannotServeError(f"cannot serve on {address}: {error}") from error
         yield
     finally:
         await runner.cleanup()

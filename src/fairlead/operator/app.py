@@ -155,7 +155,10 @@ class Operator:
         return self.metrics.render()
 
     def _unready(self) -> str:
-        return "" if self.intents.synced and self.jobs.synced else NOT_SYNCED
+        trouble = self.elector.client.trouble()
+        if not (self.intents.synced and self.jobs.synced):
+            return f"{NOT_SYNCED}; {trouble}" if trouble else NOT_SYNCED
+        return trouble
 
 
 def of_operator(intents: Counters, jobs: JobCounters, groups: int, unmeasured: int, api_writes: int) -> list[tuple[str, Value]]:

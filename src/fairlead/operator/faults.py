@@ -122,6 +122,8 @@ class Faults:
                 await run()
                 return
             except Exception as error:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError from error  # what is cut off may end with an error instead
                 lasted = (asyncio.get_running_loop().time() - began) * self.speed
                 failures = 1 if lasted > pause(failures or 1) * 2 else failures + 1
                 self.note(name, "", error)

@@ -59,16 +59,22 @@ class WorkQueue:
             try:
                 await self._look(key)
                 self._failures.pop(key, None)
-            except (ApiError, Unreachable) as error:
-                wait = self._later(key, lambda failures: min(_FIRST_WAIT * 2.0 ** min(failures - 1, 16), _LONGEST_WAIT))
-                log.warning("tried again later", key=key, wait=wait, error=str(error)[:300])
             except Exception as error:
-                self._later(key, pause)
-                self._report(self._site, key, error)
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError from error  # what is cut off may end with an error instead
+                self._failed(key, error)
             finally:
                 self._busy.discard(key)
                 if self._waiting:
                     self._wake.set()
+
+    def _failed(self, key: str, error: Exception) -> None:
+        if isinstance(error, ApiError | Unreachable):
+            wait = self._later(key, lambda failures: min(_FIRST_WAIT * 2.0 ** min(failures - 1, 16), _LONGEST_WAIT))
+            log.warning("tried again later", key=key, wait=wait, error=str(error)[:300])
+        else:
+            self._later(key, pause)
+            self._report(self._site, key, error)
 
     def _later(self, key: str, wait: Callable[[int], float]) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1

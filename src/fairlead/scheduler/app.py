@@ -232,7 +232,10 @@ class Scheduler:
         failing = self.core.counters.failing
         if failing >= _FAILED_PASSES:
             return f"the latest {failing} passes failed: nothing is placed; the log has the tracebacks"
-        return "" if self.core.synced else NOT_SYNCED
+        trouble = self.client.trouble()
+        if not self.core.synced:
+            return f"{NOT_SYNCED}; {trouble}" if trouble else NOT_SYNCED
+        return trouble
 
 
 async def run_process(

@@ -47,6 +47,7 @@ log = structlog.get_logger("applier")
 _PATIENCE = 30.0
 _MOST_EVENTS = 200_000
 _LOOK_AGAIN = 0.01
+_LONGEST_WAIT = 60.0  # seconds between two attempts to write a status
 # More writes in flight cost the API server less each, but every connection costs a handshake: width follows the backlog.
 _WIDTH, _DEPTH = 64, 40
 
@@ -106,6 +107,7 @@ class Applier:
         self._refusals = _Latest(self, self._write_refusal)
         self._reservations = _Latest(self, self._write_reservation)
         self._verdicts = _Latest(self, self._write_verdict)
+        self._conditions = _Latest(self, self._write_condition)
         self._resting: deque[asyncio.Future[None]] = deque()
         self._looking = False
         self._volumes: set[asyncio.Task[None]] = set()  # volumes being bound or made: slow, and no writer's business
@@ -167,6 +169,9 @@ class Applier:
         await self.cluster.verdict(
             verdict.kind, verdict.name, accepted=verdict.accepted, reason=verdict.reason, message=verdict.message
         )
+
+    async def _write_condition(self, told: tuple[PodRef | str, str, str, str]) -> None:
+        await self.cluster.condition(*told)
 
     async def _write_queue(self, status: QueueStatus) -> None:
         amounts = dict(status.allocated), status.pending, dict(status.fair_share)
@@ -232,7 +237,9 @@ class Applier:
                 await work()
             except Unreachable as error:
                 log.error("outcome unknown", error=str(error)[:300])
-            except Exception:
+            except Exception as error:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError from error  # what is cut off may end with an error instead
                 log.exception("write failed", line=number)
             finally:
                 self.in_flight -= 1
@@ -325,7 +332,7 @@ class Applier:
         about: list[PodRef | str] = [*_real(late.pods), *([late.group] if late.group else [])]
         for each in about:
             kind = names.MAX_WAIT_CONDITION
-            self._enter(1, partial(self.cluster.condition, each, kind, kind, late.message))
+            self._conditions.put(f"{kind} {each}", (each, kind, kind, late.message))
             self.event(each, kind, late.message, warning=True)
 
     def _tell_unread(self, unread: Unread) -> None:
@@ -488,7 +495,7 @@ class _EvictAll:
                 self.applier.event(group, "Preempted", self._note(), action="Preempting")
                 if is_upstream(group):
                     kind, reason = "DisruptionTarget", "PreemptionByScheduler"
-                    self.applier._enter(1, partial(self.applier.cluster.condition, group, kind, reason, self._note()))
+                    self.applier._conditions.put(f"{kind} {group}", (group, kind, reason, self._note()))
         self._give_up(victims, done)
 
     def _give_up(self, victims: list[PodRef], outcomes: Sequence[tuple[Outcome, str]]) -> None:
@@ -517,19 +524,25 @@ class _EvictAll:
 class _Latest(Generic[Status]):
     """The latest that is to be written about each of many things; several changes in one moment are one write.
 
-    Never two at a time about one thing: they might arrive in the other order, and what is overtaken would stay.
+    Never two at a time about one thing: they might arrive in the other order, and what is overtaken would stay. What the API
+    server does not take for now is written again after a pause that doubles, unless something newer was said meanwhile.
     """
 
-    __slots__ = ("applier", "busy", "waiting", "write")
+    __slots__ = ("applier", "busy", "dropped", "failures", "late", "waiting", "write")
 
     def __init__(self, applier: Applier, write: Callable[[Status], Awaitable[None]]) -> None:
         self.applier = applier
         self.write = write
         self.waiting: dict[str, Status] = {}
         self.busy: set[str] = set()
+        self.dropped: set[str] = set()  # of those that are busy
+        self.late: dict[str, Status] = {}  # could not be written
+        self.failures: dict[str, int] = {}  # in a row
 
     def put(self, key: str, status: Status) -> None:
         """Write this about `key`, instead of whatever waits to be written about it."""
+        self.late.pop(key, None)
+        self.dropped.discard(key)
         entered = key in self.waiting or key in self.busy
         self.waiting[key] = status
         if not entered:
@@ -538,14 +551,29 @@ class _Latest(Generic[Status]):
     def drop(self, key: str) -> None:
         """What waits to be written about `key` is true no more."""
         self.waiting.pop(key, None)
+        self.late.pop(key, None)
+        if key in self.busy:
+            self.dropped.add(key)
+
+    def _again(self, key: str) -> None:
+        if key in self.late:
+            self.put(key, self.late[key])
 
     async def _write(self, key: str) -> None:
         if key not in self.waiting or key in self.busy:
             return  # it was dropped, or whoever writes about it now comes back for it
         self.busy.add(key)
+        status = self.waiting.pop(key)
         try:
-            await self.write(self.waiting.pop(key))
+            await self.write(status)
+            self.failures.pop(key, None)
+        except Unreachable:
+            if key not in self.waiting and key not in self.dropped:
+                self.late[key] = status
+                failures = self.failures[key] = self.failures.get(key, 0) + 1
+                asyncio.get_running_loop().call_later(min(2.0 ** (failures - 1), _LONGEST_WAIT), self._again, key)
         finally:
             self.busy.discard(key)
+            self.dropped.discard(key)
             if key in self.waiting:
                 self.applier._enter(1, partial(self._write, key))

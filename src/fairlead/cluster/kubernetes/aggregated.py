@@ -63,7 +63,7 @@ class AggregatedApi:
         while True:
             try:
                 await self._serve()
-            except (FrontProxyError, ApiError, Unreachable, OSError) as error:
+            except (FrontProxyError, ApiError, Unreachable, OSError, ValueError, msgspec.MsgspecError) as error:
                 log.error("not served", api=self.group, error=str(error)[:300], again_in=_RETRY)
                 await asyncio.sleep(_RETRY)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.cluster.kubernetes.attach import PROTOCOLS, Attached
 from fairlead.cluster.kubernetes.auth import Auth
-from fairlead.cluster.kubernetes.config import Config
+from fairlead.cluster.kubernetes.config import Config, ConfigError
 from fairlead.cluster.kubernetes.http import HttpTransport
 from fairlead.cluster.transport import Chunks, Reply, Transport, Unreachable
 
@@ -23,6 +23,8 @@ __all__ = ["REFUSAL_GRACE", "ApiError", "Client", "ReadOnly", "Unreachable", "ap
 REFUSAL_GRACE = 60.0
 """Seconds for which 401 and 403 count as unavailability: an API server that starts refuses until it has loaded the roles."""
 _LONGEST_PAUSE = 30.0
+_UNANSWERED = 10.0  # seconds without an answer after which it is told
+_LATEST = 30.0  # seconds since the latest failure after which nothing is known any more: retries come more often
 _TRIES = 6
 _JSON = "application/json"
 _AGENT = f"fairlead/{sys.version_info.major}.{sys.version_info.minor}"
@@ -45,6 +47,30 @@ class ReadOnly(RuntimeError):
 class _Status(msgspec.Struct):
     reason: str = ""
     message: str = ""
+
+
+class _Reach:
+    """Whether requests are answered. A 429 or a 5xx counts as no answer: the server does not do what it is asked."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None  # when the first of the latest failures was
+        self._latest = 0.0
+        self._error = ""
+
+    def answered(self) -> None:
+        self._since = None
+
+    def failed(self, error: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._since is None or now - self._latest > _LATEST:
+            self._since = now
+        self._latest, self._error = now, error[:300]
+
+    def trouble(self) -> str:
+        now = asyncio.get_running_loop().time()
+        if self._since is None or now - self._since < _UNANSWERED or now - self._latest > _LATEST:
+            return ""
+        return f"the API server has answered no request for {now - self._since:.0f} s: {self._error}"
 
 
 class Client:
@@ -79,6 +105,8 @@ class Client:
         self._open_to_writes: asyncio.Event | None = None  # absent: they go out
         self._transport: Transport | None = None
         self._pause_until = 0.0
+        self._reach = _Reach()
+        self._others: list[Client] = []  # of the same server
 
     async def __aenter__(self) -> Self:
         await self.auth.refresh()
@@ -101,7 +129,12 @@ class Client:
         )
         made.auth = self.auth
         made._lent = self._given is not None
+        self._others.append(made)
         return made
+
+    def trouble(self) -> str:
+        """What is wrong where the server has answered nothing for a while, this client or one apart from it; else empty."""
+        return next(filter(None, (each._reach.trouble() for each in (self, *self._others))), "")
 
     def hold_writes(self) -> None:
         """Let writes wait, those that queue now included, until `release_writes`."""
@@ -164,7 +197,15 @@ class Client:
                 headers["Content-Type"] = content_type
             if method != "GET":
                 self.writes += 1
-            reply = await self.transport.request(method, path, query=query, headers=headers, body=body)
+            try:
+                reply = await self.transport.request(method, path, query=query, headers=headers, body=body)
+            except Unreachable as error:
+                self._reach.failed(str(error))
+                raise
+            if reply.status < 500 and (reply.status != 429 or not patient):
+                self._reach.answered()
+            else:
+                self._reach.failed(f"{method} {path}: {reply.status}")
             if "X-Fairlead-Time" in reply.headers:
                 self.server_time = _number(reply.headers["X-Fairlead-Time"])
             if reply.status < 300:
@@ -181,7 +222,11 @@ class Client:
 
     async def _headers(self, accept: str = _JSON) -> dict[str, str]:
         if not self.auth.fresh:
-            await self.auth.refresh()
+            try:
+                await self.auth.refresh()
+            except ConfigError as error:  # it was right when we began: a token that is being rotated, a plugin that is slow
+                self._reach.failed(str(error))
+                raise Unreachable(str(error)) from error
         headers = {"User-Agent": _AGENT, "Accept": accept}
         if self.auth.token:
             headers["Authorization"] = f"Bearer {self.auth.token}"
@@ -196,6 +241,7 @@ class Client:
                 if opened.status == 401:
                     self.auth.reject()
                 raise api_error(opened.status, opened.body)
+            self._reach.answered()
             yield opened.chunks
 
     @asynccontextmanager

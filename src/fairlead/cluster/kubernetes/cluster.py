@@ -393,7 +393,7 @@ class KubernetesCluster:
         if self.translator.told.get(pod.uid) == told:
             return
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [self._waiting(reason)]}}
-        if await self._status(f"{_path(pod)}/status", body) and pod.uid in self.translator.versions:
+        if await self._status(f"{_path(pod)}/status", body, insist=True) and pod.uid in self.translator.versions:
             self.translator.told[pod.uid] = told
 
     def _waiting(self, reason: Reason) -> dict[str, str]:
@@ -410,7 +410,7 @@ class KubernetesCluster:
         """`PodGroup.status`: phase, members placed and succeeded, why not all are, and when they are expected to start."""
         namespace, _, name = group.partition("/")
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
-        await self._status(path, {"status": group_shown(status)}, "application/merge-patch+json")
+        await self._status(path, {"status": group_shown(status)}, "application/merge-patch+json", insist=True)
 
     async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
         """A condition that holds of a pod, or of the pod group `namespace/name`."""
@@ -418,7 +418,7 @@ class KubernetesCluster:
             # Pods' conditions of others' making carry a domain.
             told = conditions.condition(f"{names.GROUP}/{kind}", holds=True, reason=reason, message=message, since=self._now())
             body = {"metadata": {"uid": regarding.uid}, "status": {"conditions": [told]}}
-            await self._status(f"{_path(regarding)}/status", body)
+            await self._status(f"{_path(regarding)}/status", body, insist=True)
             return
         told = conditions.condition(kind, holds=True, reason=reason, message=message, since=self._now())
         # Each under a manager of its own: what one manager applies is all that it says.
@@ -431,7 +431,7 @@ class KubernetesCluster:
         written = self._written.get(queue)
         if written is None:
             # Whatever a scheduler before this one wrote: a merge keeps what it does not name.
-            await self._status(path, {"status": dict.fromkeys(amounts)}, merge)
+            await self._status(path, {"status": dict.fromkeys(amounts)}, merge, insist=True)
             written = {field: {} for field in amounts}
         body: dict[str, dict[str, Any] | None] = {
             field: {**dict.fromkeys(written[field]), **values} for field, values in amounts.items()
@@ -447,13 +447,13 @@ class KubernetesCluster:
         news = status.run_times and self._learned.get(queue) != status.run_times
         learned = {"runTimes": run_times_shown(status.run_times)} if news else {}
         told = {**body, **usage, **learned, "pending": status.pending, "reason": reason_shown(status.reason)}
-        await self._status(path, {"status": told}, merge)
+        await self._status(path, {"status": told}, merge, insist=True)
         self._learned[queue] = status.run_times
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """`Reservation.status`: its phase and its nodes."""
         body = {"status": {"phase": phase, "nodes": list(nodes)}}
-        await self._status(f"{_RESERVATIONS}/{name}/status", body, "application/merge-patch+json")
+        await self._status(f"{_RESERVATIONS}/{name}/status", body, "application/merge-patch+json", insist=True)
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """One event, in events.k8s.io/v1 as kube-scheduler writes them."""
@@ -479,21 +479,23 @@ class KubernetesCluster:
 
     async def _condition(self, plural: str, key: str, condition: dict[str, str], manager: str = names.SCHEDULER_NAME) -> None:
         """The one condition of an object that this manager writes."""
-        await self._told(key, conditions.apply(self.client, plural, key, [condition], manager))
+        await self._told(key, conditions.apply(self.client, plural, key, [condition], manager), insist=True)
 
-    async def _status(self, path: str, body: object, kind: str = "application/strategic-merge-patch+json") -> bool:
-        return await self._told(path, self.client.patch(path, encode(body), kind))
+    async def _status(
+        self, path: str, body: object, kind: str = "application/strategic-merge-patch+json", *, insist: bool = False
+    ) -> bool:
+        return await self._told(path, self.client.patch(path, encode(body), kind), insist=insist)
 
-    async def _told(self, path: str, writing: Awaitable[object]) -> bool:
-        """Whether it was written; a status is worth no failure."""
+    async def _told(self, path: str, writing: Awaitable[object], *, insist: bool) -> bool:
+        """Whether it was written. insist: raises `Unreachable` where it may be written later; else that is logged, no more."""
         try:
             await writing
-        except ApiError as error:
-            if error.code not in (404, 409):
-                log.warning("status not written", path=path, error=str(error)[:300])
-            return False
-        except Unreachable as error:
+        except (ApiError, Unreachable) as error:
+            if isinstance(error, ApiError) and error.code in (404, 409):
+                return False
             log.warning("status not written", path=path, error=str(error)[:300])
+            if insist and (isinstance(error, Unreachable) or error.code == 429 or error.code >= 500):
+                raise Unreachable(str(error)) from error
             return False
         return True
 

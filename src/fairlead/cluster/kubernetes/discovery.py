@@ -15,7 +15,7 @@ async def served(client: Client, api_version: str, plural: str) -> bool:
     """Whether a kind is served now; while nobody answers, it is not."""
     try:
         found = msgspec.json.decode(await client.get(f"/apis/{api_version}"))
-    except (ApiError, Unreachable):
+    except (ApiError, Unreachable, msgspec.DecodeError):
         return False
     return any(each.get("name") == plural for each in found.get("resources") or ())
 

@@ -12,6 +12,8 @@ from fairlead.cluster.transport import Opened, Reply, Unreachable
 
 _LARGEST_REPLY = 256 << 20
 _LARGEST_MESSAGE = 16 << 20
+_LISTS = 4  # times as long as any other answer may a page of a list take
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, RuntimeError)  # uvloop's, for a connection that closed meanwhile
 
 
 class TooLargeReply(Unreachable):
@@ -26,7 +28,7 @@ class _Reader:
     async def readany(self) -> bytes:
         try:
             return await self._content.readany()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except _FAILURES as error:
             raise Unreachable(f"GET {self._path}: {error!r}") from error
 
 
@@ -36,12 +38,13 @@ class _Nothing:
 
 
 class HttpTransport:
-    """Requests to one server. timeout: seconds for one request."""
+    """Requests to one server. timeout: seconds for one request; a page of a list may take longer."""
 
     def __init__(self, auth: Auth, *, connections: int, timeout: float) -> None:
         config = auth.config
         self._server = config.server
         self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._list_timeout = aiohttp.ClientTimeout(total=timeout * _LISTS)
         connector = aiohttp.TCPConnector(
             limit=connections, ssl=config.ssl_context(auth.certificate) or False, keepalive_timeout=60
         )
@@ -50,12 +53,13 @@ class HttpTransport:
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str] | None, headers: Mapping[str, str], body: bytes | None
     ) -> Reply:
+        timeout = self._list_timeout if query and "limit" in query else self._timeout
         try:
             async with self._session.request(
-                method, self._server + path, data=body, params=query or None, headers=headers, timeout=self._timeout
+                method, self._server + path, data=body, params=query or None, headers=headers, timeout=timeout
             ) as reply:
                 return Reply(reply.status, reply.headers, await _bounded(reply))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except _FAILURES as error:
             raise Unreachable(f"{method} {path}: {error!r}") from error
 
     @asynccontextmanager

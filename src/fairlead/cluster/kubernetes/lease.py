@@ -13,7 +13,6 @@ for a grace period, but past the renew deadline its writes wait, as another may 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import uuid
@@ -45,9 +44,11 @@ async def until(stop: asyncio.Event, leading: Coroutine[None, None, None]) -> bo
         return False
     finally:
         stopping.cancel()
-        work.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await work
+        if not work.done():
+            work.cancel()
+            [ended] = await asyncio.gather(work, return_exceptions=True)
+            if isinstance(ended, Exception):
+                log.warning("it failed as it ended", error=repr(ended)[:300])  # nothing depends on it any more
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -114,17 +115,22 @@ class Elector:
         log.info("leading", identity=self.identity, epoch=self.epoch)
         worker = asyncio.ensure_future(work())
         renewal = asyncio.ensure_future(self._renew())
+        failed: BaseException | None = None
         try:
             await asyncio.wait({worker, renewal}, return_when=asyncio.FIRST_COMPLETED)
+            if worker.done():
+                failed = worker.exception() if not worker.cancelled() else None
+            else:
+                log.error("the lease was lost", identity=self.identity, epoch=self.epoch)
         finally:
             for task in (worker, renewal):
                 task.cancel()
-            await asyncio.gather(worker, renewal, return_exceptions=True)
+            ended = await asyncio.gather(worker, renewal, return_exceptions=True)
             await self._release()
-        if renewal.done() and not renewal.cancelled():
-            log.error("the lease was lost", identity=self.identity)
-        if worker.done() and not worker.cancelled() and worker.exception() is not None:
-            raise worker.exception()  # type: ignore[misc]
+        if failed is not None:
+            raise failed
+        if isinstance(ended[0], Exception):
+            log.warning("it failed as it ended", error=repr(ended[0])[:300])  # the lease is gone, and that is why
 
     async def _acquire(self) -> None:
         loop = asyncio.get_running_loop()
@@ -134,7 +140,7 @@ class Elector:
                 if await self._try_acquire():
                     return
                 refused_at = None
-            except (ApiError, Unreachable) as error:
+            except (ApiError, Unreachable, msgspec.DecodeError) as error:
                 if refuses(error):
                     refused_at = loop.time() if refused_at is None else refused_at
                 late = refused_at is not None and loop.time() - refused_at >= self.refusal_grace
@@ -187,9 +193,9 @@ class Elector:
                     last, refused = began, None
                     self.client.release_writes()
                     continue
-            except (ApiError, Unreachable, TimeoutError) as error:
+            except Exception as error:  # whatever it is, the deadline decides
                 refused = error if refuses(error) else refused
-                log.warning("lease not renewed", error=str(error)[:300])
+                log.warning("lease not renewed", error=(str(error) or repr(error))[:300])
             late = loop.time() - last
             if late >= (self.renew_deadline if refused is None else self.refusal_grace):
                 if refused is not None:
@@ -201,24 +207,31 @@ class Elector:
     async def _renewed(self) -> bool:
         """Renew once; whether it is still ours."""
         # What was written last is still there, or the write is refused as a conflict: only then is it read.
-        lease = self._held or await asyncio.wait_for(self._read(), self.renew_deadline / 2)
+        lease = self._held
+        if lease is None:
+            async with asyncio.timeout(self.renew_deadline / 2):
+                lease = await self._read()
         self._held = None
         if lease is None or lease.spec.holder_identity != self.identity:
+            log.error("the lease is another's", holder=lease.spec.holder_identity if lease is not None else None)
             return False
         spec = self._spec(self.epoch or 1, lease.spec.acquire_time)
-        self._held = await asyncio.wait_for(self._write(lease, spec), self.renew_deadline / 2)
+        async with asyncio.timeout(self.renew_deadline / 2):
+            self._held = await self._write(lease, spec)
         return True
 
     async def _release(self) -> None:
         try:
-            lease = await asyncio.wait_for(self._read(), self.retry)
+            async with asyncio.timeout(self.retry):
+                lease = await self._read()
             if lease is not None and lease.spec.holder_identity == self.identity:
                 spec = self._spec(self.epoch or 1)
                 spec["holderIdentity"] = ""
                 spec["leaseDurationSeconds"] = 1
-                await asyncio.wait_for(self._write(lease, spec), self.retry)
-        except (ApiError, Unreachable, TimeoutError) as error:
-            log.warning("lease not released", error=str(error)[:300])
+                async with asyncio.timeout(self.retry):
+                    await self._write(lease, spec)
+        except (ApiError, Unreachable, TimeoutError, msgspec.DecodeError) as error:
+            log.warning("lease not released", error=(str(error) or repr(error))[:300])
 
     async def _read(self) -> Lease | None:
         try:
