@@ -67,5 +67,9 @@ class Reason(msgspec.Struct, frozen=True):
 
     @property
     def is_capacity(self) -> bool:
-        """Whether more nodes would help. A gang too large for the cluster has numbers; an absurd quantity has none."""
-        return self.code in CAPACITY_CODES and (self.code is not ReasonCode.TOO_LARGE or bool(self.numbers))
+        """Whether more nodes would help.
+
+        A gang too large for the cluster has numbers, an absurd quantity has none; nor have devices of a kind that is not served.
+        """
+        by_numbers = self.code in (ReasonCode.TOO_LARGE, ReasonCode.DEVICES)
+        return self.code in CAPACITY_CODES and (not by_numbers or bool(self.numbers))

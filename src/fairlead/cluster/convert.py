@@ -83,6 +83,8 @@ def pod(
     time_limit = _annotated_span(annotations, names.TIME_LIMIT_ANNOTATION, complaints)
     expected = _annotated_span(annotations, names.EXPECTED_DURATION_ANNOTATION, complaints)
     error = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {'; '.join(complaints)}") if complaints else None
+    if error is None and spec.resource_claims and not spec.node_name:
+        error = _no_claims(view)
     return Pod(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -124,6 +126,17 @@ def pod(
             for each in status.conditions or ()
         ),
     )
+
+
+def _no_claims(view: views.Pod) -> Reason:
+    """Why a pod that asks for devices by ResourceClaims is placed nowhere: a node would run it without them."""
+    claims = view.spec.resource_claims or []
+    named = ", ".join(_shown(each.name) for each in claims[:3]) + (", ..." if len(claims) > 3 else "")
+    message = (
+        f"pod {view.metadata.key}: spec.resourceClaims ({named}): Dynamic Resource Allocation is not supported yet; ask for "
+        "devices in resources.limits, such as nvidia.com/gpu, or give the pod to a scheduler that allocates claims"
+    )
+    return Reason(ReasonCode.DEVICES, message)
 
 
 _MOST_ATTEMPTS = 10**9

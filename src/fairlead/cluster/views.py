@@ -49,6 +49,10 @@ class Resources(View):
     limits: Quantities | None = None
 
 
+class ResourceClaim(View):
+    name: str = ""
+
+
 class ContainerPort(View):
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -209,6 +213,7 @@ class PodSpec(View):
     host_network: bool = False
     active_deadline_seconds: int | None = None
     host_users: bool | None = None
+    resource_claims: list[ResourceClaim] | None = None
 
 
 class Condition(View):
