@@ -999,6 +999,7 @@ class ClusterState:
                         self._wait(each, counted=True)
             if held.gang is not None:
                 self.unsettle(held.gang)
+        self._release_leftovers(*sorted(victims))
         for each_uid in sorted(victims):
             self._stays(each_uid, now)
 
@@ -1013,9 +1014,10 @@ class ClusterState:
         """These tasks wait for no victim any more: those who still run are counted where they do."""
         for task in tasks:
             self._abandon(task)
-        for uid in victims:
-            if not self.holds.get(uid):
-                self._stays(uid, self.services.now)
+        released = [uid for uid in victims if not self.holds.get(uid)]
+        self._release_leftovers(*released)
+        for uid in released:
+            self._stays(uid, self.services.now)
 
     def leftovers_of(self, victims: list[str]) -> list[Task]:
         """The stand-ins that keep closed what victims still fill beyond what was given away."""
@@ -1054,12 +1056,17 @@ class ClusterState:
             self.unsettle(victim.gang)
 
     def _vacate(self, task: Task) -> None:
-        """A place held for a task is given up: its victims still fill the room, so it stays closed until they are gone."""
+        """A place held for a task is given up. Once nobody waits for its victims they are counted where they run.
+
+        While others of its gang wait for them they fill the room, so it stays closed; so does that of whoever only moves.
+        """
         row, devices = task.row, task.devices
         self.unassign(task)
         victims = [uid for uid in sorted(task.waits_for) if uid in self.tasks]
-        if victims:
+        if any(len(self.holds.get(uid, ())) > 1 or uid in self.moves.kept for uid in victims):
             self._close(task.pod.spec, row, devices, victims)
+        else:
+            self.release_victims([task], victims)
 
     def _close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
         """A stand-in on a row until the victims are gone. It is charged to whoever is not charged for them yet."""
@@ -1110,10 +1117,12 @@ class ClusterState:
                 if 0 < milli < WHOLE:
                     self._close(PodSpec((), gpus=1, gpu_milli=milli), row, (device,), uids)
 
-    def _release_leftovers(self, uid: str) -> None:
-        for stand_in in self.forget_leftovers(uid):
-            self.unassign(stand_in)
-            self.shapes.release(stand_in.shape)
+    def _release_leftovers(self, *uids: str) -> None:
+        """All at once before any of these is counted where it runs: devices are chosen for it then."""
+        for uid in uids:
+            for stand_in in self.forget_leftovers(uid):
+                self.unassign(stand_in)
+                self.shapes.release(stand_in.shape)
 
     def forget_leftovers(self, uid: str) -> list[Task]:
         """The stand-ins that stood for a victim and for no other; they are forgotten, and still on their rows."""
