@@ -69,7 +69,7 @@ def plane():
 @pytest.fixture
 def started(cluster):
     cluster.scheduler("--no-leader-elect")
-    cluster.operator("--no-leader-elect")
+    cluster.operator("--no-leader-elect", "--provisioning-class", CLASS)
     yield cluster
     for each in cluster.schedulers:
         each.kill()  # a request that is taken away while its gang waits is made again

@@ -292,6 +292,25 @@ def test_manifests_of_ones_own_take_the_place_of_ours_and_their_roles_are_bound(
 def test_a_platform_with_two_histories_or_without_an_image_is_refused():
     assert "one place" in refused(Fairlead, image="f", history_url="sqlite://", history_storage="1Gi")
     assert "image is empty" in refused(Fairlead, image="")
+    assert "is no list of names" in refused(Fairlead, image="f", provisioning_classes="small")
+
+
+def test_provisioning_classes_are_for_the_policies_and_for_the_operator():
+    found = made(Fairlead, image="fairlead:1", provisioning_classes=["small", "large.autoscaling"])
+    arguments = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]["containers"][0]["args"]
+        for each in found
+        if each["kind"] == "Deployment"
+    }
+    given = ["--provisioning-class", "small", "--provisioning-class", "large.autoscaling"]
+    assert arguments["fairlead-operator"][-4:] == given
+    assert "--provisioning-class" not in arguments["fairlead-scheduler"]
+    [policy] = [
+        each
+        for each in found
+        if each["kind"] == "ValidatingAdmissionPolicy" and each["metadata"]["name"] == "fairlead-provisioning"
+    ]
+    assert all(name in policy["spec"]["validations"][0]["expression"] for name in ("small", "large.autoscaling"))
 
 
 # -- monitoring --------------------------------------------------------------------------------

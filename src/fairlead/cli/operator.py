@@ -47,6 +47,13 @@ def operator(
         typer.Option(min=1, help="Members of AIJobs in the cluster that wait for a node at a time; further ones are made later."),
     ] = 20_000,
     max_waiting_pods_per_namespace: Annotated[int, typer.Option(min=1, help="The same in each namespace.")] = 5_000,
+    provisioning_class: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A provisioning class that tenants may order nodes of; several times, as with `fairlead crds --policies`. "
+            "Default: none."
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run AIJobs, and suspend and resume workloads as the scheduler means, until SIGTERM. Logs are JSON lines on stderr."""
@@ -70,6 +77,7 @@ def operator(
         max_members=max_members,
         max_waiting_pods=max_waiting_pods,
         max_waiting_pods_per_namespace=max_waiting_pods_per_namespace,
+        provisioning_classes=tuple(provisioning_class or ()),
     )
     try:
         process.run(lambda config: run_process(config, options), kubeconfig)

@@ -42,7 +42,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     history: URL of the database for what jobs used, empty: none is kept; history_keep: for how many seconds;
     history_address: host:port of the aggregated API `history.fairlead.dev`, empty: not served. prometheus: URL of
     the server that has the use of GPUs; empty: it is not measured. max_members: of an AIJob;
-    max_waiting_pods*: members that were made and have no node, in the cluster and in each namespace.
+    max_waiting_pods*: members that were made and have no node, in the cluster and in each namespace. provisioning_classes:
+    those that nodes are asked for of.
     """
 
     leader_elect: bool = True
@@ -57,6 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_members: int = 10_000
     max_waiting_pods: int = 20_000
     max_waiting_pods_per_namespace: int = 5_000
+    provisioning_classes: tuple[str, ...] = ()
 
 
 class Operator:
@@ -76,7 +78,7 @@ class Operator:
         self.intents = Intents(client, self.jobs, workloads, faults)
         self.gangs = Gangs(client, workloads.values(), speed=speed, faults=faults)
         self.upstream = Upstream(client, faults)
-        self.provisioning = Provisioning(client, speed=speed, faults=faults)
+        self.provisioning = Provisioning(client, classes=options.provisioning_classes, speed=speed, faults=faults)
         self.recorder: Recorder | None = None
         if options.history:
             keep, url = options.history_keep, options.history

@@ -4,6 +4,7 @@ A PodGroup with the annotation `fairlead.dev/provisioning-class` that waits for 
 ProvisioningRequest of that class for the pods it needs, made of PodTemplates like them; the pods are marked as its consumers, so
 that nothing is scaled up for them twice. What becomes of it is a condition of the PodGroup. A request that failed, or whose
 capacity is gone again, is made anew after a while, as long as the gang waits. All of it belongs to the PodGroup and goes with it.
+Only classes of an administrator's list are asked for: the policies refuse others, but not on objects older than themselves.
 
 Source of the contract: Cluster Autoscaler's API `autoscaling.x-k8s.io/v1` and its annotations.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -38,6 +40,7 @@ _PLURAL = "provisioningrequests"
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 _CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
 _OF_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
+_NOT_ALLOWED = "ClassNotAllowed"
 _SPENT = ("Failed", "BookingExpired", "CapacityRevoked")
 _MANAGER = "fairlead-provisioning"
 _ABOUT = About(names.API_VERSION, "PodGroup")
@@ -106,10 +109,16 @@ class _Request(msgspec.Struct):
 
 
 class Provisioning:
-    """Makes the requests while it runs. made: how many. speed: of the client's clock against the loop's."""
+    """Makes the requests while it runs. made: how many. speed: of the client's clock against the loop's.
 
-    def __init__(self, client: Client, *, speed: float = 1.0, faults: Faults | None = None) -> None:
+    classes: those that may be asked for.
+    """
+
+    def __init__(
+        self, client: Client, *, classes: Collection[str] = (), speed: float = 1.0, faults: Faults | None = None
+    ) -> None:
         self.client = client
+        self.classes = classes
         self.speed = speed
         self.made = 0
         self.faults = faults or Faults(client, speed=speed)
@@ -182,6 +191,9 @@ class Provisioning:
         group = self._groups.get(key)
         if group is None or not group.asked:
             return
+        if group.asked not in self.classes:
+            await self._refuse(group)
+            return
         uid = group.metadata.uid
         mine = [
             each
@@ -220,8 +232,19 @@ class Provisioning:
         reason = found.type if found is not None else "Requested"
         message = f"ProvisioningRequest {request.metadata.name}"
         message += f": {found.message or found.reason}" if found is not None and (found.message or found.reason) else ""
+        await self._say(group, holds=holds, reason=reason, message=message, warning=spent is not None)
+
+    async def _refuse(self, group: _Group) -> None:
+        """Nothing is asked for: its class is none of the administrator's."""
+        allowed = ", ".join(sorted(self.classes)) or "none"
+        message = f"provisioning class {group.asked[:253]} is not one that may be named here: {allowed}"
+        await self._say(group, holds=False, reason=_NOT_ALLOWED, message=message, warning=True)
+
+    async def _say(self, group: _Group, *, holds: bool, reason: str, message: str, warning: bool) -> None:
+        """The condition, and an event, where they are not what was said before."""
         known = next((each for each in group.status.conditions if each.type == PROVISIONED), None)
-        if known is not None and (known.status == "True", known.reason, known.message) == (holds, reason, message):
+        said = (holds, reason, message[: events.NOTE_LIMIT])
+        if known is not None and (known.status == "True", known.reason, known.message) == said:
             return
         since = timestamp(self.client.clock())
         told = conditions.condition(PROVISIONED, holds=holds, reason=reason, message=message, since=since)
@@ -235,7 +258,6 @@ class Provisioning:
         about = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "uid": metadata.uid}
         about |= {"namespace": metadata.namespace, "name": metadata.name}
         who = {"controller": _MANAGER, "instance": _MANAGER}
-        warning = spent is not None
         await events.write(self.client, about, reason, message, action="Provisioning", warning=warning, **who)
 
     async def _request(self, group: _Group, number: int) -> None:

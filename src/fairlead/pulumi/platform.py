@@ -35,6 +35,7 @@ class Fairlead(pulumi.ComponentResource):
     size of a volume for a SQLite database; the operator has one replica then. prometheus: URL of the Prometheus that knows
     the use of GPUs. visibility, external_metrics: whether researchers' `visibility.fairlead.dev` and the autoscalers'
     `external.metrics.k8s.io` are served; the latter only where nobody else does. trusted: users that make pods for others.
+    provisioning_classes: those that tenants may order nodes of, for the policies and for the operator.
     manifests: instead of this version's definitions, policies and rights, those of the image's version, for instance.
     requests: quantities by resource, for the scheduler and for the operator each.
 
@@ -58,6 +59,7 @@ class Fairlead(pulumi.ComponentResource):
         visibility: bool = True,
         external_metrics: bool = True,
         trusted: Sequence[str] = (),
+        provisioning_classes: Sequence[str] = (),
         manifests: Sequence[dict[str, Any]] | None = None,
         requests: Mapping[str, str | int] | None = None,
         opts: pulumi.ResourceOptions | None = None,
@@ -65,6 +67,8 @@ class Fairlead(pulumi.ComponentResource):
         if isinstance(image, str) and not image.strip():
             raise InvalidArgument("image is empty; give the image of Fairlead that the cluster can pull")
         checks.whole(replicas, "replicas", 1)
+        if isinstance(provisioning_classes, str) or not all(isinstance(each, str) and each for each in provisioning_classes):
+            raise InvalidArgument(f"provisioning_classes: {provisioning_classes!r} is no list of names")
         if history_url is not None and history_storage is not None:
             raise InvalidArgument("history_url and history_storage are both given; the history is kept in one place")
         asked = checks.amounts({"cpu": "1", "memory": "1Gi"} if requests is None else requests, "requests")
@@ -74,7 +78,7 @@ class Fairlead(pulumi.ComponentResource):
         history = history_url is not None or history_storage is not None
         if manifests is None:
             definitions = [self._object(each) for each in crds.definitions()]
-            guards = [self._object(each, definitions) for each in policies(trusted)]
+            guards = [self._object(each, definitions) for each in policies(trusted, provisioning_classes=provisioning_classes)]
             charts = [
                 ("rbac", True),
                 ("flowcontrol", True),
@@ -96,6 +100,7 @@ class Fairlead(pulumi.ComponentResource):
         scheduler = self._process("scheduler", serves, {}, replicas, ready)
         flags = ["--history-address", f"0.0.0.0:{_HISTORY}"] if history else []
         flags += ["--prometheus", prometheus] if prometheus else []
+        flags += [word for each in provisioning_classes for word in ("--provisioning-class", each)]
         operator = self._process("operator", flags, self._database(history_url, history_storage), replicas, ready)
         self.scheduler_name, self.operator_name = scheduler.metadata.name, operator.metadata.name
         self.register_outputs({"scheduler_name": self.scheduler_name, "operator_name": self.operator_name})
