@@ -244,7 +244,8 @@ def _amounts(view: views.Pod) -> tuple[PodSpec, str]:
             [each.image for each in spec.volumes or () if each.image is not None],
             (spec.host_network, spec.host_users),
             (view.metadata.annotations or {}).get(names.GPU_FRACTION_ANNOTATION),
-            (status.container_statuses, status.init_container_statuses, status.resources, status.allocated_resources),
+            (_sizes(status.container_statuses), _sizes(status.init_container_statuses)),
+            (status.resources, status.allocated_resources),
             [each for each in status.conditions or () if each.type == RESIZE_PENDING],
         )
     )
@@ -256,6 +257,11 @@ def _amounts(view: views.Pod) -> tuple[PodSpec, str]:
         if len(said) <= bounds.MOST_REMEMBERED:
             _known_amounts[said] = known
     return known
+
+
+def _sizes(statuses: list[views.ContainerStatus] | None) -> list[tuple[object, ...]]:
+    """What containers' statuses say of their size: when each ended would make every pod that ended one of its own."""
+    return [(each.name, each.resources, each.allocated_resources) for each in statuses or ()]
 
 
 def _read_amounts(view: views.Pod) -> tuple[PodSpec, str]:
