@@ -128,3 +128,18 @@ def test_a_deleted_group_leaves_its_pods_running():
     state.remove_group("ns/g")
     confirm(state, run(state))
     assert len(state.nodes.pods[0]) == 2
+
+
+def test_a_refusal_names_the_gang_that_is_refused_not_another_that_waits_for_the_same():
+    state = cluster([node("n", gpus=4)], [queue("q", quota=4)])
+    names = ["one", "one-more", "two"]
+    for number, name in enumerate(names):
+        state.upsert_group(group(name, 3, "q"))
+        for member in range(3):
+            state.upsert_pod(pod(f"{name}-{member}", "q", group=name, gpus=2, created=float(number)))
+    found = {each.group: each.reason for each in run(state, 10.0) if isinstance(each, Refuse)}
+    assert {reason.message.split(" needs ")[0] for reason in found.values()} == {f"gang ns/{name}" for name in names}
+    assert all(reason.message.startswith(f"gang {key} needs") and reason.gang == key for key, reason in found.items())
+    assert len(found) == 3
+    waits = {task.unit.key: task.unit.room for task in state.tasks.values()}
+    assert len(set(map(id, waits.values()))) == 1, "they share a pending class"

@@ -58,12 +58,21 @@ CAPACITY_CODES = frozenset(
 class Reason(msgspec.Struct, frozen=True):
     """One refusal.
 
-    `numbers` holds whatever the sentence counts: amounts in base units, nodes, pods.
+    `numbers` holds whatever the sentence counts: amounts in base units, nodes, pods. `gang`: the one that the sentence names as
+    what is refused, `namespace/name`; empty: none.
     """
 
     code: ReasonCode
     message: str
     numbers: dict[str, int] = {}
+    gang: str = ""
+
+    def of(self, gang: str) -> Reason:
+        """The same of another gang that is refused for the same reason."""
+        if not self.gang or not gang or gang == self.gang:
+            return self
+        message = self.message.replace(f"gang {self.gang} ", f"gang {gang} ", 1)
+        return msgspec.structs.replace(self, message=message, gang=gang)
 
     @property
     def is_capacity(self) -> bool:

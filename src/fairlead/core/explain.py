@@ -145,7 +145,7 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
                 f"gang {key} needs {count} pods of one shape at once; "
                 f"the whole cluster holds at most {ceiling}: {_first_line(state, shape)}"
             )
-            return Reason(ReasonCode.TOO_LARGE, message, {"needed": count, "ceiling": ceiling})
+            return Reason(ReasonCode.TOO_LARGE, message, {"needed": count, "ceiling": ceiling}, key)
         parts.append(f"{min(held, count)} of {count}")
         if tightest is None or held - count < tightest[0]:
             tightest = (held - count, shape)
@@ -159,7 +159,7 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         message += f" by amounts, but {count} of them must share one {topology}, where at most {held} have room now"
     elif any(shape.relations for shape in shapes.values()):
         message += " by amounts, but not with what they ask of each other and of other pods (affinity, spread, ports, volumes)"
-    return Reason(ReasonCode.RESOURCES, message, {"needed": unit.need})
+    return Reason(ReasonCode.RESOURCES, message, {"needed": unit.need}, key)
 
 
 def _first_line(state: ClusterState, shape: Shape) -> str:

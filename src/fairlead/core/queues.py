@@ -178,7 +178,7 @@ class QueueNode:
                 unit = entries[0][1] if entries else None
                 reason = room.limited.get(user) or room.parked
                 if unit is not None and unit.alive and reason is not None and (found is None or self.place(unit) < found[0]):
-                    found = self.place(unit), reason
+                    found = self.place(unit), reason.of(unit.key)
         return found[1] if found is not None else None
 
     def holds_of(self, resource: str) -> int:

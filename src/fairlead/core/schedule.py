@@ -420,11 +420,12 @@ def _refuse(units: list[Unit], reason: Reason) -> Iterator[Transaction]:
     """One refusal for all single pods of a room, one for each gang."""
     singles: list[Task] = []
     for unit in sorted(units):
-        told = [task for task in unit.tasks if refusal_told(task, reason)]
+        own = reason.of(unit.key)
+        told = [task for task in unit.tasks if refusal_told(task, own)]
         if len(unit.tasks) == 1:
             singles += told
         elif told:
-            yield Refuse(tuple(_ref(task) for task in told), reason, unit.gang.key if unit.gang else "")
+            yield Refuse(tuple(_ref(task) for task in told), own, unit.gang.key if unit.gang else "")
     if singles:
         yield Refuse(tuple(_ref(task) for task in singles), reason)
 

@@ -687,7 +687,8 @@ class CoreLoop:
         reason = gang.reason
         if reason is None and not bound:
             waiting = next((task.unit for task in gang.tasks.values() if task.unit is not None), None)
-            reason = waiting.room.parked if waiting is not None and waiting.room is not None else None
+            shared = waiting.room.parked if waiting is not None and waiting.room is not None else None
+            reason = shared.of(key) if shared is not None else None
         held = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task.told is not None]
         if reason is None and held:
             reason = self.state.departures.reason(held)

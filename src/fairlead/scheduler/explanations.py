@@ -162,7 +162,7 @@ def reason_of(waiting: list[Task], gang: Gang | None) -> Reason | None:
         if room is not None and task.unit is not None:
             reason = room.limited.get(task.unit.user) or room.parked
             if reason is not None:
-                return reason
+                return reason.of(task.unit.key)
     return gang.reason if gang is not None and waiting else None
 
 
