@@ -12,7 +12,7 @@ from fairlead.core.schedule import schedule
 from fairlead.core.selectors import Requirement, SelectorTerm
 from fairlead.core.transactions import Place
 from testbed.clusters import generate
-from tests.builders import cluster, node, placed, pod, run, spec
+from tests.builders import cluster, node, placed, pod, queue, run, spec
 
 
 def of_upstream(name, **more):
@@ -79,3 +79,13 @@ def test_room_that_was_cleared_for_a_pod_is_not_taken_by_its_equals_after_a_rest
     state.remove_pod("uid-leaving")
     assert placed(run(state)) == {"waits": "n"}
     assert not state.nominated or state.nominated == {"n": {"uid-waits": state.tasks["uid-waits"]}}
+
+
+def test_a_fraction_of_profile_kubernetes_gets_no_device_that_is_held_whole():
+    state = cluster([node("n", gpus=1)], [queue("a")], [pod("w", "a", at="n", gpus=1, priority=5)])
+    run(state)
+    state.upsert_pod(pod("f", "a", gpus=1, milli=250, profile="kubernetes", created=1.0))
+    assert not placed(run(state, 1.0))
+    state.remove_pod("uid-w")
+    assert placed(run(state, 2.0)) == {"f": "n"}
+    assert min(state.nodes.devices.states[state.nodes.device.item(0)]) == 750

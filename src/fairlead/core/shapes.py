@@ -63,8 +63,9 @@ class Shape:
         self.memory = amounts.get("memory", 0)
         self.gpus = spec.gpus
         self.gpu_milli = spec.gpu_milli
-        # Upstream counts devices as amounts only; which of them a pod would get is predicted all the same.
-        self.asks_devices = bool(spec.gpus) and profile != KUBERNETES_PROFILE
+        # Upstream counts devices as amounts only; which of them a pod would get is predicted all the same. It knows no fractions:
+        # no amount counts those.
+        self.asks_devices = bool(spec.gpus) and (profile != KUBERNETES_PROFILE or spec.gpu_milli < WHOLE)
         self.device_milli = spec.gpus * spec.gpu_milli
         self.asks_no_device = gpu_room.concerns(spec)
         self.charge = _charge(spec, nodes.gpu_resources)
