@@ -9,6 +9,7 @@ from fairlead.observability.store import History
 from testbed import tenants
 from testbed.controlplane import ControlPlane
 from testbed.objects import ai_job, node, pod, pod_group, queue
+from tests.api.test_members import MOST, ROLES, job
 from tests.e2e.conftest import OPERATOR, USER
 
 pytestmark = pytest.mark.e2e
@@ -132,3 +133,28 @@ def test_what_a_tenant_may_not_do_with_a_job_is_told_on_it(cluster, plane, ann):
             told = "Dependency" if name == "waits" else reason
             cluster.until(lambda name=name, told=told: told in [each for each, _ in cluster.events(name)])
     cluster.delete("/api/v1/namespaces/default/services/taken")
+
+
+@pytest.mark.parametrize("what", ROLES)
+def test_a_job_has_ten_thousand_members_and_no_more(ann, what):
+    assert ann.create(job(what, MOST), "--dry-run=server") == ""
+    assert "10000" in ann.create(job(what, MOST + 1), "--dry-run=server")
+
+
+def test_a_job_in_a_system_namespace_gets_no_pods(cluster, plane):
+    """Older than the policies, which would refuse it."""
+    path = "/apis/fairlead.dev/v1alpha1/namespaces/kube-system/aijobs"
+    made = ai_job("deep")
+    made["metadata"]["namespace"] = "kube-system"
+    plane.request("POST", path, made)
+    try:
+        cluster.operator("--no-leader-elect")
+
+        def accepted():
+            found = cluster.get(f"{path}/deep").get("status", {}).get("conditions", [])
+            return next(((each["status"], each["reason"]) for each in found if each["type"] == "Accepted"), None)
+
+        cluster.until(lambda: accepted() == ("False", "NamespaceNotAllowed"))
+        assert cluster.get("/api/v1/namespaces/kube-system/pods")["items"] == []
+    finally:
+        plane.request("DELETE", f"{path}/deep")
