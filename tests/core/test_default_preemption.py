@@ -8,6 +8,7 @@ import pytest
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.cluster.cases import Loaded, decode
 from fairlead.core import invariants
+from fairlead.core.actions.default_preemption import on_row
 from fairlead.core.model import DisruptionBudget
 from fairlead.core.schedule import schedule
 from fairlead.core.selectors import Requirement
@@ -107,3 +108,16 @@ def test_after_a_restart_it_waits_for_the_victims_that_are_leaving():
     assert preempted(run(state)) == []
     state.remove_pod("uid-low")
     assert placed(settle(state)) == {"high": "a"}
+
+
+def test_the_same_pods_fall_however_often_it_is_tried():
+    state = cluster([node("n", gpus=4)], [queue("q")])
+    for name, gpus in (("large", 2), ("small-1", 1), ("small-2", 1)):
+        state.upsert_pod(of_upstream(name, queue="q", gpus=gpus))  # none has started: all are as important
+    settle(state)
+    newcomer = of_upstream("k", queue="q", gpus=2, priority=5)
+    shape = state.shapes.intern(newcomer.spec, profile=KUBERNETES_PROFILE)
+    choices = [on_row(state, 5, 0, shape.fits_row, lambda task: True) for _ in range(4)]
+    assert len({tuple(task.pod.name for task in choice.victims) for choice in choices}) == 1
+    state.upsert_pod(newcomer)
+    assert len(preempted(run(state))) == 1

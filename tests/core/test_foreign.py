@@ -480,7 +480,7 @@ class World:
         }
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(24), 107])
 def test_in_random_worlds_every_queue_holds_what_its_pods_and_theirs_do(seed):
     world = World(seed, charges=seed % 4 != 3)
     for _ in range(120):

@@ -81,8 +81,11 @@ def on_row(
 
 
 def by_importance(tasks: list[Task]) -> list[Task]:
-    """Higher priority first, then those that have run longer; those not started yet count as starting just now."""
-    return sorted(tasks, key=lambda task: (-task.pod.priority, start(task)))
+    """Higher priority first, then those that have run longer; those not started yet count as starting just now.
+
+    Among equals by UID: in which order a node lists its pods differs after each trial, and `Candidates.best` would ask for ever.
+    """
+    return sorted(tasks, key=lambda task: (-task.pod.priority, start(task), task.pod.uid))
 
 
 def start(task: Task) -> float:
