@@ -116,6 +116,13 @@ def test_a_restart_waits_whatever_the_job_says():
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
+def test_a_restart_waits_no_less_for_times_being_written_to_the_second():
+    story = Story(job(restart={"limit": 9, "backoff": "0s"})).run()
+    story.now += 0.9
+    story.set(phase="Failed", exit_code=1)
+    assert 1.0 <= story.look().look_again < 2.0
+
+
 def test_what_is_made_for_a_job_is_its_users():
     mine = job()
     mine.metadata.annotations = {"fairlead.dev/user": "ann"}

@@ -5,6 +5,7 @@ Nothing is read and nothing is written here; every action may be repeated. Whoev
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -342,7 +343,7 @@ class Step:
             restarts=restarts,
             nodes=(good := self._good([culprit])),
             preferred_nodes=good[:_MOST_PREFERRED],
-            resume_at=timestamp(self.now + wait),
+            resume_at=timestamp(math.ceil(self.now + wait)),
             message=message,
         )
         gone, blamed = self.leaving(self.pods.values()), self._blamed([culprit])
