@@ -1,6 +1,7 @@
 """What scripts ask for, and what they are told where they cannot be meant."""
 
 import contextlib
+import random
 
 import pytest
 from hypothesis import given
@@ -76,7 +77,6 @@ def test_gpus_in_all_their_forms():
     assert read("#SBATCH --gres=gpu:4").gpus == 4
     assert read("#SBATCH --gpus-per-node=h100:8 -N 3").gpus == 8
     assert read("#SBATCH --gres=fpga:1").left_out == ["line 1: --gres=fpga:1: only gpu is known here"]
-    assert read("#SBATCH -n 4").nodes == 4
     assert read("#SBATCH --array=0-99%10").parallelism == 10
 
 
@@ -134,3 +134,74 @@ def test_any_text_is_read_or_refused(text):
         read(f"#SBATCH {text}")
     name = label(text)
     assert name == "" or (name[0].isalnum() and name[-1].isalnum() and len(name) <= 40)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["--nodes=1 --ntasks=4 --gres=gpu:4"], (1, 4, "4", "")),
+        (["--ntasks=4 --gpus-per-task=1"], (1, 4, "4", "")),
+        (["--gpus-per-task=1"], (1, 1, "", "")),
+        (["-N 2 -n 8 --gpus-per-task=1 -c 6"], (2, 4, "24", "")),
+        (["-n 28"], (1, 0, "28", "")),
+        (["-n 28 -c 2"], (1, 0, "56", "")),
+        (["-n 8 --ntasks-per-node=4 --gpus-per-node=4"], (2, 4, "4", "")),
+        (["-N 2 --ntasks-per-node=4"], (2, 0, "4", "")),
+        (["--mem=0", "--gpus=2"], (1, 2, "", "")),
+        (["--mem-per-cpu=2G -n 4 -N 1"], (1, 0, "4", "8Gi")),
+        (["--mem-per-gpu=64G --gpus-per-node=8"], (1, 8, "", "512Gi")),
+        (["--cpus-per-gpu=12 --gpus-per-node=4"], (1, 4, "48", "")),
+        (["--mem=1500"], (1, 0, "", "1500Mi")),
+        (["--mem=2K"], (1, 0, "", "2Ki")),
+    ],
+)
+def test_the_amounts_are_those_that_slurm_gives(lines, expected):
+    found = read("\n".join(f"#SBATCH {line}" for line in lines))
+    assert (found.nodes, found.gpus, found.cpus, found.memory) == expected
+
+
+def test_what_stands_alone_swallows_nothing():
+    found = read("#SBATCH --hold\n#SBATCH -H --nodes=2\n#SBATCH --contiguous --gpus-per-node=1\n#SBATCH -v -Q -n 2")
+    assert (found.held, found.nodes, found.gpus) == (True, 2, 1)
+    assert [each for each in found.left_out if "contiguous" in each] == ["line 3: --contiguous has no meaning here"]
+    made = ai_job("held", "vision", found, Profile({"image": "i"}), ["run"], scripted=False)
+    assert made["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--exclusive", "cannot be asked for as a whole"),
+        ("--exclusive=user", "cannot be asked for as a whole"),
+        ("-N 2 -n 3 --gpus-per-task=1", "cannot be divided evenly"),
+        ("-N 1 -n 9 --ntasks-per-node=4", "are more than"),
+        ("--mem=4G --mem-per-cpu=1G", "give one of them"),
+        ("--mem-per-gpu=4G", "no GPUs are asked for"),
+        ("--cpus-per-gpu=4", "no GPUs are asked for"),
+        ("--gpus=4 --gpus-per-node=8", "not the same"),
+    ],
+)
+def test_what_cannot_be_given_is_refused_by_name(line, told):
+    with pytest.raises(DirectiveError) as refused:
+        read(f"#SBATCH {line}")
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_scripts_get_the_devices_and_cpus_that_they_ask_for_together(seed):
+    chance = random.Random(seed)
+    nodes, tasks = chance.choice([None, 1, 2, 3, 4]), chance.choice([None, 1, 2, 4, 6, 12])
+    per_task, cpus = chance.choice([None, 1, 2]), chance.choice([None, 1, 6])
+    lines = [f"#SBATCH --nodes={nodes}"] * (nodes is not None) + [f"#SBATCH -n {tasks}"] * (tasks is not None)
+    lines += [f"#SBATCH --gpus-per-task={per_task}"] * (per_task is not None) + [f"#SBATCH -c {cpus}"] * (cpus is not None)
+    chance.shuffle(lines)
+    if tasks is not None and nodes is not None and tasks % min(nodes, tasks) and (per_task or cpus):
+        with pytest.raises(DirectiveError):
+            read("\n".join(lines))
+        return
+    found = read("\n".join(lines))
+    in_all = tasks if tasks is not None else (nodes or 1)  # without --ntasks there is one task a node
+    assert found.nodes * found.gpus == in_all * (per_task or 0)
+    if cpus is not None:
+        assert found.nodes * int(found.cpus) == in_all * cpus
+    assert found.nodes == (1 if nodes is None else nodes if tasks is None else min(nodes, tasks))

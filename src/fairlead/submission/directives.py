@@ -12,6 +12,8 @@ from fractions import Fraction
 
 import msgspec
 
+from fairlead.submission.sizes import SizeError, Sizes, member, shown
+
 _MARK = re.compile(r"^#(SBATCH|FAIRLEAD)\s+(.*)$")
 _SHORT = {
     "J": "job-name",
@@ -27,12 +29,59 @@ _SHORT = {
     "p": "partition",
     "q": "qos",
     "D": "chdir",
+    "H": "hold",
+    "W": "wait",
+    "Q": "quiet",
+    "v": "verbose",
+    "s": "oversubscribe",
+    "O": "overcommit",
+    "k": "no-kill",
 }
 _SAME = {"queue": "partition", "class": "qos", "name": "job-name"}
-_KNOWN = frozenset(_SHORT.values()) | {"gpus-per-node", "gres", "mem", "export", "requeue", "no-requeue"}
+_COUNTS = {
+    "ntasks": "tasks",
+    "ntasks-per-node": "tasks_per_node",
+    "tasks-per-node": "tasks_per_node",
+    "cpus-per-task": "cpus_per_task",
+    "cpus-per-gpu": "cpus_per_gpu",
+}
+_DEVICES = {"gpus": "gpus", "gpus-per-node": "gpus_per_node", "gpus-per-task": "gpus_per_task"}
+_MEMORY = {"mem": "memory", "mem-per-cpu": "memory_per_cpu", "mem-per-gpu": "memory_per_gpu"}
+_KNOWN = (
+    frozenset(_SHORT.values()) - {"wait", "quiet", "verbose", "oversubscribe", "overcommit", "no-kill"}
+    | _COUNTS.keys()
+    | _DEVICES.keys()
+    | _MEMORY.keys()
+    | {"gres", "export", "requeue", "no-requeue", "exclusive"}
+)
 _OURS = frozenset({"image", "env", "checkpoint", "restarts", "ttl"})
-_FLAGS = frozenset({"requeue", "no-requeue"})
-_SIZES = {"": "Mi", "K": "Ki", "M": "Mi", "G": "Gi", "T": "Ti"}
+_FLAGS = frozenset(
+    {
+        "requeue",
+        "no-requeue",
+        "hold",
+        "exclusive",
+        "contiguous",
+        "get-user-env",
+        "ignore-pbs",
+        "nice",
+        "no-kill",
+        "overcommit",
+        "oversubscribe",
+        "parsable",
+        "propagate",
+        "quiet",
+        "reboot",
+        "spread-job",
+        "stepmgr",
+        "test-only",
+        "use-min-nodes",
+        "verbose",
+        "wait",
+    }
+)
+"""Options of sbatch that stand alone; some take a value, after `=` only."""
+_BYTES = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _WHEN = ("afterok", "afterany", "afternotok", "aftercorr", "singleton")
 
 
@@ -52,6 +101,7 @@ class Asked(msgspec.Struct):
     time: str = ""
     array: str = ""
     parallelism: int | None = None
+    held: bool = False
     dependencies: list[tuple[str, str]] = []
     queue: str = ""
     service_class: str = ""
@@ -105,7 +155,7 @@ def _options(text: str, where: str, *, ours: bool) -> list[tuple[str, str, str]]
 def asked(options: list[tuple[str, str, str]]) -> Asked:
     """What options, given one after the other, ask for; the last of a kind holds. Raises `DirectiveError`."""
     made = Asked(dependencies=[], env={}, left_out=[])
-    total, per_node, tasks = 0, 0, 0
+    sizes = Sizes()
     for given, value, where in options:
         name = _SAME.get(given, given)
         if name not in _KNOWN and name not in _OURS:
@@ -115,26 +165,28 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
         elif name == "job-name":
             made.name = label(value)
         elif name == "nodes":
-            made.nodes = _number(value.partition("-")[0], name, where, least=1)
-        elif name == "ntasks":
-            tasks = _number(value, name, where, least=1)
-        elif name == "gpus":
+            sizes.nodes = _number(value.partition("-")[0], name, where, least=1)
+        elif name in _COUNTS:
+            setattr(sizes, _COUNTS[name], _number(value, name, where, least=1))
+        elif name in _DEVICES:
             model, _, count = value.rpartition(":")
-            made.gpu_model, total = model, _number(count, name, where)
-        elif name == "gpus-per-node":
-            model, _, count = value.rpartition(":")
-            made.gpu_model, per_node = model, _number(count, name, where)
+            made.gpu_model = model
+            setattr(sizes, _DEVICES[name], _number(count, name, where))
+        elif name in _MEMORY:
+            setattr(sizes, _MEMORY[name], _memory(value, name, where))
+        elif name == "exclusive":
+            raise DirectiveError(
+                f"{where}: --exclusive: a node cannot be asked for as a whole; ask for its GPUs (--gpus-per-node) or CPUs"
+            )
+        elif name == "hold":
+            made.held = True
         elif name == "gres":
             kind, _, rest = value.partition(":")
             if kind != "gpu":
                 made.left_out.append(f"{where}: --gres={value}: only gpu is known here")
                 continue
             model, _, count = (rest or "1").rpartition(":")
-            made.gpu_model, per_node = model, _number(count, name, where)
-        elif name == "cpus-per-task":
-            made.cpus = str(_number(value, name, where, least=1))
-        elif name == "mem":
-            made.memory = _memory(value, where)
+            made.gpu_model, sizes.gpus_per_node = model, _number(count, name, where)
         elif name == "time":
             made.time = duration(value, where)
         elif name == "array":
@@ -158,13 +210,14 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
             made.restarts = {"requeue": None, "no-requeue": 0}.get(name) if name != "restarts" else _number(value, name, where)
         elif name == "ttl":
             made.ttl = duration(value, where)
-    if tasks and made.nodes == 1:
-        made.nodes = tasks
-    if total and not per_node:
-        if total % made.nodes:
-            raise DirectiveError(f"--gpus={total} cannot be divided among {made.nodes} nodes; use --gpus-per-node")
-        per_node = total // made.nodes
-    made.gpus = per_node
+    try:
+        each = member(sizes)
+    except SizeError as error:
+        raise DirectiveError(str(error)) from error
+    made.nodes, made.gpus = each.count, each.gpus
+    made.cpus = str(each.cpus) if each.cpus is not None else ""
+    made.memory = shown(each.memory) if each.memory is not None else ""
+    made.left_out += each.notes
     return made
 
 
@@ -194,14 +247,14 @@ def _number(text: str, name: str, where: str, least: int = 0) -> int:
     return int(text)
 
 
-def _memory(text: str, where: str) -> str:
+def _memory(text: str, name: str, where: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.upper())
     if found is None:
-        raise DirectiveError(f"{where}: --mem {text!r} is no size such as 64G")
+        raise DirectiveError(f"{where}: --{name} {text!r} is no size such as 64G")
     amount = Fraction(found[1])
     if amount.denominator != 1:
-        raise DirectiveError(f"{where}: --mem {text!r}: give a whole number, in a smaller unit")
-    return f"{amount}{_SIZES[found[2]]}"
+        raise DirectiveError(f"{where}: --{name} {text!r}: give a whole number, in a smaller unit")
+    return int(amount) * _BYTES[found[2]]
 
 
 def _dependencies(text: str, where: str) -> list[tuple[str, str]]:

@@ -130,6 +130,8 @@ def _spec(name: str, asked: Asked, pod: Manifest) -> Manifest:
     ):
         if value:
             spec[field] = value
+    if asked.held:
+        spec["suspend"] = True
     if asked.restarts is not None:
         spec["restart"] = {"limit": asked.restarts}
     if asked.checkpoint:
