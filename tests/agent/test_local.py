@@ -15,6 +15,12 @@ from fairlead.simulation.local import Local
 
 TRAIN = Path(__file__).parents[2] / "examples/training/train.py"
 LIMIT = 60.0
+PACED = """
+import os, runpy, time
+nap, pause = time.sleep, float(os.environ["PAUSE"])
+time.sleep = lambda seconds: nap(0.001 if seconds == pause and os.path.exists({hurry!r}) else seconds)
+runpy.run_path({train!r}, run_name="__main__")
+"""
 GPU = {"nvidia.com/gpu": "1"}
 
 
@@ -52,7 +58,12 @@ class Story:
         path = self.folder / f"checkpoints-{name}"
         env = {"STEPS": steps, "PAUSE": pause}
         checkpoint = {"path": str(path), "gracePeriod": "10s"}
-        self.job(name, [sys.executable, str(TRAIN)], workers, role, env, checkpoint=checkpoint, **spec)
+        paced = PACED.format(hurry=str(self.hurry(name)), train=str(TRAIN))
+        self.job(name, [sys.executable, "-c", paced], workers, role, env, checkpoint=checkpoint, **spec)
+
+    def hurry(self, name):
+        """Once this file is there a training makes no pauses any more: until then it does not end, however slow the machine."""
+        return self.folder / f"hurry-{name}"
 
     def status(self, name):
         record = self.api.store.get("fairlead.dev/aijobs", ("default", name))
@@ -85,17 +96,22 @@ class Story:
         return found
 
     async def until(self, what):
-        async with asyncio.timeout(LIMIT):
-            while not (found := what()):
-                await asyncio.sleep(0.02)
-            return found
+        try:
+            async with asyncio.timeout(LIMIT):
+                while not (found := what()):
+                    await asyncio.sleep(0.02)
+                return found
+        except TimeoutError:
+            raise AssertionError(f"not within {LIMIT:g} s: {self.seen()}") from None
+
+    def seen(self):
+        """Where all jobs and pods stand."""
+        jobs = {key[1]: record.object.get("status") for key, record in self.api.store.records("fairlead.dev/aijobs")}
+        pods = {name: (pod.get("status"), self.log(name)[-500:]) for name, pod in self.pods("").items()}
+        return f"{jobs} {pods}"
 
     async def reaches(self, name, phase):
-        try:
-            return await self.until(lambda: self.status(name) if self.status(name).get("phase") == phase else None)
-        except TimeoutError:
-            logs = {pod: self.log(pod)[-500:] for pod in self.pods(name)}
-            raise AssertionError(f"{name} is not {phase}: {self.status(name)} {logs}") from None
+        return await self.until(lambda: self.status(name) if self.status(name).get("phase") == phase else None)
 
     async def result(self, name, attempt=0):
         await self.reaches(name, "Succeeded")
@@ -120,10 +136,9 @@ async def test_a_job_is_processes_with_logs_exit_codes_and_devices_of_their_own(
 async def test_a_training_survives_its_suspension_and_a_killed_worker_and_ends_with_the_same_result(local):
     local.training("calm", steps=100, pause=0.001)
     expected = await local.result("calm")
-    local.training("paused", steps=100, pause=0.03)
+    local.training("paused", steps=100, pause=0.5)
     await local.reaches("paused", "Running")
     await local.until(lambda: "begins" in local.log("paused-worker-0-0"))
-    await asyncio.sleep(0.3)
     local.patch("paused", {"spec": {"suspend": True}})
     await local.reaches("paused", "Suspended")
     await local.until(lambda: not local.pods("paused"))
@@ -135,6 +150,7 @@ async def test_a_training_survives_its_suspension_and_a_killed_worker_and_ends_w
     assert "begins at step 0" not in local.log("paused-worker-0-1"), "it goes on where it was"
     (victim,) = (pid for pid in local.processes("FAIRLEAD_JOB=paused") if pid in local.processes("FAIRLEAD_INDEX=1"))
     os.kill(victim, signal.SIGKILL)
+    local.hurry("paused").touch()
     assert await local.result("paused", 2) == expected
     told = local.status("paused")
     assert (told["restarts"], told["interruptions"], told["attempt"]) == (1, 1, 2)
@@ -145,7 +161,7 @@ async def test_an_elastic_training_grows_and_shrinks_and_ends_with_the_same_resu
     expected = await local.result("calm")
     local.job("other", ["sleep", "1000"], 2)
     await local.reaches("other", "Running")
-    local.training("grows", role={"minReplicas": 2, "maxReplicas": 4}, steps=200, pause=0.03)
+    local.training("grows", role={"minReplicas": 2, "maxReplicas": 4}, steps=200, pause=0.3)
     await local.reaches("grows", "Running")
     assert len(local.running_pods("grows")) == 2
     local.patch("other", {"spec": {"suspend": True}})
@@ -153,6 +169,7 @@ async def test_an_elastic_training_grows_and_shrinks_and_ends_with_the_same_resu
     local.patch("other", {"spec": {"suspend": False}})
     await local.until(lambda: local.status("grows").get("size") == 2)
     await local.reaches("other", "Running")
+    local.hurry("grows").touch()
     assert await local.result("grows") == expected
     told = local.status("grows")
     assert {"attempt", "restarts", "interruptions"}.isdisjoint(told), "it never began anew"

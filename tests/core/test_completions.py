@@ -100,6 +100,33 @@ def test_an_attempt_after_the_first_needs_all_members_again():
     assert state.gangs["ns/g"].succeeded == 0
 
 
+def test_members_that_are_all_made_anew_by_their_owner_start_together_again():
+    state = world()
+    gang(state, ["a", "b", "c"], owner="job", at="n")
+    run(state, 0.0)
+    ended(state, "a", 30.0, "job", on="n")
+    ended(state, "b", 31.0, "job", on="n")
+    for name in "abc":
+        state.remove_pod(f"uid-{name}")
+    gang(state, ["d", "e"], owner="job", created=40.0)
+    assert state.gangs["ns/g"].succeeded == 2, "one that failed may have been replaced"
+    gang(state, ["f"], owner="job", created=41.0)
+    assert state.gangs["ns/g"].succeeded == 0
+    assert state.gangs["ns/g"].completions.record == Completed(0, since=40.0)
+    assert set(placed(run(state, 41.0))) == {"d", "e", "f"}
+
+
+def test_members_made_anew_do_not_make_those_forgotten_whose_pods_are_there():
+    state = world()
+    gang(state, ["a", "b", "c"], owner="job", at="n")
+    run(state, 0.0)
+    ended(state, "a", 30.0, "job", on="n")
+    for name in "bc":
+        state.remove_pod(f"uid-{name}")
+    gang(state, ["d", "e", "f"], owner="job", created=40.0)
+    assert state.gangs["ns/g"].succeeded == 1
+
+
 def test_a_pod_group_that_is_used_again_needs_all_members_again():
     state = world()
     gang(state, ["a", "b", "c"], owner="monday", at="n")
@@ -145,22 +172,30 @@ def test_nothing_is_kept_of_pods_whose_pod_group_is_gone():
 
 def judged(history):
     """How many members count, told from all that happened. A pod that is made again under its name supersedes the one before."""
-    attempt, since, alive, done, nameless, owners = 0, 0.0, set(), set(), 0, set()
+    attempt, since, until, alive, there, done, nameless, owners = 0, 0.0, 0.0, {}, {}, set(), 0, set()
     for what, each in history:
         if what == "comes":
             enough = len(done) + nameless >= 3
             if each.attempt > attempt or (not alive and enough and each.owner not in owners):
-                attempt, since, done, nameless, owners = each.attempt, each.created, set(), 0, set()
+                attempt, since, until, done, nameless, owners = each.attempt, each.created, 0.0, set(), 0, set()
+                there.clear()
             done.discard(each.name)
-            alive.add(each.uid)
+            alive[each.uid] = each
             owners.add(each.owner)
+            new = [pod for pod in alive.values() if pod.attempt == attempt and pod.created >= until]
+            if len(done) + nameless and len(new) >= 3 and not there:
+                since, done, nameless, owners = min(pod.created for pod in new), set(), 0, {pod.owner for pod in new}
         elif what == "restart":  # the names of pods that are gone are known no more, nor the owners
             nameless += len(done - {pod.name for pod in each})
             done &= {pod.name for pod in each}
+        elif what == "deleted":
+            there.pop(each, None)
         else:
-            alive.discard(each.uid)
-            if what == "succeeds" and each.created >= since:
+            alive.pop(each.uid, None)
+            if what == "succeeds" and each.created >= since and each.attempt == attempt:
                 done.add(each.name)
+                until = max(until, each.succeeded)
+                there[each.uid] = each
     return len(done) + nameless
 
 
@@ -183,6 +218,8 @@ def test_random_histories_agree_with_a_judge_also_after_restarts(seed):
                 continue
             each = msgspec.structs.replace(pod(name), uid=f"u{number}", owner=f"o{owner}", attempt=attempt, created=clock)
             found.comes(each, others=bool(alive), least=3)
+            if found.may_start_over(3):
+                found.start_over([each, *alive.values()], 3)
             history.append(("comes", each))
             alive[each.uid] = each
         elif act < 0.75 and alive:
@@ -198,6 +235,7 @@ def test_random_histories_agree_with_a_judge_also_after_restarts(seed):
             uid = chance.choice(sorted(there))
             del there[uid]
             found.remove(uid)
+            history.append(("deleted", uid))
         elif act < 0.95 and alive:
             # A scheduler that begins finds members that run, pods that ended, and the record, in any order.
             anew, record = Completions(), found.record

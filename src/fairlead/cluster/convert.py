@@ -163,13 +163,20 @@ def _succeeded(view: views.Pod, annotations: Mapping[str, str]) -> float:
     return ended if ended_by_itself(view.metadata, times) else 0.0
 
 
+_CLOCKS = 2.0
+"""Seconds by which a node's clock may be behind the API server's; times of containers and deletions are whole seconds, too."""
+
+
 def ended_by_itself(metadata: views.Metadata, ended: Iterable[str | None]) -> bool:
-    """Whether a pod had ended before it was told to go, or was not told. ended: when its containers did."""
+    """Whether a pod had surely ended before it was told to go, or was not told. ended: when its containers did.
+
+    A pod that ends well because it was told to go has not done its work, and many end within the second.
+    """
     if metadata.deletion_timestamp is None:
         return True
     told = seconds(metadata.deletion_timestamp) - float(metadata.deletion_grace_period_seconds or 0)
     times = [seconds(each) for each in ended if each]
-    return bool(times) and max(times) <= told
+    return bool(times) and max(times) <= told - _CLOCKS
 
 
 _REPLICAS = {("apps/v1", "ReplicaSet"): "pod-template-hash", ("apps/v1", "StatefulSet"): "controller-revision-hash"}

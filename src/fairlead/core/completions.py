@@ -4,7 +4,9 @@ A run is one life of a gang. It ends when the job starts all over:
 
 - a member of a higher attempt comes (AIJobs, JobSets);
 - a member without a node comes, of an owner that this run does not know, after enough have succeeded and none is left (a
-  PodGroup that is used again, as by each Job of a CronJob).
+  PodGroup that is used again, as by each Job of a CronJob);
+- `minMember` members are there that were all made after the last success, and no pod of a member that succeeded is left (a
+  controller that deletes all pods and makes all anew). Whatever succeeded before is not needed then: the gang can start whole.
 
 What a scheduler before this one counted is in the PodGroup's status: how many, and when the last of them ended. Of the pods that
 are found at a restart, those that ended later are not in it.
@@ -34,7 +36,7 @@ class Completions:
     until: when the last member ended that counts, seconds since the epoch; 0: none.
     """
 
-    __slots__ = ("_ended", "_names", "_owners", "_recorded_until", "attempt", "since", "total", "until")
+    __slots__ = ("_came", "_ended", "_names", "_owners", "_recorded_until", "attempt", "since", "total", "until")
 
     def __init__(self) -> None:
         self.attempt = 0
@@ -45,6 +47,7 @@ class Completions:
         self._names: set[str] = set()  # of members that count, as far as they were seen
         self._owners: set[str] = set()
         self._recorded_until = 0.0
+        self._came = 0  # members made after the last success: at most so many
 
     def __len__(self) -> int:
         return len(self._ended)
@@ -54,9 +57,10 @@ class Completions:
         if (record.attempt, record.since) < (self.attempt, self.since):
             return
         if (record.attempt, record.since) > (self.attempt, self.since):
-            known, owners = list(self._ended.values()), set(self._owners)
+            known, owners, came = list(self._ended.values()), set(self._owners), self._came
             self._begin(record.attempt, record.since)
             self._owners |= owners
+            self._came = came
             for ended in known:
                 self._count(ended)
         self._recorded_until = record.until
@@ -99,6 +103,19 @@ class Completions:
             self._begin(pod.attempt, pod.created)
         self._made_again(pod)
         self._owners.add(pod.owner)
+        self._came += pod.created >= self.until
+
+    def may_start_over(self, least: int) -> bool:
+        """Whether all members may have been made anew. least: the gang's `min_member`."""
+        return self.total > 0 and self._came >= least and not any(ended.counts for ended in self._ended.values())
+
+    def start_over(self, members: Iterable[Pod], least: int) -> None:
+        """All members were made anew if enough of those that are there were made after the last success."""
+        new = [pod for pod in members if pod.attempt == self.attempt and not pod.terminating and pod.created >= self.until]
+        self._came = len(new)
+        if len(new) >= least:
+            self._begin(self.attempt, min(pod.created for pod in new))
+            self._owners.update(pod.owner for pod in new)
 
     def remove(self, uid: str) -> None:
         """The pod of a member that succeeded was deleted: it counts on."""
@@ -113,7 +130,7 @@ class Completions:
     def _begin(self, attempt: int, since: float) -> None:
         """A new run: nobody has succeeded in it."""
         self.attempt, self.since = attempt, since
-        self.total = 0
+        self.total = self._came = 0
         self.until = self._recorded_until = 0.0
         self._owners.clear()
         self._names.clear()

@@ -24,7 +24,10 @@ class FinishedPods:
     def comes(self, gang: Gang, pod: Pod) -> None:
         """A member came that has not ended; it is not in the gang's `tasks` yet."""
         if gang.completions is not None or pod.attempt:
-            self._of(gang).comes(pod, others=bool(gang.tasks), least=gang.min_member)
+            completions = self._of(gang)
+            completions.comes(pod, others=bool(gang.tasks), least=gang.min_member)
+            if gang.group is not None and completions.may_start_over(gang.min_member):
+                completions.start_over([pod, *(task.pod for task in gang.tasks.values())], gang.min_member)
 
     def read(self, gang: Gang, group: Group) -> None:
         """A gang's PodGroup was heard of first: its status says what succeeded before."""

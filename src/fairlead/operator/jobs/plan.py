@@ -246,10 +246,14 @@ class Step:
     def _done(self, named: Mapping[str, Member], failed: Iterable[PodSeen]) -> set[str]:
         """Members of this attempt that have run to their end, also those whose pods are gone."""
         recorded = {each.role: as_set(each.indexes) for each in self.old.succeeded_members}
-        done = {name for name, each in named.items() if each.index in recorded.get(each.role, ()) and name not in self.pods}
+        done = {name for name, each in named.items() if each.index in recorded.get(each.role, ()) and self._stays_done(name)}
         done |= {name for name in self.given.ended if name in named and name not in self.pods}
         done |= {pod.name for pod in self.pods.values() if pod.phase == _SUCCEEDED and (pod.done or not self._excused(pod))}
         return done | {pod.name for pod in failed if not self._excused(pod) and self._action(pod) == "Ignore"}
+
+    def _stays_done(self, name: str) -> bool:
+        """Whether a member that was seen to succeed has no pod any more, or the one that did so."""
+        return name not in self.pods or self.pods[name].phase == _SUCCEEDED
 
     @staticmethod
     def _by_role(named: Mapping[str, Member], done: set[str]) -> list[RoleIndexes]:
