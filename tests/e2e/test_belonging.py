@@ -91,7 +91,12 @@ def test_a_time_limit_cannot_be_lengthened(cluster, mallory):
     create(mallory, pod("d8", queue="mal", annotations={"fairlead.dev/time-limit": "3s"}))
     cluster.all_placed(1)
     mallory("annotate", "pod", "d8", "--overwrite", "fairlead.dev/time-limit=1000h")
-    cluster.until(lambda: "d8" not in cluster.pods() or cluster.pods()["d8"]["metadata"].get("deletionTimestamp"))
+
+    def told_to_go():
+        found = cluster.pods().get("d8")
+        return found is None or found["metadata"].get("deletionTimestamp")
+
+    cluster.until(told_to_go)
 
 
 def test_leaving_the_queue_out_evades_nothing(cluster, mallory):
