@@ -37,6 +37,7 @@ class Story:
         self.pods = {}
         self.now = T0
         self.begun = []
+        self.stuck = set()  # elements whose pods do not go when they are told to: their node is lost
 
     def look(self, seconds=0.0):
         self.now += seconds
@@ -49,7 +50,10 @@ class Story:
             self.begun.append(member.element)
             self.hear(PodSeen(name, attempt, "Pending", element=member.element))
         for name in decided.delete:
-            if name in self.pods:
+            seen = self.pods.get(name)
+            if seen is not None and seen.element in self.stuck:
+                self.hear(msgspec.structs.replace(seen, terminating=True))
+            elif seen is not None:
                 self.run.gone(self.pods.pop(name))
         return decided
 
@@ -59,8 +63,14 @@ class Story:
 
     def set(self, element, **fields):
         for seen in list(self.pods.values()):
-            if seen.element == element and seen.phase in ("Pending", "Running"):
+            if seen.element == element and seen.phase in ("Pending", "Running") and not seen.terminating:
                 self.hear(msgspec.structs.replace(seen, **fields))
+
+    def let_go(self, element):
+        self.stuck.discard(element)
+        for name, seen in list(self.pods.items()):
+            if seen.element == element and seen.terminating:
+                self.run.gone(self.pods.pop(name))
 
     def restart_operator(self):
         self.run = ArrayRun(self.job)
@@ -69,7 +79,9 @@ class Story:
 
     @property
     def elements(self):
-        return sorted({seen.element for seen in self.pods.values() if seen.phase in ("Pending", "Running")})
+        return sorted(
+            {seen.element for seen in self.pods.values() if seen.phase in ("Pending", "Running") and not seen.terminating}
+        )
 
 
 @pytest.mark.parametrize(
@@ -232,6 +244,26 @@ def test_who_starts_again_counts_no_element_twice():
     assert story.begun == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_pod_that_does_not_go_costs_its_element_one_interruption(replicas):
+    story = Story(job({"indexes": "0"}, replicas=replicas))
+    story.look()
+    story.set(0, phase="Running", node="lost")
+    story.look(2.0)
+    story.stuck.add(0)
+    story.set(0, terminating=True, disrupted=True)
+    looks = [story.look(2.0) for _ in range(20)]
+    (behind,) = story.job.status.elements
+    assert (behind.attempt, behind.interruptions) == (1, 1)
+    assert all(each.status == looks[-1].status for each in looks[2:]), "while nothing happens nothing is written"
+    story.set(0, phase="Running", node="n")
+    story.stuck.clear()
+    story.look(2.0)
+    story.set(0, phase="Succeeded")
+    story.look(2.0)
+    assert story.job.status.phase == "Succeeded"
+
+
 def test_elements_of_several_members_are_gangs_of_their_own():
     made = job({"indexes": "3-4"}, replicas=2)
     story = Story(made)
@@ -287,28 +319,43 @@ def test_whatever_happens_each_element_comes_to_one_end(data):
     count = data.draw(st.integers(1, 8))
     at_once = data.draw(st.integers(1, 4))
     story = Story(job({"indexes": f"0-{count - 1}", "parallelism": at_once}, restart={"limit": 1, "backoff": "1s"}))
+    disruptions = 0
     for _ in range(data.draw(st.integers(0, 40))):
         story.look(data.draw(st.sampled_from([0.0, 1.0])))
         assert len(story.elements) <= at_once
-        event = data.draw(st.sampled_from(["run", "fail", "evict", "end", "lose", "restart", "suspend", "resume"]))
+        assert sum(each.interruptions for each in story.job.status.elements) <= disruptions
+        event = data.draw(
+            st.sampled_from(["run", "fail", "evict", "end", "lose", "restart", "suspend", "resume", "stick", "let go"])
+        )
         element = data.draw(st.integers(0, count - 1))
         if event == "run":
             story.set(element, phase="Running", node="n")
         elif event == "fail":
             story.set(element, phase="Failed", node="n", exit_code=1)
         elif event == "evict":
+            disruptions += 1
             story.set(element, phase="Failed", node="n", disrupted=True)
+        elif event == "stick":
+            disruptions += 1
+            story.stuck.add(element)
+            story.set(element, terminating=True, disrupted=True)
+        elif event == "let go":
+            story.let_go(element)
         elif event == "end":
             story.set(element, phase="Succeeded", node="n")
         elif event == "lose":
+            disruptions += 1
             for name, seen in list(story.pods.items()):
                 if seen.element == element and seen.phase in ("Pending", "Running"):
                     story.run.gone(story.pods.pop(name))
         elif event == "restart":
             story.restart_operator()
         else:
+            disruptions += count
             story.job.spec.suspend = event == "suspend"
     story.job.spec.suspend = False
+    for element in range(count):
+        story.let_go(element)
     for _ in range(10 * count + 10):
         story.look(5.0)
         if Phase(story.job.status.phase) in FINISHED:

@@ -30,6 +30,7 @@ from fairlead.core.transactions import Binding, Place, Preempt
 from fairlead.scheduler.core_loop import CoreLoop, Output
 from fairlead.simulation.workload import RULE_LABEL
 from fairlead.simulation.world import GPU, Process, World
+from fairlead.simulation.writes import Writes
 
 View = TypeVar("View", bound=msgspec.Struct)
 
@@ -57,6 +58,7 @@ class Auditor:
         self._outside: dict[str, float] = {}  # node -> when somebody else changed it
         self._edited: dict[str, float] = {}  # queue -> when its limit was edited
         self._queue_used: Counter[str] = Counter()
+        self.writes = Writes(self._store, world.clock.now, self._wrong)
         for table in (PODS, NODES, _QUEUES, _GROUPS):
             self._store.listen(table, self._heard)
 

@@ -60,7 +60,9 @@ class ArrayRun:
         """A pod of an element is no more."""
         if self.active.get(pod.element, {}).pop(pod.name, None) is not None:
             self._dirty.add(pod.element)
-            if pod.started and pod.phase == "Running":
+            behind = self.behind.get(pod.element)
+            under_way = pod.attempt == (behind.attempt if behind is not None else 0)
+            if pod.started and pod.phase == "Running" and under_way:
                 self._ran[pod.element] = pod.started
 
     # -- what is done --------------------------------------------------------------------------
@@ -143,13 +145,15 @@ class ArrayRun:
         """One element's next step: whom to make, whom to delete, and whether what it has behind it changed."""
         pods = self.active.get(index, {})
         old = self.behind.get(index, ElementStatus(index=index))
-        if any(pod.node for pod in pods.values()):
+        # Pods of attempts that are over may be long in going; they say nothing of the one under way.
+        present = [pod for pod in pods.values() if pod.attempt == old.attempt]
+        if any(pod.node for pod in present):
             self._unplaced.discard(index)
         if len(pods) == self._size == 1 and idle is None:
             (pod,) = pods.values()
             if pod.phase in ("Pending", "Running") and pod.attempt == old.attempt and not pod.terminating:
                 return (), (), False  # by far the commonest: it is on its way
-        running = any(pod.phase == "Running" for pod in pods.values())
+        running = any(pod.phase == "Running" for pod in present)
         status = AIJobStatus(
             phase="Restarting" if old.resume_at else "Running" if running else "Pending",
             attempt=old.attempt,
@@ -160,7 +164,7 @@ class ArrayRun:
             running_since=self._ran.pop(index, None),
         )
         as_job = msgspec.structs.replace(look.job, status=status)
-        why = self._judge(idle, as_job, pods.values(), index, look.now) if idle is not None else ""
+        why = self._judge(idle, as_job, present, index, look.now) if idle is not None else ""
         decided = plan(as_job, list(pods.values()), Given(now=look.now, element=index, idle=why))
         after = decided.status
         if after.phase in ("Succeeded", "Failed"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -48,6 +49,7 @@ _AT_ONCE = 64
 _REFUSED = (400, 403, 422)  # what the API server answers to pods that it does not take, by a policy or by their form
 _LOOK_AGAIN = 5.0  # seconds until it is tried again what others stand in the way of
 _TELL = 0.5  # seconds between two statuses that differ in counts only
+_BETWEEN = 1.0  # seconds at least between two attempts of a job, or two looks at an array of which elements began again
 _HEARD = 30.0  # seconds within which the watch tells of a pod that was made; one that came and went unheard must be made again
 
 
@@ -128,6 +130,7 @@ class Jobs:
         self._bounds: dict[str, tuple[int, int]] = {}  # job -> how many members its PodGroup was told
         self._timers: dict[str, asyncio.TimerHandle] = {}  # job -> when it is looked at again by itself
         self._told: dict[str, float] = {}  # job -> when its status was written last
+        self._attempted: dict[str, float] = {}  # job -> when it, or an element of it, last began again
         self._ended: dict[str, set[str]] = {}  # job -> pods that succeeded and are gone, until its status says so
         self._unheard: dict[str, dict[str, float]] = {}  # job -> pods that were made, and until when they should be heard of
         self._groups: dict[str, views.PodGroup] = {}
@@ -190,6 +193,7 @@ class Jobs:
             self._jobs.pop(change.key, None)
             self._arrays.pop(change.key, None)
             self._told.pop(change.key, None)
+            self._attempted.pop(change.key, None)
             self._ended.pop(change.key, None)
             self._bounds.pop(change.key, None)
             self._forget_unheard(change.key)
@@ -346,8 +350,13 @@ class Jobs:
         tell_at = self._told.get(key, 0.0) + _TELL
         ended = frozenset(self._ended.get(key, ()))
         notes = self._notes.setdefault(key, Notes())
+        rests = self._attempted.get(key, -math.inf) + _BETWEEN - now
+        rests = rests if rests <= _BETWEEN else 0.0  # the clock may have been set back
         if notes.job[0] and not over(job):
             decided = held(job, notes.job, now)
+        elif job.spec.array is not None and rests > 0:
+            self._look_in(key, rests)  # an array remembers what it has decided, so it is not even asked
+            return
         elif job.spec.array is not None:
             decided = self._plan_array(key, job, now, first, tell=now >= tell_at)
         else:
@@ -357,12 +366,18 @@ class Jobs:
             decided = plan(job, pods, given)
             if look is not None and (decided.look_again is None or look < decided.look_again):
                 decided = msgspec.structs.replace(decided, look_again=look)
+        began = _begins_again(job.status, decided.status)
+        if began and rests > 0:
+            self._look_in(key, rests)
+            return
         if not over(job) and not decided.untold:
             decided = msgspec.structs.replace(decided, status=notes.on(decided.status, job, now))
         if job.spec.array is None and now < tell_at and decided.status != job.status and _counts_only(job.status, decided.status):
             decided = msgspec.structs.replace(decided, status=job.status, untold=True)
         if not decided.untold and decided.status != job.status:
             self._told[key] = now
+            if began:
+                self._attempted[key] = now
             job = msgspec.structs.replace(await self._write_status(key, job, decided), spec=job.spec)
             self._ended.get(key, set()).difference_update(ended)  # its status says so now
         await self._resize_group(key, job)
@@ -383,8 +398,11 @@ class Jobs:
         waits = [each for each in (decided.look_again, tell_at - now if decided.untold else None) if each is not None]
         waits += [until - now for until in self._unheard.get(key, {}).values()]
         if waits:
-            loop = asyncio.get_running_loop()
-            self._timers[key] = loop.call_later(max(0.0, min(waits)) / self.speed, self._again, key)
+            self._look_in(key, min(waits))
+
+    def _look_in(self, key: str, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_later(max(0.0, seconds) / self.speed, self._again, key)
 
     def _plan_array(self, key: str, job: AIJob, now: float, first: Verdict, *, tell: bool) -> Plan:
         made_from = f"{job.metadata.uid} {job.spec.array.indexes if job.spec.array is not None else ''}"
@@ -648,6 +666,12 @@ _STATUS_FIELDS = (
     "message",
     "conditions",
 )
+
+
+def _begins_again(before: AIJobStatus | None, after: AIJobStatus) -> bool:
+    """Whether a job, or an element of it, starts another attempt."""
+    old = before or AIJobStatus()
+    return after.attempt != old.attempt or after.elements != old.elements
 
 
 def _counts_only(old: AIJobStatus | None, new: AIJobStatus) -> bool:

@@ -1,0 +1,40 @@
+"""Writes of a simulated run, counted for each object and hour: a loop that writes on and on is told of by name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from fairlead.api import names
+from fairlead.cluster.simulated.api import NODES, PODS
+from fairlead.cluster.simulated.store import Change, Store
+
+MOST = 200
+"""Writes of one object within one hour of the clock."""
+TABLES = (PODS, NODES, "batch/jobs", *(f"{names.GROUP}/{each}" for each in ("queues", "podgroups", "aijobs")))
+_HOUR = 3600.0
+
+
+class Writes:
+    """Counts changes of objects. `busiest` is the most that one object has had in an hour."""
+
+    def __init__(self, store: Store, now: Callable[[], float], wrong: Callable[[str], None]) -> None:
+        self.busiest = 0
+        self._now = now
+        self._wrong = wrong
+        self._hour = -1
+        self._counts: Counter[tuple[str, tuple[str, str]]] = Counter()
+        for table in TABLES:
+            store.listen(table, self._heard)
+
+    def _heard(self, change: Change) -> None:
+        hour = int(self._now() // _HOUR)
+        if hour != self._hour:
+            self._hour = hour
+            self._counts.clear()
+        key = (change.table, change.key)
+        self._counts[key] += 1
+        self.busiest = max(self.busiest, self._counts[key])
+        if self._counts[key] == MOST:
+            namespace, name = change.key
+            self._wrong(f"{change.table} {namespace}/{name} was written {MOST} times within an hour")

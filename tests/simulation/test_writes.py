@@ -1,0 +1,44 @@
+"""Writes are counted for each object and hour, so that a loop that writes on and on breaks an invariant."""
+
+from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.clock import Clock
+from fairlead.simulation import chaos
+from fairlead.simulation.writes import MOST, Writes
+
+T0 = 1_767_225_600.0
+
+
+class Story:
+    def __init__(self):
+        self.now, self.wrong = T0, []
+        self.api = ApiServer(Clock(start=T0))
+        self.nodes = self.api.served("v1", "nodes")
+        self.writes = Writes(self.api.store, lambda: self.now, self.wrong.append)
+        for name in ("quiet", "busy"):
+            self.api.create(self.nodes, "", {"metadata": {"name": name}})
+
+    def write(self, name, times):
+        for number in range(times):
+            patch = {"metadata": {"labels": {"number": f"n{int(self.now)}-{number}"}}}
+            self.api.patch(self.nodes, "", name, "application/merge-patch+json", patch)
+
+
+def test_an_object_written_without_end_is_told_once_and_by_name():
+    story = Story()
+    story.write("quiet", 3)
+    story.write("busy", 2 * MOST)
+    assert story.wrong == [f"nodes /busy was written {MOST} times within an hour"]
+    assert story.writes.busiest == 2 * MOST + 1
+
+
+def test_as_many_over_several_hours_are_nobodys_loop():
+    story = Story()
+    for _ in range(4):
+        story.write("busy", MOST // 2)
+        story.now += 3600.0
+    assert not story.wrong
+
+
+def test_a_day_in_which_elements_pods_are_long_in_going_ends():
+    outcome = chaos.run(7108, chaos.Settings(nodes=14, jobs=60, hours=8, workload="aijobs"))
+    assert not outcome.violations, outcome.violations[:10]
