@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ from hypothesis import settings
 settings.register_profile("fairlead", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("fairlead")
 structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[structlog.processors.JSONRenderer()])
+
+# A shell ignores them for what it runs in the background, and children inherit that; the tests send them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -34,6 +34,25 @@ def asked(kind, out):
     }[kind]
 
 
+@contextlib.contextmanager
+def started(kind, out, stdout):
+    """Signals do what they do by default, also where the tests run in the background or under nohup."""
+    command = ["env", "--default-signal=INT,HUP", *asked(kind, out)]
+    with subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=ENV) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process):
+    """What a process said that ended well."""
+    status = process.wait(LIMIT)
+    told = process.stderr.read().decode()
+    assert status == 0, told
+    return told
+
+
 def children(pid):
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -69,13 +88,10 @@ def test_a_terminal_that_closes_ends_what_ran_in_it_though_no_signal_comes(kind,
 @pytest.mark.parametrize("kind", ["demo", "local"])
 def test_signals_end_it_in_good_order(kind, number, tmp_path):
     out = tmp_path / "kubeconfig"
-    with subprocess.Popen(
-        ["env", "--default-signal=INT,HUP", *asked(kind, out)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENV
-    ) as process:
+    with started(kind, out, subprocess.DEVNULL) as process:
         until(out.exists)
         process.send_signal(number)
-        told = process.stderr.read().decode()
-        assert process.wait(LIMIT) == 0, told
+        told = ended(process)
     assert "Traceback" not in told
     assert not out.exists()
 
@@ -83,11 +99,10 @@ def test_signals_end_it_in_good_order(kind, number, tmp_path):
 @pytest.mark.parametrize("kind", ["demo", "local"])
 def test_a_reader_that_goes_ends_it(kind, tmp_path):
     out = tmp_path / "kubeconfig"
-    with subprocess.Popen(asked(kind, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENV) as process:
+    with started(kind, out, subprocess.PIPE) as process:
         until(out.exists)
         process.stdout.close()
-        told = process.stderr.read().decode()
-        assert process.wait(LIMIT) == 0, told
+        told = ended(process)
     assert "Traceback" not in told
     assert not out.exists()
 
