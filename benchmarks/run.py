@@ -61,6 +61,12 @@ COMMANDS = {
         for policy in ("fifo", "easy-total", "easy", "sjf", "las", "default")
     },
     **{
+        f"philly month {seed}, {nodes} nodes": f"simulate jobs --jobs {PHILLY}/philly_oct_nov.csv.xz --queues {PHILLY}/vc_nodes.csv "
+        f"--durations learned --resample {seed} --days 30 --nodes {nodes} --compare las,easy"
+        for seed in (1, 2, 3, 4)
+        for nodes in (60, 70)
+    },
+    **{
         f"openb {name}": f"simulate placement --nodes {OPENB}/openb_node_list_gpu_node.csv --pods {OPENB}/openb_pod_list_{name}{suffix}"
         for name, suffix in (("default", ".csv"), ("gpushare100", ".csv.xz"), ("multigpu50", ".csv.xz"), ("cpu250", ".csv.xz"))
     },

@@ -74,6 +74,26 @@ def test_simulate_jobs_by_queue_and_as_a_picture(files, policy):
     assert "worst rho" in invoke(*line).output.replace("\n", " ") or "queues" in invoke(*line).output
 
 
+def test_simulate_jobs_of_other_months(files):
+    line = ("simulate", "jobs", "--jobs", files / "jobs.csv", "--nodes", 2, "--resample", 7)
+    done = invoke(*line, "--days", 3, "-o", "json")
+    result = json.loads(done.stdout)
+    assert result["policy"] == "default"
+    assert result["window_days"] == 3
+    assert result["jobs"] == 6, "two jobs on each of three days"
+    assert [each["policy"] for each in result["comparisons"]] == ["fifo", "sjf", "easy-total", "easy", "las"]
+    assert {each["jobs"] for each in result["comparisons"]} == {6}
+    assert result == json.loads(invoke(*line, "--days", 3, "-o", "json").stdout)
+    alone = json.loads(invoke(*line, "--compare", "none", "-o", "json").stdout)
+    assert (alone["window_days"], alone["comparisons"]) == (30, [])
+    table = invoke(*line, "--compare", "las, default,las")
+    assert "policies on the same jobs" in table.output
+    assert [each["policy"] for each in json.loads(invoke(*line, "--compare", "las,las", "-o", "json").stdout)["comparisons"]] == [
+        "las"
+    ]
+    assert json.loads(invoke(*line[:-2], "--policy", "fifo", "-o", "json").stdout)["comparisons"] == []
+
+
 def test_bench_placement():
     result = json.loads(
         invoke("bench", "placement", "--nodes", 20, "--pods", 100, "--shapes", 2, "--gang", 4, "--output", "json").stdout
@@ -136,6 +156,10 @@ def test_crds_and_policies():
         (("simulate", "jobs", "--jobs", "jobs.csv", "--policy", "fifo", "--no-turns"), 2),
         (("simulate", "jobs", "--trace", "synthetic", "--jobs", "jobs.csv"), 2),
         (("simulate", "jobs", "--jobs", "jobs.csv", "--durations", "guessed"), 2),
+        (("simulate", "jobs", "--trace", "synthetic", "--resample", 1), 2),
+        (("simulate", "jobs", "--jobs", "jobs.csv", "--days", 30), 2),
+        (("simulate", "jobs", "--jobs", "jobs.csv", "--resample", 1, "--days", 0), 2),
+        (("simulate", "jobs", "--jobs", "jobs.csv", "--resample", 1, "--compare", "fifo,lifo"), 2),
         (("simulate", "jobs", "--jobs", "jobs.csv", "--plot", "waits.txt"), 2),
         (("simulate", "jobs", "--jobs", "jobs.csv", "--queues", "nodes.csv"), 1),
         (("bench", "cluster", "--schedulers", "slurm"), 2),

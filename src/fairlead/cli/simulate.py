@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 
+if TYPE_CHECKING:
+    from fairlead.simulation.report import JobsResult
+
 app = typer.Typer(help="Traces and faults through the production scheduler.", no_args_is_help=True)
 
 _MOST_SEEDS = 100_000
 _SHOWN_RUNS = 4
 _PHILLY_DAYS = 61.0  # October and November
+_MONTH = 30
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -115,6 +119,17 @@ def jobs(
     ] = True,
     max_loss: Annotated[float, typer.Option(min=0, help="Seconds of work that a turn costs at most; 0: any.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of synthetic jobs and of limits.")] = 0,
+    resample: Annotated[
+        int | None,
+        typer.Option(help="Seed of another month: whole days of each queue's jobs, drawn with replacement; not with synthetic."),
+    ] = None,
+    days: Annotated[int | None, typer.Option(min=1, max=3650, help="Days of that month; 30 if not given.")] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            help="Policies replayed on the same jobs, separated by commas, or none. Default: with --resample all others."
+        ),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw waits and queues to this file (.png, .svg, .pdf).")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -122,6 +137,7 @@ def jobs(
     from fairlead.simulation import jobs as replay
     from fairlead.simulation import synthetic
     from fairlead.simulation.durations import DURATIONS
+    from fairlead.simulation.resample import resample as draw_days
     from fairlead.simulation.traces import TraceError, read_jobs, read_queues
 
     if trace not in ("philly", "synthetic"):
@@ -132,6 +148,11 @@ def jobs(
         fail(f"--durations {durations!r} is unknown: choose one of {', '.join(DURATIONS)}", Exit.USAGE)
     if (jobs is None) != (trace == "synthetic"):
         fail("--trace philly needs the table: give it with --jobs; --trace synthetic takes none", Exit.USAGE)
+    if resample is not None and jobs is None:
+        fail("--resample draws days of a job table: give it with --jobs; --trace synthetic has none", Exit.USAGE)
+    if days is not None and resample is None:
+        fail("--days is the length of a month drawn with --resample SEED: give both; --window limits what is counted", Exit.USAGE)
+    others = _compared(compare, policy, replay.POLICIES, resampled=resample is not None)
     if not turns and policy != replay.DEFAULT:
         fail(f"--no-turns is about --policy default, not {policy}", Exit.USAGE)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
@@ -144,23 +165,33 @@ def jobs(
     if listed is not None and not any(job.queue in listed for job in table_jobs):
         fail(f"{queues}: none of its queues occurs among the jobs")
     made = trace == "synthetic" and listed is None
-    days = window if window is not None else _PHILLY_DAYS if trace == "philly" else synthetic.HOURS / 24
-    with progress(f"{jobs.name if jobs is not None else trace}, {policy}") as report:
-        result = replay.simulate(
-            table_jobs,
-            nodes=nodes,
-            gpus_per_node=gpus_per_node,
-            policy=policy,
-            queues=listed,
-            tree=synthetic.tree() if made else (),
-            dues=synthetic.shares() if made else None,
-            durations=next(each for each in DURATIONS if each == durations),
-            window_days=days,
-            turns=turns,
-            max_loss=max_loss,
-            seed=seed,
-            progress=report,
-        )
+    usual = _PHILLY_DAYS if trace == "philly" else synthetic.HOURS / 24
+    if resample is not None:
+        usual = days if days is not None else _MONTH
+        table_jobs = draw_days(table_jobs, resample, int(usual))
+        if not table_jobs:
+            fail(f"--resample {resample}: no jobs on the days drawn: take more --days or another seed")
+    results = []
+    for each in (policy, *others):
+        with progress(f"{jobs.name if jobs is not None else trace}, {each}") as report:
+            results.append(
+                replay.simulate(
+                    table_jobs,
+                    nodes=nodes,
+                    gpus_per_node=gpus_per_node,
+                    policy=each,
+                    queues=listed,
+                    tree=synthetic.tree() if made else (),
+                    dues=synthetic.shares() if made else None,
+                    durations=next(known for known in DURATIONS if known == durations),
+                    window_days=window if window is not None else usual,
+                    turns=turns,
+                    max_loss=max_loss,
+                    seed=seed,
+                    progress=report,
+                )
+            )
+    result, *result.comparisons = results
     if plot is not None:
         from fairlead.simulation.plots import PlotError, draw
 
@@ -175,7 +206,7 @@ def jobs(
             if isinstance(value, dict)
             else value
             for name, value in msgspec.to_builtins(result).items()
-            if name != "queues"
+            if name not in ("queues", "comparisons")
         }
         print_table(f"{policy} on {nodes} x {gpus_per_node} GPUs", flat)
         rows: list[dict[str, object]] = [
@@ -194,8 +225,33 @@ def jobs(
             for each in result.queues
         ]
         print_table("queues", list(rows))
+        if result.comparisons:
+            print_table("policies on the same jobs", [_compared_row(each) for each in results])
 
     emit(result, output, show)
+
+
+def _compared(text: str | None, policy: str, known: tuple[str, ...], *, resampled: bool) -> list[str]:
+    """The policies that are replayed beside `policy`, each once; ends with wrong usage where one is unknown."""
+    if text is None:
+        return [each for each in known if each != policy] if resampled else []
+    named = [] if text == "none" else list(dict.fromkeys(each.strip() for each in text.split(",")))
+    for each in named:
+        if each not in known:
+            fail(f"--compare {each!r} is unknown: name policies of {', '.join(known)}, separated by commas, or none", Exit.USAGE)
+    return [each for each in named if each != policy]
+
+
+def _compared_row(result: JobsResult) -> dict[str, object]:
+    return {
+        "policy": result.policy,
+        "mean wait": f"{result.wait_seconds.mean:,.0f}",
+        "p50": f"{result.wait_seconds.p50:,.0f}",
+        "p99": f"{result.wait_seconds.p99:,.0f}",
+        "utilization": f"{result.utilization:.2%}",
+        "worst rho": f"{result.rho.worst:,.1f}",
+        "suspensions": result.suspensions,
+    }
 
 
 class FaultSeeds(msgspec.Struct):

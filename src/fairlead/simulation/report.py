@@ -70,7 +70,8 @@ class JobsResult(msgspec.Struct):
     wait: completion - submission - run time, so that waits after a suspension count, too. utilization: useful GPU time / GPU
     time, over `window_days` from the first submission; without a window to the last completion.
     lost_gpu_hours: work done twice and pauses, the price of suspensions. share_error_points: the largest difference between what
-    a queue held and its due, in hundredths of all GPU time of the window; None where no due is known.
+    a queue held and its due, in hundredths of all GPU time of the window; None where no due is known. comparisons: the same of
+    other policies on the same jobs.
     """
 
     policy: str
@@ -89,6 +90,7 @@ class JobsResult(msgspec.Struct):
     rho: Rho
     queues: list[QueueResult]
     expected_starts: list[ExpectedStarts]
+    comparisons: list[JobsResult] = []
 
 
 def summarize(
