@@ -18,7 +18,7 @@ from fairlead.core.forecast import forecast
 from fairlead.core.gangs import Gang
 from fairlead.core.standing import behind
 from fairlead.core.tasks import Task, TaskState
-from fairlead.scheduler.explanations import ADVICE, Explanation, find, reason_of, standing, unread_of
+from fairlead.scheduler.explanations import ADVICE, Explanation, advice_of, find, reason_of, standing, unread_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -167,7 +167,7 @@ def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None)
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
         told=_told(picture, {task.pod.uid for task in waiting}),
-        advice=ADVICE.get(str(reason.code)) if reason is not None else None,
+        advice=advice_of(reason) if reason is not None else None,
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
         would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
         behind=next((behind(picture.state, task.unit) for task in waiting if task.unit is not None), None),

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.colocation import kin
-from fairlead.core.filters import devices, first_refusal, gpu_room, resources
+from fairlead.core.filters import devices, first_refusal, gpu_room, node_affinity, resources
 from fairlead.core.model import WHOLE
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, Unit
+
+Rows = npt.NDArray[np.int32]
 
 
 def no_node(state: ClusterState, shape: Shape) -> Reason:
@@ -70,9 +74,10 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
         code = codes.most_common(1)[0][0] if codes else ReasonCode.RESOURCES
     listed = ", ".join(sorted(f"{count} {complaint}" for complaint, count in complaints.items()))
     total = len(nodes.rows)
-    return Reason(
-        code, f"0/{total} nodes are available: {listed}.", {"nodes": total, **{str(key): value for key, value in codes.items()}}
-    )
+    numbers = {"nodes": total, **{str(key): value for key, value in codes.items()}}
+    if complaints[node_affinity.QUARANTINED]:
+        numbers["quarantined"] = complaints[node_affinity.QUARANTINED]
+    return Reason(code, f"0/{total} nodes are available: {listed}.", numbers)
 
 
 def no_row(state: ClusterState, task: Task) -> Reason:
@@ -141,11 +146,7 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         shape = shapes[number]
         held, ceiling = int(shape.counts().sum()), shape.ceiling()
         if ceiling < count:
-            message = (
-                f"gang {key} needs {count} pods of one shape at once; "
-                f"the whole cluster holds at most {ceiling}: {_first_line(state, shape)}"
-            )
-            return Reason(ReasonCode.TOO_LARGE, message, {"needed": count, "ceiling": ceiling}, key)
+            return _beyond(state, unit, shape, count, ceiling)
         parts.append(f"{min(held, count)} of {count}")
         if tightest is None or held - count < tightest[0]:
             tightest = (held - count, shape)
@@ -160,6 +161,54 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
     elif any(shape.relations for shape in shapes.values()):
         message += " by amounts, but not with what they ask of each other and of other pods (affinity, spread, ports, volumes)"
     return Reason(ReasonCode.RESOURCES, message, {"needed": unit.need}, key)
+
+
+def _beyond(state: ClusterState, unit: Unit, shape: Shape, count: int, ceiling: int) -> Reason:
+    """Why the nodes that a gang may use do not hold its members of one shape, were they empty.
+
+    Too large is only what no labels and taints of the nodes would help; else the code is that of what keeps most room from it.
+    """
+    nodes, key = state.nodes, unit.key
+    rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
+    room = shape.ceilings()
+    most, numbers = int(room[rows].sum()), {"needed": count, "ceiling": ceiling}
+    asks = f"gang {key} needs {count} pods of one shape at once"
+    if most < count:
+        message = f"{asks}; the whole cluster holds at most {most}: {_first_line(state, shape)}"
+        return Reason(ReasonCode.TOO_LARGE, message, {**numbers, "ceiling": most}, key)
+    lost: Counter[ReasonCode] = Counter()  # pods for which there would be room, by what keeps them off
+    complaints: Counter[str] = Counter()  # nodes
+    for code, complaint, where in _kept_off(state, shape, rows):
+        lost[code] += int(room[where].sum())
+        complaints[complaint] += len(where)
+    quarantined = complaints[node_affinity.QUARANTINED]
+    if quarantined:
+        numbers["quarantined"] = quarantined
+    code = max(lost, key=lambda each: (lost[each], each))
+    listed = ", ".join(sorted(f"{number} {complaint}" for complaint, number in complaints.items()))
+    message = f"{asks}; the nodes that they may use hold at most {ceiling} when empty, all {len(rows)} nodes {most}: {listed}"
+    return Reason(code, message, numbers, key)
+
+
+def _kept_off(state: ClusterState, shape: Shape, rows: Rows) -> Iterator[tuple[ReasonCode, str, Rows]]:
+    """(code, complaint, rows) of the nodes that are out for a shape however empty they are, and not for want of amounts."""
+    nodes = state.nodes
+    closed = rows[~nodes.open[rows]]
+    if len(closed):
+        named = (nodes.names[row] for row in closed.tolist())
+        yield ReasonCode.NODE_CLOSED, state.unread.complaint(nodes, named), closed
+    rows = rows[nodes.open[rows]]
+    admitted = shape.admitted(rows)
+    out = rows[~admitted]
+    for number in np.unique(nodes.static[out]).tolist():
+        refusal = first_refusal(shape.spec, nodes.classes[number])
+        if refusal is not None:
+            here = out[nodes.static[out] == number]
+            yield refusal.CODE, refusal.complaint(shape.spec, nodes.classes[number]), here
+    if shape.asks_devices and shape.gpu_milli < WHOLE:
+        unshared = rows[admitted & ~nodes.shares[rows]]
+        if len(unshared):
+            yield ReasonCode.DEVICES, "node(s) don't share their GPUs", unshared
 
 
 def _first_line(state: ClusterState, shape: Shape) -> str:

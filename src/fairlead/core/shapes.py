@@ -266,15 +266,20 @@ class Shape:
 
     def ceiling(self) -> int:
         """How many pods of this shape the cluster would hold if nothing else ran; exact by resource."""
-        nodes = self.nodes
-        rows = slice(0, nodes.count)
-        held = resources.counts(nodes.alloc, self.demand, rows)
-        held[~(nodes.open[rows] & self.admitted(rows))] = 0
+        rows = slice(0, self.nodes.count)
+        held = self.ceilings()
+        held[~(self.nodes.open[rows] & self.admitted(rows))] = 0
         if self.asks_devices and self.gpu_milli < WHOLE:
-            held[~nodes.shares[rows]] = 0
-        if self.asks_devices:
-            held = np.minimum(held, self.fit.counts(nodes.devices.whole[nodes.device[rows]]))
+            held[~self.nodes.shares[rows]] = 0
         return int(held.sum())
+
+    def ceilings(self) -> Ints:
+        """How many pods of this shape the amounts of each row hold, were it empty and open to them; shape (rows,)."""
+        nodes = self.nodes
+        held = resources.counts(nodes.alloc, self.demand, slice(0, nodes.count))
+        if self.asks_devices:
+            held = np.minimum(held, self.fit.counts(nodes.devices.whole[nodes.device[: nodes.count]]))
+        return held
 
     def admitted(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """For each row whether the static filters admit this shape."""

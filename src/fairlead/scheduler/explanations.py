@@ -51,6 +51,17 @@ ADVICE = {
 }
 
 
+_QUARANTINED = (
+    "Nodes that it could use are quarantined, because jobs failed there: it starts when their time is over (annotation "
+    "fairlead.dev/quarantined-until), or when an administrator removes the label fairlead.dev/quarantined from a sound node."
+)
+
+
+def advice_of(reason: Reason) -> str | None:
+    """What helps against a reason, if anybody knows."""
+    return _QUARANTINED if reason.numbers.get("quarantined") else ADVICE.get(str(reason.code))
+
+
 class Explanation(msgspec.Struct, frozen=True):
     """One job. position: 1 is next in its queue; ahead: the first of those before it, and why; null once it is placed.
 
@@ -137,7 +148,7 @@ def standing(
         code=str(reason.code) if reason is not None else None,
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
-        advice=ADVICE.get(str(reason.code)) if reason is not None else None,
+        advice=advice_of(reason) if reason is not None else None,
         behind=behind(state, unit) if unit is not None else None,
     )
 

@@ -6,10 +6,13 @@ cannot be parsed match nothing.
 
 from __future__ import annotations
 
+from fairlead.api.names import QUARANTINED_LABEL
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model import PodSpec
 from fairlead.core.nodes import NodeClass
 from fairlead.core.selectors import NAME_FIELD, SelectorTerm, any_term_holds
+
+QUARANTINED = "node(s) are quarantined, since jobs failed there"
 
 
 class _NodeAffinity:
@@ -22,6 +25,10 @@ class _NodeAffinity:
         return spec.affinity is None or any_term_holds(spec.affinity, node.labels, node.name)
 
     def complaint(self, spec: PodSpec, node: NodeClass) -> str:
+        if QUARANTINED_LABEL in node.labels:
+            labels = {key: value for key, value in node.labels.items() if key != QUARANTINED_LABEL}
+            if self.admits(spec, NodeClass(labels, node.taints, node.unschedulable, node.features, node.name)):
+                return QUARANTINED
         return "node(s) didn't match Pod's node affinity/selector"
 
 
