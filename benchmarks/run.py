@@ -26,6 +26,7 @@ COMMANDS = {
     "preempt": f"{CLUSTER} --workload preempt --nodes 1000 --pods 500 --schedulers fairlead,kube-scheduler,bare-binder-events",
     "differential": "bench differential --seeds 0-49999",
     "fuzz": "bench fuzz --pods 100000",
+    "worlds, evictions": "bench worlds --kind evictions --seeds 0-1999",
     "core, 1 shape": "bench placement --nodes 5000 --shapes 1",
     "core, 500 shapes": "bench placement --nodes 5000 --shapes 500",
     "core, 1,000 nodes": "bench placement --nodes 1000 --pods 8000 --shapes 20",

@@ -72,6 +72,42 @@ def fuzz(
 
 
 @app.command()
+def worlds(
+    kind: Annotated[str, typer.Option(help="evictions: pods that were evicted though nobody need have been.")],
+    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-1999 or 1,7,42; each is played in every variety.")] = "0-1999",
+    variety: Annotated[
+        list[str] | None, typer.Option(help="Only this variety, e.g. 'flat 1/2/4'; may be repeated. Default: all.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Random small clusters, judged without the scheduler's own reckoning: needless evictions, missed victims."""
+    from fairlead.simulation import judged
+
+    if kind not in judged.KINDS:
+        fail(f"--kind {kind!r} is unknown: choose one of {', '.join(judged.KINDS)}", Exit.USAGE)
+    known = judged.KINDS[kind].varieties
+    unknown = sorted(set(variety or ()) - set(known))
+    if unknown:
+        fail(f"--variety {', '.join(map(repr, unknown))} is unknown: choose from {', '.join(map(repr, known))}", Exit.USAGE)
+    try:
+        chosen = parse_seeds(seeds)
+    except ValueError as error:
+        fail(f"--seeds {seeds!r}: {error}", Exit.USAGE)
+    with progress("worlds") as report:
+        result = judged.run(kind, chosen, variety, report)
+
+    def table() -> None:
+        rows: list[dict[str, object]] = [
+            {"variety": name, **msgspec.to_builtins(each)} for name, each in result.varieties.items()
+        ]
+        print_table(f"bench worlds: {kind}", list(rows))
+        for line in result.examples:
+            typer.echo(line)
+
+    emit(result, output, table)
+
+
+@app.command()
 def cluster(
     nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of at least 8 GPUs.")] = 500,
     pods: Annotated[int, typer.Option(min=2, max=1_000_000, help="One-GPU pods.")] = 4000,

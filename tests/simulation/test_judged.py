@@ -1,0 +1,24 @@
+"""The judged worlds: a fast sample of `bench worlds`, and the judge itself."""
+
+from fairlead.core.model import WHOLE
+from fairlead.simulation import judged
+from fairlead.simulation.judged.world import Job, Share, World
+
+
+def test_no_single_gpu_job_is_evicted_where_quotas_add_up_to_the_cluster():
+    found = judged.run("evictions", range(6), ["flat 1", "two levels 1", "deep 1"])
+    assert (found.worlds, found.evicting_worlds, found.missed) == (18, 0, 0), found.examples
+    assert {name: each.worlds for name, each in found.varieties.items()} == {"flat 1": 6, "two levels 1": 6, "deep 1": 6}
+
+
+def test_worlds_notice_an_eviction_and_who_waits_again():
+    world = World([2], [Share("a", 0), Share("b", WHOLE)])
+    world.submit(Job("one", "a"))
+    world.submit(Job("two", "a", created=0.5))
+    world.play()
+    assert not world.waiting
+    world.submit(Job("mine", "b", created=1.0))
+    world.play()
+    assert world.evicted == [["two"]]
+    assert [job.name for job in world.waiting] == ["two"]
+    assert (world.held("a"), world.held("b"), world.free()) == (WHOLE, WHOLE, {"n0": [0, 0]})
