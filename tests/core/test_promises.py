@@ -10,7 +10,7 @@ from fairlead.core import invariants
 from fairlead.core.forecast import forecast
 from fairlead.core.model import Queue, QueueResource, ServiceClass
 from fairlead.core.transactions import Place, Preempt
-from tests.builders import GPU, cluster, group, held, node, placed, play, pod, queue, refused, run, settle
+from tests.builders import GPU, cluster, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 
 FIRM = ServiceClass("firm", mode="Never", borrows=False)
 
@@ -197,3 +197,33 @@ def test_a_guarantee_can_always_be_called_in(quotas, jobs):
     for name, quota in (("a", a), ("b1", b1), ("b2", b2)):
         assert held(state, name) >= quota, name
     assert not [each for each in run(state, now) if isinstance(each, Place | Preempt)]
+
+
+def test_a_childs_quota_beyond_its_parents_takes_from_nobody_else():
+    """Whether or not a class exists whose work borrows nothing promised: what is beyond the parent's quota is not guaranteed."""
+
+    def part(name, quota, parent="", weight=None):
+        return Queue(name, parent, 0, (QueueResource(GPU, quota * 1000, weight=weight),))
+
+    queues = [part("d0", 1, weight=1), part("d1", 1, weight=1), part("q0", 3, "d0"), part("q1", 1, "d1")]
+    for classes in ((), (ServiceClass("firm", mode="Never", borrows=False),)):
+        state = cluster([node("n", gpus=4)], queues)
+        for each in classes:
+            state.upsert_class(each)
+        for name in ("q0", "q1"):
+            for i in range(2):
+                state.upsert_pod(pod(f"{name}-{i}", queue=name, at="n"))
+        state.upsert_pod(pod("more", queue="q0", created=1.0))
+        assert preempted(run(state)) == [], classes
+
+
+def test_firm_work_of_a_sibling_still_raises_what_a_parent_is_guaranteed_beside_such_a_quota():
+    queues = [queue("d0", quota=2), queue("a", quota=2, parent="d0"), queue("b", quota=1, parent="d0"), queue("d1", quota=2)]
+    state = lab(1, queues)
+    promises, d0 = state.queues.promises, state.queues.queues["d0"]
+    assert (promises.claim(d0, GPU), promises.guaranteed_to(d0, GPU)) == (3000, 2000)
+    for i in range(4):
+        state.upsert_pod(firm(f"b-{i}", "b"))
+    settle(state)
+    assert held(state, "b") == 4, "one within its quota, three that nobody is guaranteed"
+    assert (promises.claim(d0, GPU), promises.guaranteed_to(d0, GPU)) == (6000, 5000)

@@ -44,6 +44,7 @@ class Promises:
         self.held: dict[str, tuple[str, Charge]] = {}  # uid of firm work that has a node -> (queue, what it is charged for)
         self.below: dict[tuple[str, str], int] = {}  # (queue, resource) -> its own firm work and the claims of queues below it
         self.claimed: dict[str, int] = {}  # of all queues together
+        self.excess: dict[tuple[str, str], int] = {}  # (queue, resource) -> what quotas below it claim beyond its own
 
     def firm(self, task: Task) -> bool:
         """Whether a task would never fall for anybody, and is to borrow nothing that is promised."""
@@ -99,7 +100,7 @@ class Promises:
 
     def recount(self, queues: Mapping[str, QueueNode]) -> None:
         """Quotas or the tree have changed: all claims are made anew. Not while something is tried."""
-        self.below, self.claimed = {}, {}
+        self.below, self.claimed, self.excess = {}, {}, {}
         if not self.classes:
             self.held = {}
             return
@@ -120,12 +121,20 @@ class Promises:
         """The same claims, to be played on with. log: of the play."""
         twin = Promises(log, self.capacity)
         twin.classes, twin.guaranteed = self.classes, self.guaranteed
-        twin.below, twin.claimed = dict(self.below), dict(self.claimed)
+        twin.below, twin.claimed, twin.excess = dict(self.below), dict(self.claimed), self.excess
         return twin
 
     def claim(self, node: QueueNode, resource: str) -> int:
         """What a queue must be able to hold: its quota, or its firm work and the claims of the queues below it."""
         return max(node.quota.get(resource, 0), self.below.get((node.name, resource), 0))
+
+    def guaranteed_to(self, node: QueueNode, resource: str) -> int:
+        """What a queue is guaranteed against its siblings: its quota, and what firm work below it holds beyond quotas there.
+
+        Quotas below it that come to more than its own claim that much too, so that firm work leaves them room, but guarantee
+        nothing: no sibling gives it up.
+        """
+        return self.claim(node, resource) - self.excess.get((node.name, resource), 0)
 
     def _guarantee(self, children: Mapping[str, list[QueueNode]], parent: str) -> None:
         """Add up the quotas of a queue's descendants, from below."""
@@ -133,6 +142,8 @@ class Promises:
             self._guarantee(children, node.name)
             for resource in self.guaranteed:
                 claim = self.claim(node, resource)
+                if (excess := claim - node.quota.get(resource, 0)) > 0:
+                    self.excess[node.name, resource] = excess
                 if claim and parent:
                     self.below[parent, resource] = self.below.get((parent, resource), 0) + claim
                 elif claim:

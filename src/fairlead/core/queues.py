@@ -888,7 +888,7 @@ class QueueTree:
             and queue is not top
             and all(held(queue, name) + amount <= queue.quota.get(name, 0) for name, amount in wanted)
             and all(
-                held(node, name) + amount <= self.promises.claim(node, name)
+                held(node, name) + amount <= self.promises.guaranteed_to(node, name)
                 for node in queue.up_to(top)[1:]
                 for name, amount in wanted
             )
