@@ -81,6 +81,12 @@ STORIES: dict[str, tuple[dict[str, str], int, int, dict[str, str]]] = {
         {"modelName": "H100"},
     ),
     "FairleadGangStuck": ({'fairlead_gang_outcomes_total{outcome="dismantled"}': "0x5 1+1x9 10x60"}, 16, 60, {}),
+    "FairleadGangNotStarting": (
+        {"fairlead_gangs_not_starting": "0x60", "fairlead_operator_jobs_not_starting": "0x10 2x20 0x30"},
+        12,
+        35,
+        {},
+    ),
     "FairleadSchedulerLag": ({"fairlead_core_stalled_seconds": "0 60x20 0x20"}, 10, 30, {}),
     "FairleadSchedulerDown": ({"fairlead_scheduler_leading": "1x5 0x10 1x20"}, 10, 20, {}),
     "FairleadCoreErrors": ({'fairlead_core_errors_total{pod="s"}': "0x5 1x60"}, 8, 40, {"pod": "s"}),

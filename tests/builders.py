@@ -51,6 +51,8 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "profile",
         "service_class",
         "attained",
+        "bound",
+        "starting",
         "owner",
         "root",
         "deadline",

@@ -26,6 +26,14 @@ MEMBERS = 10_000
 """The most members that an AIJob, or an element of its array, may have."""
 Time = Annotated[str, Meta(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
 Duration = Annotated[str, Meta(description="A span of time such as 90s, 30m, 24h or 7d.", pattern=_SPAN)]
+StartTimeout = Annotated[
+    str,
+    Meta(
+        description="From when the whole gang has nodes: within it each member's containers have run once, or it is stopped "
+        "and queued again. Default: the ServiceClass's, then 15m.",
+        pattern=_SPAN,
+    ),
+]
 
 
 class QueueResource(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -167,6 +175,10 @@ class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaul
     preemption: Preemption = msgspec.field(default_factory=Preemption)
     checkpoint_interval: Annotated[str, Meta(description="Time between two checkpoints.", pattern=_SPAN)] | None = None
     time_limit: TimeLimit | None = None
+    start_timeout: (
+        Annotated[str, Meta(description="Work that has its nodes starts within it, where it gives none itself.", pattern=_SPAN)]
+        | None
+    ) = None
     max_wait: Annotated[str, Meta(description="How long it should wait at most.", pattern=_SPAN)] | None = None
     time_slicing: TimeSlicing | None = None
     namespace_selector: (
@@ -257,6 +269,7 @@ class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
     max_member: Annotated[int, Meta(ge=1, description="Elastic: at most this many pods.")] | None = None
     time_limit: Duration | None = None
     expected_duration: Duration | None = None
+    start_timeout: StartTimeout | None = None
 
 
 class TargetOwner(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -295,6 +308,14 @@ class GroupRun(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True)
     last_succeeded: Annotated[Time, Meta(description="When the last member ended that succeeded.")] | None = None
 
 
+class GroupStarts(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Starts of a pod group that failed since it last started: it had its nodes, and members did not start in time."""
+
+    failed: Annotated[int, Meta(ge=0, description="How many in a row.")] = 0
+    retry_at: Annotated[Time, Meta(description="It is placed again no sooner.")] | None = None
+    message: Annotated[str, Meta(max_length=1024, description="What kept the last one, in its container's own words.")] = ""
+
+
 class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Where a pod group stands; written by the scheduler alone."""
 
@@ -302,6 +323,7 @@ class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults
     scheduled: Annotated[int, Meta(ge=0, description="Members that have a node.")] = 0
     succeeded: Annotated[int, Meta(ge=0, description="Members that ended with success; they count towards minMember.")] = 0
     run: GroupRun | None = None
+    starts: GroupStarts | None = None
     reason: GroupReason | None = None
     expected_start: Annotated[Time, Meta(description="When it is expected to start, as things stand.")] | None = None
     target: GroupTarget | None = None
@@ -470,6 +492,7 @@ class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     checkpoint: Checkpoint | None = None
     depends_on: Annotated[list[Dependency], Meta(max_length=64)] = []
     array: Array | None = None
+    start_timeout: StartTimeout | None = None
     success_policy: SuccessPolicy | None = None
     suspend: Annotated[bool, Meta(description="The user's: as long as it is true the job has no pods.")] = False
     ttl_after_finished: Duration | None = None

@@ -25,6 +25,7 @@ class ReasonCode(StrEnum):
     DEPENDENCY = "Dependency"
     RESERVATION = "Reservation"
     TIME_LIMIT = "TimeLimit"
+    START_TIMEOUT = "StartTimeout"
     BACKOFF = "Backoff"
     SUSPENDED = "Suspended"
     GATED = "Gated"

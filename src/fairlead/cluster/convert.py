@@ -15,7 +15,7 @@ import msgspec
 from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import bounds, grouping, intents, selection, views
+from fairlead.cluster import bounds, grouping, intents, selection, starting, views
 from fairlead.cluster.requests import RESIZE_PENDING, pod_requests, scored_requests
 from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
@@ -27,6 +27,7 @@ from fairlead.core.model import (
     Completed,
     Disk,
     DisruptionBudget,
+    FailedStarts,
     Group,
     HostPort,
     Labels,
@@ -35,6 +36,7 @@ from fairlead.core.model import (
     Node,
     Pod,
     PodSpec,
+    StartTrouble,
     Taint,
     Toleration,
 )
@@ -72,6 +74,7 @@ def pod(
         complaints.append(str(refused))
     status = view.status or _NO_STATUS
     owner = next((each for each in metadata.owner_references or () if each.controller), None)
+    conditions = status.conditions or ()
     group = labels.get(names.POD_GROUP_LABEL) or grouping.group_of(labels, spec.scheduling_group)
     if profile == names.AI_PROFILE and owner is not None and not group and not spec.topology_spread_constraints:
         replicas = _replicas(owner, labels)
@@ -85,6 +88,7 @@ def pod(
     error = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {'; '.join(complaints)}") if complaints else None
     if error is None and spec.resource_claims and not spec.node_name:
         error = _no_claims(view)
+    watched = bool(group and spec.node_name and profile is not None) and not _is_ai_job(owner)
     return Pod(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -106,6 +110,8 @@ def pod(
         leaves=seconds(metadata.deletion_timestamp),
         succeeded=_succeeded(view, annotations),
         attempt=_attempt(labels),
+        bound=starting.bound_at(conditions, status.start_time, metadata.creation_timestamp) if watched else 0.0,
+        starting=_starting(status) if watched else None,
         gated=bool(spec.scheduling_gates),
         terminating=metadata.deletion_timestamp is not None,
         finished=status.phase in ("Succeeded", "Failed"),
@@ -123,9 +129,23 @@ def pod(
         nominated=status.nominated_node_name,
         preempted=any(
             each.type == "DisruptionTarget" and each.status == "True" and each.reason == "PreemptionByScheduler"
-            for each in status.conditions or ()
+            for each in conditions
         ),
     )
+
+
+def _is_ai_job(owner: views.OwnerReference | None) -> bool:
+    """Whether a pod is an AIJob's, whose starts the operator watches."""
+    return owner is not None and owner.kind == "AIJob" and owner.api_version.partition("/")[0] == names.GROUP
+
+
+def _starting(status: views.PodStatus) -> StartTrouble | None:
+    """What keeps a pod that has a node from having started."""
+    conditions, containers, first = status.conditions or (), status.container_statuses or (), status.init_container_statuses or ()
+    found = starting.trouble_of(status.phase, conditions, containers, first)
+    if found is None:
+        return None
+    return StartTrouble(found.reason, found.message, found.reason in starting.HOPELESS, found.reason in starting.RETRIED)
 
 
 def _no_claims(view: views.Pod) -> Reason:
@@ -462,7 +482,16 @@ def group(view: views.PodGroup) -> Group:
         _span(view.spec.expected_duration),
         intents.target(view),
         _completed(view.status),
+        _span(view.spec.start_timeout),
+        _failed_starts(view.status),
     )
+
+
+def _failed_starts(status: views.PodGroupStatus | None) -> FailedStarts | None:
+    """What a scheduler wrote of starts that failed; None where it wrote nothing."""
+    if status is None or status.starts is None or status.starts.failed <= 0:
+        return None
+    return FailedStarts(status.starts.failed, seconds(status.starts.retry_at), status.starts.message)
 
 
 def _completed(status: views.PodGroupStatus | None) -> Completed | None:

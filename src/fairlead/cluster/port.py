@@ -16,6 +16,7 @@ from fairlead.api.reasons import Reason
 from fairlead.core.model import (
     Completed,
     DisruptionBudget,
+    FailedStarts,
     Group,
     Namespace,
     Node,
@@ -95,6 +96,7 @@ class GroupReport(msgspec.Struct, frozen=True):
     """Where a pod group stands: its phase, members that have a node, why not all have, and those that succeeded.
 
     expected_start: seconds since the epoch; None: not known. completed: None where no member succeeded in the present run.
+    failed_starts: None where the last start did not fail.
     """
 
     phase: str
@@ -102,6 +104,7 @@ class GroupReport(msgspec.Struct, frozen=True):
     reason: Reason | None = None
     expected_start: float | None = None
     completed: Completed | None = None
+    failed_starts: FailedStarts | None = None
 
 
 class QueueReport(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Judged, Stora
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model import WHOLE, NodePool, Pod, Queue, Reservation, RunTimeRecord, ServiceClass, UsageRecord
+from fairlead.core.model import WHOLE, FailedStarts, NodePool, Pod, Queue, Reservation, RunTimeRecord, ServiceClass, UsageRecord
 from fairlead.core.pools import split
 
 View = TypeVar("View", bound=msgspec.Struct)
@@ -389,9 +389,16 @@ def group_shown(report: GroupReport) -> dict[str, Any]:
         "scheduled": report.scheduled,
         "succeeded": done.count if done else None,
         "run": {name: value for name, value in run.items() if value is not None} if done else None,
+        "starts": _starts_shown(report.failed_starts),
         "reason": reason_shown(report.reason),
         "expectedStart": None if expected is None else timestamp(expected),
     }
+
+
+def _starts_shown(failed: FailedStarts | None) -> dict[str, Any] | None:
+    if failed is None:
+        return None
+    return {"failed": failed.count, "retryAt": timestamp(failed.until), "message": failed.message[:1024]}
 
 
 def usage_shown(usage: UsageRecord) -> dict[str, Any]:

@@ -221,19 +221,35 @@ class Condition(View):
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
+
+
+class Waiting(View):
+    reason: str = ""
+    message: str = ""
+
+
+class Running(View):
+    pass
 
 
 class Terminated(View):
+    exit_code: int = 0
+    reason: str = ""
     finished_at: str | None = None
 
 
 class ContainerState(View):
+    waiting: Waiting | None = None
+    running: Running | None = None
     terminated: Terminated | None = None
 
 
 class ContainerStatus(View):
     name: str = ""
     state: ContainerState | None = None
+    last_state: ContainerState | None = None
+    restart_count: int = 0
     resources: Resources | None = None
     allocated_resources: Quantities | None = None
 
@@ -364,6 +380,7 @@ class ServiceClassSpec(View):
     preemption: Preemption = msgspec.field(default_factory=Preemption)
     checkpoint_interval: str | None = None
     time_limit: dict[str, str] | None = None
+    start_timeout: str | None = None
     max_wait: str | None = None
     time_slicing: TimeSlicing | None = None
     namespace_selector: LabelSelector | None = None
@@ -382,6 +399,7 @@ class PodGroupSpec(View):
     min_member: int = 1
     time_limit: str | None = None
     expected_duration: str | None = None
+    start_timeout: str | None = None
 
 
 class TargetMember(View):
@@ -409,9 +427,16 @@ class GroupRun(View):
     last_succeeded: str | None = None
 
 
+class GroupStarts(View):
+    failed: int = 0
+    retry_at: str | None = None
+    message: str = ""
+
+
 class PodGroupStatus(View):
     succeeded: int = 0
     run: GroupRun | None = None
+    starts: GroupStarts | None = None
     reason: GroupReason | None = None
     expected_start: str | None = None
     target: GroupTarget | None = None

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.completions import Completions
-from fairlead.core.model import Group
+from fairlead.core.model import FailedStarts, Group
 from fairlead.core.tasks import PLACED, Task, TaskState, Unit
 
 
 class Gang:
     """The pods that carry one pod-group label, and the PodGroup if there is one."""
 
-    __slots__ = ("completions", "fault_at", "group", "key", "reason", "tasks")
+    __slots__ = ("completions", "failed_starts", "fault_at", "group", "key", "reason", "tasks")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -24,6 +24,7 @@ class Gang:
         self.fault_at: float | None = None
         self.reason: Reason | None = None
         self.completions: Completions | None = None
+        self.failed_starts: FailedStarts | None = None
 
     def placed(self) -> list[Task]:
         """Members that have a node and stay: one that is on its way out is no member any more."""
@@ -62,8 +63,8 @@ class Gang:
         bound = len(self.bound())
         return 0 < bound < self.needed and len(self.placed()) == bound
 
-    def units(self, now: float) -> tuple[list[Unit], Reason | None]:
-        """Fresh units for the waiting members, and why there are none for those left out."""
+    def units(self, now: float, rests: Reason | None = None) -> tuple[list[Unit], Reason | None]:
+        """Fresh units for the waiting members, and why there are none for those left out. rests: why none is placed now."""
         waiting = [task for task in self.tasks.values() if task.state is TaskState.WAITING]
         for task in waiting:
             if task.unit is not None:
@@ -77,6 +78,8 @@ class Gang:
                 "workload such as a JobSet, see that `fairlead operator` runs"
             )
             return [], Reason(ReasonCode.GANG_INCOMPLETE, message)
+        if rests is not None:
+            return [], rests
         waiting.sort(key=lambda task: task.rank)
         ready = [task for task in waiting if task.not_before <= now]
         placed = len(self.placed())

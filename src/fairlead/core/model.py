@@ -17,6 +17,10 @@ from fairlead.core.selectors import Selector, SelectorTerm
 
 WHOLE = 1000
 """Milli-units of one whole device."""
+START_TIMEOUT = 900.0
+"""Seconds that members with nodes may take to start where nothing else is said."""
+START_RETRIES = 30.0
+"""Seconds for which a container says what hardly comes about by waiting until its kubelet has tried it again."""
 
 
 class Taint(msgspec.Struct, frozen=True):
@@ -148,6 +152,18 @@ Labels = tuple[tuple[str, str], ...]
 """(key, value), sorted by key."""
 
 
+class StartTrouble(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What keeps a pod that has a node from having started, in its container's words. reason: empty where that says none.
+
+    hopeless: no waiting helps. retried: it hardly comes about by waiting, but the kubelet tries it again.
+    """
+
+    reason: str = ""
+    message: str = ""
+    hopeless: bool = False
+    retried: bool = False
+
+
 class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """One pod.
 
@@ -167,6 +183,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     stays: it asks not to be disturbed: it is never moved. Whose turn it is to fall for others still falls.
     controlled: whether a controller would recreate it after an eviction; owner: that controller's UID.
     succeeded: when it ended with success, seconds since the epoch; 0: it did not, or was deleted before. attempt: of its job.
+    bound: when it got its node, seconds since the epoch, and starting: what keeps it there from starting, None once it has; both
+    for members of gangs whose starts the scheduler watches.
     """
 
     uid: str
@@ -205,6 +223,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     leaves: float = 0.0
     succeeded: float = 0.0
     attempt: int = 0
+    bound: float = 0.0
+    starting: StartTrouble | None = None
 
     @property
     def key(self) -> str:
@@ -335,6 +355,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     a checkpoint that are lost to a turn at most, 0: whatever it costs.
     namespaces: by their labels, those whose pods may use it; users: who may, None for all. movable: whether its pods may
     be evicted only to run elsewhere. borrows: whether its pods, where they never fall, get what other queues are guaranteed.
+    start_timeout: seconds in which its gangs start that have their nodes, where they say nothing themselves; 0: nor does it.
     """
 
     name: str
@@ -353,6 +374,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     movable: bool = True
     max_loss: float = 0.0
     borrows: bool = True
+    start_timeout: float = 0.0
 
     @property
     def turn_interval(self) -> float:
@@ -404,10 +426,19 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True):
     until: float = 0.0
 
 
+class FailedStarts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Starts of a gang that failed in a row, as last written. until: it is placed again no sooner, seconds since the epoch."""
+
+    count: int
+    until: float
+    message: str = ""
+
+
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A PodGroup: `min_member` of its pods run, or none.
 
-    time_limit, expected: as for pods. target, completed: as last written.
+    time_limit, expected: as for pods. start_timeout: seconds in which its members start that have nodes, 0: it does not say.
+    target, completed, failed_starts: as last written.
     """
 
     namespace: str
@@ -420,6 +451,8 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     expected: float = 0.0
     target: Target | None = None
     completed: Completed | None = None
+    start_timeout: float = 0.0
+    failed_starts: FailedStarts | None = None
 
     @property
     def key(self) -> str:

@@ -105,6 +105,7 @@ def recount(state: ClusterState) -> None:
         state.recount_pairs()
     _holdings(state)
     _queues(state)
+    state.starts.touch_all()
     distrust(state)
     state.nodes.gained.update(state.nodes.rows.values())
 

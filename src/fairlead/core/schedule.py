@@ -43,6 +43,8 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     state.begin(now)
     guard = state.isolation.guard
     # 1. Gangs whose members changed become units again; backoffs that ended let tasks wait again.
+    with guard("starts"):
+        state.starts.wake(now)
     state.settle(now)
     if not state.isolation.rests("shares"):
         with guard("shares"):
@@ -87,9 +89,11 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     yield from _end(state, now)
     with guard("suspended"):
         yield from state.suspended.unanswered(now)
-    # 7. A gang that half runs and cannot be completed in time is taken down as a whole.
+    # 7. A gang that has its nodes and does not start gives them back.
+    yield from state.starts.judge(now)
+    # 8. A gang that half runs and cannot be completed in time is taken down as a whole.
     yield from _dismantle(state, now)
-    # 8. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
+    # 9. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
     yield from _notify(state)
     with guard("departures"):
         yield from tell_waiting(state, now)

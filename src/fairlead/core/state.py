@@ -53,6 +53,7 @@ from fairlead.core.runtimes import RunTimes
 from fairlead.core.scores.upstream import Kubernetes
 from fairlead.core.services import LATE, Services
 from fairlead.core.shapes import Shape, ShapeTable
+from fairlead.core.starts import Starts
 from fairlead.core.storage import Storage, StorageObject
 from fairlead.core.suspended import Suspended, stands_in
 from fairlead.core.tasks import PLACED, Task, TaskState, Unit
@@ -91,6 +92,7 @@ class ClusterState:
         self.tasks: dict[str, Task] = {}
         self.gangs: dict[str, Gang] = {}
         self.finished = FinishedPods()
+        self.starts = Starts(self)
         self.unread = UnreadPods()
         self.belonging = Belonging(self)
         self.surplus: set[str] = set()  # pods that their gangs can do without
@@ -248,6 +250,7 @@ class ClusterState:
         self.surplus.discard(uid)
         self.isolation.forget(uid)
         self.services.forget(uid)
+        self.starts.forget(uid)
         if task.unit is not None:
             room = task.unit.room
             if room is not None and room.parked is not None and room.queue.blocked == task.unit.rank:
@@ -276,8 +279,10 @@ class ClusterState:
             if task.gang.forgotten:
                 self.gangs.pop(task.gang.key, None)
                 self.belonging.gang_left(task.gang.key)
+                self.starts.left(task.gang.key)
             else:
                 self.unsettle(task.gang)
+                self.starts.touch(task.gang)
         self.shapes.release(task.shape)
         self.freed_holds.pop(uid, None)
         self.queues.repay(uid)
@@ -322,6 +327,7 @@ class ClusterState:
             self.belonging.lodge(task)
             if task.gang is not None:
                 self.unsettle(task.gang)
+                self.starts.touch(task.gang)
             return
         if pod.terminating:
             task.state = TaskState.UNUSABLE
@@ -451,6 +457,12 @@ class ClusterState:
             self.nodes.touch(row)
             self.nodes.gained.add(row)
         other, limited = pod.service_class != task.pod.service_class, pod.time_limit != task.pod.time_limit
+        if task.gang is not None and (pod.bound, pod.starting, pod.terminating) != (
+            task.pod.bound,
+            task.pod.starting,
+            task.pod.terminating,
+        ):
+            self.starts.touch(task.gang)
         task.pod = pod
         if other and pod.ours:
             self.queues.reclassify(task)
@@ -664,6 +676,8 @@ class ClusterState:
             for task in self.tasks.values():
                 if task.row >= 0 and task.pod.ours and task.service_class == service.name:
                     self.services.runs(task)
+                    if task.gang is not None:
+                        self.starts.touch(task.gang)
             self._admit_again(lambda task: task.service_class == service.name)
 
     def remove_class(self, name: str) -> None:
@@ -817,6 +831,7 @@ class ClusterState:
         gang = self.gangs.setdefault(group.key, Gang(group.key))
         if gang.group is None:
             self.finished.read(gang, group)
+            self.starts.read(gang, group.failed_starts)
         group = self.belonging.group(gang, group)
         before, gang.group = gang.group, group
         if before != group:
@@ -834,6 +849,7 @@ class ClusterState:
             if queue != task.queue and (self.belonging.believes or (task.row < 0 and not task.pod.node)):
                 self._change_queue(task, queue)
         self.unsettle(gang)
+        self.starts.touch(gang)
         self.suspended.upsert(group)
 
     def remove_group(self, key: str) -> None:
@@ -849,6 +865,7 @@ class ClusterState:
             self.unsettle(gang)
         else:
             del self.gangs[key]
+            self.starts.left(key)
 
     def _change_queue(self, task: Task, queue: str) -> None:
         self._find_queue(task)
@@ -917,7 +934,7 @@ class ClusterState:
                 self._settle_gang(gang, now)
 
     def _settle_gang(self, gang: Gang, now: float) -> None:
-        units, reason = gang.units(now)
+        units, reason = gang.units(now, self.starts.waits(gang, now))
         if reason is not None:
             waiting = tuple(task for task in gang.tasks.values() if task.state is TaskState.WAITING)
             self.notices.append((waiting, reason))
@@ -1152,6 +1169,7 @@ class ClusterState:
             self.reserved.next_due,
             self.moves.next_due,
             self.suspended.next_due,
+            self.starts.next_due,
             self.departures.next_due,
             self.isolation.next_due,
         )

@@ -82,6 +82,7 @@ SCHEDULER: dict[str, Metric] = {
     "fairlead_gpus_outside_queues": Metric(
         "gauge", "GPUs that pods hold for which no queue is charged: other schedulers placed them, or `nodeName`.", ("resource",)
     ),
+    "fairlead_gangs_not_starting": Metric("gauge", "Gangs that got their nodes and did not start in time, until they start."),
     "fairlead_pool_gpus_fragmented": Metric("gauge", "Free GPUs of a pool on nodes whose other GPUs are used.", _POOL),
 }
 
@@ -113,6 +114,9 @@ OPERATOR: dict[str, Metric] = {
         "gauge", "1 while the API server stamps what the operator makes for AIJobs with the operator's own user."
     ),
     "fairlead_operator_waiting_pods": Metric("gauge", "Members of AIJobs that were made and have no node yet."),
+    "fairlead_operator_jobs_not_starting": Metric(
+        "gauge", "AIJobs that go on and whose last start failed: members had nodes and did not start."
+    ),
     "fairlead_operator_faults": Metric(
         "counter", "Unexpected errors while one object was handled, by where; above 0 it is a bug worth reporting.", ("site",)
     ),

@@ -122,6 +122,14 @@ ALERTS = (
         "{{ $value | humanize }} times within half an hour.",
     ),
     Alert(
+        "FairleadGangNotStarting",
+        "max(fairlead_gangs_not_starting) > 0 or max(fairlead_operator_jobs_not_starting) > 0",
+        "0m",
+        "warning",
+        "Gangs have their nodes and do not start",
+        "{{ $value | humanize }} of them: an image, a volume or a configuration keeps members from starting.",
+    ),
+    Alert(
         "FairleadSchedulerLag",
         "fairlead:pass_seconds:p99 > 1 or max(fairlead_core_stalled_seconds) > 30",
         "5m",

@@ -144,6 +144,7 @@ class Operator:
         yield "fairlead_operator_faults", {(site,): float(count) for site, count in list(self.faults.counts.items())}
         yield "fairlead_operator_untrusted", float(bool(self.jobs.untrusted_as))
         yield "fairlead_operator_waiting_pods", float(self.jobs.waiting.all)
+        yield "fairlead_operator_jobs_not_starting", float(self.jobs.not_starting())
         yield "fairlead_operator_provisioning_requests", self.provisioning.made
         yield "fairlead_operator_jobs", {(phase,): float(count) for phase, count in self.jobs.phases().items()}
         if self.recorder is not None:

@@ -53,6 +53,7 @@ _WIDTH, _DEPTH = 64, 40
 
 _TAKEN_DOWN = {
     ReasonCode.TIME_LIMIT: "TimeLimit",
+    ReasonCode.START_TIMEOUT: "StartTimeout",
     ReasonCode.SUSPENDED: "NotSuspended",
     ReasonCode.WAITING_FOR_VICTIMS: "GraceShortened",
 }
@@ -155,7 +156,9 @@ class Applier:
                 self.event(output.pod, "FailedScheduling", output.message, warning=True)
 
     async def _write_group(self, status: GroupStatus) -> None:
-        report = GroupReport(status.phase, status.scheduled, status.reason, status.expected_start, status.completed)
+        report = GroupReport(
+            status.phase, status.scheduled, status.reason, status.expected_start, status.completed, status.failed_starts
+        )
         await self.cluster.group_status(status.group, report)
 
     async def _write_refusal(self, told: tuple[PodRef, Reason]) -> None:

@@ -21,6 +21,7 @@ from fairlead.core.forecast import forecast
 from fairlead.core.model import (
     Completed,
     DisruptionBudget,
+    FailedStarts,
     Group,
     Namespace,
     Node,
@@ -75,10 +76,11 @@ class GroupStatus(msgspec.Struct, frozen=True, tag=True):
     reason: Reason | None
     expected_start: float | None = None
     completed: Completed | None = None
+    failed_starts: FailedStarts | None = None
 
     def says(self) -> tuple[object, ...]:
         """What must be told at once when it changes."""
-        return self.phase, self.scheduled, self.completed, self.reason and self.reason.code
+        return self.phase, self.scheduled, self.completed, self.failed_starts, self.reason and self.reason.code
 
 
 class Trouble(msgspec.Struct, frozen=True, tag=True):
@@ -692,7 +694,7 @@ class CoreLoop:
         held = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task.told is not None]
         if reason is None and held:
             reason = self.state.departures.reason(held)
-        reason = reason or self.state.belonging.differs(key)
+        reason = reason or self.state.starts.stay.get(key) or self.state.belonging.differs(key)
         expected = self._foreseen.get(key) if not gang.placed() else None
         phase = "Scheduled" if bound >= gang.needed else "Pending"
         if gang.succeeded and not gang.needed and not gang.tasks:
@@ -700,7 +702,7 @@ class CoreLoop:
         if key in self.state.suspended.targets:
             phase = "Suspended"
         completed = gang.completions.record if gang.completions is not None else None
-        status = GroupStatus(key, phase, bound, reason, expected, completed)
+        status = GroupStatus(key, phase, bound, reason, expected, completed, gang.failed_starts)
         told = self._told.get(key)
         if told is not None and told.says() == status.says() and told.expected_start == expected:
             return None

@@ -56,7 +56,7 @@ class Echoes:
                 # What survives a restart is read once, by the scheduler that begins; after that it is this one's own.
                 about = msgspec.structs.replace(about, usage=None, run_times=())
             elif isinstance(about, Group):
-                about = msgspec.structs.replace(about, completed=None)  # likewise
+                about = msgspec.structs.replace(about, completed=None, failed_starts=None)  # likewise
             known = self._heard.get(key) == about
             self._heard[key] = about
             return known
@@ -84,7 +84,8 @@ class Echoes:
         task = self._tasks.get(now.uid)
         if task is None or not now.node or now.node != placed_on(task):
             return False
-        return msgspec.structs.replace(task.pod, node=now.node, started=now.started) == now
+        begun = {"started": now.started, "bound": now.bound, "starting": now.starting}
+        return msgspec.structs.replace(task.pod, node=now.node, **begun) == now
 
     def forget(self, kind: str, name: str) -> None:
         """Something that was heard is not in force: whenever it is heard again it may be."""

@@ -40,6 +40,7 @@ def of_picture(picture: Picture) -> Values:
     for name, count in _OF_POOL.items():
         yield name, {(pool.name,): count(pool) for pool in picture.pools}
     yield "fairlead_gpus_outside_queues", {(name,): held for name, held in picture.outside.items()}
+    yield "fairlead_gangs_not_starting", float(picture.not_starting)
     yield "fairlead_pending_jobs", {(code,): float(count) for code, count in picture.reasons.items()}
 
 

@@ -58,7 +58,8 @@ class PoolPicture(msgspec.Struct, frozen=True):
 class Picture(msgspec.Struct, frozen=True):
     """Everything at one time. reasons: code -> jobs that wait for it, as it was told last.
 
-    outside: resource -> devices that pods without a queue hold.
+    outside: resource -> devices that pods without a queue hold. not_starting: gangs that have, or had, their nodes and did not
+    start.
     """
 
     at: float
@@ -66,6 +67,7 @@ class Picture(msgspec.Struct, frozen=True):
     pools: tuple[PoolPicture, ...] = ()
     reasons: dict[str, int] = {}
     outside: dict[str, float] = {}
+    not_starting: int = 0
 
 
 def take(state: ClusterState, now: float) -> Picture:
@@ -75,7 +77,7 @@ def take(state: ClusterState, now: float) -> Picture:
     shown = tuple(_queue(state, node, now, reasons) for _, node in sorted(queues.queues.items()) if node.exists or node.used)
     held = state.belonging.outside()
     outside = {name: held.get(name, 0) / WHOLE for name in state.nodes.gpu_resources if name in state.nodes.resources}
-    return Picture(now, shown, tuple(_pools(state)), dict(reasons), outside)
+    return Picture(now, shown, tuple(_pools(state)), dict(reasons), outside, state.starts.failing)
 
 
 def _queue(state: ClusterState, node: QueueNode, now: float, reasons: Counter[str]) -> QueuePicture:

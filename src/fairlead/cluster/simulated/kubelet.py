@@ -2,7 +2,8 @@
 
 How long a pod runs and how it ends stand in its annotations (`fairlead.dev/simulated-duration`, a span
 such as `90s` or `2h`; `fairlead.dev/simulated-outcome`, Succeeded or Failed); without a duration it runs until
-it is deleted. Times are those of the cluster's clock.
+it is deleted. Where `fairlead.dev/simulated-start-failure` says why, its containers do not start. Times are those of the
+cluster's clock.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Timing(msgspec.Struct, frozen=True):
     """Seconds that things take.
 
     start: from binding to running. stop: from deletion to gone, at most the grace. ready: of a new
-    node. heartbeat: without which a node counts as lost. eviction: until a lost node's pods are deleted.
+    node. heartbeat: without which a node counts as lost. eviction: until a lost node's pods are deleted. retry: until
+    a container that could not be started is tried again.
     """
 
     start: float = 2.0
@@ -37,6 +39,7 @@ class Timing(msgspec.Struct, frozen=True):
     ready: float = 1.0
     heartbeat: float = 40.0
     eviction: float = 300.0
+    retry: float = 10.0
 
 
 Refusal = Callable[[Object], str]
@@ -50,11 +53,13 @@ class Kubelet:
         self.api = api
         self.timing = timing or Timing()
         self.refuses: Refusal = lambda _: ""
+        self.stalls: Callable[[Object], str] = lambda _: ""  # why a pod's containers do not start now: `REASON: MESSAGE`
         self.fails: Callable[[Object], bool] = lambda _: False
         self.silent: set[str] = set()  # nodes whose kubelet does nothing
         self.stuck: set[str] = set()  # uids of pods that do not stop
         self.ended = 0
         self.rejected = 0
+        self.stalled = 0
         self._held: dict[str, dict[str, tuple[tuple[str, int], ...]]] = {}  # node -> pod uid -> requests
         self._used: dict[str, dict[str, int]] = {}
         self._known: dict[str, str] = {}  # pod uid -> node that has admitted it
@@ -101,8 +106,27 @@ class Kubelet:
             message = f"Pod was rejected: Node didn't have enough resource: {reason.removeprefix('OutOf')}"
             self._write(key, {"phase": "Failed", "reason": reason, "message": message, "startTime": now})
             return
-        self._write(key, _running(pod, now))
+        self._start(key, uid)
+
+    def _start(self, key: Key, uid: str) -> None:
+        """Run the containers of a pod that was admitted, unless something keeps them; that is looked at again and again."""
+        record = self.api.store.get(PODS, key)
+        if record is None or record.object["metadata"]["uid"] != uid or record.object["metadata"].get("deletionTimestamp"):
+            return
+        pod, now = record.object, self.api.clock.text()
+        if pod["spec"]["nodeName"] in self.silent:
+            self._later(self.timing.heartbeat, lambda: self._start(key, uid))
+            return
         annotations = pod["metadata"].get("annotations") or {}
+        why = annotations.get(names.SIMULATED_START_FAILURE_ANNOTATION) or self.stalls(pod)
+        if why:
+            stalled = _stalled(pod, why, now)
+            if any(pod["status"].get(name) != value for name, value in stalled.items()):
+                self.stalled += "startTime" not in pod["status"]
+                self._write(key, stalled)
+            self._later(self.timing.retry, lambda: self._start(key, uid))
+            return
+        self._write(key, _running(pod, now))
         length = span(annotations.get(names.SIMULATED_DURATION_ANNOTATION, ""))
         if length is not None:
             self._later(length, lambda: self._end(key, uid))
@@ -294,6 +318,36 @@ def requests_of(pod: Object) -> tuple[tuple[str, int], ...]:
         except (QuantityError, msgspec.ValidationError):
             requests = {}
     return (*requests.items(), ("pods", 1))
+
+
+def _stalled(pod: Object, why: str, now: str) -> Object:
+    """The status of a pod whose containers do not start. why: `REASON` or `REASON: MESSAGE`, in a kubelet's words."""
+    status = pod.get("status") or {}
+    reason, _, message = why.partition(": ")
+    mounted = reason != "ContainerCreating"  # a volume that cannot be mounted is told in events only
+    kinds = {"PodReadyToStartContainers": mounted, "Initialized": True, "Ready": False, "ContainersReady": False}
+    known = {each["type"]: each for each in status.get("conditions") or ()}
+    conditions = [each for kind, each in known.items() if kind not in kinds]
+    for kind, true in kinds.items():
+        told = {"type": kind, "status": "True" if true else "False", "lastProbeTime": None, "lastTransitionTime": now}
+        same = known.get(kind, {}).get("status") == told["status"]
+        conditions.append(known[kind] if same else told)
+    waiting = {"reason": reason, **({"message": message} if message else {})}
+    containers = [
+        {
+            "name": each["name"],
+            "image": each.get("image", ""),
+            "imageID": "",
+            "ready": False,
+            "started": False,
+            "restartCount": 0,
+            "state": {"waiting": waiting},
+            "lastState": {},
+        }
+        for each in pod["spec"]["containers"]
+    ]
+    started = status.get("startTime") or now
+    return {"phase": "Pending", "startTime": started, "conditions": conditions, "containerStatuses": containers}
 
 
 def _running(pod: Object, now: str) -> Object:

@@ -7,6 +7,7 @@ many there are. Pods are made as they find places: only so many wait for a node 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 
@@ -19,6 +20,7 @@ from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, members
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
 from fairlead.operator.jobs.plan import LEAST_AHEAD, MOST_AHEAD, Blame, Given, Plan, PodSeen, Step, plan
+from fairlead.operator.jobs.starting import due
 
 Gate = Callable[[int], State]
 """Whether an element may begin: READY, WAITS or FAILED."""
@@ -152,7 +154,11 @@ class ArrayRun:
         if len(pods) == self._size == 1 and idle is None:
             (pod,) = pods.values()
             if pod.phase in ("Pending", "Running") and pod.attempt == old.attempt and not pod.terminating:
-                return (), (), False  # by far the commonest: it is on its way
+                ends = due(look.job, pod.bound, pod.starting) if pod.starting is not None else math.inf
+                if ends > look.now:
+                    if pod.starting is not None:
+                        heappush(self._timers, (ends, index))
+                    return (), (), False  # by far the commonest: it is on its way
         running = any(pod.phase == "Running" for pod in present)
         status = AIJobStatus(
             phase="Restarting" if old.resume_at else "Running" if running else "Pending",
@@ -191,6 +197,8 @@ class ArrayRun:
         elif changed and decided.look_again is not None:
             self._dirty.add(index)
             heappush(self._timers, (look.now, index))
+        elif decided.look_again is not None:
+            heappush(self._timers, (look.now + decided.look_again, index))
         if decided.create:
             self._unplaced.add(index)
         return decided.create, decided.delete, changed

@@ -22,6 +22,7 @@ from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, create, delete, encode
 from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.starting import bound_at, trouble_of
 from fairlead.cluster.times import seconds
 from fairlead.cluster.translate import Change
 from fairlead.observability.prometheus import Prometheus
@@ -36,7 +37,8 @@ from fairlead.operator.jobs.idleness import Idleness, windows
 from fairlead.operator.jobs.idleness import judge as judge_idle
 from fairlead.operator.jobs.indexes import WrongIndexes
 from fairlead.operator.jobs.limits import Bounds, Waiting
-from fairlead.operator.jobs.plan import CHECKPOINTED, NODE_LOST, Given, Plan, PodSeen, plan
+from fairlead.operator.jobs.plan import CHECKPOINTED, NODE_LOST, STARTED, Given, Plan, PodSeen, plan
+from fairlead.operator.jobs.starting import Starting
 from fairlead.operator.jobs.templates import problem
 from fairlead.operator.workqueue import WorkQueue
 
@@ -53,27 +55,13 @@ _BETWEEN = 1.0  # seconds at least between two attempts of a job, or two looks a
 _HEARD = 30.0  # seconds within which the watch tells of a pod that was made; one that came and went unheard must be made again
 
 
-class _Terminated(msgspec.Struct, rename="camel"):
-    exit_code: int = 0
-    reason: str = ""
-    finished_at: str | None = None
-
-
-class _ContainerState(msgspec.Struct):
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(msgspec.Struct):
-    state: _ContainerState | None = None
-
-
 class _PodStatus(msgspec.Struct, rename="camel"):
     phase: str = "Pending"
     reason: str = ""
     start_time: str | None = None
     conditions: list[views.Condition] = []
-    container_statuses: list[_ContainerStatus] = []
-    init_container_statuses: list[_ContainerStatus] = []
+    container_statuses: list[views.ContainerStatus] = []
+    init_container_statuses: list[views.ContainerStatus] = []
 
 
 class _PodSpec(msgspec.Struct, rename="camel"):
@@ -227,6 +215,11 @@ class Jobs:
         """How many jobs are in each phase."""
         return Counter(job.status.phase if job.status is not None else "Pending" for job in list(self._jobs.values()))
 
+    def not_starting(self) -> int:
+        """How many jobs that go on did not start the last time that they had their places."""
+        going = [job.status for job in list(self._jobs.values()) if job.status is not None and not over(job)]
+        return sum(any(each.type == STARTED and each.status == "False" for each in status.conditions) for status in going)
+
     def _windows(self) -> Iterable[float]:
         for key, job in self._jobs.items():
             try:
@@ -263,7 +256,8 @@ class Jobs:
         key = f"{view.metadata.namespace}/{labels.get(names.JOB_LABEL, '')}"
         if self._job_of.get(change.key, key) != key:
             self._pod_gone(change.key)  # somebody gave it to another job
-        seen = _seen(view, int(attempt), int(element))
+        known = self._pods.get(key, {}).get(view.metadata.name)
+        seen = _seen(view, int(attempt), int(element), self.client.clock(), known)
         self._job_of[change.key] = key
         self.waiting.seen(change.key, placed=bool(seen.node) or seen.phase != "Pending")
         self._pods.setdefault(key, {})[seen.name] = seen
@@ -688,7 +682,8 @@ def _progress(job: AIJob) -> tuple[str, str, str]:
     return status.phase, status.completed_indexes, status.failed_indexes
 
 
-def _seen(view: _Pod, attempt: int, element: int) -> PodSeen:
+def _seen(view: _Pod, attempt: int, element: int, now: float = 0.0, known: PodSeen | None = None) -> PodSeen:
+    """known: as it was seen before, so that it is known since when it has waited for the same."""
     status = view.status
     codes = [
         container.state.terminated.exit_code
@@ -712,7 +707,19 @@ def _seen(view: _Pod, attempt: int, element: int) -> PodSeen:
         _limit((view.metadata.annotations or {}).get(names.TIME_LIMIT_ANNOTATION, "")),
         status.phase == "Succeeded" and convert.ended_by_itself(view.metadata, _ended_at(status)),
         (view.metadata.annotations or {}).get(names.COUNTS_ANNOTATION) == "Succeeded",
+        bound_at(status.conditions, status.start_time, view.metadata.creation_timestamp) if view.spec.node_name else 0.0,
+        _starting(view, now, known.starting if known is not None else None),
     )
+
+
+def _starting(view: _Pod, now: float, known: Starting | None) -> Starting | None:
+    status = view.status
+    if not view.spec.node_name:
+        return None
+    trouble = trouble_of(status.phase, status.conditions, status.container_statuses, status.init_container_statuses)
+    if trouble is None:
+        return None
+    return Starting(trouble, known.since if known is not None and known.trouble.reason == trouble.reason else now)
 
 
 def _ended_at(status: _PodStatus) -> list[str | None]:

@@ -36,6 +36,7 @@ def filled(job: AIJob, classes: Mapping[str, ServiceClass]) -> AIJob:
             spec,
             service_class=name,
             time_limit=_limited(spec.time_limit, limit),
+            start_timeout=spec.start_timeout or (found.spec.start_timeout if found is not None else None),
             idle_duration=spec.idle_duration or (found.spec.idle_duration if found is not None else None),
             utilization_policy=spec.utilization_policy or (found.spec.utilization_policy if found is not None else None),
         ),

@@ -116,6 +116,7 @@ def group(job: AIJob, element: int = -1) -> Manifest:
         ("serviceClass", spec.service_class),
         ("timeLimit", spec.time_limit),
         ("expectedDuration", spec.expected_duration),
+        ("startTimeout", spec.start_timeout),
     ):
         if value:
             asked[field] = value

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.api import spans
 from fairlead.api.objects import AIJob, AIJobStatus, Condition, RoleIndexes
+from fairlead.cluster.starting import RETRIED
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.operator.jobs.defaults import ENDLESS
 from fairlead.operator.jobs.defaults import restarts as restarts_of
@@ -21,6 +22,8 @@ from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.indexes import as_set, shown
 from fairlead.operator.jobs.members import Member, bounds, members, name_of
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
+from fairlead.operator.jobs.starting import Starting, judge
+from fairlead.operator.jobs.starting import Verdict as StartVerdict
 
 SHORTEST_BACKOFF, _LONGEST_BACKOFF = 1.0, 600.0
 """Seconds before a restart, whatever the job gives; doubled for each after the first."""
@@ -30,6 +33,8 @@ LEAST_AHEAD, MOST_AHEAD = 32, 256
 """Surplus members, and elements of an array, wait for a node so many at a time: as many as run, within these."""
 _MOST_NODES = 1000
 _MOST_PREFERRED = 64  # nodes that a pod names as such that it had rather be on
+STARTED = "Started"
+"""Condition: False once a start of the job failed, until one succeeds; a job that starts at once has none."""
 CHECKPOINTED = 85
 """With this exit code a member says that it has saved its work and is to be started again, for nothing."""
 _PENDING, _RUNNING, _SUCCEEDED, _FAILED = "Pending", "Running", "Succeeded", "Failed"
@@ -46,7 +51,8 @@ class PodSeen(msgspec.Struct, frozen=True):
     exit_code: of the container that failed; disrupted: it was evicted, or its node went; element: of an array, else -1.
     saved: when it ended in good order after it was told to; started: when its kubelet took it on. made: when it was created,
     seconds since the epoch. limit: the time limit that it was made with, where it carries one itself. done: it succeeded
-    before it was told to go. excused: it failed and is marked as one that counts as succeeded.
+    before it was told to go. excused: it failed and is marked as one that counts as succeeded. bound: when it got its node,
+    seconds since the epoch. starting: what keeps it there from starting, None: it has started, or has no node.
     """
 
     name: str
@@ -65,6 +71,8 @@ class PodSeen(msgspec.Struct, frozen=True):
     limit: str = ""
     done: bool = False
     excused: bool = False
+    bound: float = 0.0
+    starting: Starting | None = None
 
 
 class Blame(msgspec.Struct, frozen=True, order=True):
@@ -213,6 +221,10 @@ class Step:
             return self.end(before, phase, self.given.idle)
         if lost:
             return self._interrupted(before, lost)
+        starts = self._judge_start(named, done)
+        if starts.culprit:
+            return self._not_started(before, starts)
+        leaving += [self.pods[name] for name in starts.spared]
         closed = {each.role for name, each in named.items() if name in done} & self.elastic  # its size is final
         wanted = {name: each for name, each in named.items() if each.role not in closed or name in self.pods}
         waiting = [
@@ -226,6 +238,7 @@ class Step:
         settles = self._settles(before, len(at_work)) if enough else None
         status = self.status(
             step(before, self._phase_with(enough=enough, settles=settles, somebody=bool(at_work))),
+            started=enough,
             running=len(at_work) - len(done),
             succeeded=len(done),
             succeeded_members=self._by_role(named, done),
@@ -239,7 +252,10 @@ class Step:
         if status.phase != before:
             self.events.append((status.phase, f"{len(at_work)} of {len(self.members)} members run", False))
         gone = self.leaving([*self.stale, *waiting, *leaving])
-        again = settles - self.now if settles is not None and settles > self.now else None
+        dues = [
+            each for each in (settles if settles is not None and settles > self.now else None, starts.due) if each is not None
+        ]
+        again = max(0.0, min(dues) - self.now) if dues else None
         mark = tuple(sorted(pod.name for pod in failed if pod.name in done and not pod.excused))
         return Plan(status, create=missing, delete=gone, look_again=again, events=tuple(self.events), excused=mark)
 
@@ -329,17 +345,43 @@ class Step:
                     return f"{name} is being removed", []
         return "", leaving
 
-    def _restart(self, before: Phase, culprit: PodSeen) -> Plan:
-        """A member failed by itself: the whole job starts again, while its budget lasts."""
+    def _judge_start(self, named: Mapping[str, Member], done: set[str]) -> StartVerdict:
+        """What is to be done of members that have nodes and do not start."""
+        theirs = {name: pod for name, pod in self.pods.items() if name in named and not pod.terminating and name not in done}
+        starting = {name: pod.starting for name, pod in theirs.items() if pod.starting is not None and pod.phase == _PENDING}
+        if not starting:
+            return StartVerdict()
+        placed = {name: pod.bound for name, pod in theirs.items() if pod.node} | dict.fromkeys(done, 0.0)
+        told = next((each.reason for each in self.old.conditions if each.type == STARTED and each.status == "False"), "")
+        if self.given.element >= 0 and self.old.restarts:  # what its starts failed for is not kept for each element
+            told = next((each.trouble.reason for each in starting.values() if each.trouble.reason in RETRIED), "")
+        working = Counter(each.role for name, each in named.items() if name in done or self._works(name))
+        enough = {role for role, least in self.least.items() if working[role] >= least}
+        return judge(self.job, named, starting, placed, self.now, enough=enough, before=told)
+
+    def _not_started(self, before: Phase, why: StartVerdict) -> Plan:
+        """A member does not start: the whole job gives its places back and starts again, while its budget lasts."""
+        unstarted = why.reason, why.message
+        if why.for_good:
+            return self.end(before, Phase.FAILED, why.message, unstarted)
+        return self._restart(before, self.pods[why.culprit], why.message, unstarted)
+
+    def _restart(self, before: Phase, culprit: PodSeen, why: str = "", unstarted: tuple[str, str] | None = None) -> Plan:
+        """A member failed by itself: the whole job starts again, while its budget lasts.
+
+        why, unstarted: it did not even start, which says nothing of its node.
+        """
         code = f" with exit code {culprit.exit_code}" if culprit.exit_code is not None else ""
+        why = why or f"{culprit.name} failed{code}"
+        blamed = self._blamed([culprit]) if unstarted is None else ()
         restarts, limit = self.old.restarts + 1, restarts_of(self.job)
         if restarts > limit:
-            ended = self.end(before, Phase.FAILED, f"{culprit.name} failed{code}, and all {limit} restarts are used up")
-            return msgspec.structs.replace(ended, blamed=self._blamed([culprit]))
+            ended = self.end(before, Phase.FAILED, f"{why}, and all {limit} restarts are used up", unstarted)
+            return msgspec.structs.replace(ended, blamed=blamed)
         first = max(spans.seconds(self.job.spec.restart.backoff), SHORTEST_BACKOFF)
         wait = min(first * 2.0 ** min(restarts - 1, 16), _LONGEST_BACKOFF)
         most = f" of {limit}" if limit < ENDLESS else ""
-        message = f"{culprit.name} failed{code}: restart {restarts}{most} in {wait:g} s"
+        message = f"{why}: restart {restarts}{most} in {wait:g} s"
         self.events.append(("Restarting", message, True))
         status = self.status(
             step(before, Phase.RESTARTING),
@@ -349,8 +391,9 @@ class Step:
             preferred_nodes=good[:_MOST_PREFERRED],
             resume_at=timestamp(math.ceil(self.now + wait)),
             message=message,
+            unstarted=unstarted,
         )
-        gone, blamed = self.leaving(self.pods.values()), self._blamed([culprit])
+        gone = self.leaving(self.pods.values())
         return Plan(status, delete=gone, look_again=wait, events=tuple(self.events), blamed=blamed)
 
     def _interrupted(self, before: Phase, why: str) -> Plan:
@@ -385,8 +428,8 @@ class Step:
         }
         return tuple(sorted(found.values()))
 
-    def end(self, before: Phase, phase: Phase, message: str) -> Plan:
-        """It is over."""
+    def end(self, before: Phase, phase: Phase, message: str, unstarted: tuple[str, str] | None = None) -> Plan:
+        """It is over. unstarted: for what members did not start, where it ends for that."""
         self.events.append((str(phase), message, phase is Phase.FAILED))
         named = {name_of(self.job, each, self.attempt): each for each in self.members}
         done = self._done(named, [pod for pod in self.pods.values() if pod.phase == _FAILED])
@@ -397,6 +440,7 @@ class Step:
             succeeded_members=self._by_role(named, done),
             resume_at=None,
             message=message,
+            unstarted=unstarted,
         )
         ttl = self.job.spec.ttl_after_finished
         alive = [pod for pod in (*self.pods.values(), *self.stale) if pod.phase in (_PENDING, _RUNNING)]
@@ -454,9 +498,15 @@ class Step:
         *,
         suspended: str = "",
         accepted: tuple[bool, str, str] = (True, "InForce", ""),
+        started: bool = False,
+        unstarted: tuple[str, str] | None = None,
         **changes: object,
     ) -> AIJobStatus:
-        """The status with these changes; what is not named and does not last is as at the beginning."""
+        """The status with these changes; what is not named and does not last is as at the beginning.
+
+        started: all members that it needs have; unstarted: reason and message, where a start has failed. That stays until it
+        has started.
+        """
         kept = {"running": 0, "succeeded": 0, "succeeded_members": [], "message": "", "running_since": None, **changes}
         if self.saved > (self.old.last_checkpoint or ""):
             kept["last_checkpoint"] = self.saved
@@ -466,6 +516,11 @@ class Step:
             self._condition("Complete", phase is Phase.SUCCEEDED, str(phase), ""),
             self._condition("Failed", phase is Phase.FAILED, str(phase), str(kept["message"]) if phase is Phase.FAILED else ""),
         ]
+        failed_before = next((each for each in self.old.conditions if each.type == STARTED), None)
+        if unstarted is not None:
+            conditions.append(self._condition(STARTED, False, *unstarted))
+        elif failed_before is not None:
+            conditions.append(self._condition(STARTED, True, "Started", "") if started else failed_before)
         return msgspec.structs.replace(self.old, phase=str(phase), members=len(self.members), conditions=conditions, **kept)
 
     def _condition(self, kind: str, true: bool, reason: str, message: str) -> Condition:

@@ -1,0 +1,97 @@
+"""Members that have a node and do not start: how long they are waited for, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+import msgspec
+
+from fairlead.api import spans
+from fairlead.api.objects import AIJob
+from fairlead.cluster.starting import HOPELESS, RETRIED, Trouble
+from fairlead.core.model import START_RETRIES
+from fairlead.operator.jobs.members import Member
+
+START_TIMEOUT = "15m"
+"""How long members with nodes may take to start where neither the job nor its class says."""
+
+
+class Starting(msgspec.Struct, frozen=True, gc=False):
+    """What keeps a pod that has a node and has not started. since: from when on it has said the same reason."""
+
+    trouble: Trouble
+    since: float
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What is to be done of members that do not start.
+
+    culprit: the pod for whose sake the whole job is stopped, empty: none; reason: why, in its container's words or
+    `StartTimeout`; for_good: no further start can help. spared: pods beyond the minimum that are given up. due: when the next
+    is to be judged.
+    """
+
+    culprit: str = ""
+    reason: str = ""
+    message: str = ""
+    for_good: bool = False
+    spared: tuple[str, ...] = ()
+    due: float | None = None
+
+
+def allowed(job: AIJob) -> str:
+    """The start timeout in force."""
+    return job.spec.start_timeout or START_TIMEOUT
+
+
+def due(job: AIJob, bound: float, starting: Starting) -> float:
+    """When a member that is alone is to be judged, seconds since the epoch."""
+    if starting.trouble.reason in HOPELESS:
+        return 0.0
+    ends = bound + spans.seconds(allowed(job))
+    return min(ends, starting.since + START_RETRIES) if starting.trouble.reason in RETRIED else ends
+
+
+def judge(
+    job: AIJob,
+    named: Mapping[str, Member],
+    starting: Mapping[str, Starting],
+    placed: Mapping[str, float],
+    now: float,
+    *,
+    enough: Container[str] = (),
+    before: str = "",
+) -> Verdict:
+    """Judge the members of an attempt.
+
+    named: all members by their pods' names; starting: those of them that have nodes and have not started; placed: when those
+    got their nodes that have one, 0 for those that have succeeded. enough: roles of which enough members run already. before:
+    the reason for which the start before this one failed, empty: none did.
+    """
+    needed = {name for name, each in named.items() if not each.surplus and each.role not in enough}
+    times: list[float] = []
+    for name in sorted(needed & starting.keys()):
+        found = starting[name]
+        reason, said = found.trouble.reason, found.trouble.message
+        if reason in HOPELESS:
+            return Verdict(name, reason, f"{name} can never start: {said}", for_good=True)
+        if reason in RETRIED and now - found.since >= START_RETRIES:
+            return Verdict(name, reason, f"{name} cannot start: {said}", for_good=before == reason)
+        if reason in RETRIED:
+            times.append(found.since + START_RETRIES)
+    if not needed <= placed.keys():
+        return Verdict(due=min(times, default=None))  # the others have no nodes yet
+    whole = max((placed[name] for name in needed), default=0.0)
+    limit, late = spans.seconds(allowed(job)), []
+    for name in sorted(starting):
+        ends = max(placed[name], whole) + limit
+        if now >= ends:
+            late.append(name)
+        else:
+            times.append(ends)
+    culprit = min((name for name in late if name in needed), key=lambda name: not starting[name].trouble.reason, default="")
+    if culprit:
+        trouble = starting[culprit].trouble
+        message = f"{culprit} did not start within {allowed(job)}: {trouble.message}"
+        return Verdict(culprit, trouble.reason or "StartTimeout", message)
+    return Verdict(spared=tuple(late), due=min(times, default=None))
