@@ -103,6 +103,62 @@ def test_gangs_reservations_and_classes_count():
     assert "Reservation" in found["ns/endless"].reason
 
 
+def test_a_drain_revives_neither_what_ended_nor_what_is_ending_nor_what_is_there_for_the_node():
+    def state(pod, phase="Running", kind="Job", **metadata):
+        pod = msgspec.structs.replace(pod, status=views.PodStatus(phase=phase))
+        owners = [views.OwnerReference(kind=kind, name="j", controller=True)]
+        return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=owners, **metadata))
+
+    pods = [
+        running("runs", "b", "guest"),
+        state(running("succeeded", "b", "guest"), "Succeeded"),
+        state(running("failed", "b", "guest"), "Failed"),
+        state(running("ending", "b", "guest"), deletion_timestamp="2026-01-01T00:59:00Z"),
+        state(running("exporter", "b", "guest"), kind="DaemonSet"),
+        state(running("static", "b", "guest"), kind="Node"),
+        state(running("elsewhere", "a", "guest"), "Succeeded"),
+    ]
+    after = changed(a_cluster(*pods))
+    whatif.drain(after, "b")
+    assert [each.metadata.name for each in after.pods if not each.spec.node_name] == ["runs"]
+    result = whatif.what_if(a_cluster(*pods), after)
+    assert [(each.job, each.nodes) for each in result.after.jobs] == [("ns/runs", ["a"])]
+    assert result.after.utilization == 0.25
+
+
+def ai_job(name="bert", workers=3, gpus=1, **spec):
+    return made.ai_job(name, workers=workers, gpus=gpus, **{"queue": "owner", **spec})
+
+
+def test_an_aijob_is_played_as_the_gang_that_the_operator_makes_of_it():
+    before = a_cluster(*FULL[:2])
+    after = changed(before)
+    whatif.apply(after, ai_job(workers=3, gpus=2), "ns")
+    (job,) = whatif.play(after).jobs
+    assert (job.job, job.queue, job.pods, job.gpus, job.starts) == ("ns/bert", "owner", 3, 6.0, "now")
+    whatif.apply(after, ai_job(workers=5, gpus=2), "ns")
+    (job,) = whatif.play(after).jobs
+    assert (job.pods, job.starts) == (5, "never"), "in place of the one of its name"
+    assert "gang ns/bert needs 5 pods" in job.reason
+
+
+def test_the_class_of_an_aijobs_type_and_the_elements_of_an_array_count():
+    spec = {"priorityClassName": "high", "defaultFor": ["Interactive"], "timeLimit": {"default": "1h"}}
+    objects = a_cluster()
+    objects.classes = [view(views.ServiceClass, {"metadata": {"name": "sessions"}, "spec": spec})]
+    objects.priorities = [view(views.PriorityClass, {"metadata": {"name": "high"}, "value": 1000})]
+    whatif.apply(objects, ai_job("session", workers=1, workloadType="Interactive"), "ns")
+    (group,) = objects.groups
+    assert (group.spec.service_class, group.spec.time_limit) == ("sessions", "1h")
+    array = a_cluster()
+    whatif.apply(array, ai_job("sweep", workers=1, array={"indexes": "0-9", "parallelism": 4}), "ns")
+    assert array.groups == []
+    assert [each.starts for each in whatif.play(array).jobs] == ["now"] * 4
+    gangs = a_cluster()
+    whatif.apply(gangs, ai_job("sweep", workers=2, array={"indexes": "0-2"}), "ns")
+    assert [(each.job, each.pods) for each in whatif.play(gangs).jobs] == [(f"ns/sweep-{index}", 2) for index in range(3)]
+
+
 @pytest.mark.parametrize(
     ("manifest", "told"),
     [
@@ -112,6 +168,11 @@ def test_gangs_reservations_and_classes_count():
         ({"kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": -1}}, "not possible"),
         ({"kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": 10**9}}, "not possible"),
         ({"kind": "Queue", "metadata": {"name": "q"}, "spec": {"priority": "high"}}, "cannot be read"),
+        ({"kind": "AIJob", "metadata": {"name": "j"}}, "cannot be read"),
+        ({"kind": "AIJob", "metadata": {"name": "j"}, "spec": {"roles": [{"name": "w", "template": {}}]}}, "role 'w': template"),
+        (ai_job(suspend=True), "suspended"),
+        (ai_job(array={"indexes": "9-1"}), "ends before it begins"),
+        ({"kind": "Cake", "metadata": {"name": "c"}}, "known are AIJob, "),
     ],
 )
 def test_what_cannot_be_applied_is_said(manifest, told):

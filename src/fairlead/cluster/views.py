@@ -385,6 +385,7 @@ class ServiceClassSpec(View):
     time_slicing: TimeSlicing | None = None
     namespace_selector: LabelSelector | None = None
     users: list[str] | None = None
+    default_for: list[str] = []
 
 
 class ServiceClass(View):

@@ -7,13 +7,14 @@ changes, for comparison.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
 import msgspec
 
 from fairlead.api import names
+from fairlead.api.objects import AIJob
 from fairlead.cluster import views
 from fairlead.cluster.port import Synced
 from fairlead.cluster.times import timestamp
@@ -24,10 +25,10 @@ from fairlead.core.pools import split
 from fairlead.core.tasks import Task
 from fairlead.core.transactions import Place, Preempt, Refuse, Resume
 from fairlead.scheduler.core_loop import CoreLoop, Output
+from fairlead.simulation import submitted
 
 _PASSES = 200
 _DEFAULT = Policy()
-_MOST_PODS = 100_000
 
 
 class WhatIfError(ValueError):
@@ -213,6 +214,9 @@ def _gpus(tasks: list[Task]) -> float:
     return sum(task.shape.device_milli for task in tasks) / WHOLE
 
 
+_OF_THE_NODE = ("DaemonSet", "Node")
+"""What makes pods for a node, and no other one where that goes."""
+
 # -- changes -----------------------------------------------------------------------------------
 
 _LISTS: dict[str, tuple[str, type[Any]]] = {
@@ -225,11 +229,13 @@ _LISTS: dict[str, tuple[str, type[Any]]] = {
     "Reservation": ("reservations", views.Reservation),
     "NodePool": ("pools", views.NodePool),
 }
-_REPLICATED = ("Deployment", "ReplicaSet", "StatefulSet")
 
 
 def apply(objects: Objects, manifest: dict[str, Any], namespace: str) -> None:
-    """Add an object, or put it in place of the one of its name. Jobs and Deployments become their pods. Raises `WhatIfError`."""
+    """Add an object, or put it in place of the one of its name. Raises `WhatIfError`.
+
+    Jobs and Deployments become their pods, AIJobs their PodGroups and pods, as if all were ended that they depend on.
+    """
     kind = manifest.get("kind")
     metadata = manifest.get("metadata") or {}
     name = metadata.get("name")
@@ -245,16 +251,42 @@ def apply(objects: Objects, manifest: dict[str, Any], namespace: str) -> None:
         kept = [each for each in getattr(objects, field) if not _is(each.metadata, name, made.metadata.namespace, scoped)]
         setattr(objects, field, [*kept, made])
         return
-    for pod in pods_of(manifest, metadata.get("namespace") or namespace, objects.now):
-        made = _read(views.Pod, pod)
-        value = next(
-            (each.value for each in objects.priorities if each.metadata.name == pod["spec"].get("priorityClassName")), None
-        )
-        if value is not None and made.spec.priority is None:
-            made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, priority=value))
-        objects.pods = [each for each in objects.pods if each.metadata.uid != made.metadata.uid] + [made]
-    if len(objects.pods) > _MOST_PODS:
-        raise WhatIfError(f"more than {_MOST_PODS} pods")
+    if kind not in submitted.KINDS:
+        known = ", ".join(sorted([*_LISTS, *submitted.KINDS]))
+        raise WhatIfError(f"{kind} is not known here; known are {known}")
+    where = metadata.get("namespace") or namespace
+    try:
+        if kind == "AIJob":
+            _add_ai_job(objects, submitted.read_ai_job(manifest, where, objects.classes, objects.now))
+        else:
+            _add_pods(objects, submitted.pods_of(manifest, where, objects.now))
+    except submitted.CannotSubmit as error:
+        raise WhatIfError(str(error)) from error
+
+
+def _add_ai_job(objects: Objects, job: AIJob) -> None:
+    """An AIJob, in place of the one of its name."""
+    groups, pods = submitted.ai_job(job, objects.now)
+    objects.pods = [each for each in objects.pods if not submitted.is_of(each, job)]
+    for manifest in groups:
+        group = _read(views.PodGroup, manifest)
+        named = group.metadata.name, group.metadata.namespace
+        objects.groups = [each for each in objects.groups if not _is(each.metadata, *named, True)] + [group]
+    _add_pods(objects, pods)
+
+
+def _add_pods(objects: Objects, manifests: Sequence[dict[str, Any]]) -> None:
+    values = {each.metadata.name: each.value for each in objects.priorities}
+    added = {}
+    for manifest in manifests:
+        pod = _read(views.Pod, manifest)
+        value = values.get(manifest["spec"].get("priorityClassName"))
+        if value is not None and pod.spec.priority is None:
+            pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=value))
+        added[pod.metadata.uid] = pod
+    objects.pods = [*(each for each in objects.pods if each.metadata.uid not in added), *added.values()]
+    if len(objects.pods) > submitted.MOST_PODS:
+        raise WhatIfError(f"more than {submitted.MOST_PODS} pods")
 
 
 def _is(metadata: views.Metadata, name: str, namespace: str, scoped: bool) -> bool:
@@ -266,40 +298,6 @@ def _read(view: type[Any], manifest: dict[str, Any]) -> Any:
         return msgspec.convert(manifest, view)
     except msgspec.ValidationError as error:
         raise WhatIfError(f"{manifest.get('kind')} {manifest['metadata']['name']!r} cannot be read: {error}") from error
-
-
-def pods_of(manifest: dict[str, Any], namespace: str, now: float) -> list[dict[str, Any]]:
-    """The pods that a workload would make, of a Pod itself. Raises `WhatIfError` for kinds that are not known."""
-    kind, metadata, spec = manifest["kind"], manifest["metadata"], manifest.get("spec") or {}
-    if kind == "Pod":
-        count, template = 1, {"metadata": metadata, "spec": spec}
-    elif kind == "Job":
-        count, template = int(spec.get("parallelism", 1)), spec.get("template") or {}
-        if spec.get("completions") is not None:
-            count = min(count, int(spec["completions"]))
-    elif kind in _REPLICATED:
-        count, template = int(spec.get("replicas", 1)), spec.get("template") or {}
-    else:
-        known = ", ".join(sorted([*_LISTS, "Pod", "Job", *_REPLICATED]))
-        raise WhatIfError(f"{kind} is not known here; known are {known}")
-    if not 0 <= count <= _MOST_PODS:
-        raise WhatIfError(f"{kind} {metadata['name']!r}: {count} pods are not possible")
-    about = template.get("metadata") or {}
-    owner = [] if kind == "Pod" else [{"kind": kind, "name": metadata["name"], "controller": True}]
-    pods = []
-    for number in range(count):
-        name = metadata["name"] if kind == "Pod" else f"{metadata['name']}-{number}"
-        made = {
-            "name": name,
-            "namespace": namespace,
-            "uid": f"what-if/{namespace}/{kind}/{name}",
-            "creationTimestamp": timestamp(now),
-            "labels": about.get("labels") or {},
-            "annotations": about.get("annotations") or {},
-            "ownerReferences": owner,
-        }
-        pods.append({"kind": "Pod", "metadata": made, "spec": {**(template.get("spec") or {}), "nodeName": ""}})
-    return pods
 
 
 def set_amount(objects: Objects, queue: str, field: str, resource: str, amount: str) -> None:
@@ -349,7 +347,16 @@ def drain(objects: Objects, node: str) -> None:
     for pod in objects.pods:
         if pod.spec.node_name != node:
             pods.append(pod)
-        elif any(owner.controller for owner in pod.metadata.owner_references or ()):
-            metadata = msgspec.structs.replace(pod.metadata, uid=f"{pod.metadata.uid}+", deletion_timestamp=None)
+        elif _comes_again(pod):
+            metadata = msgspec.structs.replace(
+                pod.metadata, uid=f"{pod.metadata.uid}+", creation_timestamp=timestamp(objects.now)
+            )
             pods.append(views.Pod(metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name="")))
     objects.pods = pods
+
+
+def _comes_again(pod: views.Pod) -> bool:
+    """Whether another is made for a pod whose node goes: not for one that ended, or is ending, or is there for the node."""
+    if pod.metadata.deletion_timestamp is not None or (pod.status is not None and pod.status.phase in ("Succeeded", "Failed")):
+        return False
+    return any(each.controller and each.kind not in _OF_THE_NODE for each in pod.metadata.owner_references or ())
