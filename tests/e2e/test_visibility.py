@@ -9,6 +9,7 @@ import pytest
 from testbed import objects
 from testbed.objects import node, pod, pod_group
 from tests.e2e import aggregated
+from tests.e2e.conftest import OPERATOR
 
 pytestmark = pytest.mark.e2e
 
@@ -54,6 +55,44 @@ def test_the_leader_explains_to_whoever_may_not_list_the_cluster(served):
     assert "what helps" in as_ann(served, "explain", "podgroup/big", "-n", "default").stdout
     raw = kubectl_as_ann(served, "get", "--raw", f"{BASE}/namespaces/default/pods/runs/explanation")
     assert json.loads(raw.stdout)["status"]["state"] == "Running"
+
+
+def test_an_aijob_is_explained_to_its_user_with_and_without_pods(served):
+    cluster = served
+    cluster.plane.grant(OPERATOR)
+    cluster.operator("--no-leader-elect")
+    cluster.create(
+        objects.ai_job("train", workers=2, gpus=4),
+        objects.ai_job("after", workers=1, dependsOn=[{"job": "train", "when": "afterok"}]),
+    )
+
+    def told(name):
+        done = as_ann(cluster, "explain", f"aijob/{name}", "-n", "default", "-o", "json")
+        return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+
+    # Without the right to read AIJobs the leader tells of one that has pods.
+    found = cluster.until(lambda: each if isinstance(each := told("train"), dict) and each["code"] else None)
+    assert (found["object"], found["state"], found["pods"], found["gpus"]) == ("aijob/train", "Waiting", 2, 8.0)
+    assert (found["code"], found["message"].split(" needs ")[0]) == ("TooLarge", "gang default/train")
+    assert found["position"] is not None
+    assert "other-first" not in json.dumps(found)
+    assert "refuses" in told("after"), "nor PodGroups"
+    # Who may read his own is told of one that has none, too.
+    role = {
+        "apiVersion": aggregated.RBAC,
+        "kind": "Role",
+        "metadata": {"name": "reads-jobs", "namespace": "default"},
+        "rules": [{"apiGroups": ["fairlead.dev"], "resources": ["aijobs"], "verbs": ["get"]}],
+    }
+    bound = {**aggregated.binding("RoleBinding", "reads-jobs", "reads-jobs", "ann", "default")}
+    bound["roleRef"]["kind"] = "Role"
+    for each in (role, bound):
+        cluster.plane.request("POST", objects.path(each), each)
+    found = cluster.until(lambda: each if isinstance(each := told("after"), dict) and each["code"] else None)
+    assert (found["state"], found["code"]) == ("Pending", "Dependency")
+    assert "'train'" in found["message"]
+    assert as_ann(cluster, "explain", "aijob/nobody", "-n", "default").returncode == 4
+    assert as_ann(cluster, "explain", "aijob/train", "-n", "other").returncode == 3
 
 
 def test_kubectl_lists_the_jobs_of_a_namespace_and_names_nobody_elses(served):

@@ -18,7 +18,10 @@ _NOT_SERVED = (403, 404, 405, 500, 502, 503, 504)
 
 
 async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Explanation:
-    """What the leader says of a job of one namespace. kind: `pod`, `podgroup` or `job`. Raises `ApiError`, `Unreachable`."""
+    """What the leader says of a job of one namespace. kind: `pod`, `podgroup`, `job` or `aijob`.
+
+    Raises `ApiError`, `Unreachable`.
+    """
     try:
         body = msgspec.json.decode(await client.get(f"{BASE}/namespaces/{namespace}/{kind}s/{name}/explanation"))
         return msgspec.convert(snake(body["status"]), Explanation)
@@ -29,7 +32,7 @@ async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Exp
         pass  # another version's answer
     if kind == "job":
         return await _by_group(client, namespace, f"job-{name}")
-    return await (_by_group if kind == "podgroup" else _by_pod)(client, namespace, name)
+    return await (_by_pod if kind == "pod" else _by_group)(client, namespace, name)
 
 
 async def _by_group(client: Client, namespace: str, name: str) -> Explanation:

@@ -1,13 +1,16 @@
-"""`fairlead explain pod/NAME|podgroup/NAME|job/NAME`: where a job stands, who is ahead, and what stands in its way."""
+"""`fairlead explain pod/NAME|podgroup/NAME|job/NAME|aijob/NAME`: where a job stands, who is ahead, and what stands in its way."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
+from fairlead.api import names
 from fairlead.api.reasons import ReasonCode
+from fairlead.cli import aijobs
 from fairlead.cli.asking import by_leader
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
@@ -24,10 +27,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _KINDS = {"pod": "pod", "pods": "pod", "po": "pod", "podgroup": "podgroup", "podgroups": "podgroup", "pg": "podgroup"}
-_KINDS |= {"job": "job", "jobs": "job"}
+_KINDS |= {"job": "job", "jobs": "job", "aijob": "aijob", "aijobs": "aijob"}
 
 
-_FORBIDDEN = 403
+_FORBIDDEN, _NOT_FOUND = 403, 404
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -37,13 +40,15 @@ def _complete(incomplete: str) -> list[str]:
     except (Exception, SystemExit):
         return []
     found = [f"podgroup/{each.metadata.name}" for each in picture.groups]
+    found += [f"aijob/{name}" for name in {(each.metadata.labels or {}).get(names.JOB_LABEL) for each in picture.pods} if name]
     found += [f"pod/{each.metadata.name}" for each in picture.pods if not each.spec.node_name]
     return sorted(each for each in found if each.startswith(incomplete))
 
 
 def explain(
     name: Annotated[
-        str, typer.Argument(metavar="KIND/NAME", help="pod/NAME, podgroup/NAME or job/NAME.", autocompletion=_complete)
+        str,
+        typer.Argument(metavar="KIND/NAME", help="pod/NAME, podgroup/NAME, job/NAME or aijob/NAME.", autocompletion=_complete),
     ],
     kubeconfig: KubeconfigOption = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace; default: the kubeconfig's.")] = "",
@@ -52,32 +57,50 @@ def explain(
     """Why a job waits, in which position, behind whom, and what would make it start."""
     kind, slash, plain = name.partition("/")
     if not slash or kind.lower() not in _KINDS or not plain:
-        fail(f"{name!r} is not pod/NAME, podgroup/NAME or job/NAME", Exit.USAGE)
+        fail(f"{name!r} is not pod/NAME, podgroup/NAME, job/NAME or aijob/NAME", Exit.USAGE)
     if not namespace:
         namespace = _namespace(kubeconfig)
     kind = _KINDS[kind.lower()]
 
-    async def look(client: Client) -> Picture | Explanation:
-        try:
-            return await read(client)
-        except ApiError as error:
-            if error.code != _FORBIDDEN:
-                raise
-            return await by_leader(client, kind, namespace, plain)
-
-    found = run(kubeconfig, look)
-    if isinstance(found, Picture):
-        tasks, gang = _find(found, kind, namespace, plain)
-        explanation = explained(found, f"{kind}/{plain}", tasks, gang)
-    else:
-        explanation = found
-    told, at = _fallen(kubeconfig, namespace, plain) if explanation.state != "Running" else (None, None)
+    explanation = run(kubeconfig, lambda client: _explanation(client, kind, namespace, plain))
+    ran = explanation.state in ("Running", "Succeeded")
+    told, at = _fallen(kubeconfig, namespace, plain) if not ran else (None, None)
     explanation = msgspec.structs.replace(explanation, preempted=told, preempted_at=at)
 
     def table() -> None:
         console().print(_drawing(explanation, namespace))
 
     emit(explanation, output, table)
+
+
+async def _explanation(client: Client, kind: str, namespace: str, name: str) -> Explanation:
+    """What can be known of an object. Raises `ApiError`, `Unreachable`."""
+    job = None
+    if kind == "aijob":
+        try:
+            job = await aijobs.fetch(client, namespace, name)
+        except aijobs.Unknown as error:
+            fail(str(error), Exit.NOT_FOUND)
+        if job is not None and aijobs.over(job):
+            return aijobs.by_status(job, client.server_time or time.time())
+    try:
+        picture = await read(client)
+    except ApiError as error:
+        if error.code != _FORBIDDEN:
+            raise
+        try:
+            found = await by_leader(client, kind, namespace, name)
+        except ApiError as refused:
+            if job is None or refused.code not in (_FORBIDDEN, _NOT_FOUND):
+                raise
+            return aijobs.by_status(job, client.server_time or time.time())
+        if kind == "aijob":
+            found = msgspec.structs.replace(found, object=f"aijob/{name}")
+        return found
+    tasks, gang = _find(picture, kind, namespace, name)
+    if job is not None and not tasks:
+        return aijobs.by_status(job, picture.now)
+    return explained(picture, f"{kind}/{name}", tasks, gang)
 
 
 def _namespace(kubeconfig: str) -> str:
@@ -123,6 +146,8 @@ def _find(picture: Picture, kind: str, namespace: str, name: str) -> tuple[list[
         if not tasks:
             fail(f"job {namespace}/{name} has no pods that wait or run, and is not suspended by Fairlead", Exit.NOT_FOUND)
         return tasks, gang
+    if kind == "aijob":
+        return find(state, kind, namespace, name)
     for task in state.tasks.values():
         if (task.pod.namespace, task.pod.name) == (namespace, name):
             if not task.pod.ours:
@@ -216,7 +241,7 @@ def _drawing(explanation: Explanation, namespace: str) -> RenderableType:
     if explanation.rank:
         row("rank", ", ".join(f"{each.name} {each.value:g}" for each in explanation.rank if each.value))
     if explanation.message is not None:
-        row("why", f"({explanation.code}) {explanation.message}")
+        row("why", f"({explanation.code}) {explanation.message}" if explanation.code else explanation.message)
     if explanation.advice is not None:
         row("what helps", explanation.advice)
     if explanation.preempted is not None:

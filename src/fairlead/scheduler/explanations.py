@@ -10,6 +10,7 @@ from heapq import nsmallest
 
 import msgspec
 
+from fairlead.api.names import JOB_LABEL
 from fairlead.api.reasons import Reason
 from fairlead.cluster.times import timestamp
 from fairlead.core.gangs import Gang
@@ -17,7 +18,7 @@ from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
 from fairlead.core.standing import Ahead, Term, ahead_of, behind, line, terms
 from fairlead.core.state import ClusterState
-from fairlead.core.suspended import made_for
+from fairlead.core.suspended import made_for, stands_in
 from fairlead.core.tasks import Task, TaskState, Unit
 from fairlead.scheduler.core_loop import CoreLoop
 
@@ -47,7 +48,9 @@ ADVICE = {
     "Devices": "Fractions of a GPU need nodes on which a sharing plugin gives them out.",
     "DisruptionBudget": "It starts when the budget allows disruptions, or when its pods end; its owner may change it.",
     "WaitingForVictims": "It starts when these have ended, or elsewhere if a place is free before or they do not end in time.",
-    "Backoff": "A binding was refused a moment ago; it is tried again soon.",
+    "Dependency": "It starts when the jobs that it depends on have ended as it asks: see its spec.dependsOn.",
+    "Suspended": "It goes on when it is resumed: by its user (`fairlead resume`), or by the scheduler when there is room.",
+    "Backoff": "It failed, or a binding was refused, a moment ago; it is tried again soon.",
 }
 
 
@@ -183,10 +186,15 @@ def unread_of(tasks: list[Task]) -> Reason | None:
 
 
 def find(state: ClusterState, kind: str, namespace: str, name: str) -> tuple[list[Task], Gang | None]:
-    """The pods of a job, and its gang. kind: `pod`, `podgroup`, or `job` for a batch/v1 Job, running or suspended."""
+    """The pods of a job, and its gang, where they are one.
+
+    kind: `pod`, `podgroup`, `aijob`, or `job` for a batch/v1 Job, running or suspended.
+    """
     if kind == "podgroup":
         gang = state.gangs.get(f"{namespace}/{name}")
         return (list(gang.tasks.values()) if gang is not None else []), gang
+    if kind == "aijob":
+        return _of_ai_job(state, namespace, name)
     ours = (task for task in state.tasks.values() if task.pod.ours and task.pod.namespace == namespace)
     if kind == "job":
         tasks = [task for task in ours if task.pod.root == f"batch/v1/Job/{name}"]
@@ -198,8 +206,26 @@ def find(state: ClusterState, kind: str, namespace: str, name: str) -> tuple[lis
     return tasks, tasks[0].gang if tasks else None
 
 
+def _of_ai_job(state: ClusterState, namespace: str, name: str) -> tuple[list[Task], Gang | None]:
+    """The pods of an AIJob, the next to start first: of an array those of several gangs, or of none."""
+    label = (JOB_LABEL, name)
+    found = [
+        task
+        for task in state.tasks.values()
+        if task.pod.ours and task.pod.namespace == namespace and label in task.pod.labels and task.pod.controlled
+    ]
+    gang = state.gangs.get(f"{namespace}/{name}")
+    if not found and gang is not None:  # suspended: others stand in for them
+        found = [task for task in gang.tasks.values() if stands_in(task.pod.uid)]
+    found.sort(
+        key=lambda task: (task.unit is None, task.unit.rank if task.unit is not None else (), task.pod.created, task.pod.uid)
+    )
+    gangs = {task.gang.key: task.gang for task in found if task.gang is not None}
+    return found, next(iter(gangs.values())) if len(gangs) == 1 else None
+
+
 def live(core: CoreLoop, kind: str, namespace: str, name: str, now: float) -> Explanation | None:
-    """What the leader knows of a job. kind: `pod`, `podgroup` or `job`. None: it knows none.
+    """What the leader knows of a job. kind: `pod`, `podgroup`, `job` or `aijob`. None: it knows none.
 
     Jobs of other namespaces are counted, and compared with, but not named.
     """

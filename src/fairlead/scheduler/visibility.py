@@ -3,6 +3,7 @@
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/pods/NAME/explanation
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/podgroups/NAME/explanation
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/jobs/NAME/explanation
+    /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/aijobs/NAME/explanation
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/pendingjobs
 
 The leader answers from its state as it is, between two passes; nothing is decided and nothing is written for it. RBAC on these
@@ -42,7 +43,7 @@ class Visibility:
         self._clock = clock
         self._turns = asyncio.Semaphore(_AT_ONCE)
         routes = [
-            ("namespaces/{namespace}/{plural:pods|podgroups|jobs}/{name}/explanation", self._explanation),
+            ("namespaces/{namespace}/{plural:pods|podgroups|jobs|aijobs}/{name}/explanation", self._explanation),
             ("namespaces/{namespace}/pendingjobs", self._pending),
         ]
         self._api = AggregatedApi(client, address, GROUP, VERSION, SERVICE, _RESOURCES, routes, "charts/visibility.yaml")
@@ -104,6 +105,7 @@ _RESOURCES = [
     {"name": "podgroups/explanation", **_EXPLAINED},
     {"name": "pods/explanation", **_EXPLAINED},
     {"name": "jobs/explanation", **_EXPLAINED},
+    {"name": "aijobs/explanation", **_EXPLAINED},
 ]
 _COLUMNS = ("Name", "Kind", "Queue", "Position", "Priority", "Pods", "Reason", "Expected")
 

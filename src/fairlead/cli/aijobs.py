@@ -1,0 +1,110 @@
+"""AIJobs for the commands that explain: what an AIJob says of itself where the scheduler knows no pods of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.api.objects import AIJob, AIJobStatus
+from fairlead.api.reasons import ReasonCode
+from fairlead.cluster import convert, views
+from fairlead.cluster.kubernetes.client import ApiError, Client
+from fairlead.cluster.times import seconds
+from fairlead.core.model import WHOLE
+from fairlead.operator.jobs.members import bounds, members, pod
+from fairlead.scheduler.explanations import ADVICE, Explanation
+
+_OVER = ("Succeeded", "Failed")
+_FORBIDDEN, _NOT_FOUND = 403, 404
+_UNSEEN = "the operator has not looked at it yet"
+
+
+class Unknown(Exception):
+    """There is no such AIJob."""
+
+
+async def fetch(client: Client, namespace: str, name: str) -> AIJob | None:
+    """An AIJob; None: the user may not read it. Raises `Unknown`, `ApiError`, `Unreachable`."""
+    try:
+        return msgspec.json.decode(
+            await client.get(f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs/{name}"), type=AIJob
+        )
+    except ApiError as error:
+        if error.code == _NOT_FOUND:
+            raise Unknown(f"aijob {namespace}/{name} does not exist (another namespace? give --namespace)") from error
+        if error.code != _FORBIDDEN:
+            raise
+        return None
+
+
+def over(job: AIJob | None) -> bool:
+    """Whether it has ended: what pods it still has say no more than that."""
+    return job is not None and job.status is not None and job.status.phase in _OVER
+
+
+def by_status(job: AIJob, now: float) -> Explanation:
+    """Where a job stands by its own status. now: seconds since the epoch."""
+    status = job.status or AIJobStatus()
+    code, message = _why(job, status)
+    start = seconds(status.resume_at) if status.phase == "Restarting" and status.resume_at else None
+    submitted = seconds(job.metadata.creation_timestamp)
+    pods, gpus = _asks_for(job)
+    known: dict[str, Any] = {
+        "object": f"aijob/{job.metadata.name}",
+        "queue": status.queue or job.spec.queue or "",
+        "state": status.phase,
+        "pods": pods,
+        "gpus": gpus,
+        "waiting_seconds": max(0.0, now - submitted) if submitted and status.started_at is None and not over(job) else None,
+        "user": (job.metadata.annotations or {}).get(names.USER_ANNOTATION) or job.metadata.namespace,
+        "service_class": status.service_class or job.spec.service_class or "",
+        "expected_start": status.resume_at if start is not None else None,
+        "expected_wait_seconds": None if start is None else max(0.0, start - now),
+        "code": code,
+        "message": message or None,
+        "advice": ADVICE.get(code or ""),
+    }
+    nothing: dict[str, Any] = dict.fromkeys(Explanation.__struct_fields__)
+    nothing |= {"nodes": [], "ahead": [], "rank": [], "numbers": {}, "would_start_on": [], "would_evict": []}
+    nothing |= {"placed": 0, "priority": 0, "queued": 0}
+    return Explanation(**{**nothing, **known})
+
+
+def _why(job: AIJob, status: AIJobStatus) -> tuple[str | None, str]:
+    """(code, message): why it has no pods."""
+    said = {each.type: each for each in status.conditions}
+    accepted = said.get("Accepted")
+    if over(job):
+        return None, status.message
+    if accepted is not None and accepted.status == "False":
+        return accepted.reason, accepted.message or status.message
+    if job.spec.suspend:
+        return str(ReasonCode.SUSPENDED), "its user suspended it (spec.suspend): `fairlead resume` makes it go on"
+    if status.phase == "Suspended":
+        return str(ReasonCode.SUSPENDED), status.message or "the scheduler suspended it, and resumes it when there is room"
+    if status.phase == "Restarting":
+        return str(ReasonCode.BACKOFF), status.message
+    if job.spec.depends_on and status.message:
+        return str(ReasonCode.DEPENDENCY), status.message
+    if not status.conditions:
+        return None, _UNSEEN
+    return None, status.message or "its pods are being made"
+
+
+def _asks_for(job: AIJob) -> tuple[int, float]:
+    """(pods, GPUs) of the members that it needs; of an array those of one element."""
+    element = -1 if job.spec.array is None else 0
+    roles = {role.name: role for role in job.spec.roles}
+    counts = {role.name: bounds(role)[0] for role in job.spec.roles}
+    gpus = 0.0
+    for member in members(job, element):
+        if member.index:
+            continue
+        try:
+            one = convert.pod(msgspec.convert(pod(job, roles[member.role], member, 0), views.Pod), names.DEFAULT_QUEUE)
+        except (msgspec.ValidationError, AttributeError, TypeError, ValueError):
+            continue  # its template is not one, as its condition Accepted says
+        gpus += counts[member.role] * one.spec.gpus * one.spec.gpu_milli / WHOLE
+    return sum(counts.values()), gpus
