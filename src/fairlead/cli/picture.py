@@ -27,6 +27,7 @@ from fairlead.core.state import ClusterState
 from fairlead.core.transactions import Place, Preempt, Refuse, Resume
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.core_loop import Output as Decision
+from fairlead.scheduler.explanations import reason_of
 
 View = TypeVar("View", bound=msgspec.Struct)
 
@@ -58,6 +59,7 @@ class Picture:
         self.decisions: list[Decision] = []
         self._core: CoreLoop | None = None
         self._priorities: dict[str, int] | None = None
+        self._outlook: dict[str, Reason | None] | None = None
 
     @property
     def state(self) -> ClusterState:
@@ -75,6 +77,25 @@ class Picture:
             self._core.state.settle(self.now)
             self._core.state.queues.settle(self.now)
         return self._core
+
+    def outlook(self) -> dict[str, Reason | None]:
+        """What the scheduler would say now of each pod that waits: UID -> why it does, None: it would start.
+
+        Pods that a pass cut short did not reach are left out. Nothing that `core` knows changes by it.
+        """
+        if self._outlook is None:
+            other = Picture(self.now)
+            other.__dict__ |= {**self.__dict__, "_core": None, "decisions": []}
+            reasons = other.decide()
+            starts = other.would_start()
+            found: dict[str, Reason | None] = {}
+            for uid, task in other.state.tasks.items():
+                if uid in starts:
+                    found[uid] = None
+                elif not task.pod.node and (reason := reasons.get(uid) or reason_of([task], task.gang)) is not None:
+                    found[uid] = reason
+            self._outlook = found
+        return self._outlook
 
     @property
     def priorities_counted(self) -> dict[str, int]:

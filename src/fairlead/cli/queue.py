@@ -10,11 +10,13 @@ import msgspec
 import typer
 
 from fairlead.api import names
+from fairlead.api.reasons import ReasonCode
 from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, NamespaceOption, Picture, WatchOption, show, span
 from fairlead.cluster import convert, views
 from fairlead.cluster.intents import SUSPENDED
 from fairlead.cluster.times import seconds
+from fairlead.cluster.translate import why_waiting
 from fairlead.core.model import WHOLE, Pod, Target
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def jobs(picture: Picture) -> list[Job]:
     members = members_of(picture)
     groups = {(each.metadata.namespace, each.metadata.name): each for each in picture.groups}
     found = [
-        _job(kind, namespace, name, pods, groups.get((namespace, name)) if kind == "PodGroup" else None, picture.now)
+        _job(kind, namespace, name, pods, groups.get((namespace, name)) if kind == "PodGroup" else None, picture)
         for (kind, namespace, name), pods in members.items()
     ]
     found += [
@@ -130,8 +132,9 @@ def members_of(picture: Picture) -> dict[tuple[str, str, str], list[tuple[views.
 
 
 def _job(
-    kind: str, namespace: str, name: str, pods: list[tuple[views.Pod, Pod]], group: views.PodGroup | None, now: float
+    kind: str, namespace: str, name: str, pods: list[tuple[views.Pod, Pod]], group: views.PodGroup | None, picture: Picture
 ) -> Job:
+    now = picture.now
     running = [view for view, _ in pods if view.status and view.status.phase == "Running"]
     nodes = sorted({pod.node for _, pod in pods if pod.node})
     if any(pod.terminating for _, pod in pods):
@@ -158,7 +161,7 @@ def _job(
         started_at=started,
         seconds=max(0.0, now - (started if started is not None else submitted)),
         nodes=nodes,
-        reason=_why(pods) if state in (State.PENDING, State.STARTING) else None,
+        reason=_why(pods, picture) if state in (State.PENDING, State.STARTING) else None,
         expected_start=_expected(group) if state is State.PENDING else None,
         user=pods[0][1].user,
     )
@@ -194,14 +197,37 @@ def _expected(group: views.PodGroup | None) -> float | None:
     return seconds(group.status.expected_start) or None if group is not None and group.status is not None else None
 
 
-def _why(pods: list[tuple[views.Pod, Pod]]) -> Why | None:
-    """What the scheduler wrote into the pods' conditions."""
-    for view, pod in pods:
-        if pod.node:
-            continue
-        for condition in (view.status.conditions if view.status else None) or ():
-            if condition.type == "PodScheduled" and condition.status == "False":
-                return Why(condition.reason, condition.message)
+_OF_ITS_OWN = frozenset(
+    {
+        ReasonCode.WAITING_FOR_VICTIMS,
+        ReasonCode.RESERVATION,
+        ReasonCode.BACKOFF,
+        ReasonCode.DISRUPTION_BUDGET,
+        ReasonCode.INTERNAL_ERROR,
+    }
+)
+"""Reasons that rest on what the scheduler remembers: what it wrote counts, whatever a picture of the cluster suggests."""
+
+
+def _why(pods: list[tuple[views.Pod, Pod]], picture: Picture) -> Why | None:
+    """Why a job waits now. A pod's condition stays as it was written while its code does, so it may be long out of date."""
+    waiting = [(view, pod) for view, pod in pods if not pod.node]
+    told = next((said for view, _ in waiting if (said := _told(view)) is not None), None)
+    if not waiting or (told is not None and told.code in _OF_ITS_OWN):
+        return told
+    outlook = picture.outlook()
+    known = [outlook[pod.uid] for _, pod in waiting if pod.uid in outlook]
+    if not known:
+        return told
+    reason = next((each for each in known if each is not None), None)
+    return Why(*why_waiting(reason)) if reason is not None else None
+
+
+def _told(view: views.Pod) -> Why | None:
+    """What the scheduler wrote into a pod's condition."""
+    for condition in (view.status.conditions if view.status else None) or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return Why(condition.reason, condition.message)
     return None
 
 

@@ -20,6 +20,7 @@ from fairlead.core.model import WHOLE
 from fairlead.core.model import Pod as CorePod
 from fairlead.observability.history import HistoryError, Job, Run, Scaler, State, Stay
 from fairlead.observability.store import History
+from fairlead.operator.causes import Causes, Failure
 from fairlead.operator.faults import Report, reraised
 from fairlead.operator.scalers import Scalers, ScalerView
 from fairlead.operator.stays import NodeView, Stays
@@ -136,6 +137,7 @@ class Books:
         self._report = report
         self.stays = Stays(report)
         self.scalers = Scalers()
+        self._causes = Causes()
         self.pool_used: dict[tuple[str, ...], float] = {}  # (pool,) -> GPU-seconds used, since we began
         self.pool_measured: dict[tuple[str, ...], float] = {}  # of so many that were held and looked at
         self._alive_at: float | None = None  # up to when the writer before had heard all; 0: there was none
@@ -198,6 +200,7 @@ class Books:
             exists = bool(self._of.get(job.uid)) or self._own.get(f"{job.namespace}/{job.name}") == job.uid
             if job.ended_at is not None and not exists:
                 del self._jobs[job.uid]
+                self._causes.forget(job.uid)
         return len(jobs) + len(runs) + len(stays) + len(scalers)
 
     def _put(self, jobs: list[Job], runs: list[Run], stays: list[Stay], scalers: list[Scaler], now: float) -> None:
@@ -252,7 +255,7 @@ class Books:
     def _load(self, batch: list[Heard]) -> None:
         """What is written already of those heard of for the first time."""
         jobs: dict[str, None] = {}
-        ended: dict[str, None] = {}
+        ended: dict[str, PodView] = {}
         for each in batch:
             if isinstance(each, JobHeard):
                 if each.job is not None:
@@ -265,7 +268,7 @@ class Books:
                     self._report("history.books", each.key, error)
                     continue
                 if member is None:
-                    ended[each.view.metadata.uid] = None
+                    ended[each.view.metadata.uid] = each.view
         known, runs = self.history.written([uid for uid in jobs if uid not in self._jobs], list(ended))
         self._jobs |= {job.uid: job for job in known}
         # A pod stays with its first job, which may be another than its labels name by now.
@@ -277,6 +280,9 @@ class Books:
                 self._runs[run.uid] = run
             else:
                 self._members[run.uid] = _Member(run.job, placed=True, ended=run.outcome)
+                view = ended[run.uid]
+                if (failure := _failure(view)) is not None:
+                    self._causes.failed(run.job, self._read(view).attempt, failure)
 
     # -- AIJobs --------------------------------------------------------------------------------
 
@@ -398,6 +404,8 @@ class Books:
                 cpus=requests.get("cpu", 0) / 1000,
                 started_at=self._start(status, now),
             )
+            if self._causes.began(job.uid, pod.attempt, counted=self._jobs[job.uid].kind == "AIJob"):
+                self._keep(msgspec.structs.replace(self._jobs[job.uid], exit_code=None))
         if pod.finished and not member.ended:
             member.ended = status.phase
             ended = [each for each in _terminated(status) if each.exit_code] or _terminated(status)
@@ -405,11 +413,18 @@ class Books:
             if run is not None:
                 outcome = f"{status.phase}: {status.reason}" if status.reason else status.phase
                 self._end(run, max((seconds(each.finished_at) for each in ended), default=0.0) or now, outcome, exit_code)
-            if exit_code:
-                known = self._jobs[job.uid]
-                if known.state != State.SUCCEEDED:
-                    self._keep(msgspec.structs.replace(known, exit_code=exit_code))
+            if (failure := _failure(view)) is not None:
+                self._failed(job.uid, pod.attempt, failure)
         self._judge(job.uid, now)
+
+    def _failed(self, uid: str, attempt: int, failure: Failure) -> None:
+        """A pod of a job failed: the job's exit code is that of the first cause."""
+        known = self._jobs[uid]
+        if failure.told and known.exit_code and not self._causes.knows(uid):
+            return  # written by the writer before us: what is told to go is told so for that
+        code = self._causes.failed(uid, attempt, failure)
+        if code is not None and known.state != State.SUCCEEDED:
+            self._keep(msgspec.structs.replace(known, exit_code=code))
 
     def _start(self, status: _Status, now: float) -> float:
         """When a run began.
@@ -506,6 +521,17 @@ def _bound(status: _Status) -> float:
 
 def _evicted(status: _Status) -> bool:
     return any(each.type == "DisruptionTarget" and each.status == "True" for each in status.conditions or ())
+
+
+def _failure(view: PodView) -> Failure | None:
+    """How a pod failed, as far as its containers say."""
+    status = view.status or _Status()
+    failed = [each for each in _terminated(status) if each.exit_code]
+    if status.phase not in ("Succeeded", "Failed") or not failed:
+        return None
+    at = min((seconds(each.finished_at) for each in failed if each.finished_at), default=0.0)
+    told = view.metadata.deletion_timestamp is not None or _evicted(status)
+    return Failure.of(failed[0].exit_code, at, told=told)
 
 
 def _terminated(status: _Status) -> list[_Terminated]:

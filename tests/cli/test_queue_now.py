@@ -1,0 +1,89 @@
+"""`queue` tells of the present: the priority with which a job counts, and why it waits now, whatever was written before."""
+
+import msgspec
+import pytest
+
+from fairlead.cli.picture import Picture
+from fairlead.cli.queue import jobs
+from fairlead.cluster import views
+from testbed import objects
+
+NOW = 100.0
+
+
+def view(kind, manifest):
+    about = {"uid": f"uid-{manifest['metadata']['name']}", "namespace": "ns", "creationTimestamp": "1970-01-01T00:00:10Z"}
+    return msgspec.convert({**manifest, "metadata": {**about, **manifest["metadata"]}}, kind)
+
+
+def told(manifest, reason, message):
+    """A pod of which the scheduler wrote that once."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return view(views.Pod, manifest | {"status": {"phase": "Pending", "conditions": [condition]}})
+
+
+def picture(*pods, gpus=4, **more):
+    found = Picture(NOW)
+    found.pods = list(pods)
+    found.nodes = [view(views.Node, objects.node("n", gpus=gpus))]
+    found.queues = [view(views.Queue, objects.queue("q", limit=8))]
+    for field, value in more.items():
+        setattr(found, field, value)
+    return found
+
+
+def running(name, gpus):
+    return view(views.Pod, objects.pod(name, queue="q", gpus=gpus, nodeName="n") | {"status": {"phase": "Running"}})
+
+
+def test_a_reason_that_no_longer_holds_is_not_shown():
+    old = "queue q would hold 12 of 2 nvidia.com/gpu"
+    job = next(each for each in jobs(picture(told(objects.pod("p", queue="q", gpus=8), "LimitExceeded", old))))
+    assert (job.reason.code, job.reason.message) == ("Unschedulable", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    (job,) = jobs(picture(told(objects.pod("p", queue="q", gpus=1), "LimitExceeded", old)))
+    assert job.reason is None, "it would start"
+    (job,) = jobs(picture(told(objects.pod("p", queue="gone"), "Unschedulable", "0/9 nodes are available.")))
+    assert job.reason.code == "UnknownQueue"
+
+
+def test_numbers_are_those_of_now():
+    written = "0/7 nodes are available: 7 Insufficient nvidia.com/gpu."
+    found = jobs(picture(running("r", 4), told(objects.pod("p", queue="q"), "Unschedulable", written)))
+    assert found[-1].reason.message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+
+
+@pytest.mark.parametrize("code", ["WaitingForVictims", "Reservation", "Backoff", "DisruptionBudget", "InternalError"])
+def test_what_only_the_scheduler_can_know_stays(code):
+    (job,) = jobs(picture(told(objects.pod("p", queue="q"), code, "as it said")))
+    assert (job.reason.code, job.reason.message) == (code, "as it said")
+
+
+def test_gangs_of_one_pending_class_are_told_of_by_their_own_names():
+    pods, groups = [], []
+    for name in ("one", "two"):
+        groups.append(view(views.PodGroup, objects.pod_group(name, 2, "q")))
+        pods += [told(objects.pod(f"{name}-{i}", group=name, queue="q", gpus=3), "GangIncomplete", "old") for i in range(2)]
+    found = {job.name: job.reason.message for job in jobs(picture(*pods, groups=groups))}
+    assert {name: message.split(" needs ")[0] for name, message in found.items()} == {
+        name: f"gang ns/{name}" for name in ("one", "two")
+    }
+
+
+@pytest.mark.parametrize("where", ["pod", "group"])
+def test_the_priority_is_that_of_its_class_wherever_that_is_named(where):
+    group = objects.pod_group("g", 2, "q")
+    labels = {"fairlead.dev/service-class": "gold"} if where == "pod" else {}
+    if where == "group":
+        group["spec"]["serviceClass"] = "gold"
+    pods = [view(views.Pod, objects.pod(f"g-{i}", group="g", queue="q", gpus=3, labels=labels)) for i in range(2)]
+    gold = {"metadata": {"name": "gold"}, "spec": {"priorityClassName": "high"}}
+    more = {
+        "classes": [view(views.ServiceClass, gold)],
+        "priorities": [view(views.PriorityClass, {"metadata": {"name": "high"}, "value": 1000})],
+        "groups": [view(views.PodGroup, group)],
+    }
+    shown = picture(*pods, **more)
+    (job,) = jobs(shown)
+    assert job.priority == 1000
+    assert {task.pod.priority for task in shown.state.tasks.values()} == {1000}
+    assert not any(task.pod.node or task.row >= 0 for task in shown.state.tasks.values()), "nothing is decided on the picture"
