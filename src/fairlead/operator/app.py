@@ -122,6 +122,7 @@ class Operator:
             "nodes.watch": self.jobs.hardware.informer.run,
             "nodes.queue": self.jobs.hardware.queue.run,
             "classes.watch": self.jobs.classes_informer.run,
+            **{name: informer.run for name, informer in self.jobs.quotas.informers.items()},
             "idleness": self.jobs.idleness.run,
             "jobs.queue": self.jobs.queue.run,
         }

@@ -20,6 +20,7 @@ from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.garbage import Garbage
 from fairlead.cluster.simulated.options import check_deletion
+from fairlead.cluster.simulated.quotas import Quotas
 from fairlead.cluster.simulated.resources import Catalog, Resource
 from fairlead.cluster.simulated.store import Change, Key, Object, Record, Store
 from fairlead.cluster.times import seconds
@@ -125,6 +126,7 @@ class ApiServer:
         self.store = Store(history)
         self.catalog = Catalog()
         self.garbage = Garbage(self)
+        self.quotas = Quotas(self)
         self.logs: Callable[[Object, str], str] = lambda _pod, _container: ""
         self.attach: Any = None  # an `attach.Attach`, where pods' commands run
         self.on_delete_pod: Callable[[Key, Object], None] = lambda _key, _pod: None
@@ -255,6 +257,9 @@ class ApiServer:
                 obj.pop("status", None)
             obj = self._custom(resource).filled(obj)
             metadata = obj["metadata"]
+        if resource.table == PODS:
+            obj = self.quotas.default(namespace, obj)
+            metadata = obj["metadata"]
         asked = msgspec.json.encode(obj.get("spec")) if resource.table == PODS else b""
         known = bool(asked) and self._known_spec(asked, obj)
         if not known:
@@ -274,6 +279,7 @@ class ApiServer:
         admission.admit(self.store, self.catalog, admission.Request(resource, "CREATE", namespace, name, obj))
         if self.store.get(resource.table, key) is not None:
             raise errors.already_exists(resource.group, resource.plural, name)
+        self.quotas.admit(resource, namespace, obj, dry_run=dry_run)
         who = applied or ((manager, "Update", "") if manager else None)
         if who is not None:
             ownership.update(None, obj, who, self.node_of(resource), now, resource.api_version)

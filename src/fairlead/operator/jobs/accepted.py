@@ -15,6 +15,7 @@ from fairlead.operator.jobs.phases import FINISHED
 from fairlead.operator.jobs.plan import Plan
 
 NOTHING = ("", "")
+_REST, _LONGEST_REST = 2.0, 120.0  # seconds until members are made again of which the API server refused one
 
 
 class Taken(Exception):
@@ -29,12 +30,26 @@ class Notes(msgspec.Struct):
     """What is to be said of one job. job, pods: (reason, message) of what is wrong with it, and with the making of its pods.
 
     change: of what changed in its spec without effect; untrusted: the user that its pods got instead of its own.
+    refusals: how often in a row the API server refused a member; until rests_until none is made again, of the same generation.
     """
 
     job: tuple[str, str] = NOTHING
     pods: tuple[str, str] = NOTHING
     change: str = ""
     untrusted: str = ""
+    refusals: int = 0
+    rests_until: float = 0.0
+    rests_of: int = 0
+
+    def refused(self, now: float, generation: int) -> None:
+        """The API server refused a member: the next is made ever later."""
+        self.refusals = self.refusals + 1 if generation == self.rests_of else 1
+        self.rests_of = generation
+        self.rests_until = now + min(_REST * 2.0 ** min(self.refusals - 1, 16), _LONGEST_REST)
+
+    def rests(self, now: float, generation: int) -> float:
+        """Seconds until members are made again."""
+        return max(0.0, self.rests_until - now) if generation == self.rests_of else 0.0
 
     def on(self, status: AIJobStatus, job: AIJob, now: float) -> AIJobStatus:
         """A status that says so as well."""

@@ -22,6 +22,7 @@ from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, create, delete, encode
 from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.resource_quotas import Refusal
 from fairlead.cluster.starting import bound_at, trouble_of
 from fairlead.cluster.times import seconds
 from fairlead.cluster.translate import Change
@@ -38,6 +39,7 @@ from fairlead.operator.jobs.idleness import judge as judge_idle
 from fairlead.operator.jobs.indexes import WrongIndexes
 from fairlead.operator.jobs.limits import Bounds, Waiting
 from fairlead.operator.jobs.plan import CHECKPOINTED, NODE_LOST, STARTED, Given, Plan, PodSeen, plan
+from fairlead.operator.jobs.quotas import Quotas, batches
 from fairlead.operator.jobs.starting import Starting
 from fairlead.operator.jobs.templates import problem
 from fairlead.operator.workqueue import WorkQueue
@@ -49,6 +51,8 @@ _ABOUT = About(names.API_VERSION, "AIJob")
 _NUMBER = re.compile("^[0-9]{1,9}$", re.ASCII)
 _AT_ONCE = 64
 _REFUSED = (400, 403, 422)  # what the API server answers to pods that it does not take, by a policy or by their form
+_NEXT = 0.2  # seconds until it is tried again where another job of the namespace makes its pods
+_SHORT, _QUOTA_REST = 30.0, 1.0  # seconds until a job looks again that a quota keeps: in any case, and after one changed
 _LOOK_AGAIN = 5.0  # seconds until it is tried again what others stand in the way of
 _TELL = 0.5  # seconds between two statuses that differ in counts only
 _BETWEEN = 1.0  # seconds at least between two attempts of a job, or two looks at an array of which elements began again
@@ -124,6 +128,9 @@ class Jobs:
         self._groups: dict[str, views.PodGroup] = {}
         self._notes: dict[str, Notes] = {}  # job -> what its condition Accepted says beside what `plan` does
         self.waiting = Waiting(bounds or Bounds())
+        self.quotas = Quotas(client, self.faults, self._quota_changed)
+        self._short: dict[str, set[str]] = {}  # namespace -> jobs that wait for a quota
+        self._looking: set[str] = set()  # namespaces whose jobs are about to look for room
         self._policy: dict[str, bool] = {}  # job -> whether the scheduler has it suspended
         self._served: dict[str, str] = {}  # job -> its uid, once its Service is there
         self.untrusted_as = ""  # the user that the API server takes us for, where it does not believe whose pods are
@@ -187,6 +194,7 @@ class Jobs:
             self._forget_unheard(change.key)
             self._notes.pop(change.key, None)
             self._served.pop(change.key, None)
+            self._short.get(change.key.partition("/")[0], set()).discard(change.key)
             if (timer := self._timers.pop(change.key, None)) is not None:
                 timer.cancel()
             self._policy.pop(change.key, None)
@@ -446,7 +454,87 @@ class Jobs:
 
     async def _create(self, key: str, job: AIJob, decided: Plan) -> None:
         notes = self._notes.setdefault(key, Notes())
+        rests = notes.rests(self.client.clock(), job.metadata.generation)
+        if rests > 0:
+            self._create_later(key, rests)
+            return
         members, why = self._within_bounds(key, job, decided)
+        namespace = job.metadata.namespace
+        if not members or not self.quotas.concerns(namespace):
+            self._short.get(namespace, set()).discard(key)
+            await self._create_within(key, job, decided, members, why)
+        elif not self.quotas.enter(namespace):
+            self._create_later(key, _NEXT)
+        else:
+            try:
+                fitting, short = await self._within_quotas(key, job, decided, members)
+                await self._create_within(key, job, decided, fitting, why, short)
+            finally:
+                self.quotas.leave(namespace)
+
+    def _create_later(self, key: str, seconds: float) -> None:
+        self._arrays.pop(key, None)  # it counts all of them as made
+        asyncio.get_running_loop().call_later(seconds / self.speed, self._again, key)
+
+    async def _within_quotas(
+        self, key: str, job: AIJob, decided: Plan, members: tuple[made.Member, ...]
+    ) -> tuple[tuple[made.Member, ...], Refusal | None]:
+        """Those members that the quotas of their namespace admit, and why not all; what is there of a gang goes, too, then."""
+        namespace = job.metadata.namespace
+        wanted = batches(job, members)
+        fitting, short = await self.quotas.admitted(namespace, wanted)
+        left = [batch for batch in wanted if batch not in fitting]
+        needed = {each.element for batch in left for each in batch.members if not each.surplus}
+        if needed:
+            await self._take_back(key, job, decided, needed)
+        if job.spec.array is None and needed:
+            fitting = []  # without those that it needs the others are of no use
+        if left:
+            self._short.setdefault(namespace, set()).add(key)
+            self._create_later(key, _SHORT)
+        else:
+            self._short.get(namespace, set()).discard(key)
+        kept = {each for batch in fitting for each in batch.members}
+        return tuple(each for each in members if each in kept), short if needed else None
+
+    async def _take_back(self, key: str, job: AIJob, decided: Plan, elements: set[int]) -> None:
+        """The pods of gangs that cannot be made whole go: they would keep their quota, and never start."""
+        gone: list[str] = []
+        for element in elements:
+            attempt = decided.attempts.get(element, decided.status.attempt)
+            named = {made.name_of(job, each, attempt) for each in made.members(job, element)}
+            there = {name: pod for name, pod in self._pods.get(key, {}).items() if name in named}
+            if not any(pod.node for pod in there.values()):
+                unheard = {name for name in self._unheard.get(key, {}) if name in named}
+                gone += sorted(unheard | {name for name, pod in there.items() if not pod.terminating})
+        for name in gone:
+            self._unheard.get(key, {}).pop(name, None)
+            self.waiting.seen(f"{job.metadata.namespace}/{name}", placed=True)
+        await asyncio.gather(*(self._delete(job, name) for name in gone))
+
+    def _quota_changed(self, namespace: str) -> None:
+        """There may be more room for those that a quota keeps: they look again, all at once and not too often."""
+        if self._short.get(namespace) and namespace not in self._looking:
+            self._looking.add(namespace)
+            asyncio.get_running_loop().call_later(_QUOTA_REST / self.speed, self._look_for_room, namespace)
+
+    def _look_for_room(self, namespace: str) -> None:
+        self._looking.discard(namespace)
+        waiting = [self._jobs[key] for key in self._short.get(namespace, ()) if key in self._jobs]
+        for job in sorted(waiting, key=lambda job: (job.metadata.creation_timestamp or "", job.metadata.uid)):
+            self._again(job.metadata.key)
+
+    async def _create_within(
+        self,
+        key: str,
+        job: AIJob,
+        decided: Plan,
+        members: tuple[made.Member, ...],
+        why: str,
+        short: Refusal | None = None,
+    ) -> None:
+        """Make these members; the others are kept by bounds (why), or by quotas (short)."""
+        notes = self._notes.setdefault(key, Notes())
         expected = [self._key_of(job, each, decided) for each in members]
         for each in expected:
             self.waiting.seen(each, placed=False)  # others ask for room while these are being made
@@ -456,8 +544,11 @@ class Jobs:
         except ApiError as error:
             if error.code not in _REFUSED:
                 raise
+            notes.refused(self.client.clock(), job.metadata.generation)
             await self._probe(key, job, notes)
-            said = ("PodsRefused", f"the API server refuses its pods: {error.message or error}")
+            by_quota = error.code == 403 and re.search("(exceeded|failed) quota: ", error.message)
+            reason = "ResourceQuota" if by_quota else "PodsRefused"
+            said = (reason, f"the API server refuses its pods: {error.message or error}")
             await self._told_of(key, job, notes, said)
             raise
         except Taken as error:
@@ -469,13 +560,22 @@ class Jobs:
             for each in expected:
                 if self._job_of.get(each) is None and each.partition("/")[2] not in self._unheard.get(key, {}):
                     self.waiting.seen(each, placed=True)
-        if why:
+        if members:
+            notes.refusals = 0
+        if short is not None:
+            if not self._leaving(key, decided):  # what goes now may be all that is missing
+                await self._told_of(key, job, notes, (short.reason, short.message), warning=short.for_good)
+        elif why:
             await self._told_of(key, job, notes, ("TooManyWaitingPods", why), warning=False)
             self._arrays.pop(key, None)  # it counts all of them as made
             asyncio.get_running_loop().call_later(_LOOK_AGAIN / self.speed, self._again, key)
         elif notes.pods[0]:
             notes.pods = NOTHING
             self._again(key)
+
+    def _leaving(self, key: str, decided: Plan) -> bool:
+        """Whether pods of a job are on their way out."""
+        return bool(decided.delete) or any(pod.terminating for pod in self._pods.get(key, {}).values())
 
     @staticmethod
     def _key_of(job: AIJob, member: made.Member, decided: Plan) -> str:
@@ -541,6 +641,13 @@ class Jobs:
             now = [one(member) for member in decided.create if member.surplus is surplus]
             outcomes = await asyncio.gather(*now, return_exceptions=True)
             failed = next((each for each in outcomes if isinstance(each, Exception)), None)
+            refused = {
+                each.element
+                for each, outcome in zip((each for each in decided.create if each.surplus is surplus), outcomes, strict=True)
+                if isinstance(outcome, ApiError) and outcome.code in _REFUSED
+            }
+            if refused and not surplus:
+                await self._take_back(key, job, decided, refused)
             if failed is not None:
                 if not isinstance(failed, ApiError) or failed.code not in _REFUSED:
                     await self._event(job, "FailedCreate", f"a member cannot be made: {failed}", warning=True)
