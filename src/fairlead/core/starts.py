@@ -29,6 +29,7 @@ class Starts:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
+        self._touched: set[str] = set()  # gangs to be judged in the next pass
         self._due = Agenda()  # gangs: when they are judged next
         self._retries = Agenda()  # gangs: when they may be placed again
         self._since: dict[str, tuple[str, float]] = {}  # uid -> the reason that it says, and since when
@@ -39,7 +40,7 @@ class Starts:
 
     def touch(self, gang: Gang) -> None:
         """Members of a gang came, went, or said something of their start: it is judged in the next pass."""
-        self._due.put(gang.key, 0.0)
+        self._touched.add(gang.key)
 
     def touch_all(self) -> None:
         """After something that concerns all."""
@@ -58,6 +59,7 @@ class Starts:
 
     def left(self, key: str) -> None:
         """A gang is gone."""
+        self._touched.discard(key)
         self._due.drop(key)
         self._retries.drop(key)
         self._asked.discard(key)
@@ -83,7 +85,8 @@ class Starts:
 
     def judge(self, now: float) -> Iterator[Evict]:
         """Gangs that are late are taken down; members that their gang can do without go alone."""
-        for key in list(self._due.due(now)):
+        touched, self._touched = self._touched, set()
+        for key in sorted({*touched, *self._due.due(now)}):
             gang = self.state.gangs.get(key)
             if gang is None:
                 self.left(key)
