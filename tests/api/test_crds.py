@@ -33,3 +33,10 @@ def test_schemas_are_structural():
 
 def test_renders_one_document_each():
     assert len(list(yaml.safe_load_all(crds.render(crds.definitions())))) == len(crds.definitions())
+
+
+def test_what_of_a_class_may_move_is_one_of_three():
+    definition = next(each for each in crds.definitions() if each["spec"]["names"]["kind"] == "ServiceClass")
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    allowed = spec["preemption"]["properties"]["consolidation"]["pattern"]
+    assert allowed == "^(Pods|Whole|Never)$", "the server's message shows it"

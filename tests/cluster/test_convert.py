@@ -234,10 +234,20 @@ def test_a_class_of_service():
 
 
 @pytest.mark.parametrize(
+    ("said", "pods", "whole"), [(None, True, False), ("Pods", True, False), ("Whole", True, True), ("Never", False, False)]
+)
+def test_what_of_a_class_may_move(said, pods, whole):
+    spec = {"preemption": {"consolidation": said}} if said else {}
+    made = policies.service_class(msgspec.convert({"metadata": {"name": "c"}, "spec": spec}, views.ServiceClass))
+    assert (made.movable, made.moves_whole) == (pods, whole)
+
+
+@pytest.mark.parametrize(
     "spec",
     [
         {"preemption": {"mode": "Kill"}},
         {"preemption": {"scope": "World"}},
+        {"preemption": {"consolidation": "Allow"}},
         {"preemption": {"minRuntime": "soon"}},
         {"checkpointInterval": "1000000d"},
         {"timeSlicing": {"levels": [4, 1]}},

@@ -275,3 +275,16 @@ def test_it_never_makes_more_pieces_and_moves_no_more_than_it_may(laid, budget):
     assert sum(count == 0 for count in used(state).values()) == before + len(decided)
     assert sum(used(state).values()) == sum(task.shape.gpus for task in state.tasks.values()), "all run"
     invariants.check(state)
+
+
+def test_what_becomes_free_later_is_put_together_with_the_pieces_elsewhere():
+    state = cluster([node(f"n{i}", gpus=2) for i in range(2)], [Queue("q")], reservations=0)
+    for i in range(2):
+        for j in range(2):
+            state.upsert_pod(pod(f"p{i}-{j}", queue="q", at=f"n{i}", started=0.0))
+    state.upsert_pod(pod("wide", queue="q", gpus=2, created=0.0))
+    assert not preempted(run(state, LATE))
+    state.remove_pod("uid-p0-0")
+    assert not preempted(run(state, LATE + 100))
+    state.remove_pod("uid-p1-0")
+    assert len(preempted(run(state, LATE + 200))) == 1, "the second piece makes it enough"

@@ -123,8 +123,13 @@ class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
     min_runtime: Annotated[str, Meta(description="It does not fall before it has run so long.", pattern=_SPAN)] | None = None
     grace_period: Annotated[str, Meta(description="Time for a last checkpoint.", pattern=_SPAN)] | None = None
     consolidation: Annotated[
-        str, Meta(pattern="^(Allow|Never)$", description="Whether it may be evicted only to run elsewhere.")
-    ] = "Allow"
+        str,
+        Meta(
+            pattern="^(Pods|Whole|Never)$",
+            description="What may be evicted only to run elsewhere: single pods and members that their gangs can do without; "
+            "Whole: gangs, too, that start again from a checkpoint (checkpointInterval).",
+        ),
+    ] = "Pods"
     borrowing: Annotated[
         str,
         Meta(

@@ -99,6 +99,7 @@ def _selected(view: views.LabelSelector | None, field: str) -> Selector:
 
 _PURPOSES = ("Maintenance", "Capacity")
 _MODES, _SCOPES = ("Requeue", "Suspend", "Never"), ("Queue", "Parent", "Cluster")
+_CONSOLIDATION = ("Pods", "Whole", "Never")
 
 
 def service_class(view: views.ServiceClass) -> ServiceClass:
@@ -106,6 +107,8 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
     spec, preemption = view.spec, view.spec.preemption
     if preemption.mode not in _MODES or preemption.scope not in _SCOPES:
         raise QuantityError(f"preemption: mode is one of {', '.join(_MODES)}, scope one of {', '.join(_SCOPES)}")
+    if preemption.consolidation not in _CONSOLIDATION:
+        raise QuantityError(f"preemption.consolidation is one of {', '.join(_CONSOLIDATION)}, not {preemption.consolidation!r}")
     slicing = spec.time_slicing or views.TimeSlicing()
     limits = spec.time_limit or {}
     levels = tuple(each * 3600.0 for each in slicing.levels)
@@ -126,6 +129,7 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         namespaces=_whose(spec.namespace_selector),
         users=_named(spec.users),
         movable=preemption.consolidation != "Never",
+        moves_whole=preemption.consolidation == "Whole",
         borrows=preemption.borrowing != "Unpromised",
         start_timeout=spans.seconds(spec.start_timeout) if spec.start_timeout else 0.0,
         max_loss=spans.seconds(slicing.max_loss) if slicing.max_loss else 0.0,

@@ -365,7 +365,7 @@ class Preemption(View):
     scope: str = "Queue"
     min_runtime: str | None = None
     grace_period: str | None = None
-    consolidation: str = "Allow"
+    consolidation: str = "Pods"
     borrowing: str = "Allow"
 
 

@@ -353,8 +353,9 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     levels: device-seconds of attained service, rising: whoever attained less goes first and may take the devices of who
     attained more. express: so many of the lowest levels take from any queue, whatever the shares. max_loss: seconds of work since
     a checkpoint that are lost to a turn at most, 0: whatever it costs.
-    namespaces: by their labels, those whose pods may use it; users: who may, None for all. movable: whether its pods may
-    be evicted only to run elsewhere. borrows: whether its pods, where they never fall, get what other queues are guaranteed.
+    namespaces: by their labels, those whose pods may use it; users: who may, None for all. movable: whether its pods, beyond
+    what their gangs need, may be evicted only to run elsewhere; moves_whole: and whole gangs, stopped and started as one.
+    borrows: whether its pods, where they never fall, get what other queues are guaranteed.
     start_timeout: seconds in which its gangs start that have their nodes, where they say nothing themselves; 0: nor does it.
     """
 
@@ -372,6 +373,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     namespaces: Selector = ()
     users: tuple[str, ...] | None = None
     movable: bool = True
+    moves_whole: bool = False
     max_loss: float = 0.0
     borrows: bool = True
     start_timeout: float = 0.0

@@ -3,39 +3,81 @@
 A pod cannot be moved; it is evicted and its controller makes another. Its new place was chosen before, so it is kept by a
 stand-in until a pod of the same owner, queue, group and shape comes to wait, which then gets it at once. If none comes
 in time, the place is free again. How many pods are moved is bounded by a budget that fills up with time.
+
+A new place may be where another victim of the plan still runs, or the same pod: on the other device of its node. Then the
+replacement is bound once these are gone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+import numpy as np
+
 from fairlead.core.model import Pod
-from fairlead.core.tasks import Task, TaskState
+from fairlead.core.tasks import Task, TaskState, Unit
 
 if TYPE_CHECKING:
+    from fairlead.core.gangs import Gang
     from fairlead.core.state import ClusterState
 
 _KEPT_FOR = 120.0  # seconds
+_COMES_WITHIN = 60.0  # seconds beyond a victim's time to end in which its controller makes another
 _REFILL = 60.0
+_STEPS = 6000  # of all searches for moves in one pass; one costs some 0.1 ms
 
 Key = tuple[str, str, str, str, int]
 
 
 @dataclass(slots=True)
 class Kept:
-    """A place for the replacement of a victim. until: when it is given up, seconds since the epoch."""
+    """A place for the replacement of a victim. until: when it is given up, seconds since the epoch.
+
+    after: UIDs of the victims that must be gone before the place is free.
+    """
 
     victim: str
     key: Key
     stand_in: Task
     until: float
+    after: tuple[str, ...] = field(default=())
 
 
 def movable(state: ClusterState, task: Task) -> bool:
-    """Whether a pod may be evicted only to run elsewhere: its own, with a controller, whose class lets it fall and be moved.
+    """Whether a pod may be evicted by itself only to run elsewhere: no member that its gang needs."""
+    gang = task.gang
+    return may_leave(state, task) and (gang is None or gang.group is None or task in beyond_minimum(gang))
 
-    And which does not ask to be left alone, as autoscalers are asked.
+
+def beyond_minimum(gang: Gang) -> list[Task]:
+    """The members that a gang can do without, those that fall first in front."""
+    members = gang.placed()
+    spare = len(members) - gang.needed
+    if spare <= 0:
+        return []
+    members.sort(key=lambda each: (not each.pod.surplus, each.pod.priority, -each.pod.created, each.pod.key))
+    return members[:spare]
+
+
+def movable_gang(state: ClusterState, task: Task) -> tuple[Task, ...]:
+    """The members of a task's gang if all of them may be stopped and started elsewhere as one, else none.
+
+    Their class says so, and how often they save their work: without that all of it would be lost.
+    """
+    gang, service = task.gang, state.services.of(task)
+    if gang is None or gang.group is None or not (service.moves_whole and service.checkpoint_interval):
+        return ()
+    members = tuple(sorted(gang.placed(), key=lambda each: each.pod.key))
+    return members if members and all(may_leave(state, each) for each in members) else ()
+
+
+def may_leave(state: ClusterState, task: Task) -> bool:
+    """Whether a pod may be evicted only to run elsewhere, whatever it is a part of: it has a controller, its class allows it.
+
+    And it does not ask to be left alone, as autoscalers are asked.
     """
     services = state.services
     return (
@@ -44,8 +86,8 @@ def movable(state: ClusterState, task: Task) -> bool:
         and task.pod.controlled
         and not task.pod.terminating
         and not task.pod.stays
-        and (task.gang is None or task.gang.group is None)
         and not task.shape.relations
+        and task.pod.uid not in state.moves.kept
         and services.of(task).movable
         and services.may_fall(task)
     )
@@ -60,6 +102,8 @@ class Moves:
         self.returning: dict[str, Kept] = {}  # uid of a replacement -> the place it gets
         self.refills_at = 0.0  # when moves that were refused may be tried again
         self.defragments_at: float | None = None  # when nodes are emptied next
+        self._free, self._free_at = 0, (-1, -1)  # what is free of all devices, in milli, and as of when
+        self._steps = 0  # of searches for moves that are left in this pass
         self._left = 0.0
         self._at: float | None = None
 
@@ -75,22 +119,82 @@ class Moves:
         self.refills_at = 0.0 if enough else now + _REFILL
         return enough
 
+    def steps(self, most: int) -> int:
+        """How many steps a search for moves may take, of so many that it would: all searches of a pass have a bound together."""
+        return min(most, self._steps)
+
+    def spend_steps(self, count: int) -> None:
+        """A search took so many steps."""
+        self._steps -= count
+
+    def enough_free(self, unit: Unit) -> bool:
+        """Whether as much of all devices is free as a unit needs, in whatever pieces; a cheap test."""
+        nodes = self.state.nodes
+        stamp = nodes.generation, nodes.ring_end
+        if self._free_at != stamp:
+            rows = slice(0, nodes.count)
+            total = np.where(nodes.open[rows], nodes.devices.total[nodes.device[rows]], 0)
+            self._free, self._free_at = int(np.maximum(total, 0).sum()), stamp
+        return self._free >= sum(task.shape.device_milli for task in unit.tasks[: unit.need])
+
     def spend(self, count: int) -> None:
         """So many are moved."""
         self._left -= count
 
-    def stand_in(self, victim: Task) -> Task:
-        """Something that holds on a row what a victim's replacement will."""
-        spec = victim.shape.spec
-        pod = Pod(f"moved/{victim.pod.uid}", "", f"moved-{victim.pod.uid}", spec, queue=victim.queue, ours=False)
+    def stand_in(self, victim: Task, *, charged: bool = False) -> Task:
+        """Something that holds on a row what a victim's replacement will.
+
+        charged: to the victim's queue, which is charged for the victim no longer: nobody else of it may have the amount.
+        """
+        spec, old = victim.shape.spec, victim.pod
+        pod = Pod(
+            f"moved/{old.uid}",
+            "",
+            f"moved-{old.uid}",
+            spec,
+            queue=victim.queue,
+            ours=charged,
+            user=victim.user,
+            priority=old.priority,
+            service_class=victim.service_class,
+        )
         made = Task(pod, self.state.shapes.intern(spec))
+        made.gang = victim.gang if charged else None  # what a job holds is counted by its gang
         made.state = TaskState.EVICTING  # nobody's victim
         return made
 
-    def keep(self, victim: Task, stand_in: Task, now: float) -> None:
+    def keep(self, victim: Task, stand_in: Task, now: float, after: tuple[str, ...] = ()) -> None:
         """The stand-in is on its row: remember for whom."""
-        kept = Kept(victim.pod.uid, _key(victim), stand_in, now + _KEPT_FOR)
-        self.state.log.insert(self.kept, victim.pod.uid, kept)
+        until = now + max(_KEPT_FOR, self.state.departures.grace(victim) + _COMES_WITHIN)
+        self.state.log.insert(self.kept, victim.pod.uid, Kept(victim.pod.uid, _key(victim), stand_in, until, after))
+
+    def after(self, places: dict[str, tuple[int, tuple[int, ...]]], held: Sequence[Task], row: int) -> tuple[str, ...]:
+        """The victims that must leave a row before the stand-ins there can be replaced: none if there is room beside them.
+
+        places: victim's UID -> the row and devices where it still is. held: the beneficiaries, who come after these in any case.
+        """
+        here = [uid for uid, place in places.items() if place[0] == row]
+        stand_ins = [task for task in self.state.nodes.pods[row].values() if task.pod.uid.startswith("moved/")]
+        if not here or not stand_ins:
+            return ()
+        nodes = self.state.nodes
+        leaving = [self.state.tasks[uid] for uid in here]
+        coming = [task for task in held if task.row == row]
+        left: dict[int, int] = {}
+        for sign, tasks in ((1, coming), (-1, leaving)):
+            for task in tasks:
+                for column, amount in task.shape.demand:
+                    left[column] = left.get(column, 0) + sign * amount
+        devices = list(nodes.devices.states[nodes.device.item(row)])
+        for task in coming:
+            for device in task.devices:
+                devices[device] += task.shape.gpu_milli
+        for uid, task in zip(here, leaving, strict=True):
+            for device in places[uid][1]:
+                devices[device] -= task.shape.gpu_milli
+        beside = all(nodes.free[column].item(row) + amount >= 0 for column, amount in left.items())
+        beside = beside and all(devices[device] >= 0 for task in stand_ins for device in task.devices)
+        return () if beside else tuple(sorted(here))
 
     def arrived(self, task: Task) -> None:
         """A pod came to wait: perhaps it replaces one that was moved."""
@@ -101,14 +205,27 @@ class Moves:
             victim = self.state.tasks.get(uid)
             if kept.key == key and (victim is None or victim.pod.terminating or victim.state is TaskState.EVICTING):
                 del self.kept[uid]
+                self._discharge(kept.stand_in)
                 self.returning[task.pod.uid] = kept
                 return
 
-    def drop(self, uid: str) -> None:
-        """The victim stays, or nobody came: its new place is free."""
-        kept = self.kept.pop(uid, None)
-        if kept is not None:
-            self.vacate(kept)
+    def _discharge(self, stand_in: Task) -> None:
+        """Its queue is not charged for it any more: the replacement has come, and counts as what waits."""
+        row, devices = stand_in.row, stand_in.devices
+        if row < 0 or not stand_in.charged:
+            return
+        self.state.unassign(stand_in)
+        stand_in.pod, stand_in.queue = msgspec.structs.replace(stand_in.pod, ours=False), ""
+        self.state.assign(stand_in, row, devices)
+
+    def drop(self, *uids: str) -> None:
+        """These victims stay, or nobody came: their new places are free, and those that would be free once they were gone."""
+        for uid in uids:
+            kept = self.kept.pop(uid, None)
+            if kept is not None:
+                self.vacate(kept)
+        for uid in [uid for uid, kept in self.kept.items() if not set(uids).isdisjoint(kept.after)]:
+            self.vacate(self.kept.pop(uid))
 
     def vacate(self, kept: Kept) -> None:
         """Take a stand-in off its row."""
@@ -116,12 +233,25 @@ class Moves:
             self.state.unassign(kept.stand_in)
         self.state.shapes.release(kept.stand_in.shape)
 
+    def awaited(self, kept: Kept) -> set[str]:
+        """The victims that must still go before a place is free."""
+        return {uid for uid in kept.after if uid in self.state.lingering}
+
+    def _give_up(self, kept: Kept) -> None:
+        """Nobody came: while a victim still fills the place it stays closed."""
+        stand_in, awaited = kept.stand_in, sorted(self.awaited(kept))
+        row, devices, spec = stand_in.row, stand_in.devices, stand_in.shape.spec
+        self.vacate(kept)
+        if awaited and row >= 0:
+            self.state.close(spec, row, devices, awaited)
+
     def expire(self, now: float) -> None:
-        """Give up what was kept in vain."""
+        """A pass begins: give up what was kept in vain."""
+        self._steps = _STEPS
         for uid in [uid for uid, kept in self.kept.items() if kept.until <= now]:
-            self.drop(uid)
+            self._give_up(self.kept.pop(uid))
         for uid in [uid for uid, kept in self.returning.items() if kept.until <= now or uid not in self.state.tasks]:
-            self.vacate(self.returning.pop(uid))
+            self._give_up(self.returning.pop(uid))
 
     @property
     def next_due(self) -> float | None:

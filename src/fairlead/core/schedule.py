@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import msgspec
-
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
 from fairlead.core.actions import circles
@@ -22,8 +20,9 @@ from fairlead.core.actions.defragment import Emptied, defragment, next_run
 from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting
 from fairlead.core.actions.override import override
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
-from fairlead.core.actions.reserve import can_be_planned, name_of, renew, reserve, reserve_for
+from fairlead.core.actions.reserve import name_of, renew, reserve, reserve_for
 from fairlead.core.gangs import Gang
+from fairlead.core.model import WHOLE
 from fairlead.core.queues import Debt, Room
 from fairlead.core.state import ClusterState
 from fairlead.core.suspended import stands_in
@@ -203,8 +202,11 @@ def _may_move(state: ClusterState, unit: Unit) -> float:
     policy = state.policy
     if not (policy.preempt and policy.moves_per_minute) or by_upstream(unit) or unit.tasks[0].pod.never_preempts:
         return math.inf
-    if not can_be_planned(unit):
-        return math.inf
+    core = unit.tasks[: unit.need]
+    if any(task.shape.relations for task in core):
+        return math.inf  # its places depend on who is where, which moves would change
+    if len(core) == 1 and core[0].shape.device_milli == WHOLE and not state.moves.enough_free(unit):
+        return math.inf  # a single device is there as soon as anything ends
     return unit.created + policy.move_patience
 
 
@@ -222,10 +224,14 @@ def _may_insist(state: ClusterState, unit: Unit) -> float:
 
 
 def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt:
-    for task in moved.plan.victims:
-        state.moves.keep(task, moved.stand_ins[task.pod.uid], now)
-    state.moves.spend(len(moved.plan.victims))
-    return msgspec.structs.replace(_preempted(state, unit, moved.plan, now), moves=True)
+    plan, stand_ins = moved
+    rows = sorted({stand_in.row for stand_in in stand_ins.values()})
+    after = {row: state.moves.after(plan.places, plan.placed, row) for row in rows}
+    for task in plan.victims:
+        if (stand_in := stand_ins.get(task.pod.uid)) is not None:
+            state.moves.keep(task, stand_in, now, after[stand_in.row])
+    state.moves.spend(len(stand_ins))
+    return _preempted(state, unit, plan, now, frozenset(stand_ins))
 
 
 def _empty_nodes(state: ClusterState, now: float) -> Iterator[Transaction]:
@@ -257,7 +263,7 @@ def _emptied(state: ClusterState, emptied: Emptied) -> Preempt:
     return Preempt(
         tuple(Binding(_ref(task), node) for task in emptied.moved),
         (),
-        moves=True,
+        moved=tuple(sorted(task.pod.uid for task in emptied.moved)),
         why=f"node {node} is emptied, so that whole nodes are free",
         graces=state.departures.graces(emptied.moved),
     )
@@ -288,9 +294,12 @@ def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
 
 def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: float) -> Iterator[Transaction]:
     placed: list[Task] = []
+    awaited: set[str] = set()
     for each in together:
-        row = state.moves.returning[each.pod.uid].stand_in.row
-        state.moves.vacate(state.moves.returning.pop(each.pod.uid))
+        kept = state.moves.returning.pop(each.pod.uid)
+        row = kept.stand_in.row
+        awaited |= state.moves.awaited(kept)
+        state.moves.vacate(kept)
         state.shapes.refresh()
         if row >= 0 and state.takes(each, row):
             state.place(each, row)
@@ -302,7 +311,14 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
     for each in placed:
         each.state = TaskState.ASSUMED
     _placed(state, unit, placed, now)
-    yield _start(state, placed, now)
+    if not awaited:
+        yield _start(state, placed, now)
+        return
+    for each in placed:
+        each.state = TaskState.HELD
+        each.waits_for = set(awaited)
+        for uid in awaited:
+            state.holds.setdefault(uid, set()).add(each.pod.uid)
 
 
 def _start(state: ClusterState, tasks: list[Task], now: float) -> Transaction:
@@ -340,7 +356,8 @@ def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
     return bool(victims)
 
 
-def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preempt:
+def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: frozenset[str] = frozenset()) -> Preempt:
+    """moved: UIDs of victims that only move: the stand-ins that keep their new places are charged in their stead."""
     victims, placed = plan.victims, plan.placed
     _placed(state, unit, placed, now)
     names = state.nodes.names
@@ -354,7 +371,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         row = plan.places[task.pod.uid][0]
         state.linger(task, row)
         state.nodes.gained.add(row)
-        if task.charged:
+        if task.charged and task.pod.uid not in moved:
             charge = state.queues.charge_at(task.shape, row)
             state.queues.owe(Debt(task, task.queue, placed[0].queue, charge))
         evictions.append(Binding(_ref(task), task.pod.node))
@@ -367,9 +384,10 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
     for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
         state.unsettle(gang)
     held = tuple(Binding(_ref(task), names[task.row], task.devices) for task in placed)
-    groups = tuple(sorted({task.gang.key for task in victims if task.gang is not None}))
+    evicted = [task for task in victims if task.pod.uid not in moved]
+    groups = tuple(sorted({task.gang.key for task in evicted if task.gang is not None}))
     outright = by_upstream(unit)
-    suspends = () if outright else state.suspended.ask(victims, now)
+    suspends = () if outright else state.suspended.ask(evicted, now)
     group = unit.gang.key if unit.gang else ""
     graces = () if outright else state.departures.graces(victims)
     return Preempt(
@@ -377,6 +395,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float) -> Preem
         held,
         group,
         outright,
+        moved=tuple(sorted(moved)),
         groups=groups,
         why=plan.why,
         suspends=suspends,
@@ -535,8 +554,12 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         return False
     if preempts:
         # Against a limit it helps who falls anywhere; the place that is wanted may be free elsewhere.
-        return any(could_make_room(contest, row) or (limited and holds_victims(contest, row)) for row in rows)
-    return any(shape.fits_row(row) for shape in shapes for row in rows)
+        if any(could_make_room(contest, row) or (limited and holds_victims(contest, row)) for row in rows):
+            return True
+    elif any(shape.fits_row(row) for shape in shapes for row in rows):
+        return True
+    # What became free may be enough with the pieces elsewhere.
+    return _may_move(state, unit) <= state.services.now and state.moves.enough_free(unit)
 
 
 def _end(state: ClusterState, now: float) -> Iterator[Transaction]:

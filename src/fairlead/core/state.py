@@ -1017,6 +1017,7 @@ class ClusterState:
             if held.gang is not None:
                 self.unsettle(held.gang)
         self._release_leftovers(*sorted(victims))
+        self.moves.drop(*sorted(victims))
         for each_uid in sorted(victims):
             self._stays(each_uid, now)
 
@@ -1033,6 +1034,7 @@ class ClusterState:
             self._abandon(task)
         released = [uid for uid in victims if not self.holds.get(uid)]
         self._release_leftovers(*released)
+        self.moves.drop(*released)
         for uid in released:
             self._stays(uid, self.services.now)
 
@@ -1081,11 +1083,11 @@ class ClusterState:
         self.unassign(task)
         victims = [uid for uid in sorted(task.waits_for) if uid in self.tasks]
         if any(len(self.holds.get(uid, ())) > 1 or uid in self.moves.kept for uid in victims):
-            self._close(task.pod.spec, row, devices, victims)
+            self.close(task.pod.spec, row, devices, victims)
         else:
             self.release_victims([task], victims)
 
-    def _close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
+    def close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
         """A stand-in on a row until the victims are gone. It is charged to whoever is not charged for them yet."""
         number = len(self._leftovers.get(victims[0], ()))
         first = self.tasks[victims[0]]
@@ -1103,8 +1105,10 @@ class ClusterState:
         """Keep closed what victims still occupy beyond what their beneficiaries take, until they are gone.
 
         places: victim's UID -> its row and devices. Per row one stand-in holds the difference in amounts and
-        the devices that stayed entirely free; what is left of a device that is shared has one of its own.
+        the devices that stayed entirely free; what is left of a device that is shared has one of its own. What moved pods take
+        there once the victims are gone is taken from it, too.
         """
+        after = {id(kept.stand_in) for kept in self.moves.kept.values() if not set(places).isdisjoint(kept.after)}
         by_row: dict[int, list[str]] = {}
         for uid, (row, _) in places.items():
             by_row.setdefault(row, []).append(uid)
@@ -1118,7 +1122,7 @@ class ClusterState:
                 for device in places[uid][1]:
                     taken[device] = taken.get(device, 0) + shape.gpu_milli
             for task in self.nodes.pods[row].values():
-                if task.state is TaskState.HELD and task.waits_for & set(uids):
+                if (task.state is TaskState.HELD and task.waits_for & set(uids)) or id(task) in after:
                     for column, amount in task.shape.demand:
                         left[column] = left.get(column, 0) - amount
                     for device in task.devices:
@@ -1129,10 +1133,10 @@ class ClusterState:
             names = {column: name for name, column in self.nodes.resources.items()}
             amounts = {names[column]: amount for column, amount in left.items() if amount > 0}
             if amounts or whole:
-                self._close(PodSpec(tuple(sorted(amounts.items())), gpus=len(whole)), row, whole, uids)
+                self.close(PodSpec(tuple(sorted(amounts.items())), gpus=len(whole)), row, whole, uids)
             for device, milli in sorted(rest.items()):
                 if 0 < milli < WHOLE:
-                    self._close(PodSpec((), gpus=1, gpu_milli=milli), row, (device,), uids)
+                    self.close(PodSpec((), gpus=1, gpu_milli=milli), row, (device,), uids)
 
     def _release_leftovers(self, *uids: str) -> None:
         """All at once before any of these is counted where it runs: devices are chosen for it then."""

@@ -70,7 +70,7 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     outright: delete them whatever their disruption budgets say, as kube-scheduler does, and nominate the node.
     graces: (UID, seconds) of victims that have other times to end than their own.
     suspends: jobs that are suspended; their pods are among the victims, and are not evicted.
-    moves: the victims' replacements have places, too; there may be no beneficiary then.
+    moved: UIDs of victims whose replacements have places, too; where all have, there may be no beneficiary.
     groups: the gangs that victims are of; why: on which ground they fall.
     overrides: UIDs of victims that are deleted although their disruption budgets forbid it.
     """
@@ -79,12 +79,17 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     beneficiaries: tuple[Binding, ...]
     group: str = ""
     outright: bool = False
-    moves: bool = False
+    moved: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     why: str = ""
     suspends: tuple[Suspension, ...] = ()
     graces: tuple[tuple[str, int], ...] = ()
     overrides: tuple[str, ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        """Whether victims only move."""
+        return bool(self.moved)
 
 
 class Evict(msgspec.Struct, frozen=True, tag=True):

@@ -491,8 +491,9 @@ class _EvictAll:
         for pod, (outcome, _) in zip(victims, done, strict=True):
             if outcome is not Outcome.REFUSED:
                 self.applier.counters.evicted += 1
-                reason, action = ("Moved", "Consolidating") if self.plan.moves else ("Preempted", "Preempting")
-                self.applier.event(pod, reason, self._note(), action=action)
+                moved = pod.uid in self.plan.moved
+                reason, action = ("Moved", "Consolidating") if moved else ("Preempted", "Preempting")
+                self.applier.event(pod, reason, self._note(moved=moved), action=action)
         if any(outcome is not Outcome.REFUSED for outcome, _ in done):
             for group in self.plan.groups:
                 self.applier.event(group, "Preempted", self._note(), action="Preempting")
@@ -514,11 +515,11 @@ class _EvictAll:
                 applier.outcome(EvictFailed(pod.uid, message))
             log.warning("preemption given up", victims=[pod.key for pod, _ in refused], error=refused[0][1])
 
-    def _note(self) -> str:
+    def _note(self, *, moved: bool = False) -> str:
         if not self.plan.beneficiaries:
             return f"Moved elsewhere: {self.plan.why}"
         first = self.plan.beneficiaries[0]
-        if self.plan.moves:
+        if moved:
             return f"Moved elsewhere, so that {self.plan.group or first.pod.key} fits on node {first.node}"
         why = f": {self.plan.why}" if self.plan.why else ""
         return f"Preempted by {self.plan.group or first.pod.key} on node {first.node}{why}"

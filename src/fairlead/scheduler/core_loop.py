@@ -492,8 +492,10 @@ class CoreLoop:
         if isinstance(transaction, Place) and transaction.group:
             gangs["placed"] = gangs.get("placed", 0) + 1
         elif isinstance(transaction, Preempt):
-            why = "Consolidation" if transaction.moves else GROUNDS.get(transaction.why.partition(",")[0], "Priority")
-            victims[why] = victims.get(why, 0) + len(transaction.victims)
+            why, moved = GROUNDS.get(transaction.why.partition(",")[0], "Priority"), len(transaction.moved)
+            for ground, count in ((why, len(transaction.victims) - moved), ("Consolidation", moved)):
+                if count:
+                    victims[ground] = victims.get(ground, 0) + count
             fallen = len(transaction.groups)
             gangs["preempted"] = gangs.get("preempted", 0) + fallen
         elif isinstance(transaction, Evict):

@@ -1,16 +1,19 @@
 """Consolidate: where enough is free but in pieces, move the fewest pods that make whole places of them.
 
-A row gives one more place for the unit's pods if the pods that make up what it lacks go elsewhere: to pieces that are too
-small for the unit anyway. Rows that lack least give first; pieces that waste least take first. Each exchange is tried on
-the state under the undo log, and whatever does not gain a place is taken back, so nobody is moved in vain and whoever is
-moved has a new place before he goes.
+Members that are alike and ask for whole devices are counted: a row gives one more place for them if the pods that make up what
+it lacks go elsewhere, to pieces that are too small for the unit anyway. Rows that lack least give first; pieces that waste
+least take first. Each exchange is tried on the state under the undo log, and whatever does not gain a place is taken back. For
+parts of devices, for gangs with unlike members, and where no exchange of that kind helps, moves are searched for
+(`rearrange`); gangs that move as a whole only if no single pods do. Nobody is moved in vain, and whoever is moved has a new
+place before he goes.
 
-Nobody moves for less than is lost with it. Only pods of their own with a controller are moved, of no higher priority than
-the unit, whose class lets them fall and be moved.
+Nobody moves for less than is lost with it. Only pods with a controller are moved, of no higher priority than the unit, whose
+class lets them fall and be moved, and whose disruption budgets allow it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -19,16 +22,19 @@ import numpy as np
 from fairlead.core.actions import allocate
 from fairlead.core.actions.fallen import Fallen
 from fairlead.core.actions.preempt import Plan
-from fairlead.core.model import WHOLE, Pod
-from fairlead.core.moves import movable
+from fairlead.core.actions.rearrange import Movers, Rearrangement, closed_to_moved
+from fairlead.core.filters.base import Mask
+from fairlead.core.model import WHOLE
 from fairlead.core.nodes import Ints
-from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.core.tasks import Task, TaskState, Unit, by_column, shapes_of
+
+Worth = Callable[[Sequence[Task]], bool]
+"""Whether moving some pods is worth it."""
 
 
 class Moved(NamedTuple):
-    """A plan whose victims have new places: victim's uid -> stand-in."""
+    """A plan in which victims have new places: victim's uid -> stand-in."""
 
     plan: Plan
     stand_ins: dict[str, Task]
@@ -36,18 +42,89 @@ class Moved(NamedTuple):
 
 def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
     """Room for a unit by moving others; None changes nothing."""
+    core = core_of(unit)
+    if not can_be_placed(state, core) or not _enough(state, core):
+        return None
+
+    def worth_it(moved: Sequence[Task]) -> bool:
+        return bool(moved) and _worth_it(state, unit, moved, now)
+
+    first = core.tasks[0]
+    alike = all(task.shape is first.shape for task in core.tasks) and first.shape.gpu_milli == WHOLE
+    found = _by_counting(state, core, unit, worth_it) if alike else None
+    found = found or _by_search(state, core, unit, worth_it, whole=False)
+    if found is None and any(service.moves_whole for service in state.services.classes.values()):
+        found = _by_search(state, core, unit, worth_it, whole=True)
+    return found
+
+
+def core_of(unit: Unit) -> Unit:
+    """The members that a unit needs, as a unit; tasks stay those of the whole."""
     core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
     for task in unit.tasks:
         task.unit = unit
+    return core
+
+
+def can_be_placed(state: ClusterState, core: Unit) -> bool:
+    """Whether a unit's places depend on nothing but free amounts and devices, and no limit is in its way."""
+    if state.nominated or any(shape.relations for shape in shapes_of(core.tasks)):
+        return False
     first = core.tasks[0]
-    shape = first.shape
-    alike = all(task.shape is shape and task.queue == first.queue for task in core.tasks)
-    if not alike or shape.relations or state.nominated or state.queues.over_limit(first, unit.need) is not None:
+    if any(task.queue != first.queue for task in core.tasks):
+        return False
+    return state.queues.over_limits(core) is None and state.queues.over_limit(first) is None
+
+
+def usable_by(state: ClusterState, core: Unit) -> Mask:
+    """For each row whether some member may have it, whoever is there."""
+    rows = slice(0, state.nodes.count)
+    usable = np.zeros(state.nodes.count, np.bool_)
+    for task in {task.shape.number: task for task in core.tasks}.values():
+        admitted = task.shape.admitted(rows)
+        closed = allocate.closed_to(state, task)
+        usable |= admitted if closed is None else admitted & ~closed
+    return usable & state.nodes.open[rows]
+
+
+def devices_free(state: ClusterState, usable: Mask) -> int:
+    """What is free of devices on some rows, in milli."""
+    total = state.nodes.devices.total[state.nodes.device[np.flatnonzero(usable)]]
+    return int(np.maximum(total, 0).sum())
+
+
+def _enough(state: ClusterState, core: Unit) -> bool:
+    """Whether what is free would do if it were in one piece."""
+    wanted = sum(task.shape.device_milli for task in core.tasks)
+    usable = usable_by(state, core)
+    if wanted and devices_free(state, usable) < wanted:
+        return False
+    nodes, rows = state.nodes, np.flatnonzero(usable)
+    return all(int(np.maximum(nodes.free[column][rows], 0).sum()) >= amount for column, amount in by_column(core.tasks).items())
+
+
+def _worth_it(state: ClusterState, unit: Unit, moved: Sequence[Task], now: float) -> bool:
+    """Whether no more work is lost with those that move than the unit could have done while it waited, and so many may move."""
+    lost = sum(state.services.lost_with(task) for task in moved)
+    waited = now - unit.created
+    worth = lost <= waited * sum(task.shape.device_milli for task in unit.tasks[: unit.need]) / WHOLE
+    return worth and state.moves.allowed(now, len(moved))
+
+
+def _by_search(state: ClusterState, core: Unit, unit: Unit, worth_it: Worth, *, whole: bool) -> Moved | None:
+    search = Rearrangement(state, Movers(state, unit, whole=whole), worth_it)
+    if not search.make_room(core.tasks):
         return None
+    for task in core.tasks:
+        task.state = TaskState.ASSUMED
+    return Moved(Plan(search.moved, list(core.tasks), search.fallen.places), search.stand_ins)
+
+
+def _by_counting(state: ClusterState, core: Unit, unit: Unit, worth_it: Worth) -> Moved | None:
     mark = state.log.mark()
-    search = _Search(state, first, unit.priority)
+    search = _Search(state, core.tasks[0], unit)
     placed = None
-    if search.gain(unit.need) and _worth_it(state, unit, search.moved, now) and state.moves.allowed(now, len(search.moved)):
+    if search.gain(unit.need) and worth_it(search.moved):
         state.shapes.refresh()
         outcome = allocate.allocate(state, core)
         placed = outcome if isinstance(outcome, list) else None
@@ -62,18 +139,13 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
     return Moved(Plan(search.moved, placed, search.fallen.places), search.stand_ins)
 
 
-def _worth_it(state: ClusterState, unit: Unit, moved: list[Task], now: float) -> bool:
-    """Whether no more work is lost with those that move than the unit could have done while it waited."""
-    lost = sum(state.services.lost_with(task) for task in moved)
-    waited = now - unit.created
-    return bool(moved) and lost <= waited * sum(task.shape.device_milli for task in unit.tasks[: unit.need]) / WHOLE
-
-
 class _Search:
-    """Gains places for pods like one. priority: of the unit they are for."""
+    """Gains places for pods like one."""
 
-    def __init__(self, state: ClusterState, first: Task, priority: int) -> None:
-        self.state, self.first, self.priority = state, first, priority
+    def __init__(self, state: ClusterState, first: Task, unit: Unit) -> None:
+        self.state, self.first = state, first
+        self.movers = Movers(state, unit)
+        self.guard = state.guard() if state.guarded else None
         self.shape = first.shape
         self.fallen = Fallen(state)
         self.moved: list[Task] = []
@@ -90,7 +162,7 @@ class _Search:
             usable &= ~closed
         held = np.where(usable, held, 0)
         places = int(held.sum())
-        if places >= needed or not self._enough(usable, needed):
+        if places >= needed:
             return False
         heap = [(self._lacks(row), state.nodes.names[row], row) for row in np.flatnonzero(usable).tolist()]
         heapify(heap)
@@ -100,12 +172,6 @@ class _Search:
                 places += 1
                 heappush(heap, (self._lacks(row), state.nodes.names[row], row))
         return places >= needed
-
-    def _enough(self, usable: np.ndarray[tuple[int], np.dtype[np.bool_]], needed: int) -> bool:
-        """Whether what is free would do if it were in one piece."""
-        nodes = self.state.nodes
-        rows = np.flatnonzero(usable)
-        return all(int(np.maximum(nodes.free[column][rows], 0).sum()) >= amount * needed for column, amount in self.shape.demand)
 
     def _lacks(self, row: int) -> tuple[int, int]:
         """What a row lacks for one more place: of devices, else of CPU."""
@@ -134,13 +200,17 @@ class _Search:
         mark = state.log.mark()
         fallen, moved, stand_ins = dict(self.fallen.places), list(self.moved), dict(self.stand_ins)
         self.givers.add(row)
-        lacking = self._lacks(row)[0]
-        for task in self._chosen(row, lacking):
+        chosen, guard = self._chosen(row, self._lacks(row)[0]), self.guard
+        if guard is not None and chosen:
+            self.guard = guard.copy()
+            if not self.guard.admits(chosen):
+                chosen = []
+        for task in chosen:
             self.fallen.take((task,))
             target = self._target(task)
             if target < 0:
                 break
-            stand_in = state.moves.stand_in(task)
+            stand_in = state.moves.stand_in(task, charged=True)
             state.assign(stand_in, target, task.shape.strategy.pick(task.shape, target) if task.shape.gpus else ())
             self.moved.append(task)
             self.stand_ins[task.pod.uid] = stand_in
@@ -152,7 +222,7 @@ class _Search:
         state.log.rollback(mark)
         for uid in set(self.stand_ins) - set(stand_ins):
             state.shapes.release(self.stand_ins[uid].shape)
-        self.fallen.places, self.moved, self.stand_ins = fallen, moved, stand_ins
+        self.fallen.places, self.moved, self.stand_ins, self.guard = fallen, moved, stand_ins, guard
         self.givers.discard(row)
         return False
 
@@ -171,8 +241,7 @@ class _Search:
         return chosen if lacking <= 0 else []
 
     def _movable(self, row: int) -> list[Task]:
-        state = self.state
-        return [task for task in state.nodes.pods[row].values() if task.pod.priority <= self.priority and movable(state, task)]
+        return [task for block in self.movers.on(row) for task in block.tasks if task.row == row]
 
     def _target(self, task: Task) -> int:
         """Where a moved pod goes: a piece in which the unit's pods lose no place, the smallest; -1 if there is none."""
@@ -185,20 +254,12 @@ class _Search:
         loses = free // size > (free - asked) // size
         fits = (keys >= 0) & ~loses
         fits[list(self.givers)] = False
-        for closed in (
-            state.reserved.closed(_nobody(shape)) if state.reserved.holds else None,
-            state.queues.closed(task) if state.queues.pools.named else None,
-        ):
-            if closed is not None:
-                fits &= ~closed
+        closed = closed_to_moved(state, task)
+        if closed is not None:
+            fits &= ~closed
         rows = np.flatnonzero(fits)
         if not len(rows):
             return -1
         wasted = (free[rows] - asked) % size
         least = rows[wasted == wasted.min()]
         return int(least[keys[least].argmax()])
-
-
-def _nobody(shape: Shape) -> Task:
-    """A pod of a shape for whom nothing is kept."""
-    return Task(Pod("", "", "", shape.spec), shape)
