@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Pod, Queue, ServiceClass, Target
+from fairlead.core.model import Group, Member, Pod, Queue, ServiceClass, Target
 from fairlead.core.suspended import stands_in
 from fairlead.core.tasks import TaskState
 from fairlead.core.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
@@ -465,3 +465,131 @@ def test_what_is_remembered_of_a_pod_can_be_written_and_read():
     story.step()
     (member,) = story.asked[0].members
     assert msgspec.json.decode(msgspec.json.encode(member.pod), type=Pod) == member.pod
+
+
+def paused(story, key, *, by_its_user=True):
+    story.groups[key] = msgspec.structs.replace(story.groups[key], paused=by_its_user)
+    story.state.upsert_group(story.groups[key])
+
+
+def suspended_gang():
+    story = Story()
+    story.group("low", 2)
+    story.submit("low", 2, group="low", gpus=2)
+    story.step()
+    story.displace("low")
+    assert story.stand_ins() == ["ns/low-0", "ns/low-1"]
+    return story
+
+
+def test_a_job_that_its_user_pauses_as_well_waits_for_nothing_until_he_resumes_it():
+    story = suspended_gang()
+    paused(story, "ns/low")
+    story.step()
+    assert story.stand_ins() == []
+    story.state.remove_pod("uid-high")
+    story.state.upsert_pod(pod("next", gpus=4, created=50.0))
+    assert placed(story.step()) == {"next": "n"}, "at once: no place is kept for it"
+    assert story.resumed == []
+    story.state.remove_pod("uid-next")
+    story.step()
+    assert (story.resumed, story.stand_ins()) == ([], [])
+    paused(story, "ns/low", by_its_user=False)
+    story.step()
+    assert [each.group for each in story.resumed] == ["ns/low"], "the intent is still there, and so is its place in line"
+
+
+def test_it_evicts_nobody_while_it_is_paused():
+    story = Story(queues=[queue("mine", quota=4), queue("guest", quota=0)])
+    story.group("low", 1)
+    story.submit("low", 1, group="low", gpus=4, queue="mine")
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0, queue="mine"))
+    story.step()
+    story.delete("low")
+    story.step()
+    paused(story, "ns/low")
+    story.state.remove_pod("uid-high")
+    story.state.upsert_pod(pod("guest", gpus=4, created=20.0, queue="guest"))
+    story.step()
+    assert story.running() == ["guest"]
+    for _ in range(5):
+        assert preempted(story.step(100.0)) == [], "its quota is not asked for"
+    paused(story, "ns/low", by_its_user=False)
+    assert [preempted(story.step()) for _ in range(2)][-1] or story.asked, "then it is"
+
+
+def test_places_that_are_kept_for_a_job_that_resumes_are_given_up_when_its_user_pauses_it():
+    story = suspended_gang()
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert len(story.resumed) == 1
+    story.state.upsert_pod(pod("next", gpus=4, created=50.0))
+    assert placed(story.step()) == {}, "they are kept"
+    paused(story, "ns/low")
+    assert placed(story.step()) == {"next": "n"}
+    assert len(story.state.suspended.kept) == 0
+    paused(story, "ns/low", by_its_user=False)
+    story.submit("low", 2, group="low", gpus=2, created=60.0)
+    story.state.remove_pod("uid-next")
+    story.step()
+    story.step()
+    assert story.running() == ["low-0", "low-1"], "its pods wait like any"
+
+
+def test_it_is_read_from_the_group_that_it_is_paused():
+    story = suspended_gang()
+    paused(story, "ns/low")
+    story.step()
+    again = Story()
+    again.groups = dict(story.groups)
+    again.state.upsert_group(again.groups["ns/low"])
+    again.step()
+    assert (again.stand_ins(), again.resumed) == ([], [])
+    again.state.remove_group("ns/low")
+    again.step()
+    assert again.state.suspended._paused == set()
+
+
+def moved_and(*more):
+    """A job's pod is to be moved for a wider one: where all pods of its class are suspended when they fall."""
+    story = Story(node("a", gpus=4), node("b", gpus=4), moves_per_minute=10)
+    for number, where in enumerate("ab"):
+        story.state.upsert_pod(worker(f"j{number}", 0, gpus=1, at=where, started=0.0))
+        story.state.upsert_pod(pod(f"stays-{where}", gpus=1, at=where, started=0.0, priority=9))
+    story.state.upsert_pod(pod("wide", gpus=3, created=0.0))
+    for each in more:
+        story.state.upsert_pod(each)
+    return story
+
+
+def test_a_pod_that_is_moved_is_evicted_and_has_one_place_though_its_class_suspends():
+    story = moved_and()
+    for _ in range(8):
+        decided = story.step(30.0)
+        moves = [each for each in decided if isinstance(each, Preempt)]
+        if moves:
+            break
+    (plan,) = moves
+    assert (plan.moves, plan.suspends, len(plan.victims)) == (True, (), 1)
+    assert len(story.state.moves.kept) == 1
+    free = {name: each["free"]["nvidia.com/gpu"] for name, each in story.state.snapshot()["nodes"].items()}
+    assert sum(free.values()) == 1, "of 8: 3 for those that stay, 3 for the wide one, and one place for the one that moves"
+
+
+def test_places_kept_for_moved_pods_are_given_up_when_their_job_is_suspended():
+    story = moved_and()
+    for _ in range(8):
+        if any(isinstance(each, Preempt) for each in story.step(30.0)):
+            break
+    (kept,) = story.state.moves.kept.values()
+    owner = kept.key[1]
+    job = owner.removeprefix("uid-job-")
+    member = msgspec.structs.replace(story.state.tasks[kept.victim].pod, uid="", name="", node="", owner="", root="")
+    story.intend(f"ns/job-{job}", Target("Suspended", 1, (owner,), (Member(1, member),)))
+    assert story.state.moves.kept == {}
+    story.delete(job)
+    story.step()
+    held = [task for row in story.state.nodes.rows.values() for task in story.state.nodes.pods[row].values()]
+    assert sum(task.shape.gpus for task in held) <= 8
+    assert not any(task.pod.uid.startswith("moved/") for task in held)

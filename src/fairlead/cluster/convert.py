@@ -484,6 +484,7 @@ def group(view: views.PodGroup) -> Group:
         _completed(view.status),
         _span(view.spec.start_timeout),
         _failed_starts(view.status),
+        (metadata.annotations or {}).get(names.PAUSED_ANNOTATION) == "true",
     )
 
 

@@ -440,7 +440,7 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A PodGroup: `min_member` of its pods run, or none.
 
     time_limit, expected: as for pods. start_timeout: seconds in which its members start that have nodes, 0: it does not say.
-    target, completed, failed_starts: as last written.
+    target, completed, failed_starts: as last written. paused: its user has suspended it, whatever the scheduler means it to be.
     """
 
     namespace: str
@@ -455,6 +455,7 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     completed: Completed | None = None
     start_timeout: float = 0.0
     failed_starts: FailedStarts | None = None
+    paused: bool = False
 
     @property
     def key(self) -> str:

@@ -10,7 +10,7 @@ replacement is bound once these are gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -226,6 +226,10 @@ class Moves:
                 self.vacate(kept)
         for uid in [uid for uid, kept in self.kept.items() if not set(uids).isdisjoint(kept.after)]:
             self.vacate(self.kept.pop(uid))
+
+    def give_up(self, owners: Collection[str]) -> None:
+        """Jobs with these owners are suspended: they come back to other places than those that are kept for their pods."""
+        self.drop(*(uid for uid, kept in self.kept.items() if kept.key[1] in owners))
 
     def vacate(self, kept: Kept) -> None:
         """Take a stand-in off its row."""

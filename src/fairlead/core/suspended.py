@@ -55,6 +55,7 @@ class Suspended:
         self._over: set[str] = set()  # groups of which something has ended: perhaps nothing is meant with them any more
         self._withdrawn: set[str] = set()
         self._served: dict[str, tuple[str, ...]] = {}  # group -> owners whose jobs carry on what they attained
+        self._paused: set[str] = set()  # groups whose jobs their users have suspended, too
         self._recalled: set[str] = set()  # owners of which this was heard since the last pass
 
     # -- events --------------------------------------------------------------------------------
@@ -71,6 +72,7 @@ class Suspended:
             if self.targets.get(key) != target:
                 self.targets[key] = target
                 self._look.add(key)
+                self.state.moves.give_up(target.owners)
         else:
             if target.attained:
                 self._carry(key, target.owners, target.attained, target.since)
@@ -78,12 +80,29 @@ class Suspended:
             if self.targets.pop(key, None) is not None:
                 self._leaving.pop(key, None)
                 self._drop(key, waiting_only=True)
+        if group.paused:
+            self._pause(key)
+        elif key in self._paused:
+            self._paused.discard(key)
+            self._look.add(key)
+
+    def _pause(self, key: str) -> None:
+        """Its user suspends it, too: nothing waits in its stead, and nothing is kept for it, until he resumes it."""
+        self._paused.add(key)
+        self._coming.pop(key, None)
+        self._drop(key)
+
+    @property
+    def kept(self) -> list[Task]:
+        """The stand-ins that hold the places of jobs that resume."""
+        return [task for key in self._stand_ins for task in self._of(key) if task.row >= 0]
 
     def remove(self, key: str) -> None:
         """A PodGroup is gone, and what was meant with it."""
         self.targets.pop(key, None)
         self._leaving.pop(key, None)
         self._withdrawn.discard(key)
+        self._paused.discard(key)
         self._drop(key, waiting_only=True)
         owners = self._served.pop(key, ())
         for owner in owners:
@@ -140,7 +159,8 @@ class Suspended:
                 self._leaving.setdefault(key, now + _PATIENCE)
             else:
                 self._leaving.pop(key, None)
-                self._raise(key)
+                if key not in self._paused:
+                    self._raise(key)
         if self._over:
             self._forget_over()
 
@@ -231,11 +251,15 @@ class Suspended:
         )
 
     def ask(self, victims: Iterable[Task], now: float) -> tuple[Suspension, ...]:
-        """What must be written so that victims go, instead of evicting them; they are marked as such already."""
+        """What must be written so that victims go, instead of evicting them; they are marked as such already.
+
+        Those that are only moved have a place already to which others of their jobs come at once.
+        """
         jobs: dict[str, list[Task]] = {}
         for task in victims:
             if (
                 self.suspendable(task)
+                and task.pod.uid not in self.state.moves.kept
                 and not task.pod.terminating
                 and (task.gang is None or len(task.gang.placed()) < task.gang.needed)
             ):

@@ -247,6 +247,13 @@ class Auditor:
         for kept in (*live.moves.kept.values(), *live.moves.returning.values()):
             for each in (ours, theirs) if kept.stand_in.row >= 0 else ():
                 each["nodes"].pop(live.nodes.names[kept.stand_in.row], None)
+        # So they are for jobs that resume, until their pods come: that they are meant to run is all that is written.
+        for task in live.suspended.kept:
+            for each in (ours, theirs):
+                each["tasks"].pop(task.pod.uid, None)
+                each["nodes"].pop(live.nodes.names[task.row], None)
+                for node in live.queues.queues[task.queue].path:
+                    each["queues"].pop(node.name, None)
         for part in ours:
             if ours[part] != theirs[part]:
                 differing = {

@@ -38,6 +38,8 @@ from fairlead.simulation.world import GPU, POOLS, Process, World
 
 _HOUR = 3600.0
 _EVERY, _FIRST, _STORM, _CALM = 5.5 * _HOUR, 1 * _HOUR, 45 * 60.0, 15 * 60.0
+_SOON = 1.0  # seconds within which what is due is awaited before the settled state is judged
+_WAITS = 30  # so often at most: something is always due somewhere
 _STILL = 10.0  # seconds without a write before the settled state is judged
 _PATIENCE = 2 * _HOUR
 _DRAIN = 96 * _HOUR  # in which whatever was submitted must come to its end, where that is promised
@@ -255,7 +257,7 @@ class Run:
 
     async def _settle(self) -> None:
         """Wait for a moment at which nothing is on its way, then judge."""
-        deadline = self.now + _PATIENCE
+        deadline, waited = self.now + _PATIENCE, 0
         while self.now < deadline:
             await self._until(self.now + 1.0)
             still = self.world.clock.now() - self.auditor.changed_at >= _STILL
@@ -267,7 +269,10 @@ class Run:
                 and scheduler.applier.idle
                 and not self.process.core.busy
             ):
-                break
+                due = self.process.core.state.next_due
+                if due is None or due > self.process.client.clock() + _SOON or waited >= _WAITS:
+                    break
+                waited += 1  # what is decided within the second is judged when it is
         else:
             self.auditor.violations.append(
                 f"seed {self.seed}: not settled within {_PATIENCE / 60:g} minutes at {self.world.clock.text()}"

@@ -382,6 +382,7 @@ class Jobs:
                 self._attempted[key] = now
             job = msgspec.structs.replace(await self._write_status(key, job, decided), spec=job.spec)
             self._ended.get(key, set()).difference_update(ended)  # its status says so now
+        await self._tell_pause(key, job)
         await self._resize_group(key, job)
         for reason, message, warning in decided.events:
             await self._event(job, reason, message, warning=warning)
@@ -696,6 +697,26 @@ class Jobs:
             raise Taken(*taken(kind, name, job)) from error
         if not made.owned(found.owner_references, job):
             raise Taken(*taken(kind, name, job))
+
+    async def _tell_pause(self, key: str, job: AIJob) -> None:
+        """Tell the scheduler of a job that it has suspended, or just resumed, whether its user pauses it as well.
+
+        Paused, it waits for no place: none must be kept for it, and nobody be evicted for that.
+        """
+        group = self._groups.get(key)
+        target = group.status.target if group is not None and group.status is not None else None
+        if group is None or target is None or job.spec.array is not None or over(job):
+            return
+        told = (group.metadata.annotations or {}).get(names.PAUSED_ANNOTATION) == "true"
+        if told == job.spec.suspend or not made.owned(group.metadata.owner_references, job):
+            return
+        path = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups/{job.metadata.name}"
+        patch = {"metadata": {"annotations": {names.PAUSED_ANNOTATION: "true" if job.spec.suspend else None}}}
+        try:
+            await self.client.patch(path, encode(patch), "application/merge-patch+json")
+        except ApiError as error:
+            if error.code != 404:
+                raise
 
     async def _resize_group(self, key: str, job: AIJob) -> None:
         """An elastic job's bounds may change while it runs: its gang follows."""
