@@ -1,9 +1,10 @@
 import msgspec
+import pytest
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import invariants
 from fairlead.core.model import PodSpec, Taint, Toleration
-from fairlead.core.selectors import Requirement, SelectorTerm
+from fairlead.core.selectors import Requirement, SelectorTerm, integer
 from fairlead.core.transactions import PodRef, Unread
 from fairlead.core.unread import MOST_RESOURCES
 from tests.builders import GPU, cluster, group, node, placed, pod, queue, refused, run, settle, spec
@@ -69,6 +70,32 @@ def test_selector_affinity_and_fields():
     assert placed(done) == {"selector": "b", "gt": "a", "field": "b", "notin": "b", "named": "a"}
     assert {reason.code for reason in refused(done).values()} == {ReasonCode.NODE_AFFINITY}
     assert refused(done)["empty"].message == "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5),
+        ("+5", 5),
+        ("-5", -5),
+        ("0" * 62 + "5", 5),
+        ("-" + "0" * 40 + "5", -5),
+        ("0" * 40, 0),
+        ("9223372036854775807", 2**63 - 1),
+        ("0" * 30 + "9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", None),
+        ("-9223372036854775808", -(2**63)),
+        ("-9223372036854775809", None),
+        ("1" * 5000, None),
+        ("", None),
+        ("+", None),
+        ("1_0", None),
+        ("٣", None),
+        (None, None),
+    ],
+)
+def test_integers_of_gt_and_lt_are_those_of_go(text, value):
+    assert integer(text) == value
 
 
 def test_taints_and_cordons():

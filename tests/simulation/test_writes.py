@@ -1,5 +1,7 @@
 """Writes are counted for each object and hour, so that a loop that writes on and on breaks an invariant."""
 
+import pytest
+
 from fairlead.cluster.simulated.api import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.simulation import chaos
@@ -29,6 +31,25 @@ def test_an_object_written_without_end_is_told_once_and_by_name():
     story.write("busy", 2 * MOST)
     assert story.wrong == [f"nodes /busy was written {MOST} times within an hour"]
     assert story.writes.busiest == 2 * MOST + 1
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "bounded"),
+    [
+        ("v1", "configmaps", True),
+        ("v1", "services", True),
+        ("events.k8s.io/v1", "events", True),
+        ("fairlead.dev/v1alpha1", "serviceclasses", True),
+        ("fairlead.dev/v1alpha1", "nodepools", True),
+        ("coordination.k8s.io/v1", "leases", False),
+    ],
+)
+def test_every_kind_is_counted_but_what_is_written_to_say_that_somebody_lives(version, kind, bounded):
+    story = Story()
+    table = f"fairlead.dev/{kind}" if "fairlead" in version else story.api.served(version, kind).table
+    for _ in range(MOST):
+        story.api.store.put(table, ("ns", "x"), {"metadata": {"name": "x"}})
+    assert bool(story.wrong) == bounded
 
 
 def test_as_many_over_several_hours_are_nobodys_loop():

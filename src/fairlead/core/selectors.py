@@ -20,6 +20,7 @@ _WITH_VALUES = ("In", "NotIn")
 _WITHOUT = ("Exists", "DoesNotExist")
 _COMPARING = ("Gt", "Lt")
 _INT64 = 1 << 63
+_MOST_DIGITS = 19  # of a 64-bit integer, in decimal
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -77,10 +78,13 @@ def label_value(value: str) -> bool:
 
 
 def integer(text: str | None) -> int | None:
-    """A decimal 64-bit integer, or None."""
-    if text is None or len(text) > 32 or _INTEGER.fullmatch(text) is None:
+    """A decimal 64-bit integer, or None. Any number of leading zeros is one as Go's `strconv.ParseInt` reads it."""
+    if text is None or _INTEGER.fullmatch(text) is None:
         return None
-    value = int(text)
+    sign, digits = ("-" if text[0] == "-" else ""), text.lstrip("+-").lstrip("0")
+    if len(digits) > _MOST_DIGITS:
+        return None
+    value = int(f"{sign}{digits or '0'}")
     return value if -_INT64 <= value < _INT64 else None
 
 

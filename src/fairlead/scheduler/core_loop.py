@@ -7,6 +7,7 @@ and `decide` are given, so a log of both replays exactly (`decision_log.py`).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -48,6 +49,7 @@ log = structlog.get_logger("core")
 
 _CHUNK = 16
 _SOON = 0.1  # seconds until a pass for what only confirms decisions
+_COUNTS_REST = 1.0  # seconds between two statuses of a group that differ in counts only
 _STATUS_REST = 10.0  # seconds between two statuses of a queue
 _KEPT_REST = 60.0  # seconds between two checkpoints of what survives a restart: usage and run times
 _FORECAST_REST = 300.0  # seconds between two forecasts
@@ -81,6 +83,10 @@ class GroupStatus(msgspec.Struct, frozen=True, tag=True):
     def says(self) -> tuple[object, ...]:
         """What must be told at once when it changes."""
         return self.phase, self.scheduled, self.completed, self.failed_starts, self.reason and self.reason.code
+
+    def counts_only(self, told: GroupStatus | None) -> bool:
+        """Whether it differs from what was told in nothing but how many are scheduled."""
+        return told is not None and told != self and msgspec.structs.replace(told, scheduled=self.scheduled) == self
 
 
 class Trouble(msgspec.Struct, frozen=True, tag=True):
@@ -182,6 +188,8 @@ class CoreLoop:
         self._echoes = Echoes(self.state.tasks, self.state.finished)
         self._groups: set[str] = set()
         self._told: dict[str, GroupStatus] = {}
+        self._counted: dict[str, float] = {}  # group -> when its status was told last
+        self._counts_due: float | None = None  # when counts that changed are told
         self._queues: dict[str, QueueStatus] = {}
         self._kept_due = 0.0  # when what survives a restart is written again
         self._kept_is_due = False
@@ -360,6 +368,7 @@ class CoreLoop:
                 self._judge = True
             if event.kind == "group":
                 self._told.pop(event.key, None)
+                self._counted.pop(event.key, None)
         elif isinstance(event, StorageKnown):
             state.storage_known()
         elif isinstance(event, Synced):
@@ -525,7 +534,8 @@ class CoreLoop:
             status = kept if status is None else min(kept, status)
         picture = self._picture_due if self._picture_stale else None
         again = min((each.due for each in self._again.values()), default=None)
-        return min((time for time in (due, status, picture, self._soon, again) if time is not None), default=None)
+        times = (due, status, picture, self._soon, self._counts_due, again)
+        return min((time for time in times if time is not None), default=None)
 
     @property
     def _keeps(self) -> bool:
@@ -668,18 +678,25 @@ class CoreLoop:
         return Verdict(kind, name, accepted, reason, message)
 
     def _group_statuses(self, now: float) -> list[Output]:
-        """Statuses of groups that changed since they were last told."""
+        """Statuses of groups that changed since they were last told; where only counts did, not too often."""
         statuses: list[Output] = []
+        later: set[str] = set()
         for key in sorted(self._groups):
             try:
                 status = self._group_status(key)
             except Exception as error:
                 self._failed("status", f"group {key}", error)
                 continue
-            if status is not None:
-                self._told[key] = status
-                statuses.append(status)
-        self._groups.clear()
+            if status is None:
+                continue
+            since = now - self._counted.get(key, -math.inf)
+            if 0 <= since < _COUNTS_REST and status.counts_only(self._told.get(key)):
+                later.add(key)
+                continue
+            self._told[key], self._counted[key] = status, now
+            statuses.append(status)
+        self._groups = later
+        self._counts_due = min((self._counted[key] + _COUNTS_REST for key in later), default=None)
         return statuses
 
     def _group_status(self, key: str) -> GroupStatus | None:

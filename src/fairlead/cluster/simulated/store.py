@@ -59,6 +59,7 @@ class Store:
         self.writes = 0
         self._limit = history
         self._tables: dict[str, dict[Key, Record]] = {}
+        self._hear_all: tuple[Listener, ...] = ()
         self._listeners: dict[str, tuple[Listener, ...]] = {}  # replaced, never changed: a listener may come while they are told
 
     def get(self, table: str, key: Key) -> Record | None:
@@ -120,12 +121,16 @@ class Store:
         history.append(change)
         if len(history) > self._limit:
             self.compacted = history.popleft().version
-        for listener in self._listeners.get(change.table, ()):
+        for listener in (*self._listeners.get(change.table, ()), *self._hear_all):
             listener(change)
 
     def listen(self, table: str, listener: Listener) -> None:
         """Hear of every change of a table from now on."""
         self._listeners[table] = (*self._listeners.get(table, ()), listener)
+
+    def listen_all(self, listener: Listener) -> None:
+        """Hear of every change of every table from now on."""
+        self._hear_all = (*self._hear_all, listener)
 
     def deafen(self, table: str, listener: Listener) -> None:
         """No longer."""
