@@ -129,13 +129,20 @@ class Moves:
 
     def enough_free(self, unit: Unit) -> bool:
         """Whether as much of all devices is free as a unit needs, in whatever pieces; a cheap test."""
+        return self._free_devices() >= sum(task.shape.device_milli for task in unit.tasks[: unit.need])
+
+    def any_free(self) -> bool:
+        """Whether a device, or a part of one, is free anywhere."""
+        return self._free_devices() > 0
+
+    def _free_devices(self) -> int:
         nodes = self.state.nodes
         stamp = nodes.generation, nodes.ring_end
         if self._free_at != stamp:
             rows = slice(0, nodes.count)
             total = np.where(nodes.open[rows], nodes.devices.total[nodes.device[rows]], 0)
             self._free, self._free_at = int(np.maximum(total, 0).sum()), stamp
-        return self._free >= sum(task.shape.device_milli for task in unit.tasks[: unit.need])
+        return self._free
 
     def spend(self, count: int) -> None:
         """So many are moved."""

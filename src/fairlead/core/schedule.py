@@ -14,6 +14,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
 from fairlead.core.actions import circles
 from fairlead.core.actions.allocate import NO_ROW, allocate
+from fairlead.core.actions.combine import Laid, combine, leaves_pieces
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.defragment import Emptied, defragment, next_run
@@ -176,11 +177,11 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
     if now < room.rests_until:
         state.queues.resting.add(room)
         return room.behind if asks else None
-    plan: Plan | Moved | None = preempt(state, unit)
+    plan = _evict(state, unit, now)
     if plan is None and _may_move(state, unit) <= now:
-        plan = consolidate(state, unit, now)
+        plan = consolidate(state, unit, now) or combine(state, unit, now, None)
     if plan is None and _may_insist(state, unit) <= now:
-        plan = preempt(state, unit, insists=True)
+        plan = _evict(state, unit, now, insists=True)
     room.behind, again = None, math.inf
     found = override(state, unit, now, insists=_may_insist(state, unit) <= now) if plan is None and asks else None
     if found is not None:
@@ -195,6 +196,20 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
     room.rests_until = now + state.policy.search_rest(room.searched)
     room.looks_at = again
     return plan or room.behind
+
+
+def _evict(state: ClusterState, unit: Unit, now: float, *, insists: bool = False) -> Plan | Moved | None:
+    """Victims for a unit; fewer, or none, where others can move to what would be left free in pieces."""
+    mark = state.log.mark()
+    plan = preempt(state, unit, insists=True) if insists else preempt(state, unit)
+    if plan is None or not leaves_pieces(state, plan) or _may_move(state, unit) == math.inf:
+        state.log.commit()
+        return plan
+    laid = Laid.of(plan)
+    state.log.rollback(mark)
+    for task in unit.tasks:
+        task.state = TaskState.WAITING
+    return combine(state, unit, now, plan, insists=insists) or laid.again(state)
 
 
 def _may_move(state: ClusterState, unit: Unit) -> float:

@@ -243,6 +243,14 @@ class Auditor:
 
     def _same(self, live: ClusterState, fresh: ClusterState) -> None:
         ours, theirs = _comparable(live), _comparable(fresh)
+        for kept in live.moves.kept.values():
+            if kept.stand_in.row >= 0 and kept.stand_in.charged:
+                for above in live.queues.queues[kept.stand_in.queue].path:
+                    used = ours["queues"][above.name]
+                    for resource, amount in live.queues.charge_at(kept.stand_in.shape, kept.stand_in.row):
+                        used[resource] = used.get(resource, 0) - amount
+                    ours["queues"][above.name] = {resource: amount for resource, amount in used.items() if amount}
+        ours["queues"] = {name: used for name, used in ours["queues"].items() if used}
         # Places are kept for pods that were moved and have not come back: a core that begins knows nothing of them.
         for kept in (*live.moves.kept.values(), *live.moves.returning.values()):
             for each in (ours, theirs) if kept.stand_in.row >= 0 else ():

@@ -106,9 +106,12 @@ def _enough(state: ClusterState, core: Unit) -> bool:
 def _worth_it(state: ClusterState, unit: Unit, moved: Sequence[Task], now: float) -> bool:
     """Whether no more work is lost with those that move than the unit could have done while it waited, and so many may move."""
     lost = sum(state.services.lost_with(task) for task in moved)
-    waited = now - unit.created
-    worth = lost <= waited * sum(task.shape.device_milli for task in unit.tasks[: unit.need]) / WHOLE
-    return worth and state.moves.allowed(now, len(moved))
+    return lost <= work_waited(unit, now) and state.moves.allowed(now, len(moved))
+
+
+def work_waited(unit: Unit, now: float) -> float:
+    """Device-seconds that a unit could have done while it waited."""
+    return (now - unit.created) * sum(task.shape.device_milli for task in unit.tasks[: unit.need]) / WHOLE
 
 
 def _by_search(state: ClusterState, core: Unit, unit: Unit, worth_it: Worth, *, whole: bool) -> Moved | None:

@@ -57,7 +57,7 @@ GROUNDS = {words: ground.name.capitalize() for ground, words in _WHY.items()}
 """In words -> the ground, as metrics name it."""
 
 
-def _why(chosen: Sequence[Falling]) -> str:
+def why(chosen: Sequence[Falling]) -> str:
     """On which grounds these fall, the commonest first."""
     counts = Counter(ground for ground, _ in chosen)
     return ", ".join(_WHY[ground] for ground, _ in counts.most_common())
@@ -174,7 +174,7 @@ def _for_one(contest: Contest) -> Plan | None:
         return None
     fallen = Fallen(state)
     fallen.take(down)
-    return _in_place_of(down, task, row, fallen, _why(chosen))
+    return _in_place_of(down, task, row, fallen, why(chosen))
 
 
 def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
@@ -192,7 +192,7 @@ def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
     if not state.takes(task, row):
         state.log.rollback(mark)
         return None
-    plan = _in_place_of([victim], task, row, fallen, _why([cheapest]))
+    plan = _in_place_of([victim], task, row, fallen, why([cheapest]))
     state.log.commit()
     return plan
 
@@ -241,7 +241,7 @@ def _for_gang(contest: Contest) -> Plan | None:
         state.log.rollback(mark)
         return None
     state.log.commit()
-    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, _why(chosen))
+    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, why(chosen))
 
 
 def _down_the_list(

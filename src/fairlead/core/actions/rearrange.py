@@ -97,17 +97,29 @@ class Movers:
 class Rearrangement:
     """Tasks that get places while others move. worth: whether what moves is worth it.
 
-    moved: whose places are given up for new ones; stand_ins: by their UIDs what holds those.
+    moved: whose places are given up for new ones; stand_ins: by their UIDs what holds those. without: who is evicted besides,
+    so that disruption budgets allow less.
     """
 
-    def __init__(self, state: ClusterState, movers: Movers, worth: Callable[[Sequence[Task]], bool]) -> None:
+    def __init__(
+        self, state: ClusterState, movers: Movers, worth: Callable[[Sequence[Task]], bool], without: Sequence[Task] = ()
+    ) -> None:
         self.state, self._movers, self._worth = state, movers, worth
         self.fallen = Fallen(state)
         self.moved: list[Task] = []
         self.stand_ins: dict[str, Task] = {}
         self._small = len(state.nodes) <= SMALL
         self._left = state.moves.steps(_STEPS_SMALL if self._small else _STEPS)
-        self._guard = state.guard() if state.guarded else None
+        self._without = without
+        self._guard = self._budgets()
+
+    def _budgets(self) -> Guard | None:
+        """What disruption budgets allow besides those who are evicted and those who move."""
+        if not self.state.guarded:
+            return None
+        guard = self.state.guard()
+        guard.admits([*self._without, *self.moved])
+        return guard
 
     def make_room(self, tasks: Sequence[Task]) -> bool:
         """Place all of these, with as few moves as are found; else nothing has changed."""
@@ -128,12 +140,9 @@ class Rearrangement:
 
     def _one_by_one(self, pending: tuple[Task, ...]) -> bool:
         for task in pending:
-            guard = self._guard
-            if not any(self._solve((task,), most, guard, lambda _: True) for most in range(_MOST_EACH + 1)):
+            if not any(self._solve((task,), most, self._guard, lambda _: True) for most in range(_MOST_EACH + 1)):
                 return False
-            if guard is not None:
-                self._guard = self.state.guard()
-                self._guard.admits(self.moved)
+            self._guard = self._budgets()
         return self._worth(self.moved)
 
     def _solve(self, pending: tuple[Task, ...], most: int, guard: Guard | None, worth: Callable[[Sequence[Task]], bool]) -> bool:

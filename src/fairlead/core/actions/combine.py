@@ -1,0 +1,130 @@
+"""Combine: one plan that evicts some and moves others, where evictions alone would take more devices than are lacking.
+
+Who falls for a unit leaves whole pieces: evicting a pod of two devices for a unit that lacks one leaves one idle. If instead
+somebody smaller falls, or nobody, and others move to what is left in pieces, all devices stay in use. So a plan of evictions
+that would leave devices free is compared with sets of victims that hold less: those that may fall in any case, from the least
+devices on, each tried with moves (`rearrange`).
+
+No more work is lost than with the plan alone, beyond what the unit could have done while it waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, islice
+from typing import NamedTuple
+
+from fairlead.core.actions.consolidate import Moved, can_be_placed, core_of, devices_free, usable_by, work_waited
+from fairlead.core.actions.contest import Contest
+from fairlead.core.actions.fallen import Fallen, Falling
+from fairlead.core.actions.ledger import Ledger
+from fairlead.core.actions.preempt import Plan, why
+from fairlead.core.actions.rearrange import Movers, Rearrangement
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task, TaskState, Unit
+
+_CANDIDATES = 16
+"""So many of the cheapest victims are looked at, in sets of up to three or, where more are needed, from the cheapest on."""
+_SETS = 6  # so many sets are tried with moves
+_LARGEST = 3
+
+
+class Laid(NamedTuple):
+    """A plan as it stands in the state, so that it can be taken back and laid out again."""
+
+    plan: Plan
+    places: list[tuple[Task, int, tuple[int, ...]]]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Laid:
+        """What a plan has assumed."""
+        return cls(plan, [(task, task.row, task.devices) for task in plan.placed])
+
+    def again(self, state: ClusterState) -> Plan:
+        """The same once more, on the state as it was before."""
+        for task in self.plan.victims:
+            state.unassign(task)
+        for task, row, devices in self.places:
+            state.assign(task, row, devices)
+            state.reserved.take(task, row)
+            task.state = TaskState.ASSUMED
+        return self.plan
+
+
+def leaves_pieces(state: ClusterState, plan: Plan) -> bool:
+    """Whether devices are free anywhere while a plan is laid out: else nobody could fall less for it."""
+    return (
+        any(task.shape.gpus for task in plan.placed) and any(task.shape.gpus for task in plan.victims) and state.moves.any_free()
+    )
+
+
+def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, insists: bool = False) -> Moved | None:
+    """A plan that evicts less than one of evictions alone, or what that cannot do at all (None); None changes nothing."""
+    core = core_of(unit)
+    usable = usable_by(state, core)
+    lacking = max(0, sum(task.shape.device_milli for task in core.tasks) - devices_free(state, usable))
+    bound = _devices(plan.victims) if plan is not None else 1 << 60
+    if lacking >= bound or (plan is None and not lacking):
+        return None
+    contest = Contest(state, unit, insists=insists)
+    near = (each for each in state.victims.one_by_one(contest) if any(usable.item(task.row) for task in each[1].tasks))
+    candidates = list(islice(near, _CANDIDATES))
+    spent = sum(state.services.lost_with(task) for task in plan.victims) if plan is not None else 0.0
+    for chosen in _sets(candidates, lacking, bound):
+        found = _try(contest, core, chosen, spent + work_waited(unit, now), now)
+        if found is not None:
+            return found
+    return None
+
+
+def _devices(tasks: Sequence[Task]) -> int:
+    return sum(task.shape.device_milli for task in tasks)
+
+
+def _sets(candidates: list[Falling], lacking: int, bound: int) -> list[tuple[Falling, ...]]:
+    """Sets of victims that hold what is lacking and less than the bound, those with the least devices first."""
+    held = [_devices(victim.tasks) for _, victim in candidates]
+    found: list[tuple[int, int, tuple[int, ...]]] = []
+    for size in range(_LARGEST + 1):
+        for chosen in combinations(range(len(candidates)), size):
+            total = sum(held[index] for index in chosen)
+            if lacking <= total < bound and not any(total - held[index] >= lacking for index in chosen):
+                found.append((total, size, chosen))
+    total, first = 0, []
+    for index, amount in enumerate(held):
+        if total >= lacking:
+            break
+        total += amount
+        first.append(index)
+    if len(first) > _LARGEST and lacking <= total < bound:
+        found.append((total, len(first), tuple(first)))
+    found.sort()
+    return [tuple(candidates[index] for index in chosen) for _, _, chosen in found[:_SETS]]
+
+
+def _try(contest: Contest, core: Unit, chosen: Sequence[Falling], most_lost: float, now: float) -> Moved | None:
+    """A set of victims and the moves with which the unit fits, if there are such."""
+    state, services = contest.state, contest.state.services
+    down = [task for _, victim in chosen for task in victim.tasks]
+    ledger = Ledger(contest)
+    if not all(ledger.admits(*each) for each in chosen) or (down and contest.in_vain(down)):
+        return None
+    left = most_lost - sum(services.lost_with(task) for task in down)
+
+    def worth_it(moved: Sequence[Task]) -> bool:
+        if not moved:
+            return True
+        return sum(services.lost_with(task) for task in moved) <= left and state.moves.allowed(now, len(moved))
+
+    mark, fallen = state.log.mark(), Fallen(state)
+    fallen.take(down)
+    search = Rearrangement(state, Movers(state, contest.unit), worth_it, without=down)
+    if not can_be_placed(state, core) or not search.make_room(core.tasks) or not (down or search.moved):
+        state.log.rollback(mark)
+        return None
+    state.log.commit()
+    for task in core.tasks:
+        task.state = TaskState.ASSUMED
+    places = {**fallen.places, **search.fallen.places}
+    words = why(chosen) if chosen else ""
+    return Moved(Plan([*down, *search.moved], list(core.tasks), places, words), search.stand_ins)
