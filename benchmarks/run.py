@@ -57,6 +57,8 @@ COMMANDS = {
     "replay": "bench replay",
     "first picture": "bench demo",
     "lifecycles": "bench lifecycles",
+    "blame": "bench blame --seeds 0-99",
+    "blame, flaky jobs": "bench blame --seeds 0-19 --flaky 0.2",
     **{
         f"philly {policy}": f"simulate jobs --jobs {PHILLY}/philly_oct_nov.csv.xz --queues {PHILLY}/vc_nodes.csv --policy {policy}"
         for policy in ("fifo", "easy-total", "easy", "sjf", "las", "default")

@@ -93,3 +93,15 @@ def test_too_large_is_what_the_amounts_of_all_nodes_do_not_hold(seed):
     if reason.code is not ReasonCode.TOO_LARGE:
         assert reason.code in (ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS)
         assert reason.numbers["ceiling"] == free
+
+
+def test_a_quarantined_node_that_would_have_room_is_named_though_others_are_full():
+    quarantined = node("bad", labels={QUARANTINED_LABEL: "true"})
+    busy = [pod(f"r{number}", gpus=4, at=name) for number, name in enumerate(("a", "b"))]
+    asked = spec(gpus=4, affinity=SOUND)
+    pods = [pod(f"g-{number}", group="g", spec_=asked) for number in range(4)]
+    state = cluster([quarantined, node("a"), node("b")], pods=[*busy, *pods], groups=[group("g", 4)])
+    reason = next(iter(refused(run(state)).values()))
+    assert reason.code is ReasonCode.RESOURCES
+    assert "room for 2 of 4; 1 node(s) are quarantined" in reason.message
+    assert "quarantine" in advice_of(reason)

@@ -210,3 +210,19 @@ def test_what_no_node_can_take_waits_with_a_reason_whatever_it_prefers(wish, mem
     state.upsert_pod(pod("plain", gpus=2, created=5.0))
     assert set(placed(settle(state, 10.0))) == ({"plain"} if there else set())
     invariants.check(state)
+
+
+def avoided(name, weight=1):
+    return weight, SelectorTerm((), (Requirement("metadata.name", "NotIn", (name,)),))
+
+
+def test_nodes_that_are_avoided_come_last_and_bind_nobody():
+    wanted = wishing(8, preferred_nodes=(avoided("n0"), avoided("n1")))
+    state = cluster(nodes(3), pods=[pod("one", spec_=wanted)])
+    assert placed(settle(state)) == {"one": "n2"}
+    state.upsert_pod(pod("two", spec_=wanted))
+    assert placed(settle(state))["two"] in {"n0", "n1"}, "there is no other room"
+    both = wishing(preferred_nodes=(avoided("n0"), named("n0"), named("n2")))
+    assert placed(settle(cluster(nodes(3), pods=[pod("p", spec_=both)]))) == {"p": "n2"}
+    everywhere = wishing(preferred_nodes=(avoided("n0"),))
+    assert placed(settle(cluster(nodes(1), pods=[pod("p", spec_=everywhere)]))) == {"p": "n0"}

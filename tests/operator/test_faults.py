@@ -70,7 +70,7 @@ HEARD = {
 }
 LOOKS = {
     "jobs": (controller.Jobs, "_look", lambda op: op.jobs.queue),
-    "nodes": (hardware.Hardware, "_release", lambda op: op.jobs.hardware.queue),
+    "nodes": (hardware.Hardware, "_look", lambda op: op.jobs.hardware.queue),
     "intents": (intents.Intents, "_look", lambda op: op.intents.queue),
     "gangs": (gangs.Gangs, "_look", lambda op: op.gangs.queue),
     "upstream": (upstream.Upstream, "_look", lambda op: op.upstream.queue),

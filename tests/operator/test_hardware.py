@@ -1,41 +1,21 @@
-"""Bad hardware: what is noted on a node, and when that is enough."""
+"""Bad hardware: what is noted on a node, when gangs are kept off it, and when that is forgotten."""
 
 import asyncio
 
 import msgspec
 import pytest
 
-from fairlead.operator.jobs.hardware import LOST, Failure, Hardware, Rules, _Node, noted, quarantines, shown
+from fairlead.cluster.translate import Change
+from fairlead.observability.prometheus import PrometheusError
+from fairlead.operator.jobs.device_errors import DeviceErrors, question
+from fairlead.operator.jobs.evidence import RAN_ELSEWHERE, Failure, Rules, noted, shown
+from fairlead.operator.jobs.hardware import Hardware, _Node
 from fairlead.operator.jobs.members import members, pod
+from fairlead.operator.jobs.runs import News
 from tests.operator.test_plan import CONTAINER, T0, Story, job
 
 RULES = Rules(failures=3, jobs=2, window=3600.0)
-
-
-def test_what_is_noted_reads_back():
-    failures = [Failure(T0, "vision/a"), Failure(T0 + 60, LOST)]
-    assert shown(failures) == "2026-01-01T00:00:00Z vision/a,2026-01-01T00:01:00Z (lost)"
-    assert noted(shown(failures)) == failures
-    assert noted("rubbish, 2026-01-01T00:00:00Z,,x y") == []
-    assert len(noted(shown([Failure(T0 + i, "vision/a") for i in range(50)]))) == 20, "the latest"
-
-
-def test_several_failures_of_several_jobs_are_enough_and_one_jobs_alone_never():
-    ours = [Failure(T0 + i, "vision/a") for i in range(9)]
-    assert not quarantines(ours, T0 + 10, RULES)
-    assert quarantines([*ours, Failure(T0 + 10, "speech/b")], T0 + 10, RULES)
-    assert not quarantines([*ours, Failure(T0 + 10, "speech/b")], T0 + 3700, RULES), "only the last is within the window"
-    assert not quarantines([Failure(T0, LOST), Failure(T0 + 90, "vision/b")], T0 + 90, RULES)
-    assert quarantines([Failure(T0 + 100 * i, LOST) for i in range(3)], T0 + 300, RULES), "it comes and goes"
-
-
-def test_failures_count_per_user_however_many_jobs_and_namespaces_he_has():
-    mallory = [Failure(T0 + i, f"ns-{i % 3}/job-{i}", "mallory") for i in range(20)]
-    assert not quarantines(mallory, T0 + 30, RULES)
-    assert not quarantines([Failure(T0 + i, f"mal/job-{i}") for i in range(20)], T0 + 30, RULES), "the namespace is the user"
-    assert quarantines([*mallory, Failure(T0 + 30, "vision/bert", "ann")], T0 + 30, RULES)
-    strange = [Failure(T0, "vision/a", "o,ne %2C two"), Failure(T0 + 60, "vision/b", "system:serviceaccount:x:y")]
-    assert noted(shown(strange)) == strange
+LABEL, FAILURES = "fairlead.dev/quarantined", "fairlead.dev/failures"
 
 
 class Nodes:
@@ -43,65 +23,223 @@ class Nodes:
 
     def __init__(self, nodes, gpus="8"):
         self.patched = []
-        self.clock = lambda: T0 + 1000
+        self.now = T0 + 1000
+        self.clock = lambda: self.now
         self.hardware = Hardware(self, lambda _: None, lambda: None, rules=RULES)
-        for name, pool in nodes.items():
-            metadata = {"name": name, "labels": {"fairlead.dev/pool": pool}}
-            node = msgspec.convert({"metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": gpus}}}, _Node)
-            self.hardware._nodes[name] = node
+        self.pools = dict(nodes)
+        self.gpus = gpus
+        self.version = 0
+        for name in nodes:
+            self.say(name)
+
+    def say(self, name, labels=None, annotations=None):
+        """What the API server has to say of a node."""
+        self.hardware._nodes[name] = node = self.node(name, labels, annotations)
+        self.hardware.runs.node(name, node.group)
+
+    def node(self, name, labels, annotations):
+        self.version += 1
+        metadata = {"name": name, "labels": {"fairlead.dev/pool": self.pools[name], **(labels or {})}}
+        metadata |= {"annotations": annotations or {}, "resourceVersion": str(self.version)}
+        return msgspec.convert({"metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": self.gpus}}}, _Node)
+
+    def hear(self, name, labels, annotations):
+        """The same, told by the watch and acted upon."""
+
+        async def story():
+            self.hardware._changed(Change(name, self.node(name, labels, annotations)))
+            await self.hardware._look(name)
+
+        asyncio.run(story())
 
     async def patch(self, path, body, _):
-        self.patched.append((path.rpartition("/")[2], msgspec.json.decode(body)["metadata"].get("labels")))
+        name, change = path.rpartition("/")[2], msgspec.json.decode(body)["metadata"]
+        self.patched.append((name, change.get("labels")))
+        self.version += 1
+        old = self.hardware._nodes[name].metadata
+        made = {"name": name, "resourceVersion": str(self.version)}
+        for field in ("labels", "annotations"):
+            both = {**(getattr(old, field) or {}), **change.get(field, {})}
+            made[field] = {key: value for key, value in both.items() if value is not None}
+        return msgspec.json.encode({"metadata": made})
 
     async def post(self, *_):
         return b"{}"
 
-    def fail(self, node, *users, gpus=True):
+    def refuse(self, node, *users, gpus=True):
         async def story():
-            return [
-                await self.hardware.blame(node, f"{user}/j{place}", "exit code 1", lost=False, user=user, gpus=gpus)
-                for place, user in enumerate(users)
-            ]
+            for place, user in enumerate(users):
+                await self.hardware.blame(node, f"{user}/j{place}", lost=False, user=user, gpus=gpus)
 
-        return asyncio.run(story())
+        asyncio.run(story())
+
+    def move(self, node, *users, share=0.02):
+        """Jobs of users failed on a node and ran elsewhere."""
+
+        async def story():
+            for place, user in enumerate(users):
+                await self.hardware.learn(News([(node, Failure(self.now, f"{user}/j{place}", user, RAN_ELSEWHERE, share))], []))
+
+        asyncio.run(story())
 
     @property
     def quarantined(self):
-        return sorted(name for name, each in self.hardware._nodes.items() if "fairlead.dev/quarantined" in each.metadata.labels)
+        return sorted(name for name, each in self.hardware._nodes.items() if LABEL in each.metadata.labels)
+
+    def failures(self, node):
+        return noted((self.hardware._nodes[node].metadata.annotations or {}).get(FAILURES, ""))
 
 
 @pytest.mark.parametrize(("size", "most"), [(1, 0), (2, 1), (4, 1), (10, 1), (29, 2), (40, 4)])
 def test_at_most_a_tenth_of_a_pool_is_quarantined(size, most):
     nodes = Nodes({**{f"n{each}": "h100" for each in range(size)}, "other": "a100", "another": "a100"})
     for each in range(size):
-        nodes.fail(f"n{each}", "ann", "mallory", "ann", "mallory")
+        nodes.refuse(f"n{each}", "ann", "mallory", "ann", "mallory")
     assert len(nodes.quarantined) == most
-    nodes.fail("other", "ann", "mallory", "ann")
+    nodes.refuse("other", "ann", "mallory", "ann")
     assert nodes.quarantined[-1:] == ["other"], "one pool's do not count for another's"
 
 
 def test_a_job_without_gpus_says_nothing_of_a_node_with_gpus():
     nodes = Nodes({"n1": "h100", "n2": "h100"})
-    nodes.fail("n1", "ann", "mallory", "ann", "mallory", gpus=False)
+    nodes.refuse("n1", "ann", "mallory", "ann", "mallory", gpus=False)
     assert (nodes.quarantined, nodes.patched) == ([], [])
     without = Nodes({"n1": "cpu", "n2": "cpu"}, gpus="0")
-    without.fail("n1", "ann", "mallory", "ann", gpus=False)
+    without.refuse("n1", "ann", "mallory", "ann", gpus=False)
     assert without.quarantined == ["n1"]
 
 
-def test_who_failed_by_itself_blames_its_node_and_who_was_taken_down_with_it_does_not():
+def test_work_that_ran_elsewhere_quarantines_and_what_is_taken_back_does_not():
+    nodes = Nodes({f"n{each}": "h100" for each in range(50)})
+    nodes.move("n1", "ann", "bob", "eve")
+    assert nodes.quarantined == []
+    asyncio.run(nodes.hardware.learn(News([], [("n1", "ann/j0")])))
+    assert [each.job for each in nodes.failures("n1")] == ["bob/j1", "eve/j2"]
+    nodes.move("n1", "dan")
+    assert nodes.quarantined == []
+    nodes.move("n1", "kim", "joe")
+    assert nodes.quarantined == ["n1"]
+    assert "ran elsewhere" in nodes.hardware._nodes["n1"].metadata.annotations["fairlead.dev/quarantine-reason"]
+
+
+def test_that_a_node_was_lost_counts_once_however_many_jobs_it_took():
+    nodes = Nodes({"n1": "h100", "n2": "h100"})
+
+    async def story():
+        for loss in range(3):
+            for number in range(5):
+                await nodes.hardware.blame("n1", f"ns/{number}", lost=True)
+            assert len(nodes.failures("n1")) == loss + 1
+            nodes.now += 120
+
+    asyncio.run(story())
+    assert nodes.quarantined == ["n1"]
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["while it ran", "while no operator ran"])
+def test_taking_the_label_away_forgets_what_was_noted(seen):
+    nodes = Nodes({f"n{each}": "h100" for each in range(50)})
+    record = shown([Failure(T0 + 900 + each, f"u{each}/j", f"u{each}", RAN_ELSEWHERE, 0.01) for each in range(6)])
+    annotations = {FAILURES: record, "fairlead.dev/quarantined-until": "2026-01-01T06:00:00Z"}
+    if seen:
+        nodes.say("n1", {LABEL: "true"}, annotations)
+    else:
+        del nodes.hardware._nodes["n1"]
+    nodes.hear("n1", {}, annotations)
+    left = nodes.hardware._nodes["n1"].metadata.annotations
+    assert left == {"fairlead.dev/released": "2026-01-01T00:16:40Z"}
+    nodes.now += 8
+    nodes.move("n1", "ann", "bob")
+    assert nodes.quarantined == [], "the next failures do not bring back the old ones"
+    nodes.now += 60
+    nodes.move("n1", "ann", "bob", "eve", "dan")
+    assert nodes.quarantined == ["n1"]
+
+
+class Asked:
+    """A Prometheus that answers what it is given."""
+
+    def __init__(self):
+        self.answer = {}
+        self.questions = []
+
+    async def query(self, question, labels):
+        self.questions.append(question)
+        if self.answer is None:
+            raise PrometheusError("down")
+        named = dict.fromkeys(labels, "")
+        return {tuple({**named, **dict(key)}.values()): value for key, value in self.answer.items()}
+
+
+def gpu(node, number="3"):
+    return (("Hostname", node), ("gpu", number))
+
+
+def test_errors_of_the_hardware_are_heard_once_and_those_of_programs_never():
+    heard, asked = [], Asked()
+
+    async def told(node, what):
+        heard.append((node, what))
+        return True
+
+    devices = DeviceErrors(asked, {"n1", "n2"}.__contains__, told)
+    asked.answer = {gpu("n1"): 79.0, gpu("n2"): 31.0, gpu("n2", "1"): float("nan"), gpu("stranger"): 48.0, gpu("n2", "4"): 0.0}
+    for _ in range(3):
+        asyncio.run(devices.ask(asked))
+    assert heard == [("n1", "GPU 3 reported XID 79: the GPU has fallen off the bus")]
+    assert "DCGM_FI_DEV_XID_ERRORS offset 600s" in asked.questions[0] == question()
+    asked.answer = None
+    asyncio.run(devices.ask(asked))
+    assert (devices.failures, len(heard)) == (1, 1)
+
+
+def test_a_device_error_quarantines_and_one_from_before_the_release_does_not():
+    nodes = Nodes({"n1": "h100", "n2": "h100"})
+    asyncio.run(nodes.hardware._device_failed("n1", "GPU 3 reported XID 79"))
+    assert nodes.quarantined == ["n1"]
+    nodes.say("n2", annotations={"fairlead.dev/released": "2026-01-01T00:10:00Z"})
+    assert not asyncio.run(nodes.hardware._device_failed("n2", "GPU 3 reported XID 79"))
+    assert nodes.failures("n2") == []
+    nodes.now += 300
+    assert asyncio.run(nodes.hardware._device_failed("n2", "GPU 3 reported XID 79")), "that is news"
+
+
+def test_who_failed_by_itself_blames_no_node_and_a_lost_node_is_blamed():
     story = Story(job(workers=3)).run()
-    story.set("worker-1", phase="Failed", exit_code=1, node="bad")
-    story.set("worker-2", phase="Failed", disrupted=True, node="other")
-    (blame,) = story.look().blamed
-    assert (blame.node, blame.why, blame.lost) == ("bad", "bert-worker-1-0: exit code 1", False)
+    story.set("worker-1", phase="Failed", exit_code=1, node="bad", ended=T0 + 9)
+    story.set("worker-2", phase="Failed", exit_code=1, node="other", ended=T0 + 8)
+    decided = story.look()
+    assert (decided.blamed, decided.failed) == ((), ((-1, 0),))
+    assert "worker-2" in decided.status.message, "which failed first"
+    assert decided.status.avoided_nodes == ["other"]
     story = Story(job(workers=2)).run()
     story.set("worker-0", phase="Failed", reason="NodeLost", disrupted=True, node="gone")
+    decided = story.look()
+    (blame,) = decided.blamed
+    assert (blame.node, blame.lost, decided.failed) == ("gone", True, ())
+    story = Story(job(workers=2)).run()
+    story.set("worker-0", phase="Failed", reason="UnexpectedAdmissionError", node="n")
     (blame,) = story.look().blamed
-    assert (blame.node, blame.lost) == ("gone", True)
+    assert (blame.node, blame.lost) == ("n", False)
     story = Story(job(workers=2)).run()
     story.set("worker-0", phase="Failed", disrupted=True, exit_code=143, node="n")
-    assert story.look().blamed == (), "it was evicted"
+    decided = story.look()
+    assert (decided.blamed, decided.failed) == ((), ()), "it was evicted"
+
+
+def test_the_next_attempt_had_rather_not_be_where_the_last_one_failed():
+    alone = job(workers=1)
+    story = Story(alone).run()
+    for attempt in range(3):
+        story.set(phase="Failed", exit_code=1, node=f"n{attempt}")
+        story.look()
+        story.look(700)
+        story.set(phase="Running", node="x")
+    assert alone.status.avoided_nodes == ["n0", "n1", "n2"]
+    made = pod(alone, alone.spec.roles[0], members(alone)[0], 3)
+    terms = made["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    fields = [term["preference"]["matchFields"] for term in terms]
+    assert fields[-3:] == [[{"key": "metadata.name", "operator": "NotIn", "values": [f"n{attempt}"]}] for attempt in range(3)]
 
 
 def test_gangs_are_kept_off_quarantined_nodes_beside_what_their_template_says():

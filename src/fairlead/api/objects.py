@@ -515,6 +515,7 @@ class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     restarts: Annotated[int, Meta(ge=0)] = 0
     interruptions: Annotated[int, Meta(ge=0)] = 0
     resume_at: Time | None = None
+    avoided_nodes: Annotated[list[str], Meta(max_length=8, description="Where it failed by itself.")] = []
 
 
 class RoleIndexes(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -557,6 +558,10 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     preferred_nodes: Annotated[
         list[str],
         Meta(max_length=64, description="Where this attempt had rather run: where the one before it ran and did not fail."),
+    ] = []
+    avoided_nodes: Annotated[
+        list[str],
+        Meta(max_length=8, description="Where a member failed by itself: tried again there only where there is no other room."),
     ] = []
     running_since: Annotated[Time, Meta(description="When the attempt's first member began.")] | None = None
     started_at: Time | None = None

@@ -331,6 +331,54 @@ def job(
 
 
 @app.command()
+def blame(
+    seeds: Annotated[str, typer.Option(help="First and last seed.")] = "0-99",
+    nodes: Annotated[int, typer.Option(min=1, max=5000, help="Nodes of 8 GPUs.")] = 50,
+    days: Annotated[float, typer.Option(min=0.5, max=400, help="Days of each month.")] = 30.0,
+    users: Annotated[int, typer.Option(min=1, max=10_000, help="Users.")] = 20,
+    jobs: Annotated[float, typer.Option(min=1, max=100_000, help="Jobs a day, on average 6 for each node.")] = 300.0,
+    buggy: Annotated[float, typer.Option(min=0, max=1, help="Share of jobs that fail everywhere.")] = 0.3,
+    flaky: Annotated[float, typer.Option(min=0, max=1, help="Share of jobs of which every second attempt fails.")] = 0.0,
+    pinned: Annotated[float, typer.Option(min=0, max=1, help="Share of jobs that run on one node only.")] = 0.0,
+    bad: Annotated[int, typer.Option(min=0, help="Bad nodes.")] = 1,
+    rate: Annotated[float, typer.Option(min=0, max=1, help="With which chance a bad node fails a member.")] = 0.9,
+    packed: Annotated[bool, typer.Option(help="Jobs go to the fullest nodes instead of any.")] = False,
+    debug: Annotated[bool, typer.Option(help="Buggy and flaky jobs go to two sound nodes only.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Months of buggy jobs and a bad node: whether it is found by its fifth failure, and whether any other is blamed."""
+    from fairlead.simulation import blame as months
+
+    try:
+        chosen = parse_seeds(seeds)
+    except ValueError as error:
+        fail(f"--seeds {seeds!r}: {error}", Exit.USAGE)
+    if buggy + flaky > 1:
+        fail(f"--buggy {buggy:g} and --flaky {flaky:g} are more than all jobs", Exit.USAGE)
+    if bad > nodes:
+        fail(f"--bad {bad} are more than --nodes {nodes}", Exit.USAGE)
+    month = months.Month(
+        nodes=nodes,
+        days=days,
+        users=users,
+        jobs=jobs,
+        buggy=buggy,
+        flaky=flaky,
+        pinned=pinned,
+        bad=bad,
+        rate=rate,
+        packed=packed,
+        debug=debug,
+    )
+    with progress("months") as report:
+        result = months.run(chosen, month, report)
+    rows = {key: value for key, value in msgspec.to_builtins(result).items() if key != "month"}
+    emit(result, output, lambda: print_table("bench blame", rows))
+    if result.falsely_blamed:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
 def lifecycles(
     pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods to live through.")] = 20_000,
     nodes: Annotated[int, typer.Option(min=1, max=10_000, help="Nodes of 8 GPUs.")] = 1000,

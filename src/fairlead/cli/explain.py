@@ -195,8 +195,21 @@ def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None)
         advice=advice_of(reason) if reason is not None else None,
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
         would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
+        quarantined=_quarantined(picture) if reason is not None and reason.numbers.get("quarantined") else [],
         behind=next((behind(picture.state, task.unit) for task in waiting if task.unit is not None), None),
     )
+
+
+def _quarantined(picture: Picture) -> list[str]:
+    """Each quarantined node, until when, and what speaks against it."""
+    found = []
+    for node in sorted(picture.nodes, key=lambda each: each.metadata.name):
+        if names.QUARANTINED_LABEL in (node.metadata.labels or {}):
+            said = node.metadata.annotations or {}
+            until = said.get(names.QUARANTINED_UNTIL_ANNOTATION, "somebody removes the label")
+            why = said.get(names.QUARANTINE_REASON_ANNOTATION, "no reason is given")
+            found.append(f"{node.metadata.name} until {until}: {why}")
+    return found
 
 
 def _told(picture: Picture, uids: set[str]) -> str | None:
@@ -242,6 +255,8 @@ def _drawing(explanation: Explanation, namespace: str) -> RenderableType:
         row("rank", ", ".join(f"{each.name} {each.value:g}" for each in explanation.rank if each.value))
     if explanation.message is not None:
         row("why", f"({explanation.code}) {explanation.message}" if explanation.code else explanation.message)
+    for number, line in enumerate(explanation.quarantined):
+        row("quarantined" if not number else "", line)
     if explanation.advice is not None:
         row("what helps", explanation.advice)
     if explanation.preempted is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -9,6 +10,8 @@ import typer
 from fairlead.api import spans
 from fairlead.cli import process
 from fairlead.cli.output import Exit, fail
+
+_CONDITION = re.compile(r"[A-Za-z0-9./_-]+=(True|False|Unknown)", re.ASCII)
 
 HistoryOption = Annotated[
     str,
@@ -39,8 +42,15 @@ def operator(
         str, typer.Option(help="host:port of the aggregated API history.fairlead.dev (charts/history.yaml).", show_default="none")
     ] = "",
     prometheus: Annotated[
-        str, typer.Option(help="URL of the Prometheus that has the use of GPUs (DCGM_FI_DEV_GPU_UTIL).", show_default="none")
+        str, typer.Option(help="URL of the Prometheus that has the use and the errors of GPUs (DCGM).", show_default="none")
     ] = "",
+    node_condition: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="TYPE=STATUS of a condition of nodes that quarantines a node for gangs; several times. "
+            "Default: those of node-problem-detector and of providers' agents, see docs/kubernetes.md."
+        ),
+    ] = None,
     max_members: Annotated[int, typer.Option(min=1, help="Members that an AIJob, or an element of an array, may have.")] = 10_000,
     max_waiting_pods: Annotated[
         int,
@@ -59,6 +69,7 @@ def operator(
     """Run AIJobs, and suspend and resume workloads as the scheduler means, until SIGTERM. Logs are JSON lines on stderr."""
     from fairlead.observability.history import HistoryError
     from fairlead.operator.app import Options, run_process
+    from fairlead.operator.jobs.hardware import CONDITIONS
 
     process.prepare(log_level, {"--address": address, "--history-address": history_address})
     if history_address and not history:
@@ -67,6 +78,10 @@ def operator(
         keep = spans.seconds(history_keep)
     except ValueError as error:
         fail(f"--history-keep: {error}", Exit.USAGE)
+    conditions = tuple(node_condition or CONDITIONS)
+    wrong = next((each for each in conditions if not _CONDITION.fullmatch(each)), None)
+    if wrong is not None:
+        fail(f"--node-condition {wrong!r} is not TYPE=STATUS with status True, False or Unknown", Exit.USAGE)
     options = Options(
         leader_elect=leader_elect,
         address=address,
@@ -74,6 +89,7 @@ def operator(
         history_keep=keep,
         history_address=history_address,
         prometheus=prometheus,
+        node_conditions=conditions,
         max_members=max_members,
         max_waiting_pods=max_waiting_pods,
         max_waiting_pods_per_namespace=max_waiting_pods_per_namespace,

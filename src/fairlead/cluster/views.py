@@ -230,12 +230,13 @@ class Waiting(View):
 
 
 class Running(View):
-    pass
+    started_at: str | None = None
 
 
 class Terminated(View):
     exit_code: int = 0
     reason: str = ""
+    started_at: str | None = None
     finished_at: str | None = None
 
 

@@ -151,16 +151,37 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         if tightest is None or held - count < tightest[0]:
             tightest = (held - count, shape)
     message = f"gang {key} needs {unit.need} pods at once; room for {', '.join(parts)}"
+    numbers = {"needed": unit.need}
     if tightest is not None and tightest[0] < 0:
         reason = no_node(state, tightest[1])
         if not reason.message.startswith("0/") or int(tightest[1].counts().sum()) == 0:
             message = f"{message}: {reason.message}"
+        quarantined = _quarantined(state, tightest[1], -tightest[0])
+        if quarantined:
+            numbers["quarantined"] = quarantined
+            message += f"; {quarantined} {node_affinity.QUARANTINED}, which have room for the rest"
     elif apart := [each for group in kin(unit.tasks[: unit.need]) if (each := group.most())[2] < each[1]]:
         topology, count, held = apart[0]
         message += f" by amounts, but {count} of them must share one {topology}, where at most {held} have room now"
     elif any(shape.relations for shape in shapes.values()):
         message += " by amounts, but not with what they ask of each other and of other pods (affinity, spread, ports, volumes)"
-    return Reason(ReasonCode.RESOURCES, message, {"needed": unit.need}, key)
+    return Reason(ReasonCode.RESOURCES, message, numbers, key)
+
+
+def _quarantined(state: ClusterState, shape: Shape, missing: int) -> int:
+    """How many nodes are kept from a gang by nothing but a quarantine and have room for what is missing; 0: not enough have."""
+    nodes = state.nodes
+    rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
+    found = [
+        each for _, complaint, where in _kept_off(state, shape, rows) if complaint == node_affinity.QUARANTINED for each in where
+    ]
+    if not found:
+        return 0
+    chosen = np.array(found, np.int32)
+    held = resources.counts(nodes.free, shape.demand, chosen)
+    if shape.asks_devices:
+        held = np.minimum(held, shape.fit.counts(nodes.device[chosen]))
+    return int((held > 0).sum()) if int(held.sum()) >= missing else 0
 
 
 def _beyond(state: ClusterState, unit: Unit, shape: Shape, count: int, ceiling: int) -> Reason:

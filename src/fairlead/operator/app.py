@@ -23,6 +23,7 @@ from fairlead.operator.history_api import HistoryApi
 from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
+from fairlead.operator.jobs.hardware import CONDITIONS
 from fairlead.operator.jobs.limits import Bounds
 from fairlead.operator.provisioning import Provisioning
 from fairlead.operator.recorder import Recorder
@@ -41,7 +42,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     address: host:port of /metrics, /healthz and /readyz; empty serves none. lease_*: seconds, see `Elector`.
     history: URL of the database for what jobs used, empty: none is kept; history_keep: for how many seconds;
     history_address: host:port of the aggregated API `history.fairlead.dev`, empty: not served. prometheus: URL of
-    the server that has the use of GPUs; empty: it is not measured. max_members: of an AIJob;
+    the server that has the use and the errors of GPUs; empty: they are not asked for. node_conditions: `TYPE=STATUS` of those
+    that quarantine a node. max_members: of an AIJob;
     max_waiting_pods*: members that were made and have no node, in the cluster and in each namespace. provisioning_classes:
     those that nodes are asked for of.
     """
@@ -55,6 +57,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     history_keep: float = 400 * 86400.0
     history_address: str = ""
     prometheus: str = ""
+    node_conditions: tuple[str, ...] = CONDITIONS
     max_members: int = 10_000
     max_waiting_pods: int = 20_000
     max_waiting_pods_per_namespace: int = 5_000
@@ -73,7 +76,9 @@ class Operator:
         prometheus = Prometheus(options.prometheus) if options.prometheus else None
         self.faults = faults = Faults(client, speed=speed)
         bounds = Bounds(options.max_members, options.max_waiting_pods_per_namespace, options.max_waiting_pods)
-        self.jobs = Jobs(client, speed=speed, prometheus=prometheus, faults=faults, bounds=bounds)
+        self.jobs = Jobs(
+            client, speed=speed, prometheus=prometheus, faults=faults, bounds=bounds, conditions=options.node_conditions
+        )
         workloads = known(grouping.RULES.values())
         self.intents = Intents(client, self.jobs, workloads, faults)
         self.gangs = Gangs(client, workloads.values(), speed=speed, faults=faults)
@@ -121,6 +126,8 @@ class Operator:
             "pods.watch": self.jobs.pods_informer.run,
             "nodes.watch": self.jobs.hardware.informer.run,
             "nodes.queue": self.jobs.hardware.queue.run,
+            "nodes.failures": self.jobs.hardware.run,
+            "nodes.devices": self.jobs.hardware.devices.run,
             "classes.watch": self.jobs.classes_informer.run,
             **{name: informer.run for name, informer in self.jobs.quotas.informers.items()},
             "idleness": self.jobs.idleness.run,
@@ -138,10 +145,11 @@ class Operator:
                 group.create_task(HistoryApi(self.jobs.client, self.options.history_address, self.recorder.history).run())
 
     def _values(self) -> Values:
-        unmeasured, writes = self.jobs.idleness.failures, self.elector.client.writes
+        unmeasured, writes = self.jobs.idleness.failures + self.jobs.hardware.devices.failures, self.elector.client.writes
         if self.recorder is not None and self.recorder.use is not None:
             unmeasured += self.recorder.use.failures
         yield from of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
+        yield "fairlead_operator_nodes_quarantined", float(self.jobs.hardware.quarantined)
         yield "fairlead_operator_faults", {(site,): float(count) for site, count in list(self.faults.counts.items())}
         yield "fairlead_operator_untrusted", float(bool(self.jobs.untrusted_as))
         yield "fairlead_operator_waiting_pods", float(self.jobs.waiting.all)
@@ -166,7 +174,7 @@ class Operator:
 
 
 def of_operator(intents: Counters, jobs: JobCounters, groups: int, unmeasured: int, api_writes: int) -> list[tuple[str, Value]]:
-    """What an operator counts. groups: that were made; unmeasured: how often the use of GPUs could not be asked."""
+    """What an operator counts. groups: that were made; unmeasured: how often the use or the errors of GPUs could not be asked."""
     return [
         ("fairlead_operator_suspensions", intents.suspended),
         ("fairlead_operator_resumptions", intents.resumed),
@@ -176,7 +184,6 @@ def of_operator(intents: Counters, jobs: JobCounters, groups: int, unmeasured: i
         ("fairlead_operator_pods_deleted", jobs.deleted),
         ("fairlead_operator_job_restarts", jobs.restarted),
         ("fairlead_operator_jobs_finished", jobs.finished),
-        ("fairlead_operator_nodes_quarantined", jobs.quarantined),
         ("fairlead_operator_gpu_use_failures", unmeasured),
         ("fairlead_operator_api_writes", api_writes),
     ]

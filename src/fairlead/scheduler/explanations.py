@@ -55,8 +55,8 @@ ADVICE = {
 
 
 _QUARANTINED = (
-    "Nodes that it could use are quarantined, because jobs failed there: it starts when their time is over (annotation "
-    "fairlead.dev/quarantined-until), or when an administrator removes the label fairlead.dev/quarantined from a sound node."
+    "Nodes that it could use are quarantined (annotation fairlead.dev/quarantine-reason): it starts when their time is over "
+    "(fairlead.dev/quarantined-until), or when an administrator removes the label fairlead.dev/quarantined from a sound node."
 )
 
 
@@ -70,7 +70,8 @@ class Explanation(msgspec.Struct, frozen=True):
 
     rank: the terms that decide who is next, the first that differs counts. expected_start: if all runs as long as it is thought
     to, RFC 3339. message: what the scheduler says of it now, numbers: those behind it; told: what the object's conditions say;
-    would_start_on: where a pass that began now would put it; would_evict: whom it would take the place of. behind: who waits and
+    would_start_on: where a pass that began now would put it; would_evict: whom it would take the place of.
+    quarantined: nodes that are kept from it, until when and why. behind: who waits and
     would take its place in turn, so that it evicts nobody.
     """
 
@@ -100,6 +101,7 @@ class Explanation(msgspec.Struct, frozen=True):
     would_evict: list[str] = []
     preempted: str | None = None
     preempted_at: str | None = None
+    quarantined: list[str] = []
     behind: Ahead | None = None
 
 

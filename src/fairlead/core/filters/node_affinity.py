@@ -12,7 +12,7 @@ from fairlead.core.model import PodSpec
 from fairlead.core.nodes import NodeClass
 from fairlead.core.selectors import NAME_FIELD, SelectorTerm, any_term_holds
 
-QUARANTINED = "node(s) are quarantined, since jobs failed there"
+QUARANTINED = "node(s) are quarantined for gangs (annotation fairlead.dev/quarantine-reason)"
 
 
 class _NodeAffinity:
@@ -60,7 +60,7 @@ def _named(term: SelectorTerm) -> frozenset[str] | None:
 def labels_read(spec: PodSpec) -> set[str]:
     """Every label key (and `metadata.name`) that the selectors of this pod look at."""
     keys = {key for key, _ in spec.node_selector}
-    for term in (*(spec.affinity or ()), *(term for _, term in spec.preferred_nodes or () if only_names(term) is None)):
+    for term in (*(spec.affinity or ()), *(term for _, term in spec.preferred_nodes or () if not by_name(term))):
         keys.update(each.key for each in term.expressions)
         if term.fields:
             keys.add(NAME_FIELD)
@@ -72,6 +72,19 @@ def only_names(term: SelectorTerm) -> frozenset[str] | None:
     if term.expressions or any(each.key != NAME_FIELD or each.operator != "In" for each in term.fields):
         return None
     return _named(term)
+
+
+def only_excludes(term: SelectorTerm) -> frozenset[str] | None:
+    """The nodes that a term rules out if it does nothing but name these; None: it says something else."""
+    if term.expressions or len(term.fields) != 1:
+        return None
+    (only,) = term.fields
+    return frozenset(only.values) if only.key == NAME_FIELD and only.operator == "NotIn" else None
+
+
+def by_name(term: SelectorTerm) -> bool:
+    """Whether a term looks at nodes' names alone."""
+    return only_names(term) is not None or only_excludes(term) is not None
 
 
 FILTER = _NodeAffinity()

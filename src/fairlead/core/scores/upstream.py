@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.filters.node_affinity import only_names
+from fairlead.core.filters.node_affinity import by_name, only_excludes, only_names
 from fairlead.core.filters.pod_affinity import who
 from fairlead.core.filters.taints import tolerates
 from fairlead.core.filters.topology_spread import eligibility
@@ -182,14 +182,19 @@ class _ByClass:
 
 
 class _Named:
-    """The weights of nodes that preferred terms name outright, worked out once as long as the rows are the same."""
+    """The weights of nodes that preferred terms name, or name as exceptions, worked out once as long as the rows are the same."""
 
     def __init__(self, nodes: NodeTable, terms: tuple[tuple[int, SelectorTerm], ...]) -> None:
         self.nodes = nodes
         self.weights: dict[str, int] = {}
+        self._others = 0  # of a node that no term names
         for weight, term in terms:
             for name in only_names(term) or ():
                 self.weights[name] = self.weights.get(name, 0) + weight
+            excluded = only_excludes(term)
+            self._others += weight if excluded is not None else 0
+            for name in excluded or ():
+                self.weights[name] = self.weights.get(name, 0) - weight
         self._by_row: Ints = np.zeros(0, np.int64)
         self._version = -1
 
@@ -198,10 +203,10 @@ class _Named:
         nodes = self.nodes
         if self._version != nodes.labels_version or len(self._by_row) < nodes.count:
             self._version = nodes.labels_version
-            self._by_row = np.zeros(nodes.count, np.int64)
+            self._by_row = np.full(nodes.count, self._others, np.int64)
             for name, weight in self.weights.items():
                 if name in nodes.rows:
-                    self._by_row[nodes.rows[name]] = weight
+                    self._by_row[nodes.rows[name]] += weight
         result: Ints = self._by_row[rows]
         return result
 
@@ -295,7 +300,7 @@ class Preferences:
 
     def _preferred(self, node: NodeClass) -> int:
         terms = self.shape.spec.preferred_nodes or ()
-        return sum(weight for weight, term in terms if only_names(term) is None and term_holds(term, node.labels, node.name))
+        return sum(weight for weight, term in terms if not by_name(term) and term_holds(term, node.labels, node.name))
 
     def _pod_affinity(self, rows: Indices) -> Ints | None:
         raw: Any = None

@@ -47,6 +47,7 @@ class ArrayRun:
         self._timers: list[tuple[float, int]] = []
         self._judged: dict[int, float] = {}  # when it is looked at next whether an element does anything
         self._blamed: list[Blame] = []
+        self._failed: list[tuple[int, int]] = []
         self._size = len(members(job, 0))
 
     # -- what is heard -------------------------------------------------------------------------
@@ -141,7 +142,10 @@ class ArrayRun:
         again = max(0.0, self._timers[0][0] - look.now) if self._timers else None
         made, gone, events = tuple(create), tuple(delete), tuple(look.events)
         blamed, self._blamed = tuple(self._blamed), []
-        return Plan(status, made, gone, look_again=again, events=events, attempts=attempts, untold=not told, blamed=blamed)
+        failed, self._failed = tuple(self._failed), []
+        return Plan(
+            status, made, gone, look_again=again, events=events, attempts=attempts, untold=not told, blamed=blamed, failed=failed
+        )
 
     def _element(self, look: Step, index: int, idle: Idle | None) -> tuple[Iterable[Member], Iterable[str], bool]:
         """One element's next step: whom to make, whom to delete, and whether what it has behind it changed."""
@@ -168,6 +172,7 @@ class ArrayRun:
             complete_attempt=old.attempt if running else -1,
             resume_at=old.resume_at,
             running_since=self._ran.pop(index, None),
+            avoided_nodes=old.avoided_nodes,
         )
         as_job = msgspec.structs.replace(look.job, status=status)
         why = self._judge(idle, as_job, present, index, look.now) if idle is not None else ""
@@ -176,6 +181,7 @@ class ArrayRun:
         if after.phase in ("Succeeded", "Failed"):
             (self.completed if after.phase == "Succeeded" else self.failed).add(index)
             self._blamed += decided.blamed
+            self._failed += decided.failed
             if after.phase == "Failed":
                 look.events.append(("ElementFailed", f"element {index}: {after.message}", True))
             self._forget(index)
@@ -185,10 +191,16 @@ class ArrayRun:
             if index in self.waiting:
                 self.waiting.remove(index)
         behind = msgspec.structs.replace(
-            old, attempt=after.attempt, restarts=after.restarts, interruptions=after.interruptions, resume_at=after.resume_at
+            old,
+            attempt=after.attempt,
+            restarts=after.restarts,
+            interruptions=after.interruptions,
+            resume_at=after.resume_at,
+            avoided_nodes=after.avoided_nodes,
         )
         changed = behind != old
         self._blamed += decided.blamed
+        self._failed += decided.failed
         if changed:
             self.behind[index] = behind
             look.events += decided.events

@@ -11,7 +11,7 @@ import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import structlog
@@ -33,11 +33,12 @@ from fairlead.operator.jobs.accepted import NOTHING, Notes, Taken, as_admitted, 
 from fairlead.operator.jobs.arrays import ArrayRun
 from fairlead.operator.jobs.defaults import filled
 from fairlead.operator.jobs.dependencies import READY, Verdict, dependents, gate, judge
-from fairlead.operator.jobs.hardware import Hardware
+from fairlead.operator.jobs.hardware import CONDITIONS, Hardware
 from fairlead.operator.jobs.idleness import Idleness, windows
 from fairlead.operator.jobs.idleness import judge as judge_idle
 from fairlead.operator.jobs.indexes import WrongIndexes
 from fairlead.operator.jobs.limits import Bounds, Waiting
+from fairlead.operator.jobs.observed import GPUS, kind_of, run_of, times, user_of
 from fairlead.operator.jobs.plan import CHECKPOINTED, NODE_LOST, STARTED, Given, Plan, PodSeen, plan
 from fairlead.operator.jobs.quotas import Quotas, batches
 from fairlead.operator.jobs.starting import Starting
@@ -86,13 +87,13 @@ class Counters(msgspec.Struct):
     statuses: int = 0
     finished: int = 0
     restarted: int = 0
-    quarantined: int = 0
 
 
 class Jobs:
     """Reconciles AIJobs.
 
-    speed: of the client's clock against the loop's; prometheus: where the use of GPUs is measured, if it is.
+    speed: of the client's clock against the loop's; prometheus: where the use and the errors of GPUs are measured, if they are;
+    conditions: of nodes that say that one is broken.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Jobs:
         prometheus: Prometheus | None = None,
         faults: Faults | None = None,
         bounds: Bounds | None = None,
+        conditions: Sequence[str] = CONDITIONS,
     ) -> None:
         self.client = client
         self.speed = speed
@@ -136,7 +138,16 @@ class Jobs:
         self.untrusted_as = ""  # the user that the API server takes us for, where it does not believe whose pods are
         self._classes: dict[str, ServiceClass] = {}
         self._missing = {"jobs", "pods", "groups", "nodes", "classes"}
-        self.hardware = Hardware(client, self._node_lost, lambda: self._listed("nodes"), speed=speed, faults=self.faults)
+        self._kinds: dict[str, tuple[str, dict[str, str]]] = {}  # job -> version, and role -> how its members ask for nodes
+        self.hardware = Hardware(
+            client,
+            self._node_lost,
+            lambda: self._listed("nodes"),
+            speed=speed,
+            faults=self.faults,
+            prometheus=prometheus,
+            conditions=conditions,
+        )
         self.classes_informer = Informer(
             client,
             f"/apis/{names.API_VERSION}/serviceclasses",
@@ -156,6 +167,12 @@ class Jobs:
         self._missing.discard(what)
         if self.synced:
             log.info("synced", jobs=len(self._jobs))
+            for key, pods in self._pods.items():
+                try:
+                    for pod in pods.values():
+                        self._observe(key, pod)
+                except Exception as error:
+                    self._fault("jobs.nodes", key, error)
             for key in self._jobs:
                 self.queue.add(key)
 
@@ -198,6 +215,8 @@ class Jobs:
             if (timer := self._timers.pop(change.key, None)) is not None:
                 timer.cancel()
             self._policy.pop(change.key, None)
+            self._kinds.pop(change.key, None)
+            self.hardware.over(change.key)
         elif change.error:
             log.error("AIJob cannot be read", job=change.key, error=change.error)
             self.faults.tell(change.key, "InvalidSpec", f"it cannot be read: {change.error}", _ABOUT, change.view.metadata.uid)
@@ -270,9 +289,25 @@ class Jobs:
         self.waiting.seen(change.key, placed=bool(seen.node) or seen.phase != "Pending")
         self._pods.setdefault(key, {})[seen.name] = seen
         self._unheard.get(key, {}).pop(seen.name, None)
+        self._observe(key, seen)
         if key in self._arrays:
             self._arrays[key][1].heard(self._as_is(seen))
         self._again(key)
+
+    def _observe(self, key: str, pod: PodSeen) -> None:
+        """A member that runs or has ended: what it may tell of its node."""
+        job = self._jobs.get(key)
+        if not self.synced or job is None or over(job):
+            return
+        version = f"{job.metadata.uid} {job.metadata.generation}"
+        known, kinds = self._kinds.get(key, ("", {}))
+        if known != version:
+            kinds = {role.name: kind_of(role) for role in job.spec.roles}
+            self._kinds[key] = version, kinds
+        kind = kinds.get(pod.role, "")
+        run = run_of(key, job, pod, kind, self.client.clock()) if kind else None
+        if run is not None:
+            self.hardware.heard(run, gpus=kind.startswith(GPUS))
 
     def _forget_unheard(self, key: str) -> None:
         for name in self._unheard.pop(key, {}):
@@ -283,6 +318,8 @@ class Jobs:
         job = self._job_of.pop(key, None)
         if job is not None:
             seen = self._pods.get(job, {}).pop(key.partition("/")[2], None)
+            if seen is not None:
+                self.hardware.gone(job, seen)
             if seen is not None and job in self._arrays:
                 self._arrays[job][1].gone(seen)
             elif seen is not None and seen.done:
@@ -298,6 +335,8 @@ class Jobs:
     def _node_lost(self, node: str) -> None:
         for key, pods in self._pods.items():
             theirs = [pod for pod in pods.values() if pod.node == node]
+            for pod in theirs:
+                self.hardware.gone(key, pod)
             try:
                 for pod in theirs if key in self._arrays else ():
                     self._arrays[key][1].heard(self._as_is(pod))
@@ -383,6 +422,8 @@ class Jobs:
             job = msgspec.structs.replace(await self._write_status(key, job, decided), spec=job.spec)
             self._ended.get(key, set()).difference_update(ended)  # its status says so now
         await self._tell_pause(key, job)
+        for element, attempt in decided.failed:
+            self.hardware.runs.failed(key, element, attempt)
         await self._resize_group(key, job)
         for reason, message, warning in decided.events:
             await self._event(job, reason, message, warning=warning)
@@ -392,9 +433,10 @@ class Jobs:
         for name in decided.excused:
             await self._excuse(job, name)
         for each in decided.blamed:
-            user = made.stamp(job.metadata.annotations).get(names.USER_ANNOTATION, "")
             gpus = any(role.name == each.role and made.asks_gpus(role) for role in job.spec.roles)
-            self.counters.quarantined += await self.hardware.blame(each.node, key, each.why, lost=each.lost, user=user, gpus=gpus)
+            await self.hardware.blame(each.node, key, lost=each.lost, user=user_of(job), gpus=gpus)
+        if over(job):
+            self.hardware.over(key)
         if decided.delete_job:
             await self._delete_job(job)
             return
@@ -783,6 +825,7 @@ _STATUS_FIELDS = (
     "runningSince",
     "nodes",
     "preferredNodes",
+    "avoidedNodes",
     "startedAt",
     "finishedAt",
     "message",
@@ -837,6 +880,8 @@ def _seen(view: _Pod, attempt: int, element: int, now: float = 0.0, known: PodSe
         (view.metadata.annotations or {}).get(names.COUNTS_ANNOTATION) == "Succeeded",
         bound_at(status.conditions, status.start_time, view.metadata.creation_timestamp) if view.spec.node_name else 0.0,
         _starting(view, now, known.starting if known is not None else None),
+        _index((view.metadata.labels or {}).get(names.INDEX_LABEL, "")),
+        *times(status.container_statuses, status.init_container_statuses),
     )
 
 
@@ -848,6 +893,10 @@ def _starting(view: _Pod, now: float, known: Starting | None) -> Starting | None
     if trouble is None:
         return None
     return Starting(trouble, known.since if known is not None and known.trouble.reason == trouble.reason else now)
+
+
+def _index(text: str) -> int:
+    return int(text) if _NUMBER.match(text) else 0
 
 
 def _ended_at(status: _PodStatus) -> list[str | None]:

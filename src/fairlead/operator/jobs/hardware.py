@@ -1,11 +1,10 @@
-"""Bad hardware: nodes that are lost, and nodes on which jobs fail again and again.
+"""Bad hardware: nodes that are lost, and nodes that are blamed and kept free of gangs for a while.
 
 A node that is not Ready for some seconds, or was there and is gone, counts as lost: its pods' jobs do not wait for the minutes
-after which Kubernetes takes them. Each failure of a member is noted on its node, in an annotation that outlives the operator.
-When several within a window are noted, of more than one user's jobs, the node gets a label that keeps gangs off, until its time
-is over or somebody takes the label away. One user's failures alone never suffice, a job without GPUs says nothing of a node with
-GPUs, and at most a tenth of a pool is quarantined at a time (one node of a smaller pool, none of a pool of one). That a node was
-lost counts once, however many jobs it took with it.
+after which Kubernetes takes them. What speaks against a node (`evidence.py`; failures of members are weighed by `runs.py`) is
+noted on it, in an annotation that outlives the operator. When it is enough, the node gets a label that keeps gangs off, until its
+time is over or somebody takes the label away, which forgets what was noted. At most a tenth of a pool is quarantined at a time
+(one node of a smaller pool, none of a pool of one).
 """
 
 from __future__ import annotations
@@ -25,7 +24,12 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.cluster.translate import Change
 from fairlead.core.pools import labelled
+from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.faults import About, Faults
+from fairlead.operator.jobs import device_errors, evidence
+from fairlead.operator.jobs.evidence import CONDITION, DEVICE, LOST, RAN_ELSEWHERE, REFUSED, Failure, Rules
+from fairlead.operator.jobs.plan import PodSeen
+from fairlead.operator.jobs.runs import News, Run, Runs
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("hardware")
@@ -33,26 +37,20 @@ log = structlog.get_logger("hardware")
 _NODES = "/api/v1/nodes"
 _MERGE = "application/merge-patch+json"
 _ABOUT = About("v1", "Node")
-_MOST_NOTED = 20  # failures on one node
 _MOMENT = 1.0  # seconds that a clock may be behind a timer
 _SAME_LOSS = 60.0  # seconds within which all jobs that a node took with it lost it at once
-LOST = "(lost)"
+_TICK = 15.0  # seconds between two looks at failures of which nothing is known yet
+_MOST_SAID = 1000  # characters of a reason
+_LIKE = ("node.kubernetes.io/instance-type", "kubernetes.io/arch", "nvidia.com/gpu.product", "amd.com/gpu.product-name")
+"""Labels in which nodes that are compared agree, beside their pool and how many GPUs they have."""
 
-
-class Rules(msgspec.Struct, frozen=True):
-    """When a node counts as lost, and when it is quarantined. Seconds, and failures.
-
-    doubt: for so long a pod that was made after its node was lost is thought to run: whoever bound it there had heard of it.
-    """
-
-    lost_after: float = 10.0
-    doubt: float = 120.0
-    failures: int = 3
-    jobs: int = 2
-    users: int = 2
-    most: float = 0.1  # of a pool
-    window: float = 3600.0
-    quarantine: float = 6 * 3600.0
+CONDITIONS = (
+    *("KernelDeadlock=True", "ReadonlyFilesystem=True", "XfsShutdown=True", "CperHardwareErrorFatal=True"),
+    *("CorruptDockerOverlay2=True", "FrequentKubeletRestart=True", "FrequentContainerdRestart=True"),
+    *("GPUMissing=True", "XIDErrors=True", "NVLinkStatusInactive=True", "UnhealthyNvidiaDevicePlugin=True"),
+    *("AcceleratedHardwareReady=False", "KernelReady=False", "StorageReady=False", "ContainerRuntimeReady=False"),
+)
+"""Conditions of nodes that say that one is broken: those of node-problem-detector and of providers' agents."""
 
 
 class _NodeStatus(msgspec.Struct):
@@ -73,57 +71,34 @@ class _Node(msgspec.Struct):
     @property
     def gpus(self) -> bool:
         """Whether it has any."""
-        return any(self.status.allocatable.get(each, "0") not in ("0", 0) for each in names.GPU_RESOURCES)
+        return any(self._offers(each) for each in names.GPU_RESOURCES)
 
-
-class Failure(msgspec.Struct, frozen=True):
-    """One failure that is noted on a node: when, of which job (`namespace/name`), or that the node was lost (`LOST`).
-
-    user: whose job it was; empty: its namespace is its user.
-    """
-
-    at: float
-    job: str
-    user: str = ""
+    def _offers(self, resource: str) -> str:
+        amount = str(self.status.allocatable.get(resource, "0"))
+        return "" if amount == "0" else amount
 
     @property
-    def who(self) -> str:
-        """The user."""
-        return self.user or self.job.partition("/")[0]
+    def group(self) -> str:
+        """Equal for nodes that are alike, as far as can be seen."""
+        labels = self.metadata.labels or {}
+        offers = [self._offers(each) for each in names.GPU_RESOURCES]
+        return "/".join([labelled(labels), *(labels.get(each, "") for each in _LIKE), *offers])
 
+    @property
+    def quarantined(self) -> bool:
+        """Whether it has the label."""
+        return names.QUARANTINED_LABEL in (self.metadata.labels or {})
 
-def noted(annotation: str) -> list[Failure]:
-    """What a node's annotation says; what cannot be read is left out."""
-    found = []
-    for part in annotation.split(","):
-        time, _, rest = part.strip().partition(" ")
-        job, _, user = rest.partition(" ")
-        if job and (at := seconds(time)):
-            found.append(Failure(at, job, user.replace("%2C", ",").replace("%25", "%")))
-    return found
-
-
-def shown(failures: Sequence[Failure]) -> str:
-    """The annotation that says so."""
-    return ",".join(f"{timestamp(each.at)} {each.job} {_quoted(each.user)}".rstrip() for each in failures[-_MOST_NOTED:])
-
-
-def _quoted(user: str) -> str:
-    return user.replace("%", "%25").replace(",", "%2C")
-
-
-def quarantines(failures: Sequence[Failure], now: float, rules: Rules) -> bool:
-    """Whether these are enough to keep gangs off a node."""
-    late = [each for each in failures if now - each.at <= rules.window]
-    different = {each.at if each.job == LOST else each.job for each in late}
-    users = {each.at if each.job == LOST else each.who for each in late}
-    return len(late) >= rules.failures and len(different) >= rules.jobs and len(users) >= rules.users
+    def said(self, annotation: str) -> str:
+        """An annotation; empty where it is not there."""
+        return (self.metadata.annotations or {}).get(annotation, "")
 
 
 class Hardware:
     """Watches nodes.
 
     lost: hears of nodes that are lost. listed: called once all are known. speed: of the client's clock against the loop's.
+    conditions: `TYPE=STATUS` of those that say that a node is broken.
     """
 
     def __init__(
@@ -135,20 +110,33 @@ class Hardware:
         speed: float = 1.0,
         rules: Rules | None = None,
         faults: Faults | None = None,
+        prometheus: Prometheus | None = None,
+        conditions: Sequence[str] = CONDITIONS,
     ) -> None:
         self.client = client
         self.rules = rules or Rules()
         self.speed = speed
         self.faults = faults or Faults(client, speed=speed)
-        self.queue = WorkQueue(self._release, workers=1, site="nodes", report=self._fault)  # of nodes whose quarantine is over
+        self.queue = WorkQueue(
+            self._look, workers=1, site="nodes", report=self._fault
+        )  # of nodes at which something is to be done
+        self.runs = Runs()
+        self.devices = device_errors.DeviceErrors(prometheus, self._nodes_known, self._device_failed, speed=speed)
+        self.quarantined = 0
+        self._news: list[News] = []  # that came of jobs which are over
+        self._conditions = frozenset(conditions)
         self._lost = lost
         self._nodes: dict[str, _Node] = {}
         self._silent: set[str] = set()  # not Ready, but not for long enough yet
         self._down: dict[str, float] = {}  # since when they count as lost
         self._doubted: set[str] = set()  # of these, with pods that were bound since
+        self._released: dict[str, float] = {}  # when somebody took the label away
         self._noting = asyncio.Lock()  # a note is added to those that are there
         heard = self.faults.each("nodes.heard", self._changed, _ABOUT)
         self.informer = Informer(client, _NODES, _Node, heard, listed, key=lambda metadata: metadata.name)
+
+    def _nodes_known(self, name: str) -> bool:
+        return name in self._nodes
 
     def _fault(self, site: str, key: str, error: Exception) -> None:
         self.faults.note(site, key, error, _ABOUT)
@@ -174,18 +162,28 @@ class Hardware:
         node = change.view
         if node is None:
             self._nodes.pop(change.key, None)
+            self.runs.node(change.key, None)
+            self.runs.forget(change.key)
             self._silent.discard(change.key)
+            self._released.pop(change.key, None)
             self._down[change.key] = self.client.clock()
             self._lost(change.key)
             return
+        old = self._nodes.get(change.key)
+        if old is not None and _older(node.metadata, old.metadata):
+            return  # the answer to a write has told more already
         self._nodes[change.key] = node
+        self.runs.node(change.key, node.group)
         if node.ready:
             self._down.pop(change.key, None)
             self._silent.discard(change.key)
         elif change.key not in self._silent and change.key not in self._down:
             self._silent.add(change.key)
             asyncio.get_running_loop().call_later(self.rules.lost_after / self.speed, self._give_up, change.key)
+        self._was_released(change.key, old, node)
         self._release_in_time(change.key, node)
+        if self._broken(node):
+            self.queue.add(change.key)
 
     def _give_up(self, name: str) -> None:
         if name in self._silent:
@@ -194,88 +192,208 @@ class Hardware:
             log.warning("node is lost", node=name)
             self._lost(name)
 
-    # -- quarantine ----------------------------------------------------------------------------
+    # -- members that run --------------------------------------------------------------------------
 
-    async def blame(self, name: str, job: str, why: str, *, lost: bool, user: str = "", gpus: bool = True) -> bool:
-        """Note a failure on a node, and whether it is quarantined for that. That it cannot be noted is logged, no more.
+    def heard(self, run: Run, *, gpus: bool) -> None:
+        """A member that runs or has ended; gpus: whether it has any: one without says nothing of a node with GPUs."""
+        node = self._nodes.get(run.node)
+        if node is not None and (gpus or not node.gpus):
+            self.runs.heard(run)
 
-        user: whose job it is; gpus: whether the member that failed had any.
+    def gone(self, job: str, pod: PodSeen) -> None:
+        """A member is no more, or its node is lost."""
+        self.runs.gone(job, (pod.element, pod.role, pod.index, pod.attempt), self.client.clock())
+
+    def over(self, job: str) -> None:
+        """A job has come to its end, or is gone."""
+        self._news.append(self.runs.over(job, self.client.clock()))
+
+    # -- what speaks against a node ------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look at failures of members until cancelled: that the same work runs elsewhere shows with time alone."""
+        while True:
+            await asyncio.sleep(_TICK / self.speed)
+            news, self._news = self._news, []
+            if self.runs.waits:
+                news.append(self.runs.settle(self.client.clock()))
+            for each in news:
+                await self.learn(each)
+
+    async def learn(self, news: News) -> None:
+        """Failures of members that count against nodes now, and those that do not any more."""
+        for name, job in news.void:
+            async with self._noting:
+                await self._take_back(name, job)
+        for name, failure in news.counted:
+            async with self._noting:
+                await self._note(name, failure)
+
+    async def blame(self, name: str, job: str, *, lost: bool, user: str = "", gpus: bool = True) -> None:
+        """Note that a node was lost with a job, or that its kubelet refused a member. What cannot be noted is logged, no more.
+
+        user: whose job it is; gpus: whether the member had any: one without says nothing of a node with GPUs.
         """
         async with self._noting:
-            return await self._note(name, job, why, lost, user, gpus)
+            node, now = self._nodes.get(name), self.client.clock()
+            if node is None or (node.gpus and not gpus and not lost):
+                return
+            if lost and any(each.job == LOST and now - each.at <= _SAME_LOSS for each in self._failures(name)):
+                return
+            await self._note(name, Failure(now, LOST) if lost else Failure(now, job, user, REFUSED))
+
+    async def _device_failed(self, name: str, what: str) -> bool:
+        """A device reported an error; whether that is noted: what may be older than the release of its node is not."""
+        now = self.client.clock()
+        if now - device_errors.NEWS <= self._released_at(name):
+            return False
+        async with self._noting:
+            if not any(each.job == DEVICE and each.how == what for each in self._failures(name)):
+                await self._note(name, Failure(now, DEVICE, "", what))
+        return True
+
+    def _broken(self, node: _Node) -> str:
+        """What a condition says that speaks against it, unless somebody released it since; empty: none does."""
+        released = self._released_at(node.metadata.name)
+        for each in node.status.conditions:
+            if f"{each.type}={each.status}" in self._conditions and seconds(each.last_transition_time) > released:
+                return f"condition {each.type}={each.status}" + (f": {each.message[:200]}" if each.message else "")
+        return ""
+
+    def _released_at(self, name: str) -> float:
+        node = self._nodes.get(name)
+        return max(self._released.get(name, 0.0), seconds(node.said(names.RELEASED_ANNOTATION)) if node is not None else 0.0)
+
+    def _failures(self, name: str) -> list[Failure]:
+        """What is noted on a node and was not forgotten."""
+        node = self._nodes.get(name)
+        if node is None:
+            return []
+        released = self._released.get(name, 0.0)
+        return [each for each in evidence.noted(node.said(names.FAILURES_ANNOTATION)) if each.at > released]
 
     def _full(self, node: _Node) -> bool:
         """Whether as many of its pool are quarantined as may be."""
         pool = labelled(node.metadata.labels or {})
-        theirs = [each.metadata.labels or {} for each in self._nodes.values()]
-        theirs = [labels for labels in theirs if labelled(labels) == pool]
+        theirs = [each for each in self._nodes.values() if labelled(each.metadata.labels or {}) == pool]
         most = max(int(len(theirs) * self.rules.most), 1 if len(theirs) > 1 else 0)
-        return sum(names.QUARANTINED_LABEL in labels for labels in theirs) >= most
+        return sum(each.quarantined for each in theirs) >= most
 
-    async def _note(self, name: str, job: str, why: str, lost: bool, user: str, gpus: bool) -> bool:
+    def _verdict(self, name: str, failures: list[Failure], now: float) -> str:
+        """Why a node is to be quarantined; empty: it is not."""
+        why = evidence.direct(failures, now, self.rules)
+        if why or not any(each.how == RAN_ELSEWHERE for each in failures):
+            return why
+        group = self._nodes[name].group
+        alike = {
+            other: self._failures(other)
+            for other, each in self._nodes.items()
+            if not each.quarantined and each.group == group and each.said(names.FAILURES_ANNOTATION)
+        }
+        alike[name] = failures
+        passed = max(self.runs.passed(name, now), *(each.passed for each in failures))
+        return evidence.compared(name, alike, self.runs.share_now(name), passed, len(self._nodes), now, self.rules).why
+
+    async def _note(self, name: str, failure: Failure | None) -> None:
+        """Add something to what speaks against a node, if anything, and judge it."""
         node, now = self._nodes.get(name), self.client.clock()
-        if node is None or (node.gpus and not gpus and not lost):
-            return False
-        known = noted((node.metadata.annotations or {}).get(names.FAILURES_ANNOTATION, ""))
-        if lost and any(each.job == LOST and now - each.at <= _SAME_LOSS for each in known):
-            return False
-        failures = [each for each in known if now - each.at <= self.rules.window] + [
-            Failure(now, LOST) if lost else Failure(now, job, user)
+        if node is None or (failure is not None and failure.at <= self._released_at(name)):
+            return
+        clearer = self.runs.shares(name, now)
+        known = [*self._failures(name), *([failure] if failure is not None else [])]
+        failures = [
+            msgspec.structs.replace(each, share=clearer[each.job]) if each.how == RAN_ELSEWHERE and each.job in clearer else each
+            for each in evidence.late(known, now, self.rules)
         ]
-        annotations: dict[str, str] = {names.FAILURES_ANNOTATION: shown(failures)}
-        labels: dict[str, str] = {}
-        already = names.QUARANTINED_LABEL in (node.metadata.labels or {})
-        if quarantines(failures, now, self.rules) and not already and not self._full(node):
-            labels[names.QUARANTINED_LABEL] = "true"
+        annotations: dict[str, str | None] = {names.FAILURES_ANNOTATION: evidence.shown(failures) or None}
+        why = "" if node.quarantined or self._full(node) else self._verdict(name, failures, now)
+        if why:
             annotations[names.QUARANTINED_UNTIL_ANNOTATION] = timestamp(now + self.rules.quarantine)
-        if not await self._patch(name, {"labels": labels, "annotations": annotations}):
-            return False
-        metadata = msgspec.structs.replace(
-            node.metadata,
-            labels={**(node.metadata.labels or {}), **labels},
-            annotations={**(node.metadata.annotations or {}), **annotations},
-        )
-        self._nodes[name] = msgspec.structs.replace(node, metadata=metadata)  # what comes next counts this one, too
-        if labels:
-            jobs = ", ".join(sorted({each.job for each in failures}))
-            message = f"{len(failures)} failures of {jobs} within {self.rules.window:g} s, the last: {why}; gangs are kept off"
-            log.warning("node is quarantined", node=name, failures=len(failures), jobs=jobs)
-            await self._tell(node, "Quarantined", message)
-        return bool(labels)
+            annotations[names.QUARANTINE_REASON_ANNOTATION] = why[:_MOST_SAID]
+        if failure is None and not why:
+            return
+        if not await self._patch(name, {"labels": {names.QUARANTINED_LABEL: "true"} if why else {}, "annotations": annotations}):
+            return
+        if why:
+            self.quarantined += 1
+            log.warning("node is quarantined", node=name, why=why)
+            await self._tell(node, "Quarantined", f"{why}; gangs of AIJobs are kept off")
+
+    async def _take_back(self, name: str, job: str) -> None:
+        """A job's failure counts no more."""
+        left = [each for each in self._failures(name) if not (each.job == job and each.how == RAN_ELSEWHERE)]
+        if len(left) < len(self._failures(name)):
+            await self._patch(name, {"annotations": {names.FAILURES_ANNOTATION: evidence.shown(left) or None}})
+
+    # -- the end of a quarantine ---------------------------------------------------------------
+
+    def _was_released(self, name: str, old: _Node | None, node: _Node) -> None:
+        """Somebody took the label away, now or while no operator ran: what was noted is forgotten."""
+        before = old is not None and old.quarantined
+        if not node.quarantined and (before or node.said(names.QUARANTINED_UNTIL_ANNOTATION)):
+            self._released[name] = self.client.clock()
+            self.runs.forget(name)
+            self.queue.add(name)
 
     def _release_in_time(self, name: str, node: _Node) -> None:
-        until = seconds((node.metadata.annotations or {}).get(names.QUARANTINED_UNTIL_ANNOTATION))
-        if names.QUARANTINED_LABEL not in (node.metadata.labels or {}) or not until:
-            return
-        left = max(0.0, until - self.client.clock())
-        asyncio.get_running_loop().call_later(left / self.speed, self.queue.add, name)
+        until = seconds(node.said(names.QUARANTINED_UNTIL_ANNOTATION))
+        if node.quarantined and until:
+            left = max(0.0, until - self.client.clock())
+            asyncio.get_running_loop().call_later(left / self.speed, self.queue.add, name)
 
-    async def _release(self, name: str) -> None:
-        """Its time is over, unless it was quarantined anew or released by somebody meanwhile."""
-        node = self._nodes.get(name)
-        if node is None or names.QUARANTINED_LABEL not in (node.metadata.labels or {}):
-            return
-        until = seconds((node.metadata.annotations or {}).get(names.QUARANTINED_UNTIL_ANNOTATION))
-        if not until or self.client.clock() < until - _MOMENT:
-            return
-        metadata = {
-            "labels": {names.QUARANTINED_LABEL: None},
-            "annotations": {names.QUARANTINED_UNTIL_ANNOTATION: None, names.FAILURES_ANNOTATION: None},
-        }
-        try:
-            await self.client.patch(f"{_NODES}/{name}", encode({"metadata": metadata}), _MERGE)
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            return
-        await self._tell(node, "Released", "its quarantine is over", warning=False)
+    async def _look(self, name: str) -> None:
+        """Forget what was noted on a node that was released, end a quarantine that is over, or begin one for a condition."""
+        async with self._noting:
+            node, now = self._nodes.get(name), self.client.clock()
+            if node is None:
+                return
+            released = self._released.get(name, 0.0)
+            if not node.quarantined and released > seconds(node.said(names.RELEASED_ANNOTATION)) + _MOMENT:
+                await self._forget(name, {names.RELEASED_ANNOTATION: timestamp(released)})
+                return
+            broken = self._broken(node)
+            until = seconds(node.said(names.QUARANTINED_UNTIL_ANNOTATION))
+            if node.quarantined and until and now >= until - _MOMENT:
+                if broken:
+                    more = {names.QUARANTINED_UNTIL_ANNOTATION: timestamp(now + self.rules.quarantine)}
+                    await self._patch(name, {"annotations": more}, strict=True)
+                elif await self._forget(name, {}, labels={names.QUARANTINED_LABEL: None}):
+                    self.runs.forget(name)
+                    await self._tell(node, "Released", "its quarantine is over", warning=False)
+                    await self._next_in_pool(node)
+            elif broken and not node.quarantined and not any(each.how == broken for each in self._failures(name)):
+                await self._note(name, Failure(now, CONDITION, "", broken))
 
-    async def _patch(self, name: str, metadata: Mapping[str, Any]) -> bool:
+    async def _next_in_pool(self, freed: _Node) -> None:
+        """As many as may be were quarantined: another of the pool may have been judged bad meanwhile."""
+        pool = labelled(freed.metadata.labels or {})
+        for name in sorted(self._nodes):
+            node = self._nodes[name]
+            if labelled(node.metadata.labels or {}) == pool and node.said(names.FAILURES_ANNOTATION):
+                await self._note(name, None)
+
+    async def _forget(self, name: str, kept: dict[str, str], labels: Mapping[str, None] | None = None) -> bool:
+        gone = (names.QUARANTINED_UNTIL_ANNOTATION, names.QUARANTINE_REASON_ANNOTATION, names.FAILURES_ANNOTATION)
+        return await self._patch(
+            name, {"labels": dict(labels or {}), "annotations": {**dict.fromkeys(gone), **kept}}, strict=True
+        )
+
+    async def _patch(self, name: str, metadata: Mapping[str, Any], *, strict: bool = False) -> bool:
+        """Write on a node, and know at once what it is now. strict: raises `ApiError`, `Unreachable` for another try."""
         try:
-            await self.client.patch(f"{_NODES}/{name}", encode({"metadata": metadata}), _MERGE)
+            reply = await self.client.patch(f"{_NODES}/{name}", encode({"metadata": metadata}), _MERGE)
         except (ApiError, Unreachable) as error:
+            gone = isinstance(error, ApiError) and error.code == 404
+            if strict and not gone:
+                raise
             log.warning("not noted on the node", node=name, error=str(error)[:300])
             return False
+        node = self._nodes.get(name)
+        if node is not None:
+            written = msgspec.json.decode(reply, type=views.OnlyMetadata).metadata
+            if not _older(written, node.metadata):
+                self._nodes[name] = msgspec.structs.replace(node, metadata=written)
+                self._release_in_time(name, self._nodes[name])
         return True
 
     async def _tell(self, node: _Node, reason: str, message: str, *, warning: bool = True) -> None:
@@ -283,3 +401,9 @@ class Hardware:
         about = {"apiVersion": "v1", "kind": "Node", "namespace": "default", "name": node.metadata.name, "uid": node.metadata.uid}
         who = {"controller": "fairlead.dev/operator", "instance": "fairlead-operator"}
         await events.write(self.client, about, reason, message, action=reason, warning=warning, **who)
+
+
+def _older(one: views.Metadata, other: views.Metadata) -> bool:
+    """Whether one is an earlier version of the same object than the other."""
+    first, second = one.resource_version, other.resource_version
+    return one.uid == other.uid and first.isdigit() and second.isdigit() and int(first) < int(second)

@@ -189,6 +189,7 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         _spread(spec, job)
     elif job.status is not None and job.status.preferred_nodes:
         _prefer(spec, job.status.preferred_nodes)
+    _avoid(spec, avoided(job, member.element))
     spec["hostname"], spec["subdomain"] = host_of(member.role, member.index, member.element), job.metadata.name
     checkpoint = job.spec.checkpoint
     if checkpoint is not None and checkpoint.grace_period and "terminationGracePeriodSeconds" not in spec:
@@ -229,6 +230,25 @@ def _prefer(spec: Manifest, nodes: Sequence[str]) -> None:
         {"weight": 1, "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}}
         for node in nodes
     )
+
+
+def avoided(job: AIJob, element: int) -> Sequence[str]:
+    """The nodes on which a job, or an element of its array, failed by itself."""
+    if job.status is None:
+        return ()
+    if element < 0:
+        return job.status.avoided_nodes
+    return next((each.avoided_nodes for each in job.status.elements if each.index == element), ())
+
+
+def _avoid(spec: Manifest, nodes: Sequence[str]) -> None:
+    """Not where it failed, if there is another place: a second attempt on the same node would tell nothing of either."""
+    if nodes:
+        affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+        affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).extend(
+            {"weight": 1, "preference": {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]}]}}
+            for node in nodes
+        )
 
 
 def _spread(spec: Manifest, job: AIJob) -> None:

@@ -33,6 +33,7 @@ LEAST_AHEAD, MOST_AHEAD = 32, 256
 """Surplus members, and elements of an array, wait for a node so many at a time: as many as run, within these."""
 _MOST_NODES = 1000
 _MOST_PREFERRED = 64  # nodes that a pod names as such that it had rather be on
+_MOST_AVOIDED = 8  # nodes that it names as such that it had rather not be on
 STARTED = "Started"
 """Condition: False once a start of the job failed, until one succeeds; a job that starts at once has none."""
 CHECKPOINTED = 85
@@ -40,7 +41,7 @@ CHECKPOINTED = 85
 _PENDING, _RUNNING, _SUCCEEDED, _FAILED = "Pending", "Running", "Succeeded", "Failed"
 NODE_LOST = "NodeLost"
 _HARDWARE = frozenset({NODE_LOST, "UnexpectedAdmissionError"})
-"""Reasons of a failed pod that speak against its node."""
+"""Reasons of a failed pod that speak against its node: it was lost, or its kubelet could not give what it had promised."""
 _NOT_OUR_FAULT = _HARDWARE | {"NodeShutdown", "Terminated", "Evicted", "Preempting", "NodeAffinity", "Shutdown"}
 """Reasons of a failed pod that are its node's, not its own."""
 
@@ -53,6 +54,8 @@ class PodSeen(msgspec.Struct, frozen=True):
     seconds since the epoch. limit: the time limit that it was made with, where it carries one itself. done: it succeeded
     before it was told to go. excused: it failed and is marked as one that counts as succeeded. bound: when it got its node,
     seconds since the epoch. starting: what keeps it there from starting, None: it has started, or has no node.
+    index: which of its role it is. began, ended: when its containers did, seconds since the epoch, 0 if that is not known; the
+    one that failed, if one did.
     """
 
     name: str
@@ -73,10 +76,13 @@ class PodSeen(msgspec.Struct, frozen=True):
     excused: bool = False
     bound: float = 0.0
     starting: Starting | None = None
+    index: int = 0
+    began: float = 0.0
+    ended: float = 0.0
 
 
 class Blame(msgspec.Struct, frozen=True, order=True):
-    """A node on which a member of a role failed, and how. lost: by losing the node."""
+    """A node that failed a member of a role, and how: its kubelet refused it, or (lost) the node was lost."""
 
     node: str
     why: str
@@ -88,7 +94,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What to do. look_again: seconds from now, None if nothing happens by itself. events: (reason, message, warning).
 
     attempts: of elements of an array for whom members are created, where it is not the first. untold: the status lags behind.
-    blamed: nodes on which members failed, and how. excused: pods that failed and are to be marked as succeeded.
+    blamed: nodes that failed members. failed: (element, attempt) of attempts that failed by themselves, which says nothing of a
+    node yet. excused: pods that failed and are to be marked as succeeded.
     """
 
     status: AIJobStatus
@@ -100,6 +107,7 @@ class Plan(msgspec.Struct, frozen=True):
     attempts: Mapping[int, int] = {}
     untold: bool = False
     blamed: tuple[Blame, ...] = ()
+    failed: tuple[tuple[int, int], ...] = ()
     excused: tuple[str, ...] = ()
 
 
@@ -121,6 +129,12 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 def plan(job: AIJob, pods: Sequence[PodSeen], given: Given) -> Plan:
     """The next step of a job."""
     return Step(job, pods, given).take()
+
+
+def action_on(job: AIJob, exit_code: int | None) -> str:
+    """What a job's rules say of an exit code: Ignore, Restart, Fail; empty: nothing."""
+    said = next((rule.action for rule in job.spec.restart.exit_codes if exit_code in rule.codes), "")
+    return said or ("Restart" if exit_code == CHECKPOINTED and job.spec.checkpoint is not None else "")
 
 
 class Step:
@@ -207,7 +221,7 @@ class Step:
             return self.end(before, Phase.FAILED, message)
         own = [pod for pod in counted if self._action(pod) != "Restart"]
         if own:
-            return self._restart(before, own[0])
+            return self._restart(before, min(own, key=lambda pod: pod.ended or math.inf))
         named = {name_of(self.job, each, self.attempt): each for each in self.members}
         done = self._done(named, failed)
         if self._succeeded(named, done):
@@ -373,11 +387,11 @@ class Step:
         """
         code = f" with exit code {culprit.exit_code}" if culprit.exit_code is not None else ""
         why = why or f"{culprit.name} failed{code}"
-        blamed = self._blamed([culprit]) if unstarted is None else ()
+        failed = ((self.given.element, self.attempt),) if unstarted is None else ()
         restarts, limit = self.old.restarts + 1, restarts_of(self.job)
         if restarts > limit:
             ended = self.end(before, Phase.FAILED, f"{why}, and all {limit} restarts are used up", unstarted)
-            return msgspec.structs.replace(ended, blamed=blamed)
+            return msgspec.structs.replace(ended, failed=failed)
         first = max(spans.seconds(self.job.spec.restart.backoff), SHORTEST_BACKOFF)
         wait = min(first * 2.0 ** min(restarts - 1, 16), _LONGEST_BACKOFF)
         most = f" of {limit}" if limit < ENDLESS else ""
@@ -389,12 +403,18 @@ class Step:
             restarts=restarts,
             nodes=(good := self._good([culprit])),
             preferred_nodes=good[:_MOST_PREFERRED],
+            avoided_nodes=self._avoided(culprit),
             resume_at=timestamp(math.ceil(self.now + wait)),
             message=message,
             unstarted=unstarted,
         )
         gone = self.leaving(self.pods.values())
-        return Plan(status, delete=gone, look_again=wait, events=tuple(self.events), blamed=blamed)
+        return Plan(status, delete=gone, look_again=wait, events=tuple(self.events), failed=failed)
+
+    def _avoided(self, culprit: PodSeen) -> list[str]:
+        """Nodes where it is not tried again as long as there are others: only elsewhere does it show whose fault it is."""
+        nodes = [node for node in self.old.avoided_nodes if node != culprit.node]
+        return [*nodes, *([culprit.node] if culprit.node else [])][-_MOST_AVOIDED:]
 
     def _interrupted(self, before: Phase, why: str) -> Plan:
         """It lost members through no fault of its own: it starts again at once, for nothing."""
@@ -466,9 +486,7 @@ class Step:
 
     def _action(self, pod: PodSeen) -> str:
         """What the job's rules say of an exit code; empty: nothing."""
-        rules = self.job.spec.restart.exit_codes
-        said = next((rule.action for rule in rules if pod.exit_code in rule.codes), "")
-        return said or ("Restart" if pod.exit_code == CHECKPOINTED and self.job.spec.checkpoint is not None else "")
+        return action_on(self.job, pod.exit_code)
 
     def _succeeded(self, named: Mapping[str, Member], done: set[str]) -> bool:
         """Whether all have that count. Of a role without a fixed size these are all that ran to the end."""
