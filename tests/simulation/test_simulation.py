@@ -2,6 +2,7 @@ import itertools
 import lzma
 import random
 
+import msgspec
 import pytest
 
 from fairlead.simulation import bench, placement
@@ -74,6 +75,46 @@ def test_fgd_repeats_its_published_figure(traces):
     nodes, pods = read_nodes(folder / "openb_node_list_gpu_node.csv"), read_pods(folder / "openb_pod_list_default.csv")
     result = placement.simulate(nodes, pods, strategy="fgd", seeds=[42], inflate=1.3)
     assert result.allocation["130"] == pytest.approx(95.39, abs=0.35)
+
+
+def restricted(pods, models, seed):
+    """A third of the GPU pods allow one to three models, drawn at random."""
+    rng = random.Random(seed)
+    with_gpus = [pod.name for pod in pods if pod.gpus]
+    chosen = set(rng.sample(with_gpus, len(with_gpus) // 3))
+    return [
+        msgspec.structs.replace(pod, models=tuple(sorted(rng.sample(models, rng.randint(1, 3))))) if pod.name in chosen else pod
+        for pod in pods
+    ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_where_pods_allow_some_models_only_more_is_placed_than_by_fgd(traces, seed):
+    folder = traces / "openb_fgd"
+    every = read_nodes(folder / "openb_node_list_gpu_node.csv")
+    nodes = every[seed % 8 :: 8]
+    models = sorted({node.model for node in every})
+    pods = restricted(read_pods(folder / "openb_pod_list_default.csv")[seed % 4 :: 4], models, seed)
+    ours, fgd = (placement.simulate(nodes, pods, strategy=each, seeds=[seed], inflate=1.3) for each in ("ai", "fgd"))
+    assert ours.allocation["100"] > fgd.allocation["100"] + 3
+    assert ours.allocation["130"] > fgd.allocation["130"]
+    assert [run.wrong_model for run in (*ours.runs, *fgd.runs)] == [0, 0]
+
+
+def test_models_are_read_from_gpu_spec(tmp_path):
+    header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
+    (tmp_path / "pods.csv").write_text(header + "a,1,1,1,1000,\nb,1,1,1,500,V100M32|G2\nc,1,1,0,0,T4\nd,1,1,1,1000, G3 ||G3\n")
+    assert [pod.models for pod in read_pods(tmp_path / "pods.csv")] == [(), ("G2", "V100M32"), (), ("G3",)]
+
+
+def test_pods_are_placed_on_the_models_that_they_allow():
+    nodes = [TraceNode(f"n{i}", 64_000, 262_144, 4, "T4" if i % 2 else "G2") for i in range(8)]
+    pods = [msgspec.structs.replace(pod, models=("T4",)) for pod in PODS]
+    result = placement.simulate(nodes, pods, strategy="ai", seeds=[1, 2], inflate=1.3)
+    assert 40 < result.allocation["130"] <= 50
+    assert [run.wrong_model for run in result.runs] == [0, 0]
+    nowhere = [msgspec.structs.replace(pod, models=("A10",)) for pod in PODS]
+    assert placement.simulate(nodes, nowhere, strategy="ai", seeds=[1], inflate=1.3).allocation["130"] == 0
 
 
 def test_events_come_in_order_of_time_then_entry():

@@ -19,16 +19,20 @@ from fairlead.core import invariants
 from fairlead.core.model import Node, Pod, PodSpec, Policy
 from fairlead.core.schedule import schedule
 from fairlead.core.scores.fgd import Demand, fragmentation, target_workload
+from fairlead.core.selectors import Requirement, SelectorTerm
 from fairlead.core.state import ClusterState
 from fairlead.simulation.traces import TraceNode, TracePod
 
 _GPU = "nvidia.com/gpu"
+_MODEL = "fairlead.dev/gpu-model"
 _MIB = 1 << 20
 _FIRST_COLUMN, _LAST_COLUMN = 5, 130
 
 
 class PlacementRun(msgspec.Struct):
-    """One seed. Maps are from arrived percent (as text) to the mean at that percent."""
+    """One seed. Maps are from arrived percent (as text) to the mean at that percent. wrong_model: placements on a GPU model that
+    the pod does not allow.
+    """
 
     seed: int
     allocation: dict[str, float]
@@ -36,6 +40,7 @@ class PlacementRun(msgspec.Struct):
     fragmentation: dict[str, float]
     pods: int
     placed: int
+    wrong_model: int
     seconds: float
 
 
@@ -132,8 +137,9 @@ def _run(
     capacity = state.nodes.total(_GPU) * 1000
     meter = _Meter(state, capacity, targets)
     order = arrivals(pods, capacity, inflate, seed)
+    models = {node.name: node.model for node in nodes}
     seconds = 0.0
-    placed = 0
+    placed = wrong_model = 0
     for number, pod in enumerate(order):
         start = time.perf_counter()
         uid = f"{seed}-{number}"
@@ -145,6 +151,7 @@ def _run(
             state.remove_pod(uid)
         seconds += time.perf_counter() - start
         placed += row >= 0
+        wrong_model += row >= 0 and bool(pod.models) and models[state.nodes.names[row]] not in pod.models
         meter.arrived(pod, row)
         if progress is not None and number % 256 == 0:
             progress(number, len(order))
@@ -157,6 +164,7 @@ def _run(
         fragmentation=fragments,
         pods=len(order),
         placed=placed,
+        wrong_model=wrong_model,
         seconds=seconds,
     )
 
@@ -214,7 +222,7 @@ class _Meter:
 
 def _node(node: TraceNode) -> Node:
     allocatable = {"cpu": node.cpu_milli, "memory": node.memory_mib * _MIB, "pods": 1 << 30, _GPU: node.gpus}
-    return Node(node.name, allocatable, {"fairlead.dev/gpu-model": node.model}, shares_gpus=True)
+    return Node(node.name, allocatable, {_MODEL: node.model}, shares_gpus=True)
 
 
 def _spec(pod: TracePod) -> PodSpec:
@@ -225,6 +233,7 @@ def _spec(pod: TracePod) -> PodSpec:
         tuple(sorted((resource, amount) for resource, amount in requests.items() if amount)),
         gpus=pod.gpus,
         gpu_milli=pod.gpu_milli or 1000,
+        affinity=(SelectorTerm((Requirement(_MODEL, "In", pod.models),)),) if pod.models else None,
     )
 
 

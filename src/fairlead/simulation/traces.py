@@ -33,13 +33,14 @@ class TraceNode(msgspec.Struct, frozen=True):
 
 
 class TracePod(msgspec.Struct, frozen=True):
-    """One row of an openb pod list: milli-CPU, MiB, devices, milli of each device."""
+    """One row of an openb pod list: milli-CPU, MiB, devices, milli of each device, models it may run on (none: any)."""
 
     name: str
     cpu_milli: int
     memory_mib: int
     gpus: int
     gpu_milli: int
+    models: tuple[str, ...] = ()
 
 
 class TraceJob(msgspec.Struct, frozen=True):
@@ -69,8 +70,15 @@ def read_pods(path: Path) -> list[TracePod]:
             raise TraceError(f"{path}: pod {row['name']}: gpu_milli {milli} is not in 1..1000")
         if gpus > 1 and milli != 1000:
             raise TraceError(f"{path}: pod {row['name']}: fractions are of one GPU; {gpus} x {milli} is not possible")
-        pods.append(TracePod(row["name"], _count(row, "cpu_milli"), _count(row, "memory_mib"), gpus, milli if gpus else 0))
+        cpu, memory = _count(row, "cpu_milli"), _count(row, "memory_mib")
+        # As in the original, the model matters to pods that ask for devices only.
+        pods.append(TracePod(row["name"], cpu, memory, gpus, milli if gpus else 0, _models(row) if gpus else ()))
     return pods
+
+
+def _models(row: dict[str, str]) -> tuple[str, ...]:
+    """The models that `gpu_spec` allows, in order of name: `V100M16|V100M32`; empty: any."""
+    return tuple(sorted({model for each in (row.get("gpu_spec") or "").split("|") if (model := each.strip())}))
 
 
 def read_queues(path: Path) -> dict[str, int]:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from fairlead.core.devices import INFEASIBLE
 from fairlead.core.model import WHOLE
 from fairlead.core.nodes import NodeTable
-from fairlead.core.scores.base import Rows
 
 if TYPE_CHECKING:
+    from fairlead.core.scores.base import Rows
     from fairlead.core.shapes import Shape
 
 

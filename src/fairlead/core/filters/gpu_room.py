@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.model import PodSpec
-from fairlead.core.scores.base import Ints, Rows
 
 if TYPE_CHECKING:
     from fairlead.core.nodes import NodeTable
+    from fairlead.core.scores.base import Ints, Rows
     from fairlead.core.shapes import Shape
 
 COMPLAINT = "node(s) keep pod slots and CPU for their free GPUs"

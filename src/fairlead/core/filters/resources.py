@@ -6,12 +6,15 @@ A pod always counts as one of `pods`; amounts of 0 are not asked for at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.nodes import NodeTable
-from fairlead.core.scores.base import Ints, Rows
+
+if TYPE_CHECKING:
+    from fairlead.core.scores.base import Ints, Rows
 
 Demand = Sequence[tuple[int, int]]
 """(column number, amount in base units)."""

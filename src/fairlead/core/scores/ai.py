@@ -1,6 +1,6 @@
 """`ai`, the default: place where the least future GPU capacity is lost.
 
-A placement can lose GPU capacity in two ways, both measured in thousandths of a device:
+A placement can lose GPU capacity in three ways, all measured in thousandths of a device:
 
 - *splinters*: a fraction leaves a remainder on its device that later fractions fill badly. What
   that costs comes from bid prices (`prices.py`) over the sizes that arrived so far.
@@ -8,6 +8,9 @@ A placement can lose GPU capacity in two ways, both measured in thousandths of a
   device of the pods that arrived so far, a node strands `free devices - free CPU / mean CPU per
   device` (likewise for memory, never below 0). Pods rich in CPU go where CPU is plentiful, and
   pods poor in it rescue devices that would be stranded.
+
+- *pressure*: devices on which work depends that is admitted to few nodes, by selectors, affinity or taints
+  (`pressure.py`). Work with a choice takes others; where no work is restricted, nothing presses.
 
 The sum, in steps of a tenth of a device so that near-equal nodes tie, decides; then the node with
 the fewest free devices (best fit), then the one with the least CPU left, then the name.
@@ -28,6 +31,7 @@ from fairlead.core.devices import Chooser
 from fairlead.core.model import WHOLE, PodSpec
 from fairlead.core.nodes import NodeTable
 from fairlead.core.scores.base import Ints, Rows, States, Strategy
+from fairlead.core.scores.pressure import Pressure
 from fairlead.core.scores.prices import Prices
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ PRIOR: Mapping[int, float] = {1000: 200.0, 500: 100.0, 250: 100.0}
 _MEMORY = 100_000
 _FIRST = 20  # arrivals before the first lesson; then whenever half as many again have come
 _STRANDED_WEIGHT = 3  # tenths: a stranded device may yet be used, a splinter hardly
+_PRESSED_WEIGHT = 6  # tenths: a device that others depend on may still be left over
 _STEP = 100  # thousandths of a device within which nodes count as equal
 _MOST_COST = 2047
 _MOST_FREE = (1 << 14) - 1
@@ -54,6 +59,7 @@ class Ai(Strategy):
         super().__init__(nodes, options)
         self.demand: dict[int, float] = dict(PRIOR)
         self.prices = Prices(self.demand)
+        self.pressure = Pressure(nodes)
         self.cpu_per_device = 0  # milli-CPU; 0: nothing asked for devices yet
         self.memory_per_milli = 0  # bytes per thousandth of a device
         self._asked = [0.0, 0.0, 0.0]  # milli devices, milli-CPU, bytes of all that arrived
@@ -71,6 +77,7 @@ class Ai(Strategy):
                 asked[1] += amount
             elif resource == "memory":
                 asked[2] += amount
+        self.pressure.arrived(spec)
         self._seen += 1
         if self._seen >= self._next:
             self._learn()
@@ -79,11 +86,17 @@ class Ai(Strategy):
         if self._seen >= _MEMORY:
             self.demand = {size: count / 2 for size, count in self.demand.items() if count >= 2}
             self._asked = [amount / 2 for amount in self._asked]
+            self.pressure.fade()
             self._seen //= 2
         self._next = self._seen + max(_FIRST, self._seen // 2)
         devices, cpu, memory = self._asked
         lessons = (int(cpu * WHOLE / devices), int(memory / devices), Prices(self.demand))
-        if (lessons[0], lessons[1], lessons[2].value) != (self.cpu_per_device, self.memory_per_milli, self.prices.value):
+        pressed = self.pressure.learn()
+        if pressed or (lessons[0], lessons[1], lessons[2].value) != (
+            self.cpu_per_device,
+            self.memory_per_milli,
+            self.prices.value,
+        ):
             self.cpu_per_device, self.memory_per_milli, self.prices = lessons
             self.epoch += 1
 
@@ -106,10 +119,14 @@ class Ai(Strategy):
             stranded = greater(devices - memory // self.memory_per_milli, stranded)
         return stranded
 
-    def _score(self, shape: Shape, loss: Any, devices: Any, cpu: Any, memory: Any, greater: Any, lesser: Any) -> Any:
+    def _score(
+        self, shape: Shape, loss: Any, pressure: Any, devices: Any, cpu: Any, memory: Any, greater: Any, lesser: Any
+    ) -> Any:
         left, cpu_left = devices - shape.device_milli, cpu - shape.cpu
         change = self._stranded(left, cpu_left, memory - shape.memory, greater) - self._stranded(devices, cpu, memory, greater)
-        cost = (loss * 10 + change * _STRANDED_WEIGHT + _STEP * 5) // (_STEP * 10)
+        cost = (loss * 10 + change * _STRANDED_WEIGHT + pressure * shape.device_milli // WHOLE * _PRESSED_WEIGHT + _STEP * 5) // (
+            _STEP * 10
+        )
         cost = lesser(greater(cost, -_MOST_COST), _MOST_COST)
         fit = _MOST_FREE - lesser(left // 4, _MOST_FREE)
         thrift = _MOST_CPU - lesser(cpu_left // 2000, _MOST_CPU)
@@ -120,6 +137,7 @@ class Ai(Strategy):
         result: Ints = self._score(
             shape,
             0 if costs is None else costs,
+            self.pressure.of(nodes.static[rows]) if self.pressure.any and shape.gpus else 0,
             nodes.devices.total[states],
             nodes.cpu[rows],
             nodes.memory[rows],
@@ -134,6 +152,7 @@ class Ai(Strategy):
         result: int = self._score(
             shape,
             shape.fit.one_cost(device) if shape.gpus else 0,
+            self.pressure.of(nodes.static.item(row)).item() if self.pressure.any and shape.gpus else 0,
             nodes.devices.total.item(device),
             nodes.cpu.item(row),
             nodes.memory.item(row),
