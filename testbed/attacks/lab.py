@@ -186,7 +186,7 @@ class Range:
         self.apply([objects.priority_class("gold", 1_000_000)])
         self.apply([objects.service_class(name, **spec) for name, spec in _CLASSES.items()])
         for name in NODES:
-            more = {"fairlead.dev/gpu-sharing": "enabled"} if name == "n4" else {}
+            more = {"fairlead.dev/gpu-sharing": "fairlead-agent"} if name == "n4" else {}
             self.admin.makes(objects.node(name, gpus=GPUS, labels=more), "")
             self.admin.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, MERGE)
         self.until("the policies are in force", self._guarded)

@@ -315,3 +315,25 @@ async def test_an_idle_session_is_shut_down_by_the_rules_of_its_class(local):
     assert told["message"] == "nobody was active for 1s: shut down"
     group = local.api.store.get("fairlead.dev/podgroups", ("default", "session")).object
     assert group["spec"]["serviceClass"] == "notebooks"
+
+
+async def test_parts_of_a_gpu_are_given_out_without_labelling_a_node(local):
+    """Two halves are on one device, and what does not fit beside them gets another."""
+
+    def part(name, fraction):
+        metadata = {"name": name, "annotations": {"fairlead.dev/gpu-fraction": fraction}}
+        container = {"name": "main", "image": "none", "command": ["sh", "-c", "echo on $CUDA_VISIBLE_DEVICES; sleep 1000"]}
+        spec = {"schedulerName": "fairlead", "restartPolicy": "Never", "containers": [container]}
+        local.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    async def device(name):
+        return (await local.until(lambda: re.findall(r"on (\d+)", local.log(name))))[0]
+
+    node = local.api.store.get("nodes", ("", "here")).object
+    assert node["metadata"]["labels"]["fairlead.dev/gpu-sharing"] == "fairlead-agent"
+    part("a", "0.5")
+    part("b", "0.5")
+    first, second = await device("a"), await device("b")
+    assert first == second
+    part("c", "0.7")
+    assert await device("c") != first

@@ -33,8 +33,14 @@ def told(nodes, members, size, **more):
         (ReasonCode.NODE_AFFINITY, "4 node(s) are quarantined", {"labels": {QUARANTINED_LABEL: "true"}}, {"affinity": SOUND}),
         (ReasonCode.NODE_CLOSED, "4 node(s) were closed", {"error": Reason(ReasonCode.INVALID_SPEC, "no")}, {}),
         (ReasonCode.DEVICES, "4 node(s) don't share their GPUs", {"shares": False}, {"milli": 500}),
+        (
+            ReasonCode.DEVICES,
+            "4 node(s) have the label fairlead.dev/gpu-sharing=enabled, which names no agent that gpuSharing.agents lists",
+            {"shares": False, "labels": {"fairlead.dev/gpu-sharing": "enabled"}},
+            {"milli": 500},
+        ),
     ],
-    ids=["labels", "taints", "cordoned", "quarantined", "closed", "not shared"],
+    ids=["labels", "taints", "cordoned", "quarantined", "closed", "not shared", "shared by nobody"],
 )
 def test_a_gang_that_something_keeps_off_every_node_is_not_too_large(code, words, of_nodes, of_pods):
     nodes = [node(f"n{number}", **of_nodes) for number in range(4)]

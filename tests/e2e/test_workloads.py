@@ -151,6 +151,41 @@ def test_its_pods_start_together_or_not_at_all(cluster, kind):
     assert (owner["kind"], owner["uid"]) == (kind, made["metadata"]["uid"]), "it goes with it"
 
 
+CONFIGURED = """
+apiVersion: config.fairlead.dev/v1alpha1
+kind: SchedulerConfiguration
+profiles:
+- {schedulerName: gpus, profile: ai}
+"""
+
+
+def test_gangs_start_together_under_a_name_that_the_configuration_gives(cluster, tmp_path):
+    """A JobSet, and an AIJob beside it whose pods get that name; what asks for a default name is somebody else's."""
+    file = tmp_path / "fairlead.yaml"
+    file.write_text(CONFIGURED)
+    cluster.create(node("n", gpus=3))
+    cluster.scheduler("--no-leader-elect", "--config", str(file))
+    cluster.operator("--no-leader-elect", "--address", "", "--config", str(file))
+    template = {"spec": {"schedulerName": "gpus", "containers": [{"name": "main", "image": "i"}]}}
+    job = {"name": "worker", "replicas": 1, "template": {"spec": {"parallelism": 2, "completions": 2, "template": template}}}
+    made = make(cluster, "JobSet", "js", {"replicatedJobs": [job]})
+    cluster.until(lambda: group(cluster, "jobset-js"))
+    labels = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/jobset-uid": made["metadata"]["uid"]}
+    first, second = pods_of(made, ["js-0", "js-1"], labels, gpus=1, scheduler="gpus")
+    cluster.create(pod("foreign", gpus=1), first)
+    cluster.until(lambda: "PodScheduled" in str(cluster.pods()["js-0"]["status"].get("conditions")))
+    assert cluster.placed() == {}, "not before the gang is complete"
+    cluster.create(second)
+    cluster.until(lambda: set(cluster.placed()) == {"js-0", "js-1"})
+    template = {"spec": {"containers": [{"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
+    spec = {"roles": [{"name": "worker", "replicas": 1, "template": template}]}
+    aijob = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "AIJob", "metadata": {"name": "train"}, "spec": spec}
+    cluster.plane.request("POST", "/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs", aijob)
+    cluster.until(lambda: len(cluster.placed()) == 3)
+    assert "foreign" not in cluster.placed()
+    cluster.delete("/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs/train")
+
+
 def test_a_jobset_is_suspended_as_a_whole_and_resumed(cluster):
     cluster.create(node("n", gpus=2), service_class("patient", preemption={"mode": "Suspend"}))
     start(cluster)

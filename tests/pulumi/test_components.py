@@ -313,6 +313,24 @@ def test_provisioning_classes_are_for_the_policies_and_for_the_operator():
     assert all(name in policy["spec"]["validations"][0]["expression"] for name in ("small", "large.autoscaling"))
 
 
+def test_both_processes_and_the_policies_know_the_configured_names():
+    given = {"profiles": [{"schedulerName": "gpus", "profile": "ai"}], "gpuSharing": {"agents": ["slicer"]}}
+    found = made(Fairlead, image="fairlead:1", configuration=given, history_storage="1Gi")
+    [file] = kinds(found, "ConfigMap")["fairlead-configuration"]["data"].values()
+    assert yaml.safe_load(file).items() >= given.items()
+    for process in ("scheduler", "operator"):
+        pod = kinds(found, "Deployment")[f"fairlead-{process}"]["spec"]["template"]["spec"]
+        assert {"name": "FAIRLEAD_CONFIG", "value": "/etc/fairlead/configuration.yaml"} in pod["containers"][0]["env"]
+        assert "/etc/fairlead" in [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
+        assert "fairlead-configuration" in str(pod["volumes"])
+    assert "FAIRLEAD_DATABASE" in str(kinds(found, "Deployment")["fairlead-operator"])
+    replicas = {name: each["spec"]["replicas"] for name, each in kinds(found, "Deployment").items()}
+    assert replicas == {"fairlead-scheduler": 2, "fairlead-operator": 1}
+    assert "'gpus'" in str(kinds(found, "ValidatingAdmissionPolicy"))
+    assert "is given twice" in refused(Fairlead, image="f", configuration={"profiles": given["profiles"] * 2})
+    assert "configuration:" in refused(Fairlead, image="f", configuration={"profile": []})
+
+
 # -- monitoring --------------------------------------------------------------------------------
 
 

@@ -129,13 +129,17 @@ class Agent:
             await asyncio.sleep(wait)
 
     async def _register(self) -> None:
-        labels = {"kubernetes.io/hostname": self.name, "fairlead.dev/agent": "true", **self.options.labels}
+        labels = {"kubernetes.io/hostname": self.name, "fairlead.dev/agent": "true"}
+        if self.devices.free:
+            labels[names.GPU_SHARING_LABEL] = names.OWN_AGENT
+        labels |= self.options.labels
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels}}
         try:
             await self.client.post("/api/v1/nodes", encode(body))
         except ApiError as error:
             if error.code != 409:
                 raise
+            await self.client.patch(f"/api/v1/nodes/{self.name}", encode({"metadata": {"labels": labels}}), _MERGE)
         await self._report(ready=True)
         log.info("registered", node=self.name, **{name.rpartition("/")[2]: amount for name, amount in self._amounts().items()})
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Final
 
@@ -15,11 +16,31 @@ KUBERNETES_SCHEDULER_NAME: Final = "fairlead-kubernetes"
 AI_PROFILE: Final = "ai"
 KUBERNETES_PROFILE: Final = "kubernetes"
 PROFILES: Final = (AI_PROFILE, KUBERNETES_PROFILE)
-SCHEDULERS: Final[Mapping[str, str]] = MappingProxyType(
+DEFAULT_SCHEDULERS: Final[Mapping[str, str]] = MappingProxyType(
     {SCHEDULER_NAME: AI_PROFILE, KUBERNETES_SCHEDULER_NAME: KUBERNETES_PROFILE}
 )
-"""The scheduler names we answer to, unless configured otherwise, and the profile of each."""
+"""The scheduler names that we answer to where no configuration gives others, and the profile of each."""
 
+_schedulers = dict(DEFAULT_SCHEDULERS)
+SCHEDULERS: Final[Mapping[str, str]] = MappingProxyType(_schedulers)
+"""The scheduler names that this process answers to, and the profile of each: one list for all of its parts. A view that follows
+`answer_to`, which a process calls before it begins anything."""
+
+
+def answer_to(schedulers: Mapping[str, str]) -> None:
+    """From now on the schedulers of this process have these names."""
+    given = dict(schedulers)
+    _schedulers.clear()
+    _schedulers.update(given)
+
+
+def own_scheduler() -> str:
+    """The name that pods get which we make: the first of profile `ai`, else the first."""
+    return next((name for name, profile in _schedulers.items() if profile == AI_PROFILE), next(iter(_schedulers)))
+
+
+CONFIG_VARIABLE: Final = "FAIRLEAD_CONFIG"
+"""The environment's variable for the configuration file."""
 ANY_SCHEDULER: Final = "*"
 """Everybody's pods count as ours: for shadow mode."""
 DEFAULT_QUEUE: Final = "default"
@@ -63,6 +84,22 @@ LAST_ACTIVITY_ANNOTATION: Final = "fairlead.dev/last-activity"
 """On an Interactive AIJob: when its user was active last, such as 2027-01-31T08:00:00Z."""
 DEFAULT_QUEUE_LABEL: Final = "fairlead.dev/default-queue"
 GPU_SHARING_LABEL: Final = "fairlead.dev/gpu-sharing"
+"""On nodes: the agent there that gives pods their part of a GPU."""
+OWN_AGENT: Final = "fairlead-agent"
+"""That of `fairlead agent`, which gives fractions out by itself."""
+DEFAULT_SHARING_AGENTS: Final = frozenset({OWN_AGENT})
+_sharing_agents = set(DEFAULT_SHARING_AGENTS)
+SHARING_AGENTS: Final[AbstractSet[str]] = _sharing_agents
+"""The agents of this process's configuration (`gpuSharing.agents`): fractions are placed on nodes that name one of them."""
+
+
+def share_by(agents: Iterable[str]) -> None:
+    """From now on these agents give fractions out."""
+    given = set(agents)
+    _sharing_agents.clear()
+    _sharing_agents.update(given)
+
+
 """On a Node: `enabled` where a sharing plugin really gives out fractions of its GPUs."""
 
 TIME_LIMIT_ANNOTATION: Final = "fairlead.dev/time-limit"

@@ -25,7 +25,10 @@ def crds(
     ] = False,
     scheduler_name: Annotated[
         list[str] | None,
-        typer.Option(help="With --policies: a scheduler name that ours answers to. Default: fairlead, fairlead-kubernetes."),
+        typer.Option(
+            help="With --policies: a scheduler name that ours answers to. Default: those of --config, else fairlead and "
+            "fairlead-kubernetes."
+        ),
     ] = None,
     output: OutputOption = Output.YAML,
 ) -> None:

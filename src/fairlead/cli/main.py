@@ -35,6 +35,7 @@ from fairlead.cli import (
     top,
     whatif,
 )
+from fairlead.cli.configured import configured
 from fairlead.cli.output import Exit, fail
 from fairlead.observability import ending
 
@@ -46,19 +47,19 @@ app = typer.Typer(
 )
 app.add_typer(simulate.app, name="simulate")
 app.add_typer(bench.app, name="bench")
-app.command("crds")(crds.crds)
+app.command("crds")(configured(crds.crds))
 app.command("cost")(cost.cost)
 app.command("monitoring")(monitoring.monitoring)
-app.command("demo")(demo.demo)
-app.command("explain")(explain.explain)
-app.command("feasibility")(feasibility.feasibility)
+app.command("demo")(configured(demo.demo))
+app.command("explain")(configured(explain.explain))
+app.command("feasibility")(configured(feasibility.feasibility))
 app.command("import")(import_.import_)
 app.command("history")(history.history)
-app.command("nodes")(nodes.nodes)
-app.command("queue")(queue.queue)
-app.command("quota")(quota.quota)
+app.command("nodes")(configured(nodes.nodes))
+app.command("queue")(configured(queue.queue))
+app.command("quota")(configured(quota.quota))
 app.command("replay")(replay.replay)
-app.command("submit")(submit.submit)
+app.command("submit")(configured(submit.submit))
 app.command("run")(run_.run_)
 app.command("logs")(logs.logs)
 app.command("cancel")(control.cancel)
@@ -67,11 +68,11 @@ app.command("resume")(control.resume)
 app.command("hold")(control.hold)
 app.command("release")(control.release)
 app.command("scheduler")(scheduler.scheduler)
-app.command("operator")(operator.operator)
-app.command("local")(local.local)
+app.command("operator")(configured(operator.operator))
+app.command("local")(configured(local.local))
 app.command("agent")(local.agent)
-app.command("share")(share.share)
-app.command("top")(top.top)
+app.command("share")(configured(share.share))
+app.command("top")(configured(top.top))
 app.command("whatif")(whatif.whatif)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from fairlead.cli import process
+from fairlead.cli.configured import VARIABLE
 from fairlead.cli.output import Exit, fail
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ def scheduler(
     kubeconfig: Annotated[
         str, typer.Option(help="Kubeconfig file; default: $KUBECONFIG, the pod's account, ~/.kube/config.")
     ] = "",
-    config: Annotated[Path | None, typer.Option(help="Configuration file; flags given besides take precedence.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(envvar=VARIABLE, help="Configuration file, shared by all processes; flags given besides take precedence."),
+    ] = None,
     config_schema: Annotated[bool, typer.Option("--config-schema", help="Print the JSON Schema of that file, and end.")] = False,
     strategy: Annotated[
         str | None, typer.Option(help="Placement strategy of profile ai: ai, binpack, fgd or spread.", show_default="ai")
@@ -67,8 +71,7 @@ def scheduler(
     record_limit: Annotated[int, typer.Option(min=1, help="MiB after which the decision log ends.")] = 1024,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Schedule the pods whose schedulerName is fairlead or fairlead-kubernetes, until SIGTERM. Logs are JSON lines on stderr."""
-    from fairlead.api.names import AI_PROFILE
+    """Schedule the pods whose schedulerName is fairlead, fairlead-kubernetes or configured, until SIGTERM. Logs: JSON lines."""
     from fairlead.core.scores import STRATEGIES
     from fairlead.scheduler import configuration
     from fairlead.scheduler.app import run_process
@@ -79,9 +82,11 @@ def scheduler(
     if strategy is not None and strategy not in STRATEGIES:
         fail(f"--strategy {strategy!r} is unknown: choose one of {', '.join(sorted(STRATEGIES))}", Exit.USAGE)
     try:
-        options = (configuration.read(config) if config is not None else configuration.default()).options()
+        configured = configuration.read(config) if config is not None else configuration.default()
     except configuration.ConfigurationError as error:
         fail(str(error), Exit.USAGE)
+    configuration.adopt(configured)
+    options = configured.options()
     given = {
         "leader_elect": leader_elect,
         "events": events,
@@ -102,10 +107,19 @@ def scheduler(
     if shadow_of != "*" and not shadow:
         fail("--shadow-of says whose pods --shadow looks at: give --shadow, too", Exit.USAGE)
     if shadow:
-        options = msgspec.structs.replace(options, shadow=True, schedulers={shadow_of: AI_PROFILE})
+        options = msgspec.structs.replace(options, shadow=True, schedulers=_watched(shadow_of, options.schedulers))
     with _recording(record, record_limit, options.policy) as recorder, _reporting(shadow) as report:
         start = partial(run_process, options=options, recorder=recorder, report=report)
         process.run(start, kubeconfig)
+
+
+def _watched(shadow_of: str, ours: Mapping[str, str]) -> dict[str, str]:
+    """Whose pods a shadow looks at, and by which profile: those of our own names by theirs, those of others by profile ai."""
+    from fairlead.api.names import AI_PROFILE, ANY_SCHEDULER
+
+    if shadow_of == ANY_SCHEDULER:
+        return {**ours, ANY_SCHEDULER: AI_PROFILE}
+    return {shadow_of: ours.get(shadow_of, AI_PROFILE)}
 
 
 @contextmanager

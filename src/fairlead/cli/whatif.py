@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from fairlead.cli.configured import VARIABLE, adopt
 from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
 from fairlead.cli.picture import KubeconfigOption, read, run, span
 
@@ -29,7 +30,9 @@ def whatif(
     limit: Annotated[list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT, its cap; may be repeated.")] = None,
     add_nodes: Annotated[str, typer.Option(help="COUNT or COUNT:NODE, more nodes like that one.")] = "",
     drain: Annotated[list[str] | None, typer.Option(help="A node that goes; may be repeated.")] = None,
-    config: Annotated[Path | None, typer.Option(help="The scheduler's configuration file, where it has one.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(envvar=VARIABLE, help="The scheduler's configuration file, where it has one.")
+    ] = None,
     new_config: Annotated[Path | None, typer.Option(help="A configuration file that it would have instead.")] = None,
     snapshot: Annotated[Path | None, typer.Option(help="Read the cluster from this file instead.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the cluster as it is to this file.")] = None,
@@ -41,6 +44,7 @@ def whatif(
     from fairlead.core.model import Policy
     from fairlead.simulation import whatif as trial
 
+    adopt(config)
     objects = _snapshot(snapshot) if snapshot is not None else run(kubeconfig, read).objects()
     if save is not None:
         save.write_bytes(msgspec.json.encode(objects))

@@ -445,7 +445,7 @@ def node(view: views.Node) -> Node:
         labels=labels,
         taints=tuple(sorted((Taint(each.key, each.value, each.effect) for each in view.spec.taints or ()), key=repr)),
         unschedulable=view.spec.unschedulable,
-        shares_gpus=labels.get(names.GPU_SHARING_LABEL) == "enabled",
+        shares_gpus=labels.get(names.GPU_SHARING_LABEL, "") in names.SHARING_AGENTS,
         error=error,
         images=tuple((name, each.size_bytes) for each in status.images or () for name in each.names or ()),
         features=tuple(sorted(status.declared_features or ())),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.api.names import GPU_SHARING_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.colocation import kin
 from fairlead.core.filters import devices, first_refusal, gpu_room, node_affinity, resources
@@ -18,6 +19,7 @@ from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, Unit
 
 Rows = npt.NDArray[np.int32]
+_SHARE_NOTHING = "don't share their GPUs"
 
 
 def no_node(state: ClusterState, shape: Shape) -> Reason:
@@ -52,10 +54,10 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
         codes[ReasonCode.RESOURCES] += count
     if shape.asks_devices:
         enough = rows[resources.fits(nodes, shape.need, rows)]
-        unshared = int((~nodes.shares[enough]).sum()) if shape.gpu_milli < WHOLE else 0
-        if unshared:
-            complaints["node(s) don't share their GPUs"] += unshared
-            codes[ReasonCode.DEVICES] += unshared
+        if shape.gpu_milli < WHOLE:
+            for complaint, unshared in _unshared(state, enough[~nodes.shares[enough]]):
+                complaints[complaint] += len(unshared)
+                codes[ReasonCode.DEVICES] += len(unshared)
             enough = enough[nodes.shares[enough]]
         splintered = int((~devices.fits(nodes, shape, enough, shape.fit.costs(nodes.device[enough]))).sum())
         if splintered:
@@ -78,6 +80,17 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
     if complaints[node_affinity.QUARANTINED]:
         numbers["quarantined"] = complaints[node_affinity.QUARANTINED]
     return Reason(code, f"0/{total} nodes are available: {listed}.", numbers)
+
+
+def _unshared(state: ClusterState, rows: Rows) -> Iterator[tuple[str, Rows]]:
+    """(what is missing there, rows) of nodes that give out no fractions."""
+    named: dict[str | None, list[int]] = {}
+    for row in rows.tolist():
+        node = state.nodes.objects[row]
+        named.setdefault(node.labels.get(GPU_SHARING_LABEL) if node is not None else None, []).append(row)
+    for agent, found in named.items():
+        missing = f"have the label {GPU_SHARING_LABEL}={agent}, which names no agent that gpuSharing.agents lists"
+        yield f"node(s) {missing if agent is not None else _SHARE_NOTHING}", np.array(found, np.int32)
 
 
 def no_row(state: ClusterState, task: Task) -> Reason:
@@ -227,9 +240,8 @@ def _kept_off(state: ClusterState, shape: Shape, rows: Rows) -> Iterator[tuple[R
             here = out[nodes.static[out] == number]
             yield refusal.CODE, refusal.complaint(shape.spec, nodes.classes[number]), here
     if shape.asks_devices and shape.gpu_milli < WHOLE:
-        unshared = rows[admitted & ~nodes.shares[rows]]
-        if len(unshared):
-            yield ReasonCode.DEVICES, "node(s) don't share their GPUs", unshared
+        for complaint, unshared in _unshared(state, rows[admitted & ~nodes.shares[rows]]):
+            yield ReasonCode.DEVICES, complaint, unshared
 
 
 def _first_line(state: ClusterState, shape: Shape) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from fairlead.api.names import QUEUE_LABEL
+from fairlead.api.names import QUEUE_LABEL, SCHEDULER_NAME
 from fairlead.api.quantity import parse
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument
@@ -138,7 +138,8 @@ class AutoscaledDeployment(pulumi.ComponentResource):
     app: the name of both. replicas: how many there are before the autoscaler has its say; what it makes of them later is left
     alone. requests, limits: quantities by resource, for each replica. gpus: whole devices for each replica. metrics: what is
     followed; that which asks for most counts. scale_down: absent, Kubernetes' own (300 s of stabilization, then all at once).
-    queue: the Fairlead queue whose replicas they are; scheduled by Fairlead then. priority_class: by name. env: by name.
+    queue: the Fairlead queue whose replicas they are; scheduled by Fairlead then, under scheduler_name. priority_class: by name.
+    env: by name.
 
     Raises InvalidArgument: min_replicas > max_replicas, requests above limits, a percentage of a resource that is not
     requested, and whatever Kubernetes would refuse of the above.
@@ -169,6 +170,7 @@ class AutoscaledDeployment(pulumi.ComponentResource):
         env: Mapping[str, pulumi.Input[str]] | None = None,
         ports: Sequence[int] = (),
         queue: str | None = None,
+        scheduler_name: str = SCHEDULER_NAME,
         priority_class: pulumi.Input[str] | None = None,
         labels: Mapping[str, str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
@@ -203,7 +205,7 @@ class AutoscaledDeployment(pulumi.ComponentResource):
         }
         pod = {
             "containers": [container],
-            **({"scheduler_name": "fairlead"} if queue is not None else {}),
+            **({"scheduler_name": scheduler_name} if queue is not None else {}),
             **({"priority_class_name": priority_class} if priority_class is not None else {}),
         }
         template = {"metadata": {"labels": {**chosen, **({QUEUE_LABEL: queue} if queue is not None else {})}}, "spec": pod}

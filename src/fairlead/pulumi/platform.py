@@ -12,9 +12,11 @@ import pulumi_kubernetes as kubernetes
 import yaml
 
 from fairlead.api import crds
+from fairlead.api.names import CONFIG_VARIABLE as VARIABLE
 from fairlead.api.policies import policies
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument
+from fairlead.scheduler import configuration as configurations
 
 NAMESPACE = "kube-system"
 """Where scheduler and operator run: their leases, and the Services of their APIs, are there."""
@@ -22,6 +24,7 @@ _DEFINITION = "CustomResourceDefinition"
 _RBAC = "rbac.authorization.k8s.io"
 _DATABASE = "fairlead-history"
 _FOLDER = "/var/lib/fairlead"
+_CONFIGURATION, _CONFIGURED = "fairlead-configuration", "/etc/fairlead"
 PORTS = {"scheduler": 10259, "operator": 10260}
 """Process -> where its /metrics is."""
 _VISIBILITY, _HISTORY, _EXTERNAL_METRICS = 6443, 6444, 6445
@@ -36,6 +39,8 @@ class Fairlead(pulumi.ComponentResource):
     the use of GPUs. visibility, external_metrics: whether researchers' `visibility.fairlead.dev` and the autoscalers'
     `external.metrics.k8s.io` are served; the latter only where nobody else does. trusted: users that make pods for others.
     provisioning_classes: those that tenants may order nodes of, for the policies and for the operator.
+    configuration: the scheduler's configuration file as a mapping (`fairlead scheduler --config-schema`), read by scheduler,
+    operator and policies.
     manifests: instead of this version's definitions, policies and rights, those of the image's version, for instance.
     requests: quantities by resource, for the scheduler and for the operator each.
 
@@ -60,6 +65,7 @@ class Fairlead(pulumi.ComponentResource):
         external_metrics: bool = True,
         trusted: Sequence[str] = (),
         provisioning_classes: Sequence[str] = (),
+        configuration: Mapping[str, Any] | None = None,
         manifests: Sequence[dict[str, Any]] | None = None,
         requests: Mapping[str, str | int] | None = None,
         opts: pulumi.ResourceOptions | None = None,
@@ -75,10 +81,13 @@ class Fairlead(pulumi.ComponentResource):
         super().__init__("fairlead:index:Fairlead", name, None, opts)
         self._name = name
         self._image, self._asked = image, asked
+        configured = _configured(configuration)
         history = history_url is not None or history_storage is not None
         if manifests is None:
             definitions = [self._object(each) for each in crds.definitions()]
-            guards = [self._object(each, definitions) for each in policies(trusted, provisioning_classes=provisioning_classes)]
+            schedulers = [each.scheduler_name for each in configured.profiles]
+            rules = policies(trusted, provisioning_classes=provisioning_classes, schedulers=schedulers)
+            guards = [self._object(each, definitions) for each in rules]
             charts = [
                 ("rbac", True),
                 ("flowcontrol", True),
@@ -97,11 +106,14 @@ class Fairlead(pulumi.ComponentResource):
         ready = [*definitions, *guards, *made]
         serves = ["--visibility-address", f"0.0.0.0:{_VISIBILITY}"] if visibility else []
         serves += ["--external-metrics-address", f"0.0.0.0:{_EXTERNAL_METRICS}"] if external_metrics else []
-        scheduler = self._process("scheduler", serves, {}, replicas, ready)
+        mounted = self._configuration(configuration)
+        scheduler = self._process("scheduler", serves, mounted, replicas, ready)
         flags = ["--history-address", f"0.0.0.0:{_HISTORY}"] if history else []
         flags += ["--prometheus", prometheus] if prometheus else []
         flags += [word for each in provisioning_classes for word in ("--provisioning-class", each)]
-        operator = self._process("operator", flags, self._database(history_url, history_storage), replicas, ready)
+        kept = self._database(history_url, history_storage)
+        more = {key: [*mounted.get(key, ()), *kept.get(key, ())] for key in ("env", "mounts", "volumes")}
+        operator = self._process("operator", flags, more, 1 if kept.get("volumes") else replicas, ready)
         self.scheduler_name, self.operator_name = scheduler.metadata.name, operator.metadata.name
         self.register_outputs({"scheduler_name": self.scheduler_name, "operator_name": self.operator_name})
 
@@ -133,6 +145,21 @@ class Fairlead(pulumi.ComponentResource):
             "volumes": [{"name": "history", "persistent_volume_claim": {"claim_name": _DATABASE}}],
         }
 
+    def _configuration(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What a process's pod gets so that it reads the configuration; nothing where none is given."""
+        if given is None:
+            return {}
+        metadata: Any = {"name": _CONFIGURATION, "namespace": NAMESPACE}
+        data = {"configuration.yaml": yaml.safe_dump(_document(given), sort_keys=True)}
+        kubernetes.core.v1.ConfigMap(
+            f"{self._name}-{_CONFIGURATION}", metadata=metadata, data=data, opts=pulumi.ResourceOptions(parent=self)
+        )
+        return {
+            "env": [{"name": VARIABLE, "value": f"{_CONFIGURED}/configuration.yaml"}],
+            "mounts": [{"name": "configuration", "mount_path": _CONFIGURED, "read_only": True}],
+            "volumes": [{"name": "configuration", "config_map": {"name": _CONFIGURATION}}],
+        }
+
     def _process(
         self, process: str, flags: Sequence[str], more: dict[str, Any], replicas: int, after: Sequence[pulumi.Resource]
     ) -> kubernetes.apps.v1.Deployment:
@@ -154,7 +181,7 @@ class Fairlead(pulumi.ComponentResource):
                 "capabilities": {"drop": ["ALL"]},
             },
         }
-        sole = bool(more.get("volumes"))  # a volume that one pod may mount
+        sole = any("persistent_volume_claim" in each for each in more.get("volumes", ()))  # a volume that one pod may mount
         template = {
             "metadata": {"labels": {"app": app}},
             "spec": {
@@ -171,7 +198,7 @@ class Fairlead(pulumi.ComponentResource):
             },
         }
         spec: Any = {
-            "replicas": 1 if sole else replicas,
+            "replicas": replicas,
             "selector": {"match_labels": {"app": app}},
             "strategy": {"type": "Recreate"} if sole else {"type": "RollingUpdate"},
             "template": template,
@@ -190,6 +217,18 @@ class _Object(pulumi.CustomResource):
     def __init__(self, logical: str, manifest: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
         version = manifest["apiVersion"] if "/" in manifest["apiVersion"] else f"core/{manifest['apiVersion']}"
         super().__init__(f"kubernetes:{version}:{manifest['kind']}", logical, manifest, opts)
+
+
+def _document(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": configurations.API_VERSION, "kind": configurations.KIND, **given}
+
+
+def _configured(given: Mapping[str, Any] | None) -> configurations.Configuration:
+    """The configuration as the processes will read it."""
+    try:
+        return configurations.parse(_document(given or {}), "configuration")
+    except configurations.ConfigurationError as error:
+        raise InvalidArgument(str(error)) from error
 
 
 def _looked_at(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -132,6 +132,16 @@ class Consolidation(_Section, frozen=True):
     defragmentation: Defragmentation = Defragmentation()
 
 
+class GpuSharing(_Section, frozen=True):
+    """Fractions of GPUs. agents: what nodes may name in their label `fairlead.dev/gpu-sharing`: each an agent that runs there and
+    gives pods their part of a device. `fairlead agent` is `fairlead-agent`.
+    """
+
+    agents: list[Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]] = msgspec.field(
+        default_factory=lambda: sorted(names.DEFAULT_SHARING_AGENTS)
+    )
+
+
 class LeaderElection(_Section, frozen=True):
     """The Lease. A request must end before renewSeconds have passed."""
 
@@ -149,7 +159,7 @@ class Configuration(_Section, frozen=True):
     profiles: Annotated[list[Profile], msgspec.Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: [
             Profile(scheduler_name=name, profile=profile)  # type: ignore[arg-type]
-            for name, profile in names.SCHEDULERS.items()
+            for name, profile in names.DEFAULT_SCHEDULERS.items()
         ]
     )
     placement: Placement = Placement()
@@ -159,6 +169,7 @@ class Configuration(_Section, frozen=True):
     consolidation: Consolidation = Consolidation()
     retries: Retries = Retries()
     leader_election: LeaderElection = LeaderElection()
+    gpu_sharing: GpuSharing = GpuSharing()
     charge_foreign_pods: bool = False
     events: bool = True
     address: str = "127.0.0.1:10259"
@@ -211,6 +222,12 @@ class Configuration(_Section, frozen=True):
         )
 
 
+def adopt(configuration: Configuration) -> None:
+    """What all parts of a process know of it from now on: the scheduler names and the agents that share GPUs."""
+    names.answer_to({each.scheduler_name: each.profile for each in configuration.profiles})
+    names.share_by(configuration.gpu_sharing.agents)
+
+
 def default() -> Configuration:
     """What holds where nothing is said."""
     return Configuration(api_version="config.fairlead.dev/v1alpha1", kind="SchedulerConfiguration")
@@ -229,6 +246,11 @@ def read(path: Path) -> Configuration:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not YAML: {error}") from error
+    return parse(document, str(path))
+
+
+def parse(document: Any, path: str) -> Configuration:
+    """The configuration in a document. path: where it is from, for messages. Raises `ConfigurationError`."""
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: begin with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
     try:
@@ -246,6 +268,8 @@ def _mistake(given: Configuration) -> str:
     twice = [name for name, count in Counter(each.scheduler_name for each in given.profiles).items() if count > 1]
     if twice:
         return f"profiles: schedulerName {twice[0]!r} is given twice"
+    if "enabled" in given.gpu_sharing.agents:
+        return "gpuSharing.agents: 'enabled' names no agent; give the name of what runs on the nodes, such as 'fairlead-agent'"
     if given.placement.strategy not in STRATEGIES:
         return f"placement.strategy: {given.placement.strategy!r} is none of {', '.join(sorted(STRATEGIES))}"
     if given.retries.backoff_limit_seconds < given.retries.backoff_seconds:

@@ -45,7 +45,8 @@ ADVICE = {
     "InvalidSpec": "Correct the object: nothing can be done with it as it is.",
     "InternalError": "It is tried again by itself, and when it changes; the scheduler's log has the traceback: report it.",
     "Gated": "Whoever set its scheduling gates must remove them.",
-    "Devices": "Fractions of a GPU need nodes on which a sharing plugin gives them out.",
+    "Devices": "Fractions of a GPU need nodes whose label fairlead.dev/gpu-sharing names an agent of gpuSharing.agents in the "
+    "configuration; claims of Dynamic Resource Allocation are not served.",
     "DisruptionBudget": "It starts when the budget allows disruptions, or when its pods end; its owner may change it.",
     "WaitingForVictims": "It starts when these have ended, or elsewhere if a place is free before or they do not end in time.",
     "Dependency": "It starts when the jobs that it depends on have ended as it asks: see its spec.dependsOn.",

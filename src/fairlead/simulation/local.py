@@ -20,7 +20,7 @@ from fairlead.agent.node import Agent
 from fairlead.agent.node import Options as AgentOptions
 from fairlead.agent.process import Container
 from fairlead.agent.terminal import Terminal
-from fairlead.api import crds
+from fairlead.api import crds, names
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.simulated.api import NODES, ApiServer
@@ -83,6 +83,7 @@ class Local:
 
     def __init__(self, agent: AgentOptions, *, port: int = 0, directory: Path | None = None, history: str = "") -> None:
         loop = asyncio.get_running_loop()
+        names.share_by({*names.SHARING_AGENTS, names.OWN_AGENT})  # whatever the configuration lists, its agent shares
         # The history tells jobs of different lives apart by their UIDs.
         self.api = ApiServer(Clock(start=time.time(), loop=loop), seed=secrets.randbits(64), history=10_000)
         self.wire = Wire(self.api)

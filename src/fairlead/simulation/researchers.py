@@ -93,7 +93,7 @@ class Researchers(People):
         metadata = {"name": job.name, "namespace": job.team}
         if kind == "Job":
             made["metadata"]["labels"] = {names.SERVICE_CLASS_LABEL: service}
-            made["spec"] |= {"schedulerName": names.SCHEDULER_NAME, "restartPolicy": "Never"}
+            made["spec"] |= {"schedulerName": names.own_scheduler(), "restartPolicy": "Never"}
             spec = {"parallelism": job.pods, "completions": job.pods, "backoffLimit": _RESTARTS, "template": made}
             return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
         role: dict[str, Any] = {"name": "worker", "replicas": job.pods, "template": made}

@@ -121,7 +121,7 @@ class World:
         self.pools[pool.name].append(name)
         labels = {"kubernetes.io/hostname": name, POOL_LABEL: pool.name, PRODUCT_LABEL: pool.product}
         if pool.shares_gpus:
-            labels[names.GPU_SHARING_LABEL] = "enabled"
+            labels[names.GPU_SHARING_LABEL] = names.OWN_AGENT
         amounts = {"cpu": str(pool.cpu), "memory": "1Ti", "pods": "110", GPU: str(pool.gpus)}
         self.manifests[name] = {
             "apiVersion": "v1",

@@ -33,13 +33,15 @@ def policies(
     *,
     provisioning_classes: Sequence[str] = (),
     require_scheduler: bool = False,
-    schedulers: Sequence[str] = tuple(names.SCHEDULERS),
+    schedulers: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """All policies and their bindings.
 
     trusted: users who make pods for others, such as operators' accounts. provisioning_classes: those that tenants may name.
-    require_scheduler: pods that ask for GPUs must name one of `schedulers`, the names that ours answer to.
+    require_scheduler: pods that ask for GPUs must name one of `schedulers`, the names that ours answer to; empty: those of
+    this process.
     """
+    schedulers = schedulers or tuple(names.SCHEDULERS)
     return [
         *fencing(),
         *identity(trusted),

@@ -181,7 +181,7 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         ):
             if span:
                 annotations.setdefault(name, span)
-    spec.setdefault("schedulerName", names.SCHEDULER_NAME)
+    spec.setdefault("schedulerName", names.own_scheduler())
     spec["restartPolicy"] = "Never"  # the job restarts as a whole
     if is_gang(job):
         _keep_off_quarantined(spec)

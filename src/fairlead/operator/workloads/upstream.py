@@ -17,7 +17,7 @@ def gangs(manifest: Manifest) -> Mapping[str, int]:
 
 def _anybodys(_: Manifest) -> list[Manifest]:
     """It has no templates and does not say whose its pods are: a PodGroup without pods of ours does no harm."""
-    return [{"spec": {"schedulerName": names.SCHEDULER_NAME}}]
+    return [{"spec": {"schedulerName": names.own_scheduler()}}]
 
 
 POD_GROUPS = tuple(

@@ -45,7 +45,7 @@ class Surroundings:
             amounts[random.choice(tuple(amounts))] = random.choice(ODD_AMOUNTS)
         labels = {"kubernetes.io/hostname": name, "zone": random.choice(("z1", "z2")), "rack": random.choice(("r1", "r2", "r3"))}
         if random.random() < 0.3:
-            labels[names.GPU_SHARING_LABEL] = "enabled"
+            labels[names.GPU_SHARING_LABEL] = names.OWN_AGENT
         if random.random() < 0.2:
             labels[random.choice(("app", "a", "fairlead.dev/pool"))] = random.choice(("a", "1", "x"))
         spec: Object = {"unschedulable": random.random() < 0.05}
@@ -159,7 +159,7 @@ class Surroundings:
 
     def pool(self, name: str) -> Object:
         """A NodePool: of the nodes that share GPUs, or of a zone."""
-        selector = {names.GPU_SHARING_LABEL: "enabled"} if name == "sharing" else {"zone": self.random.choice(("z1", "z2"))}
+        selector = {names.GPU_SHARING_LABEL: names.OWN_AGENT} if name == "sharing" else {"zone": self.random.choice(("z1", "z2"))}
         return self._named(name, {"spec": {"nodeSelector": {"matchLabels": selector}}})
 
     def reservation(self, name: str, now: float) -> Object:
