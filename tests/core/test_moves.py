@@ -237,3 +237,15 @@ def test_the_fewest_that_trying_all_finds_are_moved_and_nobody_waits_in_vain(kin
             assert moved > 3 or kind == "gangs"
     assert servable >= 10
     assert not missed
+
+
+def test_a_gang_moves_once_its_next_checkpoint_is_over():
+    state = gang_in_the_way(least=2, service=WHOLE_CLASS)
+    state.upsert_pod(pod("wide", "q", gpus=2, created=300.0))
+    now, plans = 300.0, []
+    while now < 2000.0 and not plans:
+        plans = preempted(run(state, now))
+        assert state.next_due is not None
+        now = max(state.next_due, now + 1.0)
+    assert plans == [["g-0", "g-1"]]
+    assert 600.0 <= now <= 800.0

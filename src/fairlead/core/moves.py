@@ -119,6 +119,10 @@ class Moves:
         self.refills_at = 0.0 if enough else now + _REFILL
         return enough
 
+    def try_later(self, now: float) -> None:
+        """Moves cost too much now, for what has waited no longer."""
+        self.refills_at = now + _REFILL
+
     def steps(self, most: int) -> int:
         """How many steps a search for moves may take, of so many that it would: all searches of a pass have a bound together."""
         return min(most, self._steps)
@@ -236,7 +240,8 @@ class Moves:
 
     def give_up(self, owners: Collection[str]) -> None:
         """Jobs with these owners are suspended: they come back to other places than those that are kept for their pods."""
-        self.drop(*(uid for uid, kept in self.kept.items() if kept.key[1] in owners))
+        for uid in [uid for uid, kept in self.kept.items() if kept.key[1] in owners]:
+            self._give_up(self.kept.pop(uid))
 
     def vacate(self, kept: Kept) -> None:
         """Take a stand-in off its row."""

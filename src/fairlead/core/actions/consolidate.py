@@ -106,7 +106,10 @@ def _enough(state: ClusterState, core: Unit) -> bool:
 def _worth_it(state: ClusterState, unit: Unit, moved: Sequence[Task], now: float) -> bool:
     """Whether no more work is lost with those that move than the unit could have done while it waited, and so many may move."""
     lost = sum(state.services.lost_with(task) for task in moved)
-    return lost <= work_waited(unit, now) and state.moves.allowed(now, len(moved))
+    if lost > work_waited(unit, now):
+        state.moves.try_later(now)  # the next checkpoint comes, and the unit waits longer
+        return False
+    return state.moves.allowed(now, len(moved))
 
 
 def work_waited(unit: Unit, now: float) -> float:

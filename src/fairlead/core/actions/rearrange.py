@@ -32,6 +32,7 @@ SMALL = 32
 _STEPS_SMALL, _STEPS = 1500, 250
 _CHOICES_SMALL, _CHOICES = 24, 3
 _ROWS = 48  # so many rows at most are looked at for pods to be taken from, on large clusters
+_ENOUGH = 12  # so many choices at most are compared there
 _SETS = 160  # so many sets of pods at most are tried on one row
 _FEW = 12  # so many members at most are placed together; of larger gangs one after the other
 _MOST = 6  # so many at most move for members that are placed together
@@ -263,10 +264,10 @@ class Rearrangement:
             if not self._movers.on(row):
                 continue
             looked += 1
-            for blocks in _Sets(self.state, task, row, self._movers.on(row), most).find():
+            for blocks in _Sets(self.state, task, row, self._movers.on(row), most).find(thorough=self._small):
                 pods, lost = sum(len(block.tasks) for block in blocks), sum(block.lost for block in blocks)
                 choices.append(((pods, lost, nodes.names[row]), row, blocks))
-            if looked >= _ROWS and not self._small:
+            if not self._small and (looked >= _ROWS or len(choices) >= _ENOUGH):
                 break
         choices.sort(key=lambda each: each[0])
         kept = choices[: _CHOICES_SMALL if self._small else 2 * _CHOICES]
@@ -290,8 +291,8 @@ class _Sets:
         self._tried = 0
         self._found: list[tuple[Block, ...]] = []
 
-    def find(self) -> list[tuple[Block, ...]]:
-        """The sets, smallest first."""
+    def find(self, *, thorough: bool) -> list[tuple[Block, ...]]:
+        """The sets, smallest first. thorough: larger ones, too, of pods that may find places more easily."""
         nodes, row = self._nodes, self._row
         there = [each for group in self._groups for block in group for each in block.tasks if each.row == row]
         if not self._suffices(there):
@@ -299,7 +300,7 @@ class _Sets:
         start = {column: nodes.free[column].item(row) for column, _ in self._shape.demand}
         for size in range(1, self._most + 1):
             self._choose(0, size, (), start, nodes.device.item(row))
-            if self._tried >= _SETS:
+            if self._tried >= _SETS or (self._found and not thorough):
                 break
         return self._found
 
