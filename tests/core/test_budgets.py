@@ -212,7 +212,8 @@ def test_what_the_api_server_refuses_is_behind_a_budget_too():
         tried.append(plans[0][0])
     assert sorted(tried) == ["b0", "b1", "b2", "b3"], "each once, then it waits"
     run(state, 38.0)  # its own rest after the fourth refusal is over
-    why = state.queues.queues["vision"].why_first_waits()
+    first = state.queues.queues["vision"].first_refused()
+    why = first[1] if first is not None else None
     assert why is not None
     assert why.code is ReasonCode.DISRUPTION_BUDGET
     plans, now = [], 38.0

@@ -166,7 +166,9 @@ def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None)
     told = standing(picture.state, tasks, gang, name, picture.now, None)
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE)]
     reasons = picture.decide()
-    reason = next((reasons[task.pod.uid] for task in waiting if task.pod.uid in reasons), None) or reason_of(waiting, gang)
+    reason = next((reasons[task.pod.uid] for task in waiting if task.pod.uid in reasons), None) or reason_of(
+        picture.state, waiting, gang
+    )
     reason = reason or unread_of(tasks)
     said = _told(picture, {task.pod.uid for task in waiting})
     if said is not None and (said.startswith(f"{ReasonCode.WAITING_FOR_VICTIMS}:") and waiting):

@@ -92,7 +92,7 @@ class Picture:
             for uid, task in other.state.tasks.items():
                 if uid in starts:
                     found[uid] = None
-                elif not task.pod.node and (reason := reasons.get(uid) or reason_of([task], task.gang)) is not None:
+                elif not task.pod.node and (reason := reasons.get(uid) or reason_of(other.state, [task], task.gang)) is not None:
                     found[uid] = reason
             self._outlook = found
         return self._outlook

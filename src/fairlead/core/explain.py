@@ -130,6 +130,20 @@ def kept(state: ClusterState, task: Task) -> Reason | None:
     return Reason(ReasonCode.RESERVATION, message, {"nodes": count, "begins_in": int(wait)})
 
 
+def own(state: ClusterState, unit: Unit, reason: Reason) -> Reason:
+    """A reason that others of its pending class share, as it is of one unit: with its own name and run time, not another's."""
+    if reason.code is not ReasonCode.RESERVATION:
+        return reason.of(unit.key)
+    mine = kept(state, unit.tasks[0]) if state.reserved.holds else None
+    if mine is not None:
+        return mine
+    if (
+        unit.gang is not None and len(unit.tasks) > 1
+    ):  # those nodes are kept for none but itself, or it ends in time: it lacks room all the same
+        return no_gang(state, unit)
+    return no_node(state, unit.tasks[0].shape)
+
+
 def _count_relations(shape: Shape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:
     """Nodes that would do by themselves, under the first relation that turns them away."""
     if not shape.relations:

@@ -170,16 +170,16 @@ class QueueNode:
             return True
         return scope == "Parent" and (self.parent is None or self.parent in other.path)
 
-    def why_first_waits(self) -> Reason | None:
-        """Why the first of those that wait in it, and were looked at, has no place."""
-        found: tuple[Place, Reason] | None = None
+    def first_refused(self) -> tuple[Unit, Reason] | None:
+        """The first of those that wait in it and were looked at, and why all of its pending class have no place."""
+        found: tuple[Place, Unit, Reason] | None = None
         for room in self.rooms.values():
             for user, entries in room.lines.items():
                 unit = entries[0][1] if entries else None
                 reason = room.limited.get(user) or room.parked
                 if unit is not None and unit.alive and reason is not None and (found is None or self.place(unit) < found[0]):
-                    found = self.place(unit), reason.of(unit.key)
-        return found[1] if found is not None else None
+                    found = self.place(unit), unit, reason
+        return found[1:] if found is not None else None
 
     def holds_of(self, resource: str) -> int:
         """What it holds of a resource."""

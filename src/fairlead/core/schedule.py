@@ -424,7 +424,7 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
     if room is None:
         return
     if reason.code is ReasonCode.USER_LIMIT:
-        yield from _refuse(state.queues.limit(room, unit.user, reason), reason)
+        yield from _refuse(state, state.queues.limit(room, unit.user, reason), reason)
         return
     if any(task.shape.leaves_room for task in unit.tasks):
         state.nodes.room_wanted = True
@@ -444,7 +444,7 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
     untold = state.queues.park(room, reason)
     if state.policy.head_blocks:
         state.queues.block(room)
-    yield from _refuse(untold, reason)
+    yield from _refuse(state, untold, reason)
     with state.isolation.guard("reserve", unit):
         reserve_for(state, unit, now)
 
@@ -454,18 +454,19 @@ def _kept_out(state: ClusterState, unit: Unit) -> int:
     return len(state.reserved.against(unit.tasks[0])) if state.reserved.holds else 0
 
 
-def _refuse(units: list[Unit], reason: Reason) -> Iterator[Transaction]:
-    """One refusal for all single pods of a room, one for each gang."""
-    singles: list[Task] = []
+def _refuse(state: ClusterState, units: list[Unit], reason: Reason) -> Iterator[Transaction]:
+    """One refusal for all single pods of a room to which the same is said, one for each gang."""
+    singles: dict[str, tuple[Reason, list[Task]]] = {}
     for unit in sorted(units):
-        own = reason.of(unit.key)
+        own = explain.own(state, unit, reason) if any(task.told != reason.code for task in unit.tasks) else reason
         told = [task for task in unit.tasks if refusal_told(task, own)]
         if len(unit.tasks) == 1:
-            singles += told
+            singles.setdefault(own.message, (own, []))[1].extend(told)
         elif told:
             yield Refuse(tuple(_ref(task) for task in told), own, unit.gang.key if unit.gang else "")
-    if singles:
-        yield Refuse(tuple(_ref(task) for task in singles), reason)
+    for own, told in singles.values():
+        if told:
+            yield Refuse(tuple(_ref(task) for task in told), own)
 
 
 def _redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
@@ -675,13 +676,13 @@ def _notify(state: ClusterState) -> Iterator[Transaction]:
     for room in sorted(state.queues.parked, key=Room.order):
         if room.untold and room.parked is not None:
             with state.isolation.guard("notices", room):
-                yield from _refuse(state.queues.to_tell(room), room.parked)
+                yield from _refuse(state, state.queues.to_tell(room), room.parked)
     for room in sorted(state.queues.limited, key=Room.order):
         with state.isolation.guard("notices", room):
             late = [unit for unit in room.untold if unit.alive and unit.user in room.limited]
             room.untold = [unit for unit in room.untold if unit.user not in room.limited]
             for unit in late:
-                yield from _refuse([unit], room.limited[unit.user])
+                yield from _refuse(state, [unit], room.limited[unit.user])
 
 
 def _ref(task: Task) -> PodRef:

@@ -17,6 +17,7 @@ import structlog
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import JUDGED, BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
+from fairlead.core import explain
 from fairlead.core.actions.preempt import GROUNDS
 from fairlead.core.forecast import forecast
 from fairlead.core.model import (
@@ -580,7 +581,8 @@ class CoreLoop:
 
     def _why_waits(self, node: QueueNode) -> Reason | None:
         """Why the first job of a queue waits; as told before, while only the numbers behind it change."""
-        reason = node.why_first_waits()
+        first = node.first_refused()
+        reason = explain.own(self.state, *first) if first is not None else None
         told = self._queues.get(node.name)
         if reason is not None and told is not None and told.reason is not None and told.reason.code is reason.code:
             return told.reason
@@ -709,7 +711,7 @@ class CoreLoop:
         if reason is None and not bound:
             waiting = next((task.unit for task in gang.tasks.values() if task.unit is not None), None)
             shared = waiting.room.parked if waiting is not None and waiting.room is not None else None
-            reason = shared.of(key) if shared is not None else None
+            reason = explain.own(self.state, waiting, shared) if waiting is not None and shared is not None else None
         held = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task.told is not None]
         if reason is None and held:
             reason = self.state.departures.reason(held)

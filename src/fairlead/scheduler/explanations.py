@@ -13,6 +13,7 @@ import msgspec
 from fairlead.api.names import JOB_LABEL
 from fairlead.api.reasons import Reason
 from fairlead.cluster.times import timestamp
+from fairlead.core.explain import own
 from fairlead.core.gangs import Gang
 from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
@@ -132,7 +133,7 @@ def standing(
     position, queued, ahead = place_of(state, node, unit, now) if node is not None else (None, 0, [])
     suspended = gang is not None and gang.key in state.suspended.targets
     set_aside = next((why for task in waiting if (why := state.isolation.why(task.pod.uid)) is not None), None)
-    reason = reason_of(waiting, gang) or set_aside or state.departures.reason(waiting) or unread_of(tasks)
+    reason = reason_of(state, waiting, gang) or set_aside or state.departures.reason(waiting) or unread_of(tasks)
     return Explanation(
         object=name,
         queue=queue,
@@ -170,7 +171,7 @@ def place_of(state: ClusterState, node: QueueNode, unit: Unit | None, now: float
     return len(before) + 1, len(units), ahead_of(state, unit, first, now, SHOWN)
 
 
-def reason_of(waiting: list[Task], gang: Gang | None) -> Reason | None:
+def reason_of(state: ClusterState, waiting: list[Task], gang: Gang | None) -> Reason | None:
     """Why a job waits, as the state knows it."""
     for task in waiting:
         if task.pod.error is not None:
@@ -179,7 +180,7 @@ def reason_of(waiting: list[Task], gang: Gang | None) -> Reason | None:
         if room is not None and task.unit is not None:
             reason = room.limited.get(task.unit.user) or room.parked
             if reason is not None:
-                return reason.of(task.unit.key)
+                return own(state, task.unit, reason)
     return gang.reason if gang is not None and waiting else None
 
 
@@ -253,7 +254,7 @@ def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:
             first = unit.tasks[0]
             if first.pod.namespace != namespace:
                 continue
-            reason = reason_of([first], unit.gang)
+            reason = reason_of(state, [first], unit.gang)
             start = core.expected(first.job)
             found.append(
                 PendingJob(
