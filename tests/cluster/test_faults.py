@@ -9,6 +9,7 @@ from aiohttp import web
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import views
+from fairlead.cluster.kubernetes import cluster as cluster_module
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, retry_after
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
@@ -121,6 +122,27 @@ async def test_an_uncertain_binding_is_read_before_it_is_judged(server, client, 
 async def test_evictions_likewise(server, client, answers, outcome):
     server.answers = list(answers)
     assert (await KubernetesCluster(client).evict(POD, dry_run=False))[0] is outcome
+
+
+@pytest.mark.parametrize("last", [(200, {}), status(404), status(429)], ids=["done", "gone", "refused"])
+@pytest.mark.parametrize("how", ["evict", "preempt"])
+async def test_an_eviction_without_an_answer_is_repeated_until_its_outcome_is_known(server, client, monkeypatch, how, last):
+    monkeypatch.setattr(cluster_module, "_REPEATS", 0.01)
+    known = {200: Outcome.DONE, 404: Outcome.GONE, 429: Outcome.REFUSED}[last[0]]
+    if how == "preempt" and known is Outcome.REFUSED:
+        last = status(403)  # a client waits out a 429 where it is patient
+    condition = [(200, {})] if how == "preempt" else []
+    server.answers = [*condition, hang, stored("n"), hang, stored("n"), last]
+    cluster = KubernetesCluster(client)
+    outcome = await (cluster.evict(POD, dry_run=False) if how == "evict" else cluster.preempt(POD))
+    assert outcome[0] is known
+    assert not server.answers
+
+
+async def test_an_eviction_that_took_effect_though_nobody_answered_is_not_repeated(server, client):
+    server.answers = [hang, (200, {"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}})]
+    assert (await KubernetesCluster(client).evict(POD, dry_run=False))[0] is Outcome.DONE
+    assert len(server.asked) == 2
 
 
 async def test_a_status_that_is_refused_is_no_failure(server, client):

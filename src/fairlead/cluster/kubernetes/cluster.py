@@ -56,6 +56,7 @@ _RESERVATIONS = f"/apis/{names.API_VERSION}/reservations"
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 _STORAGE = "/apis/storage.k8s.io/v1"
 _BIND_TRIES = 3
+_REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion that nobody answered is sent again; doubled up to the second
 
 _Kind = tuple[str, type[msgspec.Struct], Callable[[list[Change[Any]]], None], Callable[[views.Metadata], str]]
 
@@ -246,10 +247,31 @@ class KubernetesCluster:
             "deleteOptions": options,
         }
         # A 429 here is a PodDisruptionBudget's no, which waiting a moment does not change.
-        outcome, message = await _outcome(self.client.post(f"{_path(pod)}/eviction", encode(body), patient=False))
-        if outcome is not None:
-            return outcome, message
-        return (Outcome.REFUSED, message) if dry_run else await self._whether_leaving(pod, message)
+        path, sent = f"{_path(pod)}/eviction", encode(body)
+        if dry_run:
+            outcome, message = await _outcome(self.client.post(path, sent, patient=False))
+            return outcome or Outcome.REFUSED, message
+        return await self._removed(pod, lambda: self.client.post(path, sent, patient=False))
+
+    async def _removed(self, pod: PodRef, write: Callable[[], Awaitable[object]]) -> tuple[Outcome, str]:
+        """What came of a deletion. One that nobody answered may still take effect: it is repeated until it is known."""
+        wait = _REPEATS
+        while True:
+            unanswered = False
+            try:
+                await write()
+                return Outcome.DONE, ""
+            except ApiError as error:
+                outcome, message = _judged(error)
+            except Unreachable as error:
+                outcome, message, unanswered = None, str(error), True
+            if outcome is not None:
+                return outcome, message
+            found = await self._whether_leaving(pod, message)
+            if found[0] is not Outcome.REFUSED or not unanswered:
+                return found
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _REPEATS_LATER)
 
     async def suspend(self, job: Suspension) -> tuple[Outcome, str]:
         """Write the intent into the job's PodGroup, made first where it has none."""
@@ -364,8 +386,7 @@ class KubernetesCluster:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        outcome, message = await _outcome(self.client.delete(_path(pod), encode(options)))
-        return (outcome, message) if outcome is not None else await self._whether_leaving(pod, message)
+        return await self._removed(pod, lambda: self.client.delete(_path(pod), encode(options)))
 
     async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
         """`status.nominatedNodeName`, with the condition that says what it waits for."""
@@ -516,14 +537,18 @@ async def _outcome(write: Awaitable[object]) -> tuple[Outcome | None, str]:
     try:
         await write
     except ApiError as error:
-        if error.code == 404:
-            return Outcome.GONE, error.message
-        if error.code < 500 and error.code != 409:
-            return Outcome.REFUSED, str(error)
-        return None, str(error)
+        return _judged(error)
     except Unreachable as error:
         return None, str(error)
     return Outcome.DONE, ""
+
+
+def _judged(error: ApiError) -> tuple[Outcome | None, str]:
+    if error.code == 404:
+        return Outcome.GONE, error.message
+    if error.code < 500 and error.code != 409:
+        return Outcome.REFUSED, str(error)
+    return None, str(error)
 
 
 def _claim_path(key: str) -> str:
