@@ -40,6 +40,28 @@ def test_the_smallest_falls_and_another_moves_so_that_all_devices_are_busy(polic
     assert not preempted(run(state, LATE + 2))
 
 
+def test_a_place_that_is_given_up_stays_closed_while_a_victim_still_fills_it():
+    """The job of a pod that moves is suspended before the victim in whose stead it would run is gone."""
+    state = two_nodes()
+    state.remove_pod("uid-j0")
+    state.upsert_pod(pod("j0", "q0", gpus=2, at="n0", started=0.0, owner="uid-job"))
+    state.upsert_pod(pod("wide", "q1", gpus=4, created=LATE))
+    (plan,) = run(state, LATE)
+    assert plan.moved == ("uid-j0",)
+    (kept,) = state.moves.kept.values()
+    assert kept.after == ("uid-j2",)
+    state.moves.give_up({"uid-job"})
+    assert state.moves.kept == {}
+    for number in range(3):
+        state.upsert_pod(pod(f"small{number}", "q0", gpus=1, created=LATE + 1))
+    before = placed(run(state, LATE + 1))
+    assert len(before) <= 1, "one device is free beside j1 and j2"
+    invariants.check(state)
+    state.remove_pod("uid-j2")
+    assert len(before) + len(placed(run(state, LATE + 2))) == 2
+    invariants.check(state)
+
+
 def test_nobody_falls_where_moves_alone_do():
     state = cluster([node(f"n{i}", gpus=4) for i in range(2)], [queue("q0", 4), queue("q1", 4)])
     state.upsert_pod(pod("fixed", "q0", gpus=1, at="n0", started=0.0, stays=True))
