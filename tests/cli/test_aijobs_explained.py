@@ -1,5 +1,7 @@
 """`explain aijob/NAME`: as the pods and the PodGroup that the operator made for it stand, else as its own status says."""
 
+import io
+
 import msgspec
 import pytest
 
@@ -69,6 +71,16 @@ def test_names_that_do_not_exist_and_pods_that_only_say_so_are_not_its_own(box):
     assert (done.exit_code, "aijob vision/nobody does not exist" in done.output) == (4, True)
 
 
+def _drawn(explanation):
+    from rich.console import Console
+
+    from fairlead.cli.explain import _drawing
+
+    screen = Console(width=200, record=True, file=io.StringIO())
+    screen.print(_drawing(explanation, "ns"))
+    return screen.export_text()
+
+
 def condition(kind, status, reason, message=""):
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
@@ -121,4 +133,5 @@ def test_without_pods_its_status_says_why(spec, status, told):
     waits = found.state != "Failed"
     assert found.waiting_seconds == (60.0 if waits else None)
     assert found.expected_wait_seconds == (50.0 if found.code == "Backoff" else None)
+    assert "aijob/j" in _drawn(found)
     assert (found.advice is not None) == (found.code in ("Dependency", "Suspended", "Backoff"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from fairlead.api import names
@@ -14,7 +12,7 @@ from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.cluster.times import seconds
 from fairlead.core.model import WHOLE
 from fairlead.operator.jobs.members import bounds, members, pod
-from fairlead.scheduler.explanations import ADVICE, Explanation
+from fairlead.scheduler.explanations import Explanation, bare
 
 _OVER = ("Succeeded", "Failed")
 _FORBIDDEN, _NOT_FOUND = 403, 404
@@ -51,25 +49,20 @@ def by_status(job: AIJob, now: float) -> Explanation:
     start = seconds(status.resume_at) if status.phase == "Restarting" and status.resume_at else None
     submitted = seconds(job.metadata.creation_timestamp)
     pods, gpus = _asks_for(job)
-    known: dict[str, Any] = {
-        "object": f"aijob/{job.metadata.name}",
-        "queue": status.queue or job.spec.queue or "",
-        "state": status.phase,
-        "pods": pods,
-        "gpus": gpus,
-        "waiting_seconds": max(0.0, now - submitted) if submitted and status.started_at is None and not over(job) else None,
-        "user": (job.metadata.annotations or {}).get(names.USER_ANNOTATION) or job.metadata.namespace,
-        "service_class": status.service_class or job.spec.service_class or "",
-        "expected_start": status.resume_at if start is not None else None,
-        "expected_wait_seconds": None if start is None else max(0.0, start - now),
-        "code": code,
-        "message": message or None,
-        "advice": ADVICE.get(code or ""),
-    }
-    nothing: dict[str, Any] = dict.fromkeys(Explanation.__struct_fields__)
-    nothing |= {"nodes": [], "ahead": [], "rank": [], "numbers": {}, "would_start_on": [], "would_evict": []}
-    nothing |= {"placed": 0, "priority": 0, "queued": 0}
-    return Explanation(**{**nothing, **known})
+    return bare(
+        f"aijob/{job.metadata.name}",
+        queue=status.queue or job.spec.queue or "",
+        state=status.phase,
+        pods=pods,
+        gpus=gpus,
+        waiting_seconds=max(0.0, now - submitted) if submitted and status.started_at is None and not over(job) else None,
+        user=(job.metadata.annotations or {}).get(names.USER_ANNOTATION) or job.metadata.namespace,
+        service_class=status.service_class or job.spec.service_class or "",
+        expected_start=status.resume_at if start is not None else None,
+        expected_wait_seconds=None if start is None else max(0.0, start - now),
+        code=code,
+        message=message or None,
+    )
 
 
 def _why(job: AIJob, status: AIJobStatus) -> tuple[str | None, str]:

@@ -11,7 +11,7 @@ from fairlead.api import names
 from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.core.model import WHOLE
-from fairlead.scheduler.explanations import ADVICE, Explanation
+from fairlead.scheduler.explanations import Explanation, bare
 from fairlead.scheduler.visibility import BASE
 
 _NOT_SERVED = (403, 404, 405, 500, 502, 503, 504)
@@ -39,7 +39,7 @@ async def _by_group(client: Client, namespace: str, name: str) -> Explanation:
     path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}"
     view = msgspec.json.decode(await client.get(path), type=_Group)
     status, reason = view.status, view.status.reason
-    return _little(
+    return bare(
         f"podgroup/{name}",
         queue=view.spec.queue or "",
         state={"Scheduled": "Running", "Running": "Running"}.get(status.phase, status.phase or "Waiting"),
@@ -56,7 +56,7 @@ async def _by_pod(client: Client, namespace: str, name: str) -> Explanation:
     pod = convert.pod(view, names.DEFAULT_QUEUE)
     told = next((each for each in (view.status.conditions if view.status else None) or () if each.type == "PodScheduled"), None)
     waits = told is not None and told.status == "False"
-    return _little(
+    return bare(
         f"pod/{name}",
         queue=pod.queue,
         state="Running" if pod.node else "Waiting",
@@ -69,14 +69,6 @@ async def _by_pod(client: Client, namespace: str, name: str) -> Explanation:
         code=told.reason if waits and told is not None else None,
         message=told.message if waits and told is not None else None,
     )
-
-
-def _little(name: str, **known: Any) -> Explanation:
-    """What statuses tell: no position, and nobody ahead."""
-    nothing: dict[str, Any] = dict.fromkeys(Explanation.__struct_fields__)
-    nothing |= {"object": name, "nodes": [], "ahead": [], "rank": [], "numbers": {}, "would_start_on": [], "would_evict": []}
-    nothing |= {"user": "", "service_class": "", "gpus": 0.0, "priority": 0, "queued": 0, **known}
-    return Explanation(**{**nothing, "advice": ADVICE.get(str(nothing["code"]))})
 
 
 class _GroupStatus(views.PodGroupStatus):

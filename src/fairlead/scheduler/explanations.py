@@ -7,6 +7,7 @@ cluster. The order is that of `core.standing`.
 from __future__ import annotations
 
 from heapq import nsmallest
+from typing import Any
 
 import msgspec
 
@@ -105,6 +106,15 @@ class Explanation(msgspec.Struct, frozen=True):
     preempted_at: str | None = None
     quarantined: list[str] = []
     behind: Ahead | None = None
+
+
+def bare(name: str, **known: Any) -> Explanation:
+    """An explanation of which no more is known than this: no position, and nobody ahead."""
+    required = Explanation.__struct_fields__[: -len(Explanation.__struct_defaults__)]
+    nothing: dict[str, Any] = dict.fromkeys(required)
+    nothing |= {"object": name, "queue": "", "pods": 0, "placed": 0, "gpus": 0.0, "priority": 0, "queued": 0}
+    nothing |= {"nodes": [], "ahead": [], "rank": [], "numbers": {}, "user": "", "service_class": "", **known}
+    return Explanation(**{**nothing, "advice": ADVICE.get(str(nothing["code"]))})
 
 
 class PendingJob(msgspec.Struct, frozen=True):
