@@ -12,6 +12,7 @@ import pytest
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, views
 
+_REQUIRED, _PREFERRED = (f"{each}DuringSchedulingIgnoredDuringExecution" for each in ("required", "preferred"))
 SUPPORTED, REFUSED, UNREAD = "supported", "refused", "no filter reads it"
 
 _TERM = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}
@@ -93,6 +94,136 @@ CONTAINER = {
 }
 
 
+_IN = {"key": "a", "operator": "In", "values": ["b"]}
+_OTHER = {"matchLabels": {"x": "y"}}
+_SPREAD_TERM = {
+    "maxSkew": 1,
+    "topologyKey": "zone",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": _TERM["labelSelector"],
+}
+
+NESTED = {
+    "Toleration": (
+        lambda value: {"tolerations": [{"key": "a", "value": "b", **value}]},
+        {
+            "key": (SUPPORTED, "z"),
+            "operator": (SUPPORTED, "Exists"),  # Gt and Lt: alpha and off in 1.36
+            "value": (SUPPORTED, "z"),
+            "effect": (SUPPORTED, "NoSchedule"),
+            "tolerationSeconds": (UNREAD, 5),  # the node controller's
+        },
+    ),
+    "TopologySpreadConstraint": (
+        lambda value: {"topologySpreadConstraints": [{**_SPREAD_TERM, **value}]},
+        {
+            "maxSkew": (SUPPORTED, 3),
+            "topologyKey": (SUPPORTED, "rack"),
+            "whenUnsatisfiable": (SUPPORTED, "ScheduleAnyway"),
+            "labelSelector": (SUPPORTED, _OTHER),
+            "minDomains": (SUPPORTED, 3),
+            "nodeAffinityPolicy": (SUPPORTED, "Ignore"),
+            "nodeTaintsPolicy": (SUPPORTED, "Honor"),
+            "matchLabelKeys": (SUPPORTED, ["app"]),
+        },
+    ),
+    "PodAffinityTerm": (
+        lambda value: {"affinity": {"podAntiAffinity": {_REQUIRED: [{**_TERM, **value}]}}},
+        {
+            "labelSelector": (SUPPORTED, _OTHER),
+            "namespaces": (SUPPORTED, ["x"]),
+            "topologyKey": (SUPPORTED, "zone"),
+            "namespaceSelector": (SUPPORTED, _OTHER),
+            "matchLabelKeys": (UNREAD, ["app"]),  # the API server merges them into the selector
+            "mismatchLabelKeys": (UNREAD, ["app"]),
+        },
+    ),
+    "NodeSelectorTerm": (
+        lambda value: {"affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [value]}}}},
+        {
+            "matchExpressions": (SUPPORTED, [_IN]),
+            "matchFields": (SUPPORTED, [{"key": "metadata.name", "operator": "In", "values": ["n"]}]),
+        },
+    ),
+    "NodeSelectorRequirement": (
+        lambda value: {
+            "affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{**_IN, **value}]}]}}}
+        },
+        {"key": (SUPPORTED, "z"), "operator": (SUPPORTED, "NotIn"), "values": (SUPPORTED, ["z"])},
+    ),
+    "NodeAffinity": (
+        lambda value: {"affinity": {"nodeAffinity": value}},
+        {
+            _REQUIRED: (SUPPORTED, {"nodeSelectorTerms": [{"matchExpressions": [_IN]}]}),
+            _PREFERRED: (SUPPORTED, [{"weight": 1, "preference": {"matchExpressions": [_IN]}}]),
+        },
+    ),
+    "PodAffinity": (
+        lambda value: {"affinity": {"podAffinity": value}},
+        {_REQUIRED: (SUPPORTED, [_TERM]), _PREFERRED: (SUPPORTED, [{"weight": 1, "podAffinityTerm": _TERM}])},
+    ),
+    "PodAntiAffinity": (
+        lambda value: {"affinity": {"podAntiAffinity": value}},
+        {_REQUIRED: (SUPPORTED, [_TERM]), _PREFERRED: (SUPPORTED, [{"weight": 1, "podAffinityTerm": _TERM}])},
+    ),
+    "ResourceRequirements": (
+        lambda value: {"containers": [{"name": "c", "image": "train:1", "resources": value}]},
+        {
+            "limits": (UNREAD, {"cpu": "9"}),  # the API server copies limits to requests that are absent
+            "requests": (SUPPORTED, {"cpu": "9"}),
+            "claims": (UNREAD, [{"name": "gpu"}]),  # of the pod's resourceClaims, which are refused
+        },
+    ),
+    "ContainerPort": (
+        lambda value: {
+            "containers": [{"name": "c", "image": "train:1", "ports": [{"containerPort": 1, "hostPort": 80, **value}]}]
+        },
+        {
+            "name": (UNREAD, "x"),
+            "hostPort": (SUPPORTED, 81),
+            "containerPort": (UNREAD, 2),
+            "protocol": (SUPPORTED, "UDP"),
+            "hostIP": (SUPPORTED, "10.0.0.1"),
+        },
+    ),
+    "PersistentVolumeClaimVolumeSource": (
+        lambda value: {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "a", **value}}]},
+        {"claimName": (SUPPORTED, "b"), "readOnly": (UNREAD, True)},
+    ),
+    "PodResourceClaim": (
+        lambda value: {"resourceClaims": [{"name": "gpu", **value}] if value else []},
+        {
+            "name": (REFUSED, "other"),
+            "resourceClaimName": (REFUSED, "mine"),
+            "resourceClaimTemplateName": (REFUSED, "each"),
+        },
+    ),
+    "VolumeSource": (
+        lambda value: {"volumes": [{"name": "v", **value}]},
+        {
+            "persistentVolumeClaim": (SUPPORTED, {"claimName": "data"}),
+            "ephemeral": (SUPPORTED, {"volumeClaimTemplate": {"spec": {}}}),
+            "gcePersistentDisk": (SUPPORTED, {"pdName": "d"}),
+            "awsElasticBlockStore": (SUPPORTED, {"volumeID": "d"}),
+            "azureDisk": (SUPPORTED, {"diskName": "d", "diskURI": "u"}),
+            "azureFile": (SUPPORTED, {"secretName": "s", "shareName": "f"}),
+            "cinder": (SUPPORTED, {"volumeID": "d"}),
+            "portworxVolume": (SUPPORTED, {"volumeID": "d"}),
+            "vsphereVolume": (SUPPORTED, {"volumePath": "[d] x"}),
+            "iscsi": (SUPPORTED, {"iqn": "q", "targetPortal": "p"}),
+            "rbd": (SUPPORTED, {"monitors": ["m"], "image": "i"}),
+            "image": (SUPPORTED, {"reference": "model:1"}),
+            **dict.fromkeys(
+                ("hostPath", "emptyDir", "gitRepo", "secret", "nfs", "glusterfs", "flexVolume", "cephfs", "flocker", "fc"),
+                (UNREAD, {}),
+            ),
+            **dict.fromkeys(("configMap", "quobyte", "photonPersistentDisk", "projected", "scaleIO"), (UNREAD, {})),
+            **dict.fromkeys(("storageos", "csi", "downwardAPI"), (UNREAD, {})),
+        },
+    ),
+}
+
+
 def fields(kind):
     table = (resources.files("fairlead.cluster.simulated") / "protobuf.txt").read_text()
     (line,) = (line for line in table.splitlines() if line.startswith(f"core/v1.{kind}: "))
@@ -102,13 +233,25 @@ def fields(kind):
 def seen(**changes):
     container = {"name": "c", "image": "train:1", "resources": {"requests": {"cpu": "1"}}}
     spec = {"schedulerName": "fairlead", "containers": [container], **changes}
-    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}
+    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"app": "x"}}, "spec": spec}
     return convert.pod(msgspec.convert(pod, views.Pod), "default")
 
 
 def test_the_table_names_every_field():
     assert fields("PodSpec") == POD.keys()
     assert fields("Container") == CONTAINER.keys()
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_the_tables_of_what_lies_deeper_name_every_field(kind):
+    assert fields(kind) == NESTED[kind][1].keys()
+
+
+@pytest.mark.parametrize(("kind", "field"), [(kind, field) for kind, (_, table) in NESTED.items() for field in table])
+def test_a_field_that_lies_deeper_is_what_the_table_says(kind, field):
+    within, table = NESTED[kind]
+    what, value = table[field]
+    check(what, seen(**within({field: value})), seen(**within({})))
 
 
 @pytest.mark.parametrize("field", sorted(POD))
@@ -124,13 +267,13 @@ def test_a_field_of_a_container_is_what_the_table_says(field):
     check(what, seen(containers=[container]))
 
 
-def check(what, pod):
+def check(what, pod, without=None):
     if what == REFUSED:
         assert pod.error is not None
         assert not pod.error.is_capacity
     else:
         assert pod.error is None
-        assert (pod != seen()) == (what == SUPPORTED)
+        assert (pod != (without or seen())) == (what == SUPPORTED)
 
 
 def test_fields_that_are_read_together():
@@ -144,3 +287,12 @@ def test_a_pod_with_claims_that_runs_closes_nothing_and_says_so_while_it_waits()
     assert seen(resourceClaims=claims).error.code == ReasonCode.DEVICES
     assert "spec.resourceClaims ('gpu')" in seen(resourceClaims=claims).error.message
     assert seen(resourceClaims=claims, nodeName="n1").error is None
+
+
+def test_resources_of_device_classes_are_claims():
+    name = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+    asks = {"containers": [{"name": "c", "resources": {"requests": {name: "1"}, "limits": {name: "1"}}}]}
+    error = seen(**asks).error
+    assert error.code == ReasonCode.DEVICES
+    assert f"resources.requests ('{name}')" in error.message
+    assert seen(**asks, nodeName="n1").error is None

@@ -1,6 +1,7 @@
 """Volumes in the running scheduler: what is decided for claims that wait for their first consumer, and given back."""
 
 import msgspec
+import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model import ClaimUse, Disk
@@ -116,10 +117,14 @@ def test_a_claim_that_comes_wakes_a_pod_that_has_to_preempt():
     assert preempted(run(state)) == [["low"]]
 
 
-def test_inline_disks_that_were_migrated_count_against_their_drivers_limit():
-    state = state_of(NodeDrivers("a", (("ebs.csi.aws.com", 1),)), hosts=("a",))
+@pytest.mark.parametrize(
+    ("kind", "driver"),
+    [("aws", "ebs.csi.aws.com"), ("azure-disk", "disk.csi.azure.com"), ("cinder", "cinder.csi.openstack.org")],
+)
+def test_inline_disks_that_were_migrated_count_against_their_drivers_limit(kind, driver):
+    state = state_of(NodeDrivers("a", ((driver, 1),)), hosts=("a",))
     for number in range(2):
-        given = msgspec.structs.replace(spec(gpus=0), disks=(Disk("aws", f"disk-{number}"),))
+        given = msgspec.structs.replace(spec(gpus=0), disks=(Disk(kind, f"disk-{number}"),))
         state.upsert_pod(pod(f"p{number}", spec_=given, created=number))
     transactions = run(state)
     assert placed(transactions) == {"p0": "a"}

@@ -43,6 +43,7 @@ from fairlead.core.model import (
 from fairlead.core.selectors import Requirement, Selector
 
 _MOST_DEVICES = 1024
+_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 _MOST_SHOWN = 64
 _NO_STATUS = views.PodStatus()
 _NO_AFFINITY = views.Affinity()
@@ -86,8 +87,8 @@ def pod(
     time_limit = _annotated_span(annotations, names.TIME_LIMIT_ANNOTATION, complaints)
     expected = _annotated_span(annotations, names.EXPECTED_DURATION_ANNOTATION, complaints)
     error = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {'; '.join(complaints)}") if complaints else None
-    if error is None and spec.resource_claims and not spec.node_name:
-        error = _no_claims(view)
+    if error is None and not spec.node_name:
+        error = _no_claims(view, wanted)
     watched = bool(group and spec.node_name and profile is not None) and not _is_ai_job(owner)
     return Pod(
         uid=metadata.uid,
@@ -148,12 +149,20 @@ def _starting(status: views.PodStatus) -> StartTrouble | None:
     return StartTrouble(found.reason, found.message, found.reason in starting.HOPELESS, found.reason in starting.RETRIED)
 
 
-def _no_claims(view: views.Pod) -> Reason:
-    """Why a pod that asks for devices by ResourceClaims is placed nowhere: a node would run it without them."""
-    claims = view.spec.resource_claims or []
-    named = ", ".join(_shown(each.name) for each in claims[:3]) + (", ..." if len(claims) > 3 else "")
+def _no_claims(view: views.Pod, wanted: PodSpec) -> Reason | None:
+    """Why a pod that asks for devices by ResourceClaims is placed nowhere: a node would run it without them.
+
+    The API server's resources of device classes (`deviceclass.resource.kubernetes.io/NAME`) are claims, too.
+    """
+    asked = [(each.name, "spec.resourceClaims") for each in view.spec.resource_claims or ()]
+    asked += [(resource, "resources.requests") for resource, _ in wanted.requests if resource.startswith(_DEVICE_CLASS)]
+    if not asked:
+        return None
+    field = asked[0][1]
+    claims = [name for name, where in asked if where == field]
+    named = ", ".join(_shown(each) for each in claims[:3]) + (", ..." if len(claims) > 3 else "")
     message = (
-        f"pod {view.metadata.key}: spec.resourceClaims ({named}): Dynamic Resource Allocation is not supported yet; ask for "
+        f"pod {view.metadata.key}: {field} ({named}): Dynamic Resource Allocation is not supported yet; ask for "
         "devices in resources.limits, such as nvidia.com/gpu, or give the pod to a scheduler that allocates claims"
     )
     return Reason(ReasonCode.DEVICES, message)
@@ -407,12 +416,29 @@ def _volumes(view: views.Pod) -> tuple[tuple[ClaimUse, ...], tuple[Disk, ...]]:
             disks.append(Disk("gce", each.gce_persistent_disk.pd_name, each.gce_persistent_disk.read_only))
         if each.aws_elastic_block_store is not None:
             disks.append(Disk("aws", each.aws_elastic_block_store.volume_id))
+        disks += _countable(each, metadata.namespace)
         if each.iscsi is not None:
             disks.append(Disk("iscsi", each.iscsi.iqn, each.iscsi.read_only))
         if each.rbd is not None:
             name = f"{each.rbd.pool}/{each.rbd.image}"
             disks.append(Disk("rbd", name, each.rbd.read_only, tuple(sorted(each.rbd.monitors or ()))))
     return tuple(claims), tuple(disks)
+
+
+def _countable(volume: views.PodVolume, namespace: str) -> list[Disk]:
+    """Inline volumes that count against the limit of the driver to which their plugin was migrated, and exclude nobody."""
+    found = []
+    if volume.azure_disk is not None:
+        found.append(("azure-disk", volume.azure_disk.disk_uri))
+    if volume.azure_file is not None:
+        found.append(("azure-file", f"{namespace}/{volume.azure_file.secret_name}/{volume.azure_file.share_name}"))
+    if volume.cinder is not None:
+        found.append(("cinder", volume.cinder.volume_id))
+    if volume.portworx_volume is not None:
+        found.append(("portworx", volume.portworx_volume.volume_id))
+    if volume.vsphere_volume is not None:
+        found.append(("vsphere", volume.vsphere_volume.volume_path))
+    return [Disk(kind, name, read_only=True) for kind, name in found]
 
 
 def gpu_fraction(text: str) -> int:

@@ -156,6 +156,25 @@ class AwsDisk(View):
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
+class AzureDisk(View):
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class AzureFile(View):
+    secret_name: str = ""
+    share_name: str = ""
+
+
+class CloudDisk(View):
+    """Of OpenStack (cinder) and of Portworx."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class VsphereDisk(View):
+    volume_path: str = ""
+
+
 class Iscsi(View):
     iqn: str = ""
     read_only: bool = False
@@ -178,6 +197,11 @@ class PodVolume(View):
     ephemeral: dict[str, object] | None = None
     gce_persistent_disk: GceDisk | None = None
     aws_elastic_block_store: AwsDisk | None = None
+    azure_disk: AzureDisk | None = None
+    azure_file: AzureFile | None = None
+    cinder: CloudDisk | None = None
+    portworx_volume: CloudDisk | None = None
+    vsphere_volume: VsphereDisk | None = None
     iscsi: Iscsi | None = None
     rbd: Rbd | None = None
     image: ImageVolume | None = None

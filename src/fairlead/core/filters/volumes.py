@@ -26,7 +26,15 @@ _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _OLD_LABELS = {"failure-domain.beta.kubernetes.io/zone": _ZONE, "failure-domain.beta.kubernetes.io/region": _REGION}
 # Inline disks that are attached through these drivers since their own plugins were migrated; they count with them.
-_MIGRATED = {"aws": "ebs.csi.aws.com", "gce": "pd.csi.storage.gke.io"}
+_MIGRATED = {
+    "aws": "ebs.csi.aws.com",
+    "azure-disk": "disk.csi.azure.com",
+    "azure-file": "file.csi.azure.com",
+    "cinder": "cinder.csi.openstack.org",
+    "gce": "pd.csi.storage.gke.io",
+    "portworx": "pxd.portworx.com",
+    "vsphere": "csi.vsphere.vmware.com",
+}
 _PLACE_LABELS = (*_OLD_LABELS, _ZONE, _REGION)
 
 
