@@ -5,8 +5,7 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core.model import Group, Member, Pod, Queue, ServiceClass, Target
-from fairlead.core.suspended import stands_in
-from fairlead.core.tasks import TaskState
+from fairlead.core.tasks import TaskState, stands_in
 from fairlead.core.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
 from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
 

@@ -1,15 +1,17 @@
 """Gangs: pods that start together. Of a gang at least `min_member` run, or none.
 
 A gang turns its waiting members into units: one unit of all that are needed while too few are
-placed, single units for the surplus once enough are. What cannot be a unit yet has a reason.
+placed, single units for the others once enough are; these come after all who wait with their priority,
+so that each gang gets its minimum before any gets more. What cannot be a unit yet has a reason.
 """
 
 from __future__ import annotations
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.completions import Completions
+from fairlead.core.members import first_to_start
 from fairlead.core.model import FailedStarts, Group
-from fairlead.core.tasks import PLACED, Task, TaskState, Unit
+from fairlead.core.tasks import PLACED, Task, TaskState, Unit, stands_in
 
 
 class Gang:
@@ -70,6 +72,7 @@ class Gang:
             if task.unit is not None:
                 task.unit.retire()
                 task.unit = None
+            task.beyond = False
         if not waiting:
             return [], None
         if self.group is None:
@@ -85,6 +88,8 @@ class Gang:
         placed = len(self.placed())
         need = self.needed - placed
         if need <= 0:
+            for task in ready:
+                task.beyond = True
             return [Unit((task,), 1, self) for task in ready], None
         if len(waiting) < need:
             members = placed + len(waiting) + self.succeeded
@@ -93,8 +98,12 @@ class Gang:
             return [], Reason(ReasonCode.GANG_INCOMPLETE, message, numbers)
         if len(ready) < need:
             return [], Reason(ReasonCode.BACKOFF, f"PodGroup {self.key} waits after a failed binding")
-        wanted = sum(not task.pod.surplus for task in ready)
-        return [Unit(tuple(ready[: max(need, wanted)]), need, self)], None  # its surplus comes after all others
+        if len(ready) > need and any(stands_in(task.pod.uid) for task in ready):
+            wanted = sum(not task.pod.surplus for task in ready)  # a job resumes once, with all that find places
+            return [Unit(tuple(ready[: max(need, wanted)]), need, self)], None
+        if len(ready) > need:
+            ready = first_to_start(ready)
+        return [Unit(tuple(ready[:need]), need, self)], None
 
     def later(self, now: float) -> tuple[Task, ...]:
         """Members that are no part of its units yet, since the others come first."""

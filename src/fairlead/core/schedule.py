@@ -26,8 +26,7 @@ from fairlead.core.gangs import Gang
 from fairlead.core.model import WHOLE
 from fairlead.core.queues import Debt, Room
 from fairlead.core.state import ClusterState
-from fairlead.core.suspended import stands_in
-from fairlead.core.tasks import Task, TaskState, Unit, refusal_told, shapes_of
+from fairlead.core.tasks import Task, TaskState, Unit, refusal_told, shapes_of, stands_in
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
 
 _RIPENS = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET)
@@ -355,7 +354,8 @@ def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> 
     for task in placed:
         task.started = now
         task.told = None
-    if unit.gang is not None and (len(placed) < len(unit.tasks) or (state.surplus and not unit.tasks[0].pod.surplus)):
+    first = unit.tasks[0]
+    if unit.gang is not None and not first.beyond and len(placed) < len(unit.gang.tasks):
         state.unsettle(unit.gang)  # the others may have places now, too
 
 
@@ -666,6 +666,8 @@ def _notify(state: ClusterState) -> Iterator[Transaction]:
         waiting = [task for task in tasks if task.pod.uid in state.tasks and task.row < 0]
         if reason.code is not ReasonCode.INTERNAL_ERROR:
             waiting = [task for task in waiting if state.isolation.why(task.pod.uid) is None]
+        if reason.code is ReasonCode.GANG_INCOMPLETE:
+            waiting = [task for task in waiting if task.unit is None]  # in line by now: why it waits was said
         with state.isolation.guard("notices", waiting):
             # its queue may have been heard of since
             heard = reason.code is ReasonCode.UNKNOWN_QUEUE

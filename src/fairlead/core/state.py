@@ -55,8 +55,8 @@ from fairlead.core.services import LATE, Services
 from fairlead.core.shapes import Shape, ShapeTable
 from fairlead.core.starts import Starts
 from fairlead.core.storage import Storage, StorageObject
-from fairlead.core.suspended import Suspended, stands_in
-from fairlead.core.tasks import PLACED, Task, TaskState, Unit
+from fairlead.core.suspended import Suspended
+from fairlead.core.tasks import PLACED, Task, TaskState, Unit, stands_in
 from fairlead.core.transactions import VolumeChoice
 from fairlead.core.undo import UndoLog, new_version
 from fairlead.core.unread import UnreadPods, counted, last_readable

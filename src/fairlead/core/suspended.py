@@ -21,22 +21,14 @@ from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model import Group, Member, Pod, Target
 from fairlead.core.moves import Kept
-from fairlead.core.tasks import Task, TaskState
+from fairlead.core.tasks import STAND_IN, Task, TaskState, stands_in
 from fairlead.core.transactions import Binding, Evict, PodRef, Resume, Suspension, Transaction
 
 if TYPE_CHECKING:
     from fairlead.core.state import ClusterState
 
-STAND_IN = "suspended/"
-"""How the UIDs of stand-ins begin: no cluster knows them."""
-
 _PATIENCE = 60.0  # seconds for the operator, beyond what the pods take to end
 _KEPT_FOR = 120.0  # seconds in which a resumed job's pods must come
-
-
-def stands_in(uid: str) -> bool:
-    """Whether it is no pod, but stands for one of a suspended job."""
-    return uid.startswith(STAND_IN)
 
 
 class Suspended:

@@ -28,6 +28,15 @@ SURPLUS = 1_000
 """The level of members that their gang can do without: beyond every level of attained service."""
 
 
+STAND_IN = "suspended/"
+"""How the UIDs of stand-ins begin: no cluster knows them."""
+
+
+def stands_in(uid: str) -> bool:
+    """Whether it is no pod, but stands for one of a suspended job."""
+    return uid.startswith(STAND_IN)
+
+
 class TaskState(Enum):
     """Where a task stands.
 
@@ -51,6 +60,7 @@ class Task:
     """One pod and its place: `row` of its node (-1: none) and the `devices` counted for it there."""
 
     __slots__ = (
+        "beyond",
         "devices",
         "faults",
         "gang",
@@ -77,6 +87,7 @@ class Task:
         self.state = TaskState.WAITING
         self.gang: Gang | None = None
         self.level = 0  # of attained service, when it came to wait
+        self.beyond = False  # it waits though its gang has as many members as it needs
         self.urgency = 0  # quarters of its longest wait that are over
         self.unit: Unit | None = None
         self.told: ReasonCode | None = None
@@ -113,7 +124,7 @@ class Task:
     def rank(self) -> Rank:
         """Its order inside its queue."""
         pod = self.pod
-        return (-pod.priority, -self.urgency, SURPLUS if pod.surplus else self.level, pod.created, pod.key)
+        return (-pod.priority, -self.urgency, SURPLUS if pod.surplus or self.beyond else self.level, pod.created, pod.key)
 
 
 def shapes_of(tasks: Iterable[Task]) -> list[Shape]:

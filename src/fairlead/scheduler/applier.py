@@ -23,7 +23,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.grouping import is_upstream
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, GroupReport, Outcome, QueueReport
 from fairlead.cluster.transport import Unreachable
-from fairlead.core.suspended import stands_in
+from fairlead.core.tasks import stands_in
 from fairlead.core.transactions import (
     Binding,
     Evict,

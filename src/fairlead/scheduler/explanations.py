@@ -20,8 +20,8 @@ from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
 from fairlead.core.standing import Ahead, Term, ahead_of, behind, line, terms
 from fairlead.core.state import ClusterState
-from fairlead.core.suspended import made_for, stands_in
-from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.core.suspended import made_for
+from fairlead.core.tasks import Task, TaskState, Unit, stands_in
 from fairlead.scheduler.core_loop import CoreLoop
 
 SHOWN = 5

@@ -70,7 +70,7 @@ def reprieve(
     kept: list[Falling] = []
     for each in reversed(taken):
         tasks = each[1].tasks
-        if not may_return(tasks):
+        if not may_return(tasks) or (each[1].spare and _ended(tasks[0], kept)):
             kept.append(each)
             continue
         places = {task.pod.uid: fallen.places[task.pod.uid] for task in tasks}
@@ -83,11 +83,21 @@ def reprieve(
     return kept
 
 
-def cost(victims: Sequence[Falling]) -> tuple[int, int, float, int, int, float]:
-    """The worst ground, lowest top priority, least lost work, least sum of priorities, fewest pods, latest start."""
+def _ended(member: Task, kept: Sequence[Falling]) -> bool:
+    """Whether a gang loses members which it needs: one beyond these would be of no use alone."""
+    return any(
+        victim.tasks[0].gang is member.gang and not victim.spare and not victim.tasks[0].pod.terminating for _, victim in kept
+    )
+
+
+def cost(victims: Sequence[Falling]) -> tuple[int, int, int, float, int, int, float]:
+    """Whether any falls that its gang cannot do without; the worst ground, lowest top priority, least lost work, least sum of
+    priorities, fewest pods, latest start.
+    """
     tasks = [task for _, victim in victims for task in victim.tasks]
     top = max(task.pod.priority for task in tasks)
     return (
+        any(not victim.spare for _, victim in victims),
         max(ground for ground, _ in victims),
         top,
         sum(victim.lost for _, victim in victims),

@@ -1,6 +1,7 @@
 """Everybody that runs and may fall, queue by queue, in order of value: made once per pass, read from the cheapest on.
 
-A queue's list is sorted when it is first asked for and serves all units of the pass; who has fallen since is passed over.
+A queue's lists are sorted when they are first asked for and serve all units of the pass; who has fallen since is passed over.
+Members that their gangs can do without have a list of their own: they go before anybody else, on whatever ground.
 """
 
 from __future__ import annotations
@@ -12,21 +13,26 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.core.actions.contest import Contest, Ground
 from fairlead.core.actions.ledger import Ledger
 from fairlead.core.filters.base import Mask
+from fairlead.core.members import first_to_go, index_of
 from fairlead.core.queues import QueueNode
-from fairlead.core.tasks import SURPLUS, Task, TaskState
+from fairlead.core.tasks import Task, TaskState
 
 if TYPE_CHECKING:
     from fairlead.core.state import ClusterState
 
 
-Order = tuple[int, int, float, int, float, str]
+_MOST_MEMBERS = 1 << 30
+
+Order = tuple[int, int, int, float, int, float, str]
 
 
 class Victim(NamedTuple):
     """Tasks that only fall together.
 
-    order: lowest priority first, then the highest level of attained service (who falls from a low one takes the place of
-    another, who takes that of a third), least lost work, fewest pods, latest created, name. lost: device-seconds of work.
+    order: what its gang can do without first, then lowest priority, then the highest level of attained service (who falls from
+    a low one takes the place of another, who takes that of a third), least lost work, fewest pods, latest created, UID. Of
+    members that their gangs can do without the highest index first instead of the level: gangs shrink one by one.
+    lost: device-seconds of work.
     """
 
     order: Order
@@ -34,7 +40,12 @@ class Victim(NamedTuple):
 
     @property
     def lost(self) -> float:
-        return self.order[2]
+        return self.order[3]
+
+    @property
+    def spare(self) -> bool:
+        """Whether it is a member that its gang can do without."""
+        return not self.order[0]
 
     @property
     def alive(self) -> bool:
@@ -48,11 +59,13 @@ class VictimTable:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._lists: dict[str, list[Victim]] = {}
+        self._spares: dict[str, list[Victim]] = {}
         self._of: dict[str, Victim] = {}  # uid -> the victim it is part of
 
     def forget(self) -> None:
         """What runs, and what would be lost with it, is looked at afresh."""
         self._lists.clear()
+        self._spares.clear()
         self._of.clear()
 
     def one_by_one(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
@@ -77,18 +90,22 @@ class VictimTable:
         if not contest.anybody():
             return
         near = [node for node in self.state.queues.queues.values() if node.placed]
+        for node in near:
+            self._list(node.name)
+        if any(self._spares.values()):
+            yield from self._merged(contest, near, None)
         for ground in contest.grounds():
-            for victim in self._merged(contest, near, ground):
-                yield ground, victim
+            yield from self._merged(contest, near, ground)
 
-    def _merged(self, contest: Contest, near: list[QueueNode], ground: Ground) -> Iterator[Victim]:
-        """The victims of queues on one ground, cheapest first.
+    def _merged(self, contest: Contest, near: list[QueueNode], wanted: Ground | None) -> Iterator[tuple[Ground, Victim]]:
+        """The victims of queues on one ground, cheapest first; None: those that their gangs can do without, on any ground.
 
         Most units need only the first of them, so nothing is asked about a queue, or about a victim, before its turn comes.
         """
+        lists = self._spares if wanted is None else self._lists
         heads: list[tuple[Order, str, int, list[Victim], QueueNode]] = []
         for node in near:
-            victims = self._list(node.name)
+            victims = lists[node.name]
             while victims and not victims[-1].alive:
                 victims.pop()
             if victims:
@@ -96,12 +113,13 @@ class VictimTable:
         heapify(heads)
         while heads:
             order, name, at, victims, node = heads[0]
-            if (ground is Ground.PRIORITY and order[0] >= contest.unit.priority) or not contest.reaches(node):
+            if (wanted is Ground.PRIORITY and order[1] >= contest.unit.priority) or not contest.reaches(node):
                 heappop(heads)
                 continue
             victim = victims[at]
-            if victim.alive and contest.ground_of(victim.tasks) is ground:
-                yield victim
+            ground = contest.ground_of(victim.tasks) if victim.alive else None
+            if ground is not None and (ground is wanted or wanted is None):
+                yield ground, victim
             at = min(at, len(victims)) - 1  # others may have taken out some meanwhile
             if at >= 0:
                 heapreplace(heads, (victims[at].order, name, at, victims, node))
@@ -126,16 +144,18 @@ class VictimTable:
             ground = contest.ground_of(victim.tasks)
             if ground is not None:
                 found[id(victim)] = (ground, victim)
-        return sorted(found.values(), key=lambda each: (each[0], each[1].order))
+        return sorted(found.values(), key=lambda each: (not each[1].spare, each[0], each[1].order))
 
     def _list(self, queue: str) -> list[Victim]:
         """The victims of a queue, the cheapest last: from there they are taken out once they have fallen."""
         known = self._lists.get(queue)
         if known is None:
-            known = self._lists[queue] = sorted(self._make(queue), key=lambda each: each.order, reverse=True)
-            for victim in known:
+            found = sorted(self._make(queue), key=lambda each: each.order, reverse=True)
+            for victim in found:
                 for task in victim.tasks:
                     self._of[task.pod.uid] = victim
+            known = self._lists[queue] = [victim for victim in found if not victim.spare]
+            self._spares[queue] = [victim for victim in found if victim.spare]
         return known
 
     def _make(self, queue: str) -> Iterator[Victim]:
@@ -158,13 +178,10 @@ class VictimTable:
                 members = gang.placed()
                 if not all(self._runs(each) for each in members):
                     continue  # still being placed: its fate is open
-                members = sorted(
-                    members, key=lambda each: (not each.pod.surplus, each.pod.priority, -each.pod.created, each.pod.key)
-                )
-                surplus = max(0, len(members) - gang.needed)
-                yield from (self._victim((each,)) for each in members[:surplus])
-                if members[surplus:]:
-                    yield self._victim(tuple(members[surplus:]))
+                spare, needed = first_to_go(members, gang.needed)
+                yield from (self._spare(each) for each in spare)
+                if needed:
+                    yield self._victim(tuple(needed))
         for tasks in jobs.values():
             if all(self._runs(task) for task in tasks):
                 yield self._victim(tuple(sorted(tasks, key=lambda task: task.pod.key)))
@@ -176,11 +193,18 @@ class VictimTable:
     def _victim(self, tasks: tuple[Task, ...]) -> Victim:
         services = self.state.services
         order = (
+            1,
             max(task.pod.priority for task in tasks),
-            -max(SURPLUS if task.pod.surplus and len(tasks) == 1 else services.level(task) for task in tasks),
+            -max(services.level(task) for task in tasks),
             sum(services.lost_with(task) for task in tasks if not task.pod.terminating),
             len(tasks),
             -max(task.pod.created for task in tasks),
-            min(task.pod.key for task in tasks),
+            min(task.pod.uid for task in tasks),
         )
         return Victim(order, tasks)
+
+    def _spare(self, task: Task) -> Victim:
+        """A member that its gang can do without."""
+        pod, (outer, index) = task.pod, index_of(task.pod)
+        place = outer * _MOST_MEMBERS + index
+        return Victim((0, pod.priority, -place, self.state.services.lost_with(task), 1, -pod.created, pod.uid), (task,))
