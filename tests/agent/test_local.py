@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.agent.node import Options
+from fairlead.api import names
 from fairlead.simulation.local import Local
 
 TRAIN = Path(__file__).parents[2] / "examples/training/train.py"
@@ -337,3 +338,24 @@ async def test_parts_of_a_gpu_are_given_out_without_labelling_a_node(local):
     assert first == second
     part("c", "0.7")
     assert await device("c") != first
+
+
+async def test_everything_works_under_a_name_that_the_configuration_gives(tmp_path):
+    """Its agent gives out fractions whatever agents the configuration lists."""
+    try:
+        names.answer_to({"gpus": names.AI_PROFILE})
+        names.share_by(["slicer"])
+        options = Options(gpus=1, cpus=8, memory=8 << 30, folder=tmp_path / "agent", name="here")
+        async with Local(options, history=f"sqlite:///{tmp_path}/history.db") as running:
+            running.folder = tmp_path
+            story = Story(running)
+            story.job("whole", ["true"])
+            await story.reaches("whole", "Succeeded")
+            container = {"name": "main", "image": "none", "command": ["true"]}
+            template = {"metadata": {"annotations": {"fairlead.dev/gpu-fraction": "0.5"}}, "spec": {"containers": [container]}}
+            spec = {"roles": [{"name": "worker", "replicas": 2, "template": template}]}
+            story.create({"apiVersion": names.API_VERSION, "kind": "AIJob", "metadata": {"name": "halves"}, "spec": spec})
+            await story.reaches("halves", "Succeeded")
+    finally:
+        names.answer_to(names.DEFAULT_SCHEDULERS)
+        names.share_by(names.DEFAULT_SHARING_AGENTS)

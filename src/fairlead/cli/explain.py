@@ -158,7 +158,8 @@ def _find(picture: Picture, kind: str, namespace: str, name: str) -> tuple[list[
         fail(f"pod {namespace}/{name} does not exist (another namespace? give --namespace)", Exit.NOT_FOUND)
     if view.status and view.status.phase in ("Succeeded", "Failed"):
         fail(f"pod {namespace}/{name} has ended: {view.status.phase} {view.status.reason}".rstrip(), Exit.FAILED)
-    return fail(f"pod {namespace}/{name} belongs to another scheduler: its schedulerName is not fairlead", Exit.FAILED)
+    ours = ", ".join(names.SCHEDULERS)
+    return fail(f"pod {namespace}/{name} belongs to another scheduler: its schedulerName is none of {ours}", Exit.FAILED)
 
 
 def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None) -> Explanation:
