@@ -249,3 +249,14 @@ def test_a_gang_moves_once_its_next_checkpoint_is_over():
         now = max(state.next_due, now + 1.0)
     assert plans == [["g-0", "g-1"]]
     assert 600.0 <= now <= 800.0
+
+
+@pytest.mark.parametrize("first", ["n0", "n1"])
+def test_rank_0_is_not_moved_though_its_gang_has_members_beyond_the_minimum(first):
+    state = cluster([node(f"n{i}", gpus=2) for i in range(2)], [Queue("q")], groups=[group("g", 1, "q")], reservations=0)
+    state.upsert_pod(pod("g-2", "q", group="g", at=first, started=0.0))
+    state.upsert_pod(pod("g-10", "q", group="g", at="n1" if first == "n0" else "n0", started=0.0))
+    state.upsert_pod(pod("wide", "q", gpus=2))
+    (plan,) = run(state, LATE)
+    assert plan.moved == ("uid-g-10",)
+    invariants.check(state)

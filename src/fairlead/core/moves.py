@@ -58,7 +58,8 @@ def beyond_minimum(gang: Gang) -> list[Task]:
     spare = len(members) - gang.needed
     if spare <= 0:
         return []
-    members.sort(key=lambda each: (not each.pod.surplus, each.pod.priority, -each.pod.created, each.pod.key))
+    members.sort(key=lambda each: (len(each.pod.name), each.pod.name), reverse=True)  # the highest index first
+    members.sort(key=lambda each: (not each.pod.surplus, each.pod.priority, -each.pod.created))
     return members[:spare]
 
 
