@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 from testbed import objects
@@ -13,8 +14,9 @@ from testbed.attacks.model import Catalogue
 
 SUBJECT = Catalogue("flooding")
 attack = SUBJECT.attack
-_MANY = 460  # more than the nodes of the range have slots for pods
-_CREATED = 700
+_SLOTS = 440  # for pods, of all nodes of the range
+_MANY = 460
+_LEAST_AHEAD, _MOST_AHEAD = 32, 256  # members of one job that wait for a node at a time: as many as run, within these
 
 
 def _elastic(name: str, **role: Any) -> dict[str, Any]:
@@ -23,7 +25,12 @@ def _elastic(name: str, **role: Any) -> dict[str, Any]:
     return made
 
 
-def _slots(lab: Range) -> str:
+def _most(jobs: int) -> int:
+    """How many pods so many jobs may have, once all slots are taken."""
+    return _SLOTS + min(_MOST_AHEAD * jobs, _LEAST_AHEAD * jobs + _SLOTS)
+
+
+def _slots(lab: Range, jobs: int = 1) -> str:
     # The flood runs for some seconds; then ann, who is guaranteed GPUs, asks for them.
     begun = time.monotonic()
     lab.soon(lambda: lab.count("mal") >= _MANY, 1.0 if lab.refused else 15.0)
@@ -33,7 +40,7 @@ def _slots(lab: Range) -> str:
         told = [each.get("message", "") for each in waiting.get("status", {}).get("conditions", [])]
         return f"{len(lab.pods('mal'))} pods after {after:.0f} s; ann's pod waits ({'; '.join(told)[:120]})"
     made = lab.count("mal")
-    return f"{made} pods of one job were made" if made > _CREATED else ""
+    return f"{made} pods of {jobs} jobs were made, at most {_most(jobs)} may be" if made > _most(jobs) else ""
 
 
 @attack("E3", "one elastic AIJob of 100,000 members", check=_slots, quick=True)
@@ -41,7 +48,7 @@ def _(lab: Range) -> None:
     lab.mallory.creates(_elastic("e3", maxReplicas=100_000), "mal")
 
 
-@attack("E3b", "ten elastic AIJobs of 10,000 members", check=_slots)
+@attack("E3b", "ten elastic AIJobs of 10,000 members", check=partial(_slots, jobs=10))
 def _(lab: Range) -> None:
     for number in range(10):
         lab.mallory.creates(_elastic(f"e3b-{number}", maxReplicas=10_000), "mal")
@@ -53,7 +60,7 @@ def _(lab: Range) -> None:
     lab.mallory.creates(made, "mal")
 
 
-@attack("E3d", "an elastic AIJob and an array raised to 100,000 after their start", check=_slots)
+@attack("E3d", "an elastic AIJob and an array raised to 100,000 after their start", check=partial(_slots, jobs=2))
 def _(lab: Range) -> None:
     lab.mallory.makes(_elastic("e3d", maxReplicas=2), "mal")
     lab.mallory.makes(ai_job("e3d-array", gpus=0, array={"indexes": "0-99999", "parallelism": 1}), "mal")
