@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from fairlead.core.model import WHOLE
 
+_FEW = 8192
+"""So many states are remembered at least."""
 UNKNOWN = -2
 INFEASIBLE = -1
 
@@ -24,9 +26,13 @@ Chooser = Callable[[tuple[int, ...], int], tuple[int, int]]
 
 
 class DeviceStates:
-    """All device states met so far. Id 0 is the node without devices."""
+    """The device states met so far. Id 0 is the node without devices."""
 
     def __init__(self) -> None:
+        self._limit = _FEW
+        self._forget()
+
+    def _forget(self) -> None:
         self.states: list[tuple[int, ...]] = []
         self._ids: dict[tuple[int, ...], int] = {}
         self._shifts: dict[tuple[int, tuple[int, ...], int], int] = {}
@@ -36,6 +42,23 @@ class DeviceStates:
 
     def __len__(self) -> int:
         return len(self.states)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many states are remembered that those that no node has any more had better be forgotten."""
+        return len(self.states) > self._limit
+
+    def keep(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Forget all states but these. Returns their new ids; shape as `ids`, one dimension.
+
+        Whatever is remembered by an old id is void. Amortized: the next time comes when there are four times as many.
+        """
+        kept, where = np.unique(ids, return_inverse=True)
+        states = [self.states[state_id] for state_id in kept.tolist()]
+        self._forget()
+        renumbered = np.array([self.intern(state) for state in states], np.int32)
+        self._limit = max(_FEW, 4 * len(self.states))
+        return renumbered[where]
 
     def intern(self, state: tuple[int, ...]) -> int:
         """The id of a state."""

@@ -360,6 +360,16 @@ class NodeTable:
                 if task.devices and max(task.devices) >= has:
                     task.devices = tuple(device for device in task.devices if device < has)
 
+    def forget_devices(self) -> bool:
+        """Forget the device states that no node has any more, once they are many. Returns whether states have other ids now.
+
+        Not while something is tried: the undo log knows them by their ids.
+        """
+        if not self.devices.crowded:
+            return False
+        self.device[: self.count] = self.devices.keep(self.device[: self.count])
+        return True
+
     def _list_images(self, row: int, old: Node | None, node: Node | None) -> None:
         self.images_version += 1
         for name, _ in old.images if old is not None else ():

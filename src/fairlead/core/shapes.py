@@ -479,6 +479,13 @@ class ShapeTable:
             for gpus, milli in self._fits:
                 self._fits[gpus, milli] = self._fit(gpus, milli)
 
+    def renumbered(self) -> None:
+        """Device states have other ids: nothing that is remembered by the old ones is asked any more."""
+        for gpus, milli in self._fits:
+            self._fits[gpus, milli] = self._fit(gpus, milli)
+        for strategy in self.strategies.values():
+            strategy.renumbered()
+
     def distrust(self) -> None:
         """An exception may have left device costs half renewed: they are derived anew when they are asked for next."""
         self._fit_epoch = -1

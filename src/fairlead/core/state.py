@@ -746,6 +746,8 @@ class ClusterState:
         self.kinds.forget()
         guard = self.isolation.guard
         self.isolation.begin(now)
+        if self.nodes.forget_devices():
+            self.shapes.renumbered()
         self.belonging.begin()
         with guard("reservations"):
             self.reserved.begin(now)

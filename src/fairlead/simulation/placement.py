@@ -177,7 +177,7 @@ class _Meter:
         self.capacity = capacity
         self.targets = targets
         self._thresholds = sorted({demand[0] for demand, _ in targets})
-        self._memo: dict[tuple[int, int], float] = {}
+        self._memo: dict[tuple[tuple[int, ...], int], float] = {}
         self._of_row = {row: self._fragmented(row) for row in state.nodes.rows.values()}
         self._fragmented_milli = self._empty = sum(self._of_row.values())
         self._used = self._asked = 0
@@ -199,10 +199,11 @@ class _Meter:
     def _fragmented(self, row: int) -> float:
         nodes = self.state.nodes
         cpu = nodes.cpu.item(row)
-        key = (nodes.device.item(row), sum(cpu >= threshold for threshold in self._thresholds))
+        free = nodes.devices.states[nodes.device.item(row)]
+        key = (free, sum(cpu >= threshold for threshold in self._thresholds))
         known = self._memo.get(key)
         if known is None:
-            known = self._memo[key] = fragmentation(nodes.devices.states[key[0]], cpu, self.targets)
+            known = self._memo[key] = fragmentation(free, cpu, self.targets)
         return known
 
     def columns(self, inflate: float) -> tuple[dict[str, float], dict[str, float]]:

@@ -65,6 +65,9 @@ class Strategy(ABC):
     def arrived(self, spec: PodSpec) -> None:  # noqa: B027 - most strategies do not learn
         """A pod with this spec asked for a place: what a learning strategy learns from."""
 
+    def renumbered(self) -> None:  # noqa: B027 - most strategies remember nothing by device state
+        """Device states have other ids: what is remembered by the old ones is forgotten."""
+
 
 def tightest(free: tuple[int, ...], milli: int) -> tuple[int, int]:
     """The device with the least room that suffices; the first among equals. Costs nothing."""

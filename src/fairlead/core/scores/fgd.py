@@ -64,10 +64,13 @@ class Fgd(Strategy):
         """Take the most frequent demands that cover 95 % of the pods as the target workload."""
         self._targets = target_workload(counts)
         self._thresholds = np.array(sorted({demand[0] for demand, _ in self._targets}), np.int64)
+        self.renumbered()
+        self.epoch += 1
+
+    def renumbered(self) -> None:
         self._fragments.clear()
         self._bests.clear()
         self._scores.clear()
-        self.epoch += 1
 
     def _fragmented(self, state: int, level: int) -> float:
         """Expected unusable idle milli of a device state with CPU for the `level` smallest thresholds."""
