@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -142,6 +142,26 @@ def own(state: ClusterState, unit: Unit, reason: Reason) -> Reason:
     ):  # those nodes are kept for none but itself, or it ends in time: it lacks room all the same
         return no_gang(state, unit)
     return no_node(state, unit.tasks[0].shape)
+
+
+def owner(state: ClusterState, reason: Reason) -> Callable[[Unit], Reason]:
+    """`own` for many units of one pending class: what depends on nothing but how long they run is found once for each length."""
+    known: dict[tuple[float | None, float], Reason] = {}
+    holders = {id(hold.unit) for hold in state.reserved.holds.values() if hold.unit is not None}
+
+    def found(unit: Unit) -> Reason:
+        if reason.code is not ReasonCode.RESERVATION or id(unit) in holders:
+            return own(state, unit, reason)
+        task = unit.tasks[0]
+        key = state.runtimes.total(task), state.services.time_limit(task)
+        if key not in known:
+            mine = own(state, unit, reason)
+            if mine.code is not ReasonCode.RESERVATION:
+                return mine
+            known[key] = mine
+        return known[key]
+
+    return found
 
 
 def _count_relations(shape: Shape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:

@@ -457,8 +457,9 @@ def _kept_out(state: ClusterState, unit: Unit) -> int:
 def _refuse(state: ClusterState, units: list[Unit], reason: Reason) -> Iterator[Transaction]:
     """One refusal for all single pods of a room to which the same is said, one for each gang."""
     singles: dict[str, tuple[Reason, list[Task]]] = {}
+    own_of = explain.owner(state, reason)
     for unit in sorted(units):
-        own = explain.own(state, unit, reason) if any(task.told != reason.code for task in unit.tasks) else reason
+        own = own_of(unit) if any(task.told != reason.code for task in unit.tasks) else reason
         told = [task for task in unit.tasks if refusal_told(task, own)]
         if len(unit.tasks) == 1:
             singles.setdefault(own.message, (own, []))[1].extend(told)
