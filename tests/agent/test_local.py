@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -254,7 +255,15 @@ async def test_when_a_waiting_job_is_expected_to_start(local):
     assert code == 0
     (line,) = (line for line in told.splitlines() if "default/" in line)
     assert line.startswith("default/next")
-    assert re.search(r"~(59:\d\d|1:00:00)", line), "when the other has reached its limit"
+    assert re.search(r"~(59:\d\d|1:00:00) \(", line), "when the other has reached its limit"
+    code, told = await fairlead(kubeconfig, "queue", "--start", "--output", "json")
+    (found,) = (job for job in json.loads(told)["jobs"] if job["name"] == "next")
+    assert time.time() < found["earliest_start"] < found["expected_start"] < found["latest_start"]
+    code, told = await fairlead(kubeconfig, "explain", "podgroup/next", "-n", "default", "--output", "json")
+    explained = json.loads(told)
+    assert explained["earliest_start"] < explained["expected_start"] < explained["latest_start"]
+    code, told = await fairlead(kubeconfig, "explain", "podgroup/next", "-n", "default")
+    assert "in eight cases of ten between" in " ".join(told.split())
 
 
 async def test_what_jobs_used_outlives_them(tmp_path):

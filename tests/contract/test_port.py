@@ -21,7 +21,7 @@ from fairlead.cluster.simulated.cluster import SimulatedCluster
 from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
-from fairlead.core.model import Group, Member, Node, Pod, PodSpec, Queue, RunTimeRecord, Target, UsageRecord
+from fairlead.core.model import ForecastRecord, Group, Member, Node, Pod, PodSpec, Queue, RunTimeRecord, Target, UsageRecord
 from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
 from testbed import objects
 
@@ -248,6 +248,14 @@ async def test_a_groups_status_is_written(port):
     assert status == {"phase": "Pending", "scheduled": 0, "reason": {"code": "GangIncomplete", "message": "one is missing"}}
     await port.cluster.group_status(f"{NS}/{name}", GroupReport("Scheduled", 2))
     assert (await port.admin("GET", path, None))["status"] == {"phase": "Scheduled", "scheduled": 2}
+    begun = 1_767_225_600.0
+    report = GroupReport("Pending", 0, None, begun + 3600, earliest_start=begun + 1800, latest_start=begun + 7200)
+    await port.cluster.group_status(f"{NS}/{name}", report)
+    status = (await port.admin("GET", path, None))["status"]
+    assert status["expectedStart"] == "2026-01-01T01:00:00Z"
+    assert (status["earliestStart"], status["latestStart"]) == ("2026-01-01T00:30:00Z", "2026-01-01T02:00:00Z")
+    await port.cluster.group_status(f"{NS}/{name}", GroupReport("Scheduled", 2))
+    assert (await port.admin("GET", path, None))["status"] == {"phase": "Scheduled", "scheduled": 2}
 
 
 async def test_a_queues_status_is_written_and_forgets_what_is_gone(port):
@@ -277,6 +285,10 @@ async def test_a_queues_status_is_written_and_forgets_what_is_gone(port):
     await port.cluster.queue_status(name, QueueReport({}, 0, {}, run_times=ran))
     await port.until(lambda: port.seen(Queue, name).run_times == ran)
     assert port.seen(Queue, name).usage.value == 7000, "what is not told is left alone"
+    came = (ForecastRecord(name, 500, 3600, 7200), ForecastRecord(name, 16_000, 60, 601))
+    await port.cluster.queue_status(name, QueueReport({}, 0, {}, forecasts=came))
+    await port.until(lambda: port.seen(Queue, name).forecasts == came)
+    assert port.seen(Queue, name).run_times == ran
     why = Reason(ReasonCode.RESOURCES, "no room")
     await port.cluster.queue_status(name, QueueReport({}, 1, {}, None, why))
     assert (await port.admin("GET", path, None))["status"]["reason"] == {"code": "Resources", "message": "no room"}

@@ -10,7 +10,7 @@ from fairlead.simulation import baselines, jobs, production, synthetic
 from fairlead.simulation.charges import Charges, Run
 from fairlead.simulation.durations import Estimates
 from fairlead.simulation.pool import Pool
-from fairlead.simulation.report import rhos
+from fairlead.simulation.report import expected_starts, rhos
 from fairlead.simulation.traces import TraceError, TraceJob, read_jobs, read_queues
 
 DAY = 86_400
@@ -242,6 +242,24 @@ def test_without_turns_places_are_reserved_and_starts_foretold(philly):
     assert everybody.jobs == sum(each.jobs for each in by_size)
     assert everybody.blank == 0
     assert everybody.median_error <= 0.5
+    assert everybody.coverage + everybody.early + everybody.late == pytest.approx(1)
+    assert everybody.coverage > 0.5
+    assert everybody.median_width > 0
+    assert everybody.median_wait > 600
+
+
+def test_coverage_and_width_of_intervals_are_counted_by_size():
+    table = [job(f"j{number}", 0, 100, size) for number, size in enumerate((1, 1, 1, 1, 16, 1))]
+    runs = [Run(each.duration, each.gpus, Charges()) for each in table]
+    told = [(1000, 500, 2000), (1000, 2500, 3000), (1000, 100, 200), (4000, 900, 1500), (2000, 1000, 3000), (100, 0, 50)]
+    for run, (started, earliest, latest) in zip(runs, told, strict=True):
+        run.asked, run.expected, run.earliest, run.latest = True, 1000, earliest, latest
+        run.start(started)
+    everybody, one, some, many = expected_starts(table, runs)
+    assert (everybody.jobs, one.jobs, some.jobs, many.jobs) == (5, 4, 0, 1), "who starts within ten minutes does not count"
+    assert (one.coverage, one.early, one.late) == (0.25, 0.25, 0.5)
+    assert (many.coverage, many.median_width, many.median_wait) == (1.0, 2000, 2000)
+    assert one.median_wait == 1000
 
 
 def test_without_turns_a_wide_job_gets_its_place_reserved():

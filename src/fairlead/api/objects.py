@@ -234,6 +234,14 @@ class RunTimeStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     seconds: Annotated[list[int], Meta(max_length=10, description="Run times, the oldest first.")] = []
 
 
+class ForecastStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A start that was foretold and came: what the intervals of others are learned from."""
+
+    devices: Annotated[float, Meta(ge=0, description="Devices of the whole job.")] = 0.0
+    foretold: Annotated[int, Meta(ge=0, description="Seconds from its creation to its start, as foretold first.")] = 0
+    waited: Annotated[int, Meta(ge=0, description="The same in truth.")] = 0
+
+
 class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Why something waits."""
 
@@ -255,6 +263,7 @@ class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     ] = {}
     usage: UsageStatus | None = None
     run_times: Annotated[list[RunTimeStatus], Meta(max_length=50, description="So that a restart does not forget them.")] = []
+    forecasts: Annotated[list[ForecastStatus], Meta(max_length=20, description="Likewise: starts that were foretold.")] = []
     reason: Annotated[GroupReason, Meta(description="Why the first job that waits in it does.")] | None = None
     conditions: Conditions = []
 
@@ -331,6 +340,8 @@ class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults
     starts: GroupStarts | None = None
     reason: GroupReason | None = None
     expected_start: Annotated[Time, Meta(description="When it is expected to start, as things stand.")] | None = None
+    earliest_start: Annotated[Time, Meta(description="Before it one start in ten is expected.")] | None = None
+    latest_start: Annotated[Time, Meta(description="After it one start in ten is expected.")] | None = None
     target: GroupTarget | None = None
     conditions: Conditions = []
 

@@ -48,6 +48,8 @@ async def _by_group(client: Client, namespace: str, name: str) -> Explanation:
         code=reason.code if reason is not None else None,
         message=reason.message if reason is not None else None,
         expected_start=status.expected_start,
+        earliest_start=status.earliest_start,
+        latest_start=status.latest_start,
     )
 
 
@@ -75,6 +77,8 @@ class _GroupStatus(views.PodGroupStatus):
     phase: str = ""
     scheduled: int = 0
     expected_start: str | None = msgspec.field(default=None, name="expectedStart")
+    earliest_start: str | None = msgspec.field(default=None, name="earliestStart")
+    latest_start: str | None = msgspec.field(default=None, name="latestStart")
 
 
 class _Group(msgspec.Struct):

@@ -16,12 +16,11 @@ from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client
-from fairlead.cluster.times import timestamp
 from fairlead.core.forecast import forecast
 from fairlead.core.gangs import Gang
 from fairlead.core.standing import behind
 from fairlead.core.tasks import Task, TaskState
-from fairlead.scheduler.explanations import ADVICE, Explanation, advice_of, find, reason_of, standing, unread_of
+from fairlead.scheduler.explanations import ADVICE, Explanation, advice_of, find, foretold, reason_of, standing, unread_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -186,11 +185,11 @@ def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None)
     starts, evicted = picture.would_start(), picture.would_evict()
     start = None
     if waiting and not any(task.pod.uid in starts for task in waiting):
-        start = forecast(picture.state, picture.now).get(waiting[0].job)
+        found = picture.state.foretold.look(picture.state, forecast(picture.state, picture.now), picture.now)
+        start = found.get(waiting[0].job)
     return msgspec.structs.replace(
         told,
-        expected_start=None if start is None else timestamp(start),
-        expected_wait_seconds=None if start is None else max(0.0, start - picture.now),
+        **foretold(start, picture.now),
         code=str(reason.code) if reason is not None else None,
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
@@ -266,6 +265,8 @@ def _drawing(explanation: Explanation, namespace: str) -> RenderableType:
         row("it fell", f"{explanation.preempted} ({explanation.preempted_at})")
     if explanation.expected_start is not None:
         row("expected", f"in about {span(explanation.expected_wait_seconds or 0.0)}, at {explanation.expected_start}")
+        if explanation.earliest_start is not None and explanation.latest_start is not None:
+            row("", f"in eight cases of ten between {explanation.earliest_start} and {explanation.latest_start}")
     if explanation.would_evict:
         row("evicts", ", ".join(explanation.would_evict))
     if explanation.would_start_on:

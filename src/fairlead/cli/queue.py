@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -43,7 +43,8 @@ class Why(msgspec.Struct, frozen=True):
 class Job(msgspec.Struct, frozen=True):
     """One job: a pod group, or a pod of its own. gpus: what all its pods ask for; times in seconds.
 
-    expected_start: of a gang that waits, as things stand; null where it is not foreseen.
+    expected_start: of a gang that waits, as things stand; null where it is not foreseen. earliest_start, latest_start: it starts
+    between them in eight cases of ten.
     """
 
     namespace: str
@@ -62,6 +63,8 @@ class Job(msgspec.Struct, frozen=True):
     reason: Why | None
     expected_start: float | None = None
     user: str = ""
+    earliest_start: float | None = None
+    latest_start: float | None = None
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -162,7 +165,7 @@ def _job(
         seconds=max(0.0, now - (started if started is not None else submitted)),
         nodes=nodes,
         reason=_why(pods, picture) if state in (State.PENDING, State.STARTING) else None,
-        expected_start=_expected(group) if state is State.PENDING else None,
+        **(_expected(group) if state is State.PENDING else {}),
         user=pods[0][1].user,
     )
 
@@ -187,14 +190,18 @@ def _suspended(group: views.PodGroup, target: Target, now: float) -> Job:
         seconds=max(0.0, now - submitted),
         nodes=[],
         reason=Why(reason.code, reason.message) if reason is not None else None,
-        expected_start=_expected(group),
+        **_expected(group),
         user=pods[0].user if pods else "",
     )
 
 
-def _expected(group: views.PodGroup | None) -> float | None:
-    """When the scheduler thinks that a gang begins."""
-    return seconds(group.status.expected_start) or None if group is not None and group.status is not None else None
+def _expected(group: views.PodGroup | None) -> dict[str, Any]:
+    """When the scheduler thinks that a gang begins, as fields of a `Job`."""
+    status = group.status if group is not None else None
+    return {
+        name: seconds(getattr(status, name)) or None if status is not None else None
+        for name in ("expected_start", "earliest_start", "latest_start")
+    }
 
 
 _OF_ITS_OWN = frozenset(
@@ -233,6 +240,14 @@ def _told(view: views.Pod) -> Why | None:
 
 def _in(at: float | None, now: float) -> str:
     return "?" if at is None else f"{'~' if at > now else ''}{span(max(0.0, at - now))}"
+
+
+def _when(job: Job, now: float) -> str:
+    """In which time a job is expected to start, and the interval behind it."""
+    expected = _in(job.expected_start, now)
+    if job.expected_start is None or job.earliest_start is None or job.latest_start is None:
+        return expected
+    return f"{expected} ({span(max(0.0, job.earliest_start - now))} to {span(max(0.0, job.latest_start - now))})"
 
 
 STYLES = {
@@ -275,7 +290,7 @@ def _table(found: list[Job], now: float | None) -> Table:
                 f"{job.gpus:g}",
                 str(job.priority),
                 span(job.seconds),
-                *(() if now is None else (_in(job.expected_start, now),)),
+                *(() if now is None else (_when(job, now),)),
                 Text(where),
             ]
         )

@@ -13,6 +13,7 @@ from fairlead.cluster import selection, views
 from fairlead.cluster.times import seconds
 from fairlead.core.model import (
     WHOLE,
+    ForecastRecord,
     NodePool,
     Queue,
     QueueResource,
@@ -49,6 +50,7 @@ def queue(view: views.Queue) -> Queue:
         jobs=_limits(spec.jobs),
         usage=_usage(view.status),
         run_times=_run_times(view.status),
+        forecasts=_forecasts(view.metadata.name, view.status),
     )
 
 
@@ -65,6 +67,14 @@ def _run_times(status: views.QueueStatus | None) -> tuple[RunTimeRecord, ...]:
     return tuple(
         RunTimeRecord(each.user, each.service_class, round(each.devices * WHOLE), tuple(each.seconds))
         for each in (status.run_times if status is not None else None) or ()
+    )
+
+
+def _forecasts(queue: str, status: views.QueueStatus | None) -> tuple[ForecastRecord, ...]:
+    """What became of starts that were foretold, as a scheduler wrote it."""
+    return tuple(
+        ForecastRecord(queue, round(each.devices * WHOLE), each.foretold, each.waited)
+        for each in (status.forecasts if status is not None else None) or ()
     )
 
 

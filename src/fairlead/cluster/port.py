@@ -17,6 +17,7 @@ from fairlead.core.model import (
     Completed,
     DisruptionBudget,
     FailedStarts,
+    ForecastRecord,
     Group,
     Namespace,
     Node,
@@ -95,7 +96,8 @@ ClusterEvent = Upsert | Gone | Judged | StorageKnown | Synced | Bound | BindFail
 class GroupReport(msgspec.Struct, frozen=True):
     """Where a pod group stands: its phase, members that have a node, why not all have, and those that succeeded.
 
-    expected_start: seconds since the epoch; None: not known. completed: None where no member succeeded in the present run.
+    expected_start: seconds since the epoch; None: not known; earliest_start, latest_start: the 10th and 90th percentile.
+    completed: None where no member succeeded in the present run.
     failed_starts: None where the last start did not fail.
     """
 
@@ -105,12 +107,15 @@ class GroupReport(msgspec.Struct, frozen=True):
     expected_start: float | None = None
     completed: Completed | None = None
     failed_starts: FailedStarts | None = None
+    earliest_start: float | None = None
+    latest_start: float | None = None
 
 
 class QueueReport(msgspec.Struct, frozen=True):
     """Where a queue stands: what it and its descendants hold, pods that wait in it, its due; in base units, devices in milli.
 
     usage: what was used of late; None where it is not kept. run_times: of jobs that ended of late, kept likewise.
+    forecasts: of starts that came of late, kept likewise.
     reason: why the first that waits does. foreign: the part of what is allocated that pods of other schedulers hold.
     """
 
@@ -121,6 +126,7 @@ class QueueReport(msgspec.Struct, frozen=True):
     reason: Reason | None = None
     run_times: tuple[RunTimeRecord, ...] = ()
     foreign: dict[str, int] = {}
+    forecasts: tuple[ForecastRecord, ...] = ()
 
 
 Sink = Callable[[list[ClusterEvent]], None]

@@ -20,7 +20,18 @@ from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Judged, Stora
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model import WHOLE, FailedStarts, NodePool, Pod, Queue, Reservation, RunTimeRecord, ServiceClass, UsageRecord
+from fairlead.core.model import (
+    WHOLE,
+    FailedStarts,
+    ForecastRecord,
+    NodePool,
+    Pod,
+    Queue,
+    Reservation,
+    RunTimeRecord,
+    ServiceClass,
+    UsageRecord,
+)
 from fairlead.core.pools import split
 
 View = TypeVar("View", bound=msgspec.Struct)
@@ -378,7 +389,7 @@ def reason_shown(reason: Reason | None, limit: int = 1024) -> dict[str, str] | N
 
 def group_shown(report: GroupReport) -> dict[str, Any]:
     """A pod group's status, but for what others write of it; None for what is to go."""
-    done, expected = report.completed, report.expected_start
+    done = report.completed
     run = {
         "attempt": done.attempt if done else 0,
         "since": timestamp(done.since) if done and done.since else None,
@@ -391,8 +402,14 @@ def group_shown(report: GroupReport) -> dict[str, Any]:
         "run": {name: value for name, value in run.items() if value is not None} if done else None,
         "starts": _starts_shown(report.failed_starts),
         "reason": reason_shown(report.reason),
-        "expectedStart": None if expected is None else timestamp(expected),
+        "expectedStart": _time_shown(report.expected_start),
+        "earliestStart": _time_shown(report.earliest_start),
+        "latestStart": _time_shown(report.latest_start),
     }
+
+
+def _time_shown(at: float | None) -> str | None:
+    return None if at is None else timestamp(at)
 
 
 def _starts_shown(failed: FailedStarts | None) -> dict[str, Any] | None:
@@ -412,6 +429,11 @@ def run_times_shown(records: Iterable[RunTimeRecord]) -> list[dict[str, Any]]:
         {"user": each.user, "serviceClass": each.service_class, "devices": each.devices / WHOLE, "seconds": [*each.seconds]}
         for each in records
     ]
+
+
+def forecasts_shown(records: Iterable[ForecastRecord]) -> list[dict[str, Any]]:
+    """Starts that were foretold and came, as they stand in a queue's status."""
+    return [{"devices": each.devices / WHOLE, "foretold": each.foretold, "waited": each.waited} for each in records]
 
 
 def shown(amounts: Mapping[str, int]) -> dict[str, str]:

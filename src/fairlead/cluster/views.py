@@ -373,9 +373,16 @@ class RunTimes(View):
     seconds: list[int] = []
 
 
+class Forecasts(View):
+    devices: float = 0.0
+    foretold: int = 0
+    waited: int = 0
+
+
 class QueueStatus(PolicyStatus):
     usage: UsageStatus | None = None
     run_times: list[RunTimes] | None = None
+    forecasts: list[Forecasts] | None = None
     foreign: dict[str, str] | None = None
 
 
@@ -465,6 +472,8 @@ class PodGroupStatus(View):
     starts: GroupStarts | None = None
     reason: GroupReason | None = None
     expected_start: str | None = None
+    earliest_start: str | None = None
+    latest_start: str | None = None
     target: GroupTarget | None = None
 
 

@@ -319,12 +319,24 @@ class RunTimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: tuple[int, ...]
 
 
+class ForecastRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A start that was foretold and came: of a job of a queue on so many devices, in milli.
+
+    foretold, waited: seconds from its creation to its start, as foretold first and in truth.
+    """
+
+    queue: str
+    devices: int
+    foretold: int
+    waited: int
+
+
 class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A queue as the core sees it; parent empty: directly under the root.
 
     namespaces: by their labels, those whose pods may use it; users: who may, None for all; classes: the classes of service
     that may, None for all. per_user: limits for each user; jobs: for all together. users_reclaim: whether a user may take from
-    those who hold more of the queue. usage, run_times: as last written.
+    those who hold more of the queue. usage, run_times, forecasts: as last written.
     """
 
     name: str
@@ -339,6 +351,7 @@ class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     usage: UsageRecord | None = None
     users_reclaim: bool = False
     run_times: tuple[RunTimeRecord, ...] = ()
+    forecasts: tuple[ForecastRecord, ...] = ()
 
 
 class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

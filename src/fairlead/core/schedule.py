@@ -347,6 +347,7 @@ def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> 
     unit.retire()
     state.queues.fair.touch()
     state.reserved.started(name_of(unit))
+    state.foretold.started(unit.tasks[0].job, now)
     if unit.room is not None:
         unit.room.searched, unit.room.rests_until = 0, 0.0
     for task in unit.tasks:

@@ -25,6 +25,7 @@ from fairlead.core.departures import Departures
 from fairlead.core.filters.base import Surroundings
 from fairlead.core.filters.volumes import VolumeBinding
 from fairlead.core.finished import FinishedPods
+from fairlead.core.foretold import Foretold
 from fairlead.core.gangs import Gang
 from fairlead.core.holdings import Holdings
 from fairlead.core.isolation import Isolation
@@ -85,6 +86,7 @@ class ClusterState:
         self.woken = (0, 0, 0, 0, 0)  # how what may help the waiting stood when they were last looked at
         self.services = Services()
         self.runtimes = RunTimes(self.services)
+        self.foretold = Foretold()
         self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
         self.queues = QueueTree(self.log, self.nodes, self.policy)
         self.reserved = Reservations(self.log, self.nodes, self.queues, self.runtimes)
@@ -772,6 +774,9 @@ class ClusterState:
         if queue.run_times:
             self.runtimes.restore(queue.name, queue.run_times)
             queue = msgspec.structs.replace(queue, run_times=())
+        if queue.forecasts:
+            self.foretold.restore(queue.name, queue.forecasts)
+            queue = msgspec.structs.replace(queue, forecasts=())
         known = self.queues.queues.get(queue.name)
         before = _who_may(known.policy) if known is not None else _who_may(Queue(queue.name))
         refused = self.queues.upsert(queue)

@@ -157,7 +157,14 @@ class Applier:
 
     async def _write_group(self, status: GroupStatus) -> None:
         report = GroupReport(
-            status.phase, status.scheduled, status.reason, status.expected_start, status.completed, status.failed_starts
+            status.phase,
+            status.scheduled,
+            status.reason,
+            status.expected_start,
+            status.completed,
+            status.failed_starts,
+            status.earliest_start,
+            status.latest_start,
         )
         await self.cluster.group_status(status.group, report)
 
@@ -178,7 +185,7 @@ class Applier:
 
     async def _write_queue(self, status: QueueStatus) -> None:
         amounts = dict(status.allocated), status.pending, dict(status.fair_share)
-        report = QueueReport(*amounts, status.usage, status.reason, status.run_times, dict(status.foreign))
+        report = QueueReport(*amounts, status.usage, status.reason, status.run_times, dict(status.foreign), status.forecasts)
         await self.cluster.queue_status(status.queue, report)
 
     async def run(self) -> None:

@@ -20,10 +20,12 @@ from fairlead.cluster.port import JUDGED, BindFailed, Bound, ClusterEvent, Evict
 from fairlead.core import explain
 from fairlead.core.actions.preempt import GROUNDS
 from fairlead.core.forecast import forecast
+from fairlead.core.foretold import Expected
 from fairlead.core.model import (
     Completed,
     DisruptionBudget,
     FailedStarts,
+    ForecastRecord,
     Group,
     Namespace,
     Node,
@@ -80,6 +82,12 @@ class GroupStatus(msgspec.Struct, frozen=True, tag=True):
     expected_start: float | None = None
     completed: Completed | None = None
     failed_starts: FailedStarts | None = None
+    earliest_start: float | None = None
+    latest_start: float | None = None
+
+    def foretells(self) -> tuple[float | None, ...]:
+        """When it is expected to start."""
+        return self.expected_start, self.earliest_start, self.latest_start
 
     def says(self) -> tuple[object, ...]:
         """What must be told at once when it changes."""
@@ -111,6 +119,7 @@ class QueueStatus(msgspec.Struct, frozen=True, tag=True):
     reason: Reason | None = None
     run_times: tuple[RunTimeRecord, ...] = ()
     foreign: tuple[tuple[str, int], ...] = ()
+    forecasts: tuple[ForecastRecord, ...] = ()
 
 
 class ReservationStatus(msgspec.Struct, frozen=True, tag=True):
@@ -198,7 +207,7 @@ class CoreLoop:
         self._refused: dict[str, Reason | None] = {}  # queue -> why its latest change was refused
         self._verdicts: dict[tuple[str, str], Verdict] = {}
         self._judge = False
-        self._foreseen: dict[str, float] = {}  # job -> expected start, as last told
+        self._foreseen: dict[str, Expected] = {}  # job -> expected start, as last told
         self._foreseen_due = 0.0
         self._reservations: dict[str, ReservationStatus] = {}
         self._queues_due = 0.0  # when statuses of queues may be written again
@@ -517,6 +526,11 @@ class CoreLoop:
 
     def expected(self, job: str) -> float | None:
         """When a job that waits is expected to start, as last foreseen; seconds since the epoch."""
+        told = self._foreseen.get(job)
+        return told.start if told is not None else None
+
+    def interval(self, job: str) -> Expected | None:
+        """The same with the interval in which it starts in eight cases of ten."""
         return self._foreseen.get(job)
 
     @property
@@ -565,6 +579,7 @@ class CoreLoop:
                 told.append(status)
         if self._kept_is_due:
             self.state.runtimes.changed.clear()
+            self.state.foretold.changed.clear()
         return told
 
     def _queue_status(self, node: QueueNode, now: float) -> QueueStatus:
@@ -577,6 +592,7 @@ class CoreLoop:
             self._why_waits(node),
             self._run_times_of(node.name),
             tuple(sorted((resource, held) for resource, held in node.foreign.items() if held)),
+            self._forecasts_of(node.name),
         )
 
     def _why_waits(self, node: QueueNode) -> Reason | None:
@@ -601,6 +617,13 @@ class CoreLoop:
             return self.state.runtimes.written(name)
         told = self._queues.get(name)
         return told.run_times if told is not None else ()
+
+    def _forecasts_of(self, name: str) -> tuple[ForecastRecord, ...]:
+        """What became of starts that were foretold in a queue, as of the latest checkpoint."""
+        if self._kept_is_due and name in self.state.foretold.changed:
+            return self.state.foretold.written(name)
+        told = self._queues.get(name)
+        return told.forecasts if told is not None else ()
 
     def _reservation_statuses(self, now: float) -> list[Output]:
         """Statuses of reservations that changed."""
@@ -637,15 +660,18 @@ class CoreLoop:
         if not waiting or now < self._foreseen_due:
             return
         self._foreseen_due = now + _FORECAST_REST
-        before, self._foreseen = self._foreseen, forecast(self.state, now, _MOST_ENDS)
+        before, self._foreseen = self._foreseen, self._foretell(now)
         for key, gang in self.state.gangs.items():
             start, old = self._foreseen.get(key), before.get(key)
             if gang.group is None or start is None:
                 continue
-            if old is not None and abs(start - old) <= (max(old, now) - now) * _MOVED:
+            if old is not None and not _moved(old, start, now):
                 self._foreseen[key] = old
             else:
                 self._groups.add(key)
+
+    def _foretell(self, now: float) -> dict[str, Expected]:
+        return self.state.foretold.look(self.state, forecast(self.state, now, _MOST_ENDS), now)
 
     def _verdicts_now(self) -> list[Output]:
         """Whether queues, classes, reservations and node pools are in force as they are, where that changed."""
@@ -723,13 +749,19 @@ class CoreLoop:
         if key in self.state.suspended.targets:
             phase = "Suspended"
         completed = gang.completions.record if gang.completions is not None else None
-        status = GroupStatus(key, phase, bound, reason, expected, completed, gang.failed_starts)
+        start, earliest, latest = expected if expected is not None else (None, None, None)
+        status = GroupStatus(key, phase, bound, reason, start, completed, gang.failed_starts, earliest, latest)
         told = self._told.get(key)
-        if told is not None and told.says() == status.says() and told.expected_start == expected:
+        if told is not None and told.says() == status.says() and told.foretells() == status.foretells():
             return None
         if told is not None and len(gang.placed()) > bound + len(held):
             return None  # bindings are on their way: one write when they are through
         return status
+
+
+def _moved(old: Expected, new: Expected, now: float) -> bool:
+    """Whether a start, or an end of its interval, moved by more than a tenth of the wait."""
+    return any(abs(one - other) > (max(other, now) - now) * _MOVED for one, other in zip(new, old, strict=True))
 
 
 def _key_of(event: ClusterEvent) -> tuple[str, str]:

@@ -54,7 +54,7 @@ class Echoes:
             key = (_KINDS[type(about)], about.key if isinstance(about, Group) else about.name)
             if isinstance(about, Queue):
                 # What survives a restart is read once, by the scheduler that begins; after that it is this one's own.
-                about = msgspec.structs.replace(about, usage=None, run_times=())
+                about = msgspec.structs.replace(about, usage=None, run_times=(), forecasts=())
             elif isinstance(about, Group):
                 about = msgspec.structs.replace(about, completed=None, failed_starts=None)  # likewise
             known = self._heard.get(key) == about

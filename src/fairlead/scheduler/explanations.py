@@ -15,6 +15,7 @@ from fairlead.api.names import JOB_LABEL
 from fairlead.api.reasons import Reason
 from fairlead.cluster.times import timestamp
 from fairlead.core.explain import own
+from fairlead.core.foretold import Expected
 from fairlead.core.gangs import Gang
 from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
@@ -72,10 +73,10 @@ class Explanation(msgspec.Struct, frozen=True):
     """One job. position: 1 is next in its queue; ahead: the first of those before it, and why; null once it is placed.
 
     rank: the terms that decide who is next, the first that differs counts. expected_start: if all runs as long as it is thought
-    to, RFC 3339. message: what the scheduler says of it now, numbers: those behind it; told: what the object's conditions say;
-    would_start_on: where a pass that began now would put it; would_evict: whom it would take the place of.
-    quarantined: nodes that are kept from it, until when and why. behind: who waits and
-    would take its place in turn, so that it evicts nobody.
+    to, RFC 3339; earliest_start, latest_start: it starts between them in eight cases of ten. message: what the scheduler says of
+    it now, numbers: those behind it; told: what the object's conditions say; would_start_on: where a pass that began now would
+    put it; would_evict: whom it would take the place of. quarantined: nodes that are kept from it, until when and why. behind:
+    who waits and would take its place in turn, so that it evicts nobody.
     """
 
     object: str
@@ -106,6 +107,8 @@ class Explanation(msgspec.Struct, frozen=True):
     preempted_at: str | None = None
     quarantined: list[str] = []
     behind: Ahead | None = None
+    earliest_start: str | None = None
+    latest_start: str | None = None
 
 
 def bare(name: str, **known: Any) -> Explanation:
@@ -131,10 +134,22 @@ class PendingJob(msgspec.Struct, frozen=True):
     expected_start: str | None
 
 
+def foretold(told: Expected | None, now: float) -> dict[str, Any]:
+    """When a job is expected to start, as fields of an `Explanation`."""
+    if told is None:
+        return dict.fromkeys(("expected_start", "expected_wait_seconds", "earliest_start", "latest_start"))
+    return {
+        "expected_start": timestamp(told.start),
+        "expected_wait_seconds": max(0.0, told.start - now),
+        "earliest_start": timestamp(told.earliest),
+        "latest_start": timestamp(told.latest),
+    }
+
+
 def standing(
-    state: ClusterState, tasks: list[Task], gang: Gang | None, name: str, now: float, start: float | None
+    state: ClusterState, tasks: list[Task], gang: Gang | None, name: str, now: float, start: Expected | None
 ) -> Explanation:
-    """What the state says of a job. start: when it is expected to, seconds since the epoch."""
+    """What the state says of a job. start: when it is expected to."""
     queue = tasks[0].queue if tasks else (gang.group.queue if gang is not None and gang.group is not None else "")
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE, TaskState.HELD)]
     placed = [task for task in tasks if task.state is TaskState.BOUND]
@@ -160,8 +175,7 @@ def standing(
         rank=terms(state, unit, now) if unit is not None else [],
         user=tasks[0].user if tasks else "",
         service_class=tasks[0].service_class if tasks else "",
-        expected_start=None if start is None else timestamp(start),
-        expected_wait_seconds=None if start is None else max(0.0, start - now),
+        **foretold(start, now),
         code=str(reason.code) if reason is not None else None,
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
@@ -247,7 +261,7 @@ def live(core: CoreLoop, kind: str, namespace: str, name: str, now: float) -> Ex
     if not tasks and gang is None:
         return None
     state = core.state
-    start = core.expected(tasks[0].job) if tasks else None
+    start = core.interval(tasks[0].job) if tasks else None
     told = standing(state, tasks, gang, f"{kind}/{name}", now, start)
     ahead = [_masked(each, namespace) for each in told.ahead]
     return msgspec.structs.replace(told, ahead=ahead, behind=_masked(told.behind, namespace) if told.behind is not None else None)

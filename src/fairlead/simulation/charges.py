@@ -25,11 +25,13 @@ class Run:
         "charges",
         "done",
         "duration",
+        "earliest",
         "ends",
         "expected",
         "finished",
         "gpus",
         "held",
+        "latest",
         "since",
         "spans",
         "started",
@@ -46,6 +48,7 @@ class Run:
         self.since = -1.0  # when it was given its GPUs, -1 while it has none
         self.started = -1.0
         self.expected = -1.0  # when it was first expected to start, -1: nobody asked or nobody knew
+        self.earliest = self.latest = -1.0  # of the same forecast, the interval that 80 % of starts should lie in
         self.asked = False  # whether that was asked
         self.ends = -1.0
         self.finished = -1.0

@@ -124,10 +124,13 @@ class _Replay:
         waiting = [index for index in self.unasked if self.runs[index].started < 0]
         self.unasked.clear()
         if waiting:
-            starts = forecast(self.state, self.events.now)
+            now = self.events.now
+            told = self.state.foretold.look(self.state, forecast(self.state, now), now)
             for index in waiting:
-                self.runs[index].asked = True
-                self.runs[index].expected = starts.get(self._job(index), -1.0)
+                run = self.runs[index]
+                run.asked = True
+                if (found := told.get(self._job(index))) is not None:
+                    run.expected, run.earliest, run.latest = found.start, found.earliest, found.latest
         if len(self.events):  # else nothing happens any more
             self.events.push(self.events.now + _FORESEEN_EVERY, ("foresee", 0))
 

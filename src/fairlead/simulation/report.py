@@ -54,7 +54,9 @@ class ExpectedStarts(msgspec.Struct):
     """How well starts were foretold, of jobs that then waited over ten minutes for their first start.
 
     service_class: of how many devices its jobs are, or `all`. blank: jobs for which nothing was foretold. median_error:
-    absolute, as a part of the wait; within_half: part of the jobs whose error is at most half of their wait.
+    absolute, as a part of the wait; within_half: part of the jobs whose error is at most half of their wait. coverage: part
+    of the starts that lie in their intervals (10th to 90th percentile), early and late: before and after them; median_width: of
+    the intervals, and median_wait: of the jobs, in seconds.
     """
 
     service_class: str
@@ -62,6 +64,11 @@ class ExpectedStarts(msgspec.Struct):
     blank: int
     median_error: float
     within_half: float
+    coverage: float
+    early: float
+    late: float
+    median_width: float
+    median_wait: float
 
 
 class JobsResult(msgspec.Struct):
@@ -175,9 +182,25 @@ def expected_starts(jobs: Sequence[TraceJob], runs: Sequence[Run]) -> list[Expec
 def _expected(name: str, asked: Sequence[tuple[TraceJob, Run]]) -> ExpectedStarts:
     told = [(job, run) for job, run in asked if run.expected >= 0]
     errors = sorted(abs(run.expected - run.started) / (run.started - job.submitted) for job, run in told)
-    median = errors[len(errors) // 2] if errors else 0.0
     within = sum(error <= 0.5 for error in errors) / len(errors) if errors else 1.0
-    return ExpectedStarts(name, len(asked), len(asked) - len(told), median, within)
+    early = sum(run.started < run.earliest for _, run in told) / len(told) if told else 0.0
+    late = sum(run.started > run.latest for _, run in told) / len(told) if told else 0.0
+    return ExpectedStarts(
+        name,
+        len(asked),
+        len(asked) - len(told),
+        _median(errors),
+        within,
+        1.0 - early - late,
+        early,
+        late,
+        _median([run.latest - run.earliest for _, run in told]),
+        _median([run.started - job.submitted for job, run in asked]),
+    )
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2] if values else 0.0
 
 
 def rhos(jobs: Sequence[TraceJob], runs: Sequence[Run], gpus: int) -> dict[int, float]:

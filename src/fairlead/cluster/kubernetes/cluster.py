@@ -26,6 +26,7 @@ from fairlead.cluster.translate import (
     STORAGE,
     Change,
     Translator,
+    forecasts_shown,
     group_shown,
     reason_shown,
     run_times_shown,
@@ -33,7 +34,7 @@ from fairlead.cluster.translate import (
     usage_shown,
     why_waiting,
 )
-from fairlead.core.model import RunTimeRecord
+from fairlead.core.model import ForecastRecord, RunTimeRecord
 from fairlead.core.storage import Claim
 from fairlead.core.transactions import Binding, PodRef, Resume, Suspension, VolumeChoice
 
@@ -104,6 +105,7 @@ class KubernetesCluster:
         self._written: dict[str, dict[str, dict[str, str]]] = {}  # queue -> amounts in its status
         self._users: dict[str, set[str]] = {}  # queue -> users in its status
         self._learned: dict[str, tuple[RunTimeRecord, ...]] = {}  # queue -> run times in its status
+        self._foretold: dict[str, tuple[ForecastRecord, ...]] = {}  # queue -> forecasts in its status
         self._running: set[asyncio.Future[Any]] = set()
 
     # -- watches -------------------------------------------------------------------------------
@@ -467,9 +469,11 @@ class KubernetesCluster:
             self._users[queue] = set(users)
         news = status.run_times and self._learned.get(queue) != status.run_times
         learned = {"runTimes": run_times_shown(status.run_times)} if news else {}
+        if status.forecasts and self._foretold.get(queue) != status.forecasts:
+            learned["forecasts"] = forecasts_shown(status.forecasts)
         told = {**body, **usage, **learned, "pending": status.pending, "reason": reason_shown(status.reason)}
         await self._status(path, {"status": told}, merge, insist=True)
-        self._learned[queue] = status.run_times
+        self._learned[queue], self._foretold[queue] = status.run_times, status.forecasts
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """`Reservation.status`: its phase and its nodes."""

@@ -21,7 +21,16 @@ from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Object
-from fairlead.cluster.translate import Change, Translator, group_shown, run_times_shown, shown, usage_shown, why_waiting
+from fairlead.cluster.translate import (
+    Change,
+    Translator,
+    forecasts_shown,
+    group_shown,
+    run_times_shown,
+    shown,
+    usage_shown,
+    why_waiting,
+)
 from fairlead.core.model import Pod
 from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
 
@@ -304,6 +313,8 @@ class SimulatedCluster:
             told["usage"] = usage_shown(status.usage)
         if status.run_times:
             told["runTimes"] = run_times_shown(status.run_times)
+        if status.forecasts:
+            told["forecasts"] = forecasts_shown(status.forecasts)
         told.pop("reason", None)
         told.pop("foreign", None)
         if status.foreign:

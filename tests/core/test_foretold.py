@@ -1,0 +1,158 @@
+"""Intervals of expected starts, from how far forecasts were off before."""
+
+import math
+import random
+
+import msgspec
+import pytest
+
+from fairlead.core.foretold import HIGH, LONG, LOW, Expected, Foretold
+from fairlead.core.model import Queue
+from tests.builders import cluster, group, node, pod, queue, run
+
+HOUR = 3600.0
+
+
+class Line:
+    """Jobs that come one after the other, wait side by side on a full node, and start when told to."""
+
+    def __init__(self, gpus=1, now=1e6):
+        self.state = cluster([node("n")], [queue("q")], [pod("all", queue="q", gpus=8, at="n", started=0.0)])
+        self.gpus, self.now, self.count = gpus, now, 0
+        run(self.state, now)
+
+    def come(self, foretold):
+        """A job comes and is foretold to start in so many seconds; returns its key and its interval, from its creation."""
+        self.count += 1
+        name = f"w{self.count}"
+        if self.gpus > 8:
+            self.state.upsert_group(group(name, 2, "q"))
+            for member, size in enumerate((8, self.gpus - 8)):
+                self.state.upsert_pod(pod(f"{name}-{member}", queue="q", gpus=size, group=name, created=self.now))
+            key = f"ns/{name}"
+        else:
+            self.state.upsert_pod(pod(name, queue="q", gpus=self.gpus, created=self.now))
+            key = f"uid-{name}"
+        run(self.state, self.now)
+        told = self.state.foretold.look(self.state, {key: self.now + foretold}, self.now)[key]
+        return key, Expected(*(each - self.now for each in told))
+
+    def starts(self, key, waited):
+        """It starts after so many seconds; its pods go, and the clock with it."""
+        self.state.foretold.started(key, self.now + waited)
+        for uid in [task.pod.uid for task in self.state.tasks.values() if key in (task.job, task.pod.uid)]:
+            self.state.remove_pod(uid)
+
+
+@pytest.mark.parametrize("gpus", [1, 4, 12])
+@pytest.mark.parametrize("seed", range(4))
+def test_eight_of_ten_starts_lie_inside_though_forecasts_are_wrong(gpus, seed):
+    """Forecasts four times too short, with errors of every size: the middle is put right and the interval holds."""
+    draw, line, inside, off = random.Random(seed), Line(gpus), [], []
+    for _ in range(500):
+        foretold = draw.lognormvariate(math.log(2 * HOUR), 0.7)
+        waited = max(LONG + 1, 4 * foretold * draw.lognormvariate(0, 0.5))
+        key, told = line.come(foretold)
+        line.starts(key, waited)
+        line.now += 600
+        inside.append(told.earliest <= waited <= told.latest)
+        off.append(abs(told.start - waited) / waited)
+    assert 0.75 <= sum(inside[100:]) / 400 <= 0.85
+    assert sorted(off[100:])[200] < 0.4, "but for their noise the errors are gone"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_levels_follow_when_the_errors_change(seed):
+    """In the second half everything takes five times as long as before: after a while as many lie inside as ever."""
+    draw, line, inside = random.Random(seed), Line(), []
+    for number in range(900):
+        foretold = draw.uniform(HOUR, 5 * HOUR)
+        waited = foretold * draw.lognormvariate(0, 0.4) * (5 if number >= 300 else 1)
+        key, told = line.come(foretold)
+        line.starts(key, max(LONG + 1, waited))
+        line.now += 600
+        inside.append(told.earliest <= waited <= told.latest)
+    assert 0.72 <= sum(inside[-400:]) / 400 <= 0.88
+
+
+def test_jobs_that_still_wait_count_as_waits_that_are_at_least_so_long():
+    line = Line()
+    for _ in range(20):
+        key, _ = line.come(HOUR)
+        line.starts(key, HOUR)
+    _, before = line.come(HOUR)
+    assert before.latest == pytest.approx(HOUR, rel=0.05)
+    kept = line.state.foretold
+    for _ in range(20):
+        line.come(HOUR)
+    line.now += 10 * HOUR
+    _, after = line.come(HOUR)
+    assert after.latest > 9 * HOUR, "half of those that came wait for ten hours by now"
+    for uid in [task.pod.uid for task in line.state.tasks.values() if task.row < 0 and task.pod.created < line.now]:
+        line.state.remove_pod(uid)
+    _, gone = line.come(HOUR)
+    assert gone.latest == pytest.approx(HOUR, rel=0.05), "whoever was deleted tells nothing"
+    assert kept is line.state.foretold
+
+
+def test_an_interval_lies_ahead_of_what_has_been_waited_already():
+    line = Line()
+    for number in range(16):
+        key, _ = line.come(HOUR)
+        line.starts(key, (1 + number % 4) * HOUR)
+    key, told = line.come(HOUR)
+    assert (told.earliest, told.latest) == pytest.approx((HOUR, 4 * HOUR), rel=0.01)
+    state, came = line.state, line.now
+    for waited in (2.5 * HOUR, 3.5 * HOUR, 9 * HOUR):
+        run(state, came + waited)
+        later = state.foretold.look(state, {key: came + HOUR}, came + waited)[key]
+        assert came + waited <= later.earliest <= later.start <= later.latest
+    assert told.earliest <= told.start <= told.latest
+
+
+def test_what_starts_within_ten_minutes_and_what_ran_before_teaches_nothing():
+    line = Line()
+    key, _ = line.come(HOUR)
+    line.starts(key, LONG)
+    line.state.upsert_pod(pod("back", queue="q", attained=HOUR, created=line.now))
+    run(line.state, line.now)
+    line.state.foretold.look(line.state, {"uid-back": line.now + HOUR}, line.now)
+    line.state.foretold.started("uid-back", line.now + HOUR)
+    assert not line.state.foretold.changed
+    assert line.state.foretold.written("q") == ()
+
+
+def test_what_was_learned_survives_a_restart_and_what_is_known_goes_before():
+    line = Line(4)
+    for number in range(30):
+        key, _ = line.come(HOUR)
+        line.starts(key, (2 + number % 2) * HOUR)
+    written = line.state.foretold.written("q")
+    assert len(written) == 20
+    assert line.state.foretold.changed == {"q"}
+    again = Line(4)
+    again.state.upsert_queue(msgspec.structs.replace(queue("q"), forecasts=written))
+    _, told = again.come(HOUR)
+    assert (told.earliest, told.latest) == pytest.approx((2 * HOUR, 3 * HOUR), rel=0.01)
+    line.state.upsert_queue(msgspec.structs.replace(queue("q"), forecasts=written[:1] * 20))
+    assert line.state.foretold.written("q") == written, "its own"
+
+
+def test_a_pass_compares_starts_with_what_was_foretold():
+    state = cluster([node("n", gpus=1)], [Queue("q")], [pod("runs", queue="q", at="n", started=0.0)])
+    state.upsert_pod(pod("waits", queue="q", created=10.0))
+    run(state, 10.0)
+    state.foretold.look(state, {"uid-waits": 2 * HOUR}, 10.0)
+    state.remove_pod("uid-runs")
+    run(state, HOUR)
+    (record,) = state.foretold.written("q")
+    assert (record.queue, record.devices, record.foretold, record.waited) == ("q", 1000, 7190, 3590)
+
+
+def test_nothing_known_gives_a_wide_interval_around_the_forecast():
+    assert (LOW, HIGH) == (0.1, 0.9)
+    _, told = Line().come(4 * HOUR)
+    assert told.start == pytest.approx(4 * HOUR)
+    assert told.earliest < 1.5 * HOUR
+    assert told.latest > 9 * HOUR
+    assert Foretold().written("q") == ()
