@@ -27,6 +27,7 @@ COMMANDS = {
     "differential": "bench differential --seeds 0-49999",
     "fuzz": "bench fuzz --pods 100000",
     "worlds, evictions": "bench worlds --kind evictions --seeds 0-1999",
+    "worlds, victims": "bench worlds --kind victims --seeds 0-1999",
     "core, 1 shape": "bench placement --nodes 5000 --shapes 1",
     "core, 500 shapes": "bench placement --nodes 5000 --shapes 500",
     "core, 1,000 nodes": "bench placement --nodes 1000 --pods 8000 --shapes 20",

@@ -1,5 +1,7 @@
 """The judged worlds: a fast sample of `bench worlds`, and the judge itself."""
 
+import pytest
+
 from fairlead.core.model import WHOLE
 from fairlead.simulation import judged
 from fairlead.simulation.judged.world import Job, Share, World
@@ -22,3 +24,16 @@ def test_worlds_notice_an_eviction_and_who_waits_again():
     assert world.evicted == [["two"]]
     assert [job.name for job in world.waiting] == ["two"]
     assert (world.held("a"), world.held("b"), world.free()) == (WHOLE, WHOLE, {"n0": [0, 0]})
+
+
+@pytest.mark.parametrize("variety", judged.KINDS["victims"].varieties)
+def test_no_victims_that_would_do_are_missed(variety):
+    result = judged.run("victims", range(12), [variety])
+    assert result.worlds == 12
+    assert not result.missed, result.examples
+
+
+def test_the_judge_of_victims_finds_what_the_scheduler_does_not_try(monkeypatch):
+    monkeypatch.setattr("fairlead.core.actions.preempt._by_subsets", lambda *_: None)
+    varieties = [name for name in judged.KINDS["victims"].varieties if name.endswith("1/3/5")]
+    assert judged.run("victims", range(30), varieties).missed

@@ -73,7 +73,12 @@ def fuzz(
 
 @app.command()
 def worlds(
-    kind: Annotated[str, typer.Option(help="evictions: pods that were evicted though nobody need have been.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="evictions: pods evicted though nobody need have been. victims: jobs left waiting though victims would do."
+        ),
+    ],
     seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-1999 or 1,7,42; each is played in every variety.")] = "0-1999",
     variety: Annotated[
         list[str] | None, typer.Option(help="Only this variety, e.g. 'flat 1/2/4'; may be repeated. Default: all.")

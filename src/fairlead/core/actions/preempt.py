@@ -21,11 +21,14 @@ from fairlead.core.actions.clearing import clear
 from fairlead.core.actions.contest import Budgets, Contest, Ground
 from fairlead.core.actions.fallen import Fallen, Falling, cost, least_on, reprieve
 from fairlead.core.actions.ledger import Ledger
+from fairlead.core.actions.subsets import search
 from fairlead.core.colocation import kin
 from fairlead.core.filters.base import Mask
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, Unit, by_column, shapes_of
 
+_ROWS_TOGETHER = 16
+"""On how many rows sets of victims are tried for a gang; on more, rows are cleared one by one."""
 _CANDIDATES = 100
 """How many nodes are examined exactly for a single pod, cheapest-looking first (kube-scheduler's bound)."""
 
@@ -158,6 +161,8 @@ def _for_one(contest: Contest) -> Plan | None:
                 examined = _CANDIDATES  # whoever comes later costs more
         if examined >= max(_CANDIDATES, len(state.nodes) // 10):
             break
+    if best is None and (found := _by_subsets(contest, unit)):
+        best = (cost(found), _row_of(contest, found), found)
     if best is None:
         # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
         pool_is_full = state.queues.closed(task) is not None
@@ -218,11 +223,12 @@ def _for_gang(contest: Contest) -> Plan | None:
     limited = _limited(state, core)
     source = state.victims.in_order(contest, None if limited else _where(state, core))
     first = _enough(state, core, source)
-    if first is None:
-        return None
-    falling = _down_the_list(state, first, source, fits)
-    if falling is None and not limited and (contest.entitled or contest.evens):
+    falling = _down_the_list(state, first, source, fits) if first is not None else None
+    owed = not limited and (contest.entitled or contest.evens)
+    if falling is None and first is not None and owed:
         falling = _row_by_row(contest, core)
+    if falling is None and owed:
+        falling = _by_subsets(contest, core)
     if falling is None or contest.in_vain([task for _, victim in falling for task in victim.tasks]):
         return None
     mark, fallen = state.log.mark(), Fallen(state)
@@ -287,6 +293,32 @@ def _down_the_list(
             short = middle
     state.log.rollback(mark)
     return victims[:count]
+
+
+def _by_subsets(contest: Contest, core: Unit) -> list[Falling] | None:
+    """Who falls where sets of victims are tried: on each row that may hold a single pod, on all rows together for a gang."""
+    state = contest.state
+    if not (contest.entitled or contest.evens) or state.victims.steps <= 0:
+        return None
+    rows = np.flatnonzero(np.logical_or.reduce(list(_by_shape(state, core).values()))).tolist()
+    if len(core.tasks) > 1:
+        fits = _fit_of(state, core)
+        return search(contest, core, [rows] if len(rows) <= _ROWS_TOGETHER else [], lambda _: fits())
+    task = core.tasks[0]
+    named = sorted(rows, key=state.nodes.names.__getitem__)
+    return search(contest, core, ([row] for row in named if not state.takes(task, row)), lambda on: state.takes(task, on[0]))
+
+
+def _row_of(contest: Contest, falling: Sequence[Falling]) -> int:
+    """The first row by name on which a single pod fits without these."""
+    state, task = contest.state, contest.unit.tasks[0]
+    mark, fallen = state.log.mark(), Fallen(state)
+    for _, victim in falling:
+        fallen.take(victim.tasks)
+    rows = sorted({row for row, _ in fallen.places.values()}, key=state.nodes.names.__getitem__)
+    found = next(row for row in rows if state.takes(task, row))
+    state.log.rollback(mark)
+    return found
 
 
 def _row_by_row(contest: Contest, core: Unit) -> list[Falling] | None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _MOST_MEMBERS = 1 << 30
 
+STEPS = 3_000
+"""How many sets of victims are tried in one pass, where the cheapest make no place."""
+
 Order = tuple[int, int, int, float, int, float, str]
 
 
@@ -61,11 +64,13 @@ class VictimTable:
         self._lists: dict[str, list[Victim]] = {}
         self._spares: dict[str, list[Victim]] = {}
         self._of: dict[str, Victim] = {}  # uid -> the victim it is part of
+        self.steps = 0  # how many sets of victims may still be tried in this pass (`subsets`)
 
     def forget(self) -> None:
         """What runs, and what would be lost with it, is looked at afresh."""
         self._lists.clear()
         self._spares.clear()
+        self.steps = STEPS
         self._of.clear()
 
     def one_by_one(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fairlead.simulation.judged import evictions
+from fairlead.simulation.judged import evictions, victims
 from fairlead.simulation.judged.results import Kind, Tally, WorldsBench
 
 __all__ = ["KINDS", "Kind", "Tally", "WorldsBench", "run"]
 
-KINDS: dict[str, Kind] = {"evictions": evictions.KIND}
+KINDS: dict[str, Kind] = {"evictions": evictions.KIND, "victims": victims.KIND}
 """By name: which varieties a kind has, and how one world of a variety is played."""
 
 _EXAMPLES = 10
