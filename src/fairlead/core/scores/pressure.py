@@ -41,6 +41,7 @@ class Pressure:
         self._asked: dict[_Kind, int] = {}  # kind -> milli devices
         self._specs: dict[_Kind, PodSpec] = {}
         self._total = 0
+        self.any = False  # whether some nodes are more sought-after than others
         self._pressing: tuple[tuple[PodSpec, float], ...] = ()
         self._of_class: Ints = np.zeros(0, np.int64)
         self._class_epoch = -1
@@ -82,13 +83,9 @@ class Pressure:
                 pressing.append((spec, self._asked[kind] * everything / (self._total * there)))
         changed = tuple(pressing) != self._pressing
         self._pressing = tuple(pressing)
+        self.any = bool(pressing)
         self._class_epoch = -1
         return changed
-
-    @property
-    def any(self) -> bool:
-        """Whether some nodes are more sought-after than others."""
-        return bool(self._pressing)
 
     def of(self, classes: Any) -> Any:
         """The pressure on nodes of these classes, one number or an array."""
