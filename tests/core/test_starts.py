@@ -212,3 +212,16 @@ def test_random_histories_against_a_judge_that_looks_at_every_second(seed):
         assert fallen == expected, second
         if expected and not enough:
             break
+
+
+def test_a_clock_that_is_hours_ahead_evicts_nothing_that_starts():
+    """What the scheduler placed itself it judges by its own clock, not by the API server's."""
+    ahead = 36_000.0
+    state = world()
+    for name in "abc":
+        state.upsert_pod(pod(name, "q", group="g", owner="job"))
+    assert len(placed(run(state, ahead))) == 3
+    for name in "abc":
+        member(state, name, 1.0, PULLS)
+    assert not taken_down(later(state, ahead, 899.0))
+    assert taken_down(run(state, ahead + 900.0)) == [["a", "b", "c"]]

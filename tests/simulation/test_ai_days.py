@@ -32,7 +32,7 @@ def test_many_more_days(seed):
 
 def test_the_operator_and_the_jobs_own_users_are_part_of_it():
     found = {fault for seed in (5, 6) for fault in chaos.run(seed, DAY).faults}
-    assert {"operator_killed", "operator_cut_off", "job_paused", "job_deleted"} <= found
+    assert {"operator_killed", "operator_cut_off", "job_paused", "job_deleted", "start_failure"} <= found
 
 
 def test_a_job_that_never_comes_back_is_told(monkeypatch):

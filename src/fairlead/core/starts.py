@@ -1,8 +1,9 @@
 """Starts: gangs that have their nodes and do not start. Their GPUs are given back when their start timeout is over.
 
-The clock of a gang begins when as many members as it needs have nodes, that of a member beyond these when it has its own; both
-are read off the pods, so they survive a restart of the scheduler. What failed before is in the PodGroup's status. AIJobs are the
-operator's: their pods say nothing here (see `cluster.convert`).
+The clock of a gang begins when as many members as it needs have nodes, that of a member beyond these when it has its own. What
+this scheduler placed it judges by its own clock, which may be hours off; what it found is read off the pods, so a restart forgets
+nothing. What failed before is in the PodGroup's status. AIJobs are the operator's: their pods say nothing here (see
+`cluster.convert`).
 """
 
 from __future__ import annotations
@@ -135,9 +136,9 @@ class Starts:
         if not whole or late:
             return late, due
         limit = self.limit(gang, bound[0])
-        got = sorted(task.pod.bound for task in bound)[max(0, gang.needed - 1)]
+        got = sorted(_bound(task) for task in bound)[max(0, gang.needed - 1)]
         for task in starting:
-            ends = max(got, task.pod.bound) + limit
+            ends = max(got, _bound(task)) + limit
             if now >= ends:
                 late.append(task)
             else:
@@ -185,6 +186,11 @@ class Starts:
         times = f"{failed.count} times in a row" if failed.count > 1 else "once"
         message = f"it has failed to start {times} and waits before it is placed again: {failed.message}"
         return Reason(ReasonCode.BACKOFF, message, {"failed_starts": failed.count, "until": int(failed.until)})
+
+
+def _bound(task: Task) -> float:
+    """When a task got its node."""
+    return task.started or task.pod.bound
 
 
 def _ref(task: Task) -> PodRef:

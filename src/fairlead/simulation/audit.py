@@ -192,21 +192,27 @@ class Auditor:
 
     def _gangs(self) -> None:
         bound: Counter[Key] = Counter()
+        over: Counter[Key] = Counter()
         loose: set[Key] = set()
         going: set[Key] = set()  # of one that has come to its end pods may be deleted one by one
         for key, record in self._store.records(PODS):
             pod = record.object
             group = (pod["metadata"].get("labels") or {}).get(names.POD_GROUP_LABEL)
             if group and pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp"):
-                bound[key[0], group] += 1
-                if pod["status"].get("phase") not in _ENDED:
+                ended = pod["status"].get("phase") in _ENDED
+                (over if ended else bound)[key[0], group] += 1
+                if not ended:
                     going.add((key[0], group))
                 if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences") or ()):
                     loose.add((key[0], group))
         for key, count in sorted(bound.items()):
             record = self._store.get(_GROUPS, key)  # type: ignore[assignment]
-            if record is not None and count < record.object["spec"]["minMember"] and key in going - loose:
-                self._wrong(f"settled: gang {key} runs {count} of {record.object['spec']['minMember']}")
+            if record is None or key not in going - loose:
+                continue
+            # Members that succeeded count, also those whose pods are gone: of these the gang's status tells.
+            runs = count + max(over[key], (record.object.get("status") or {}).get("succeeded", 0))
+            if runs < record.object["spec"]["minMember"]:
+                self._wrong(f"settled: gang {key} runs {runs} of {record.object['spec']['minMember']}")
 
     def _nodes(self) -> None:
         for key, record in self._store.records(NODES):

@@ -45,6 +45,7 @@ _PATIENCE = 2 * _HOUR
 _DRAIN = 96 * _HOUR  # in which whatever was submitted must come to its end, where that is promised
 _POLICY = Policy(look_again=0.0)  # a waking that is missing is found here, not made up for
 _LEASE = Options(policy=_POLICY, address="", lease_duration=180.0, lease_renew=130.0, lease_retry=60.0, writers=16)
+_STALLS = ("ImagePullBackOff: Back-off pulling image", "ErrImagePull: no such host", "ContainerCreating")
 _POISONS: tuple[Object, ...] = (
     {"resources": {"requests": {"memory": "10E"}}},
     {"resources": {"requests": {"cpu": str(2**63 - 1)}}},
@@ -145,6 +146,9 @@ class Run:
         self._recorder = recorder
         self._storm_on = False
         self.world.kubelet.refuses = self._refuses
+        self.world.kubelet.stalls = self._stalls
+        self._starts = random.Random(f"starts {seed}")
+        self._stalled: dict[str, str] = {}  # uid -> why its containers do not start while the storm lasts
 
     def _people(self) -> People:
         jobs = self._jobs()
@@ -317,6 +321,7 @@ class Run:
         for repair in self.repairs:
             repair()
         self.repairs.clear()
+        self._stalled.clear()
         self.world.kubelet.stuck.clear()
         if self.process.ended or self.process.partition.cut:
             self.process.partition.cut = False
@@ -327,6 +332,17 @@ class Run:
             self.faults["kubelet_refusal"] += 1
             return "UnexpectedAdmissionError"
         return ""
+
+    def _stalls(self, pod: Object) -> str:
+        """Some pods that begin in a storm do not start before it is over."""
+        uid = pod["metadata"]["uid"]
+        if not self._storm_on:
+            self._stalled.pop(uid, None)
+            return ""
+        if uid not in self._stalled:
+            self._stalled[uid] = self._starts.choice(_STALLS) if self._starts.random() < 0.05 else ""
+            self.faults["start_failure"] += bool(self._stalled[uid])
+        return self._stalled[uid]
 
     def _some_node(self) -> str:
         present = [name for name in self.world.manifests if self.world.has_node(name)]

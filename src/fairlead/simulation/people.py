@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from fairlead.api import names
 from fairlead.cluster.simulated.store import Object
-from fairlead.simulation.workload import Job
+from fairlead.simulation.workload import FAILS, Job
 from fairlead.simulation.world import GPU, POOL_LABEL
 
 Strike = Callable[[], Awaitable[None]]
@@ -53,6 +53,10 @@ def template(job: Job) -> Object:
     requests = {"cpu": f"{job.cpu_milli}m", "memory": f"{8 * job.gpus}Gi"}
     limits: dict[str, str] = {}
     annotations = {names.SIMULATED_DURATION_ANNOTATION: f"{job.duration:.3f}s"}
+    if job.fault == FAILS:
+        annotations[names.SIMULATED_OUTCOME_ANNOTATION] = "Failed"
+    elif job.fault:
+        annotations[names.SIMULATED_START_FAILURE_ANNOTATION] = job.fault
     if job.milli == 1000:
         requests[GPU] = limits[GPU] = str(job.gpus)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import random
 from collections import Counter
 from typing import Any
@@ -19,12 +20,13 @@ from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.simulation.people import People, Strike, template
-from fairlead.simulation.workload import Job
+from fairlead.simulation.workload import FAILS, Job
 from fairlead.simulation.world import GPU, OperatorProcess, World
 
 _AI_JOBS, _PLAIN_JOBS, _GROUPS = "fairlead.dev/aijobs", "batch/jobs", "fairlead.dev/podgroups"
 _ENDED = ("Succeeded", "Failed")
-_RESTARTS = 1000  # nobody's job ends for its faults: what was submitted must succeed
+_RESTARTS = 1000  # no job ends for the cluster's faults: what was submitted must succeed, unless it is wrong itself
+_OWN = {"limit": 1, "backoff": "5s"}  # of jobs that are wrong themselves
 _MOST_STARTS = 100  # of one job; more is somebody's place going round in circles
 
 _CLASSES: dict[str, dict[str, Any]] = {
@@ -63,6 +65,7 @@ class Researchers(People):
         self.restarts = 0
         self._random = random.Random(f"researchers {seed}")
         self._kinds: dict[Key, str] = {}  # those that their users still want, and the table that each is in
+        self._buggy = {(job.team, job.name) for job in jobs if job.fault}
         self._operator = OperatorProcess(world)
         for table in (_AI_JOBS, _PLAIN_JOBS):
             world.api.store.listen(table, self._changed)
@@ -89,17 +92,30 @@ class Researchers(People):
         draw = self._random
         service = draw.choice(_OF_PRIORITY[job.priority])
         kind = draw.choices(("plain", "elastic", "array", "Job"), (0.55, 0.2, 0.1, 0.15))[0]
+        if job.fault not in ("", FAILS) and kind == "Job":
+            kind = "plain"  # pods of a Job without a PodGroup wait for an image without end, as on any cluster
         made = template(job)
         metadata = {"name": job.name, "namespace": job.team}
         if kind == "Job":
             made["metadata"]["labels"] = {names.SERVICE_CLASS_LABEL: service}
             made["spec"] |= {"schedulerName": names.own_scheduler(), "restartPolicy": "Never"}
-            spec = {"parallelism": job.pods, "completions": job.pods, "backoffLimit": _RESTARTS, "template": made}
-            return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+            plain = {
+                "parallelism": job.pods,
+                "completions": job.pods,
+                "backoffLimit": 2 if job.fault else _RESTARTS,
+                "template": made,
+            }
+            return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": plain}
         role: dict[str, Any] = {"name": "worker", "replicas": job.pods, "template": made}
-        spec = {"serviceClass": service, "roles": [role], "restart": {"limit": _RESTARTS, "backoff": "5s"}}
+        spec: dict[str, Any] = {"serviceClass": service, "restart": {"limit": _RESTARTS, "backoff": "5s"}}
+        spec["roles"] = [role]
+        if job.fault:
+            spec |= {"restart": _OWN, "startTimeout": "5m"}
         if kind == "elastic":
             role |= {"minReplicas": max(1, job.pods // 2), "maxReplicas": 2 * job.pods}
+        elif job.staggered and job.pods > 1:
+            ends = (("launcher", 1, 0.1), ("worker", max(1, job.pods - 2), 1.0), ("evaluator", 1, 1.3))
+            spec["roles"] = [_lasting(role, name, count, part * job.duration) for name, count, part in ends]
         elif kind == "array" and job.pods == 1:
             made["metadata"]["annotations"][names.SIMULATED_DURATION_ANNOTATION] = f"{job.duration / 4:.3f}s"
             spec["array"] = {"indexes": f"0-{draw.randint(2, 12)}", "parallelism": draw.randint(1, 4)}
@@ -199,6 +215,8 @@ class Researchers(People):
             if table != _AI_JOBS or self.world.api.store.get(table, key) is None:
                 continue
             phase = self._status(key).get("phase", "none")
+            if phase in _ENDED and (phase == "Failed") is not (key in self._buggy):
+                wrong.append(f"AIJob {key} is {phase}: {self._status(key).get('message')}")
             if phase in ("Suspended", *_ENDED) and running[key]:
                 wrong.append(f"AIJob {key} is {phase} and has {running[key]} pods")
             elif phase not in ("Suspended", "Restarting", *_ENDED) and not running[key]:
@@ -225,6 +243,13 @@ class Researchers(People):
         if self._kinds[key] == _AI_JOBS:
             return told.get("phase") in _ENDED
         return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in told.get("conditions") or ())
+
+
+def _lasting(role: dict[str, Any], name: str, members: int, seconds: float) -> dict[str, Any]:
+    """Members of a role that run so long."""
+    made = copy.deepcopy(role)
+    made["template"]["metadata"]["annotations"][names.SIMULATED_DURATION_ANNOTATION] = f"{seconds:.3f}s"
+    return {**made, "name": name, "replicas": members}
 
 
 def _times(status: Object) -> int:

@@ -22,6 +22,8 @@ from fairlead.simulation.world import POOL_LABEL, PRIORITIES, World
 JOB_LABEL = "fairlead.dev/simulated-job"
 _CLASSES = {value: name for name, value in PRIORITIES.items()}
 _RESTART = 5.0
+_TRIES, _TOO_LONG = 3, 3600.0
+"""How often a user starts a job with a fault of its own, and how long he looks at one that does not start."""
 _GROUPS = "fairlead.dev/podgroups"
 
 
@@ -106,8 +108,11 @@ class Tenants(People):
         run.members = {f"{job.name}-{run.attempt}-{member}" for member in range(job.pods)}
         if job.pods > 1 and self._api.store.get(_GROUPS, (job.team, job.name)) is None:
             self._api.create(self._groups, job.team, {"metadata": {"name": job.name}, "spec": {"minMember": job.pods}})
-        for name in sorted(run.members):
-            self._api.create(self._pods, job.team, self._pod(job, name))
+        for member, name in enumerate(sorted(run.members)):
+            length = job.duration * (member + 1) / job.pods if job.staggered else job.duration
+            self._api.create(self._pods, job.team, self._pod(msgspec.structs.replace(job, duration=length), name))
+        if job.fault and run.attempt == 1:
+            self.world.clock.call_later(_TOO_LONG + job.duration, lambda: self._give_up(run))
 
     @staticmethod
     def _pod(job: Job, name: str) -> Object:
@@ -153,6 +158,9 @@ class Tenants(People):
         """Members start together and restart together."""
         if run.pending_restart or run.finished:
             return
+        if run.job.fault and run.attempt >= _TRIES:
+            self._give_up(run)
+            return
         run.pending_restart = True
         self.restarts += 1
         self.notice(f"{run.job.team}/{run.job.name} starts over: {pod['metadata']['name']} {_why(pod)}")
@@ -162,6 +170,14 @@ class Tenants(People):
     def _clear(self, run: _Run) -> None:
         for name in sorted(run.members):
             self._delete((run.job.team, name))
+
+    def _give_up(self, run: _Run) -> None:
+        """Its user sees that it never comes to its end."""
+        if not run.finished:
+            run.finished = True
+            self._waiting.discard(run.job.name)
+            self.notice(f"{run.job.team}/{run.job.name} is given up")
+            self.world.clock.call_later(0.0, lambda: self._clean(run))
 
     def _finish(self, run: _Run) -> None:
         run.finished = True

@@ -20,6 +20,8 @@ _SIGMA = math.log(_NINETIETH / _MEDIAN) / 1.2816  # the normal's 90th percentile
 _LONGEST = 12 * 3600.0
 _DAY = 86_400.0
 
+FAILS = "fails"
+_FAULTS = (FAILS, FAILS, "ImagePullBackOff: Back-off pulling image: not found", "InvalidImageName: couldn't parse image name")
 _RULES = ("apart", "even", "near", "port", "upstream", "upstream")
 
 RULE_LABEL = "fairlead.dev/simulated-rule"
@@ -31,6 +33,8 @@ class Job(msgspec.Struct, frozen=True):
 
     rule: what its pods ask of others, if anything: `apart` (no two of a team with this rule on one node), `even` (spread
     over the pools), `near` (one pool), `port` (one port of the node); or `upstream`: placed by profile kubernetes.
+    fault: what is wrong with it itself: `fails` (its containers end with an error), or for what they do not start, as a kubelet
+    says it. staggered: its members end one after the other.
     """
 
     name: str
@@ -45,6 +49,8 @@ class Job(msgspec.Struct, frozen=True):
     priority: int
     pool: str
     rule: str = ""
+    fault: str = ""
+    staggered: bool = False
 
 
 def day(seed: int, jobs: int, pools: tuple[str, ...]) -> list[Job]:
@@ -87,7 +93,7 @@ def crowded(seed: int, jobs: int, seconds: float, pools: tuple[str, ...]) -> lis
     """
     rng = random.Random(f"crowded {seed}")
     bursts = [rng.uniform(0, 0.95 * seconds) for _ in range(max(1, jobs // 20))]
-    rules = random.Random(f"rules {seed}")
+    rules, bugs, endings = (random.Random(f"{what} {seed}") for what in ("rules", "bugs", "endings"))
     made = []
     for number in range(jobs):
         team = rng.choices(TEAMS, (0.5, 0.3, 0.2))[0]
@@ -102,5 +108,7 @@ def crowded(seed: int, jobs: int, seconds: float, pools: tuple[str, ...]) -> lis
         duration = min(_LONGEST, 120 + rng.lognormvariate(math.log(4000), 0.9))
         rule = rules.choice(_RULES) if rules.random() < 0.35 else ""
         name = f"job-{number:04d}"
-        made.append(Job(name, team, "training", at, duration, pods, gpus, milli, 4000 * gpus, priority, pool, rule))
+        job = Job(name, team, "training", at, duration, pods, gpus, milli, 4000 * gpus, priority, pool, rule)
+        fault = bugs.choice(_FAULTS) if bugs.random() < 0.08 else ""
+        made.append(msgspec.structs.replace(job, fault=fault, staggered=pods > 1 and endings.random() < 0.3))
     return sorted(made, key=lambda job: (job.submitted, job.name))

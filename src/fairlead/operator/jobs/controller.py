@@ -878,11 +878,20 @@ def _seen(view: _Pod, attempt: int, element: int, now: float = 0.0, known: PodSe
         _limit((view.metadata.annotations or {}).get(names.TIME_LIMIT_ANNOTATION, "")),
         status.phase == "Succeeded" and convert.ended_by_itself(view.metadata, _ended_at(status)),
         (view.metadata.annotations or {}).get(names.COUNTS_ANNOTATION) == "Succeeded",
-        bound_at(status.conditions, status.start_time, view.metadata.creation_timestamp) if view.spec.node_name else 0.0,
+        _bound(view, now, known),
         _starting(view, now, known.starting if known is not None else None),
         _index((view.metadata.labels or {}).get(names.INDEX_LABEL, "")),
         *times(status.container_statuses, status.init_container_statuses),
     )
+
+
+def _bound(view: _Pod, now: float, known: PodSeen | None) -> float:
+    """When a pod got its node: by our own clock where we saw it, else as the pod tells."""
+    if not view.spec.node_name:
+        return 0.0
+    if known is not None:
+        return known.bound if known.node else now
+    return bound_at(view.status.conditions, view.status.start_time, view.metadata.creation_timestamp)
 
 
 def _starting(view: _Pod, now: float, known: Starting | None) -> Starting | None:
