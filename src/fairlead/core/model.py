@@ -575,6 +575,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return 0.0
         return _doubled(self.search_backoff, vain - self.searches, self.search_backoff_limit)
 
+    def move_rest(self, vain: int) -> float:
+        """Seconds before pods to be moved are looked for again after so many searches in vain."""
+        return _doubled(_MOVE_REST, vain - 1, _LONGEST_MOVE_REST) if vain else 0.0
+
+
+_MOVE_REST, _LONGEST_MOVE_REST = 60.0, 1800.0  # seconds
+
 
 def _doubled(first: float, times: int, limit: float) -> float:
     return min(first * 2.0 ** min(times, 16), limit)

@@ -61,6 +61,9 @@ class Room:
         "limited",
         "lines",
         "looks_at",
+        "moves_again",
+        "moves_vain",
+        "moves_wanted",
         "offered",
         "parked",
         "pods",
@@ -92,6 +95,9 @@ class Room:
         self.behind: Reason | None = None  # disruption budgets that keep all who would make room
         self.looks_at = math.inf  # when they are overridden, or may have changed
         self.rests_until = 0.0  # no search for victims before
+        self.moves_vain = 0  # how often in a row pods to be moved were looked for in vain
+        self.moves_again = 0.0  # no search for such pods before
+        self.moves_wanted = False  # such a search was due and rested
         self.around: tuple[int, ...] = ()  # how its shapes' surroundings stood when it was looked at last
         self.offered: Place | None = None  # place of the entry that stands for it among the heads
         self.untold: list[Unit] = []  # came since the others were told why they wait

@@ -178,7 +178,7 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
         return room.behind if asks else None
     plan = _evict(state, unit, now)
     if plan is None and _may_move(state, unit) <= now:
-        plan = consolidate(state, unit, now) or combine(state, unit, now, None)
+        plan = _look_for_moves(state, unit, room, now)
     if plan is None and _may_insist(state, unit) <= now:
         plan = _evict(state, unit, now, insists=True)
     room.behind, again = None, math.inf
@@ -195,6 +195,17 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
     room.rests_until = now + state.policy.search_rest(room.searched)
     room.looks_at = again
     return plan or room.behind
+
+
+def _look_for_moves(state: ClusterState, unit: Unit, room: Room, now: float) -> Moved | None:
+    """Pods to be moved for a unit, with victims or without. The more often there were none, the rarer the searches become."""
+    room.moves_wanted = now < room.moves_again
+    if room.moves_wanted:
+        return None
+    moved = consolidate(state, unit, now) or combine(state, unit, now, None)
+    room.moves_vain = 0 if moved else room.moves_vain + 1
+    room.moves_again = now + state.policy.move_rest(room.moves_vain)
+    return moved
 
 
 def _evict(state: ClusterState, unit: Unit, now: float, *, insists: bool = False) -> Plan | Moved | None:
@@ -350,6 +361,7 @@ def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> 
     state.foretold.started(unit.tasks[0].job, now)
     if unit.room is not None:
         unit.room.searched, unit.room.rests_until = 0, 0.0
+        unit.room.moves_vain, unit.room.moves_again = 0, 0.0
     for task in unit.tasks:
         task.unit = None
     for task in placed:
@@ -431,7 +443,7 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
         state.nodes.room_wanted = True
     room.reserved = state.reserved.version
     room.kept_out = _kept_out(state, unit)
-    ripe = max(_may_move(state, unit), state.moves.refills_at)
+    ripe = max(_may_move(state, unit), state.moves.refills_at, room.moves_again if room.moves_wanted else 0.0)
     if now < (insists := _may_insist(state, unit)):
         ripe = min(ripe if ripe > now else math.inf, insists)
     again = state.policy.look_again

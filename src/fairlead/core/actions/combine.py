@@ -27,6 +27,7 @@ _CANDIDATES = 16
 """So many of the cheapest victims are looked at, in sets of up to three or, where more are needed, from the cheapest on."""
 _SETS = 6  # so many sets are tried with moves
 _LARGEST = 3
+_STEPS_LESS, _STEPS_MORE = 600, 200  # of all sets together: to evict less than a plan would; where there is none
 
 
 class Laid(NamedTuple):
@@ -70,9 +71,11 @@ def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, i
     near = (each for each in state.victims.one_by_one(contest) if any(usable.item(task.row) for task in each[1].tasks))
     candidates = list(islice(near, _CANDIDATES))
     spent = sum(state.services.lost_with(task) for task in plan.victims) if plan is not None else 0.0
+    steps = _STEPS_LESS if plan is not None else _STEPS_MORE
     for chosen in _sets(candidates, lacking, bound):
-        found = _try(contest, core, chosen, spent + work_waited(unit, now), now)
-        if found is not None:
+        found, taken = _try(contest, core, chosen, spent + work_waited(unit, now), now, steps)
+        steps -= taken
+        if found is not None or steps <= 0:
             return found
     return None
 
@@ -102,13 +105,15 @@ def _sets(candidates: list[Falling], lacking: int, bound: int) -> list[tuple[Fal
     return [tuple(candidates[index] for index in chosen) for _, _, chosen in found[:_SETS]]
 
 
-def _try(contest: Contest, core: Unit, chosen: Sequence[Falling], most_lost: float, now: float) -> Moved | None:
-    """A set of victims and the moves with which the unit fits, if there are such."""
+def _try(
+    contest: Contest, core: Unit, chosen: Sequence[Falling], most_lost: float, now: float, steps: int
+) -> tuple[Moved | None, int]:
+    """A set of victims and the moves with which the unit fits, if there are such, and how many steps the search took."""
     state, services = contest.state, contest.state.services
     down = [task for _, victim in chosen for task in victim.tasks]
     ledger = Ledger(contest)
     if not all(ledger.admits(*each) for each in chosen) or (down and contest.in_vain(down)):
-        return None
+        return None, 0
     left = most_lost - sum(services.lost_with(task) for task in down)
 
     def worth_it(moved: Sequence[Task]) -> bool:
@@ -118,13 +123,13 @@ def _try(contest: Contest, core: Unit, chosen: Sequence[Falling], most_lost: flo
 
     mark, fallen = state.log.mark(), Fallen(state)
     fallen.take(down)
-    search = Rearrangement(state, Movers(state, contest.unit), worth_it, without=down)
+    search = Rearrangement(state, Movers(state, contest.unit), worth_it, without=down, steps=steps)
     if not can_be_placed(state, core) or not search.make_room(core.tasks) or not (down or search.moved):
         state.log.rollback(mark)
-        return None
+        return None, search.taken
     state.log.commit()
     for task in core.tasks:
         task.state = TaskState.ASSUMED
     places = {**fallen.places, **search.fallen.places}
     words = why(chosen) if chosen else ""
-    return Moved(Plan([*down, *search.moved], list(core.tasks), places, words), search.stand_ins)
+    return Moved(Plan([*down, *search.moved], list(core.tasks), places, words), search.stand_ins), search.taken

@@ -29,7 +29,7 @@ from fairlead.core.tasks import Task, Unit
 
 SMALL = 32
 """So many nodes at most, and every choice that differs is tried."""
-_STEPS_SMALL, _STEPS = 1500, 250
+_STEPS_SMALL, _STEPS = 600, 250
 _CHOICES_SMALL, _CHOICES = 24, 3
 _ROWS = 48  # so many rows at most are looked at for pods to be taken from, on large clusters
 _ENOUGH = 12  # so many choices at most are compared there
@@ -99,18 +99,24 @@ class Rearrangement:
     """Tasks that get places while others move. worth: whether what moves is worth it.
 
     moved: whose places are given up for new ones; stand_ins: by their UIDs what holds those. without: who is evicted besides,
-    so that disruption budgets allow less.
+    so that disruption budgets allow less. steps: at most.
     """
 
     def __init__(
-        self, state: ClusterState, movers: Movers, worth: Callable[[Sequence[Task]], bool], without: Sequence[Task] = ()
+        self,
+        state: ClusterState,
+        movers: Movers,
+        worth: Callable[[Sequence[Task]], bool],
+        without: Sequence[Task] = (),
+        steps: int = _STEPS_SMALL,
     ) -> None:
         self.state, self._movers, self._worth = state, movers, worth
         self.fallen = Fallen(state)
         self.moved: list[Task] = []
         self.stand_ins: dict[str, Task] = {}
         self._small = len(state.nodes) <= SMALL
-        self._left = state.moves.steps(_STEPS_SMALL if self._small else _STEPS)
+        self._left = state.moves.steps(min(steps, _STEPS_SMALL if self._small else _STEPS))
+        self.taken = 0  # steps that the search took
         self._without = without
         self._guard = self._budgets()
 
@@ -127,7 +133,8 @@ class Rearrangement:
         mark, before = self.state.log.mark(), self._left
         pending = tuple(sorted(tasks, key=_largest_first))
         found = self._together(pending) if len(pending) <= _FEW else self._one_by_one(pending)
-        self.state.moves.spend_steps(before - self._left)
+        self.taken = before - self._left
+        self.state.moves.spend_steps(self.taken)
         if found:
             self.state.log.commit()
         else:
@@ -184,6 +191,10 @@ class Rearrangement:
         if blocks:
             self.moved, self.stand_ins = list(moved), dict(stand_ins)
             pending = (*rest, *(made for block in blocks for made in self._take(block)))
+            if not worth(self.moved):  # nor with more that move
+                state.log.rollback(mark)
+                self.fallen.places, self.moved, self.stand_ins = places, moved, stand_ins
+                return False
             rest = tuple(sorted(pending, key=_largest_first))
             state.shapes.refresh()
         if self._place(task, row) and self._solve(rest, most - len(blocks), guard, worth):
