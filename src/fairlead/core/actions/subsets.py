@@ -2,7 +2,7 @@
 
 Small victims may take all that a queue owes, so that a large one which alone makes the place may not fall any more. Here sets are
 searched depth first, the largest pieces first; victims that are alike count once. What a set may hold is bounded by what is owed,
-and how many are looked at by `victims.STEPS` in a pass: a search in vain costs milliseconds whatever the cluster's size.
+and the questions of who may fall by `victims.STEPS` in a pass: a search in vain costs milliseconds whatever the cluster's size.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fairlead.core.actions.fallen import Fallen, Falling, cost, reprieve
 from fairlead.core.actions.ledger import Ledger
 from fairlead.core.tasks import Unit, by_column
 
-_EACH = 600
-"""How many sets are looked at for one choice of rows."""
+_EACH = 1200
+"""How many questions are asked of ledgers for one choice of rows."""
 
 
 def search(
@@ -84,8 +84,7 @@ class _Search:
                 continue
             if self.steps <= 0 or self.state.victims.steps <= 0:
                 return
-            self.steps -= 1
-            self.state.victims.steps -= 1
+            self._spend()
             each, account = self.classes[number][count], ledger.copy()
             # What is taken in falling order may overdraw in the middle; in trees others may ease it: judged as a whole then.
             if account.admits(*each) or self.contest.nested or self.contest.within_quota(self.contest.queue):
@@ -99,11 +98,19 @@ class _Search:
         """Whether all may fall together: the smallest first, since the last may leave less than what is its queue's due."""
         ledger, left = Ledger(self.contest), sorted(chosen, key=_devices)
         while left:
-            each = next((each for each in left if ledger.admits(*each)), None)
-            if each is None:
+            for each in left:
+                self._spend()
+                if ledger.admits(*each):
+                    left.remove(each)
+                    break
+            else:
                 return False
-            left.remove(each)
         return True
+
+    def _spend(self) -> None:
+        """One question to a ledger: they are what a search costs."""
+        self.steps -= 1
+        self.state.victims.steps -= 1
 
     def _serves(self, chosen: Sequence[Falling]) -> bool:
         mark = self.state.log.mark()

@@ -64,7 +64,7 @@ class VictimTable:
         self._lists: dict[str, list[Victim]] = {}
         self._spares: dict[str, list[Victim]] = {}
         self._of: dict[str, Victim] = {}  # uid -> the victim it is part of
-        self.steps = 0  # how many sets of victims may still be tried in this pass (`subsets`)
+        self.steps = 0  # how many questions searches for sets of victims may still ask in this pass (`subsets`)
 
     def forget(self) -> None:
         """What runs, and what would be lost with it, is looked at afresh."""
