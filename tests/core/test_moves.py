@@ -260,3 +260,14 @@ def test_rank_0_is_not_moved_though_its_gang_has_members_beyond_the_minimum(firs
     (plan,) = run(state, LATE)
     assert plan.moved == ("uid-g-10",)
     invariants.check(state)
+
+
+def test_a_master_is_not_moved_though_it_came_last():
+    state = cluster([node(f"n{i}", gpus=2) for i in range(2)], [Queue("q")], groups=[group("g", 1, "q")], reservations=0)
+    role = ("training.kubeflow.org/job-role", "master")
+    state.upsert_pod(pod("g-0", "q", group="g", at="n0", started=0.0, created=5.0, labels=(role,)))
+    state.upsert_pod(pod("g-1", "q", group="g", at="n1", started=0.0, created=1.0))
+    state.upsert_pod(pod("wide", "q", gpus=2))
+    (plan,) = run(state, LATE)
+    assert plan.moved == ("uid-g-1",)
+    invariants.check(state)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from fairlead.core.members import first_to_go
 from fairlead.core.model import Pod
 from fairlead.core.tasks import Task, TaskState, Unit
 
@@ -53,14 +54,8 @@ def movable(state: ClusterState, task: Task) -> bool:
 
 
 def beyond_minimum(gang: Gang) -> list[Task]:
-    """The members that a gang can do without, those that fall first in front."""
-    members = gang.placed()
-    spare = len(members) - gang.needed
-    if spare <= 0:
-        return []
-    members.sort(key=lambda each: (len(each.pod.name), each.pod.name), reverse=True)  # the highest index first
-    members.sort(key=lambda each: (not each.pod.surplus, each.pod.priority, -each.pod.created))
-    return members[:spare]
+    """The members that a gang can do without: those that are evicted first, never one that leads."""
+    return first_to_go(gang.placed(), gang.needed)[0]
 
 
 def movable_gang(state: ClusterState, task: Task) -> tuple[Task, ...]:
