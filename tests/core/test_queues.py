@@ -26,7 +26,7 @@ def test_a_queue_without_quota_comes_after_those_within_theirs():
 
 def test_bands_come_before_shares():
     pods = [pod(f"{team}-{i}", queue=team) for team in ("low", "high") for i in range(3)]
-    state = cluster([node("n", gpus=3)], [queue("low", quota=8), queue("high", quota=1, priority=5)], pods)
+    state = cluster([node("n", gpus=3)], [queue("low", quota=8), queue("high", quota=3, priority=5)], pods)
     assert {name.partition("-")[0] for name in placed(run(state))} == {"high"}
 
 

@@ -13,6 +13,12 @@ def test_no_single_gpu_job_is_evicted_where_quotas_add_up_to_the_cluster():
     assert {name: each.worlds for name, each in found.varieties.items()} == {"flat 1": 6, "two levels 1": 6, "deep 1": 6}
 
 
+def test_nobody_is_evicted_in_a_sample_of_every_variety():
+    found = judged.run("evictions", range(3))
+    assert (found.worlds, found.evicting_worlds, found.missed) == (45, 0, 0), found.examples
+    assert found.servable > 300
+
+
 def test_worlds_notice_an_eviction_and_who_waits_again():
     world = World([2], [Share("a", 0), Share("b", WHOLE)])
     world.submit(Job("one", "a"))

@@ -1,8 +1,7 @@
 """Queues: who is served next, and how much each may hold.
 
-Queues form a tree: what a pod holds is charged along the path to the root, limits are checked on it, and the serving
-order is the tuple of each ancestor's standing. Standing among siblings: higher band first, then the smaller dominant
-part of what is the queue's due (`core.shares`), then the name.
+Queues form a tree: what a pod holds is charged along the path to the root, and limits are checked on it. Which queue is
+served next `core.order` decides: the one that would hold the smallest dominant part of its due (`core.shares`) with its next job.
 
 Inside a queue, waiting units are kept in rooms: one per composition (shape, priority, size), since
 every verdict about one unit of a room holds for all of them. A room whose first unit cannot be
@@ -13,7 +12,7 @@ his own: among equals whoever holds least of the queue goes first, and a limit f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,10 +24,11 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.meters import Meter, by_others, wanted
 from fairlead.core.model import WHOLE, NodePool, Policy, Queue, QueueResource
 from fairlead.core.nodes import NodeTable
+from fairlead.core.order import Entry, QueueOrder, Standing
 from fairlead.core.pools import Pools, key_of, split, sum_of
 from fairlead.core.promises import Promises
 from fairlead.core.shares import FairShares
-from fairlead.core.tasks import Rank, Task, Unit
+from fairlead.core.tasks import Rank, Task, Unit, demand_of
 from fairlead.core.undo import UndoLog
 
 if TYPE_CHECKING:
@@ -37,10 +37,7 @@ if TYPE_CHECKING:
 Charge = tuple[tuple[str, int], ...]
 """(resource, base units); devices in milli; a resource of one pool under its own key (`core.pools`)."""
 Mask = npt.NDArray[np.bool_]
-
-Standing = tuple[int, bool, tuple[tuple[int, float, str], ...]]
-"""Band at the root, whether its first unit is no express, and for each queue from the root down (-band, share, name)."""
-
+_NOTHING: dict[str, int] = {}
 
 Place = tuple[int, int, int, tuple[int, int], float, str]
 """A unit's rank with what its user holds of the queue in the middle: (devices, CPU), in milli."""
@@ -56,7 +53,9 @@ class Room:
         "around",
         "behind",
         "composition",
+        "core",
         "demand",
+        "held_back",
         "kept_out",
         "limited",
         "lines",
@@ -78,12 +77,13 @@ class Room:
         "waiting",
     )
 
-    def __init__(self, queue: QueueNode, composition: tuple[object, ...], demand: Charge, pods: int) -> None:
+    def __init__(self, queue: QueueNode, composition: tuple[object, ...], unit: Unit) -> None:
         self.queue = queue
         self.composition = composition
-        self.demand = demand  # what one unit of it asks for
+        self.demand = unit.demand  # what one unit of it asks for
+        self.core = dict(demand_of(unit.tasks[: unit.need]))  # what its needed members ask for
         self.waiting = 0  # units that wait here and are alive
-        self.pods = pods  # of one unit
+        self.pods = len(unit.tasks)  # of one unit
         self.shares = (-1, -1)  # which fair shares it was looked at with last
         self.lines: dict[str, list[tuple[Rank, Unit]]] = {}
         self.limited: dict[str, Reason] = {}
@@ -92,6 +92,7 @@ class Room:
         self.replans_at = 0.0  # no reservation is planned before
         self.reserved = -1  # which reservations there were when it was looked at last
         self.kept_out = 0  # how many of them kept rows from it
+        self.held_back: Unit | None = None  # who would reclaim from its queue at once if it started
         self.behind: Reason | None = None  # disruption budgets that keep all who would make room
         self.looks_at = math.inf  # when they are overridden, or may have changed
         self.rests_until = 0.0  # no search for victims before
@@ -116,6 +117,10 @@ class Room:
     def units(self) -> Iterator[Unit]:
         """All that wait here."""
         return (unit for line in self.lines.values() for _, unit in line if unit.alive)
+
+    def in_order(self) -> list[Unit]:
+        """Those whom no limit stops, in the order in which they are served as things stand."""
+        return sorted((unit for unit in self.units if unit.user not in self.limited), key=self.queue.place)
 
     def first(self) -> Unit | None:
         """The unit to serve next, of a user whom no limit stops; drops dead ones on the way."""
@@ -165,7 +170,9 @@ class QueueNode:
         self.fell = False  # some user holds less than when the heads were put in order
         self.meter: Meter | None = None  # only where there are limits by user or by job
         self.heads: list[tuple[Place, int, Room]] = []
-        self.listed = 0  # which entry among all queues is its own; 0: none
+        self.listed = 0  # which entry in its parent's heap is its own; 0: none
+        self.below: list[Entry] = []  # its children, as `core.order` keeps them
+        self.guarantee = 0.0  # the largest part of all that there is of a resource that its quota is
 
     def __repr__(self) -> str:
         return f"<QueueNode {self.name}>"
@@ -249,7 +256,7 @@ class QueueTree:
         self.fair = FairShares(self, policy)
         self.promises = Promises(log, self.offered)
         self.queues: dict[str, QueueNode] = {}
-        self._order: list[tuple[Standing, int, QueueNode]] = []
+        self.order = QueueOrder(self.queues, self._first, self.share_with)
         self._sequence = 0
         self._totals = -1
         self.eased: set[str] = set()
@@ -414,6 +421,7 @@ class QueueTree:
             quotas[resource] = max(quotas.get(resource, 0), together)  # what is its due in pools is its due of the whole
         node.quota, node.limits = quotas, limits
         node.pool_limits = [(*split(key), limit) for key, limit in limits.items() if split(key)[1]]
+        node.guarantee = max((quota / max(1, self.total(key)) for key, quota in quotas.items()), default=0.0)
 
     def settle(self, now: float) -> None:
         """Bring percentages up to the nodes' present capacity, and shares up to what is held and asked for."""
@@ -644,10 +652,9 @@ class QueueTree:
 
     def relist(self) -> None:
         """Put all lines, and all queues, in order anew: who was about to be put back when an exception came is there again."""
-        self._order.clear()
+        self.order.clear()
         for node in self.queues.values():
             node.heads.clear()
-            node.listed = 0
             node.fell = False
             for room in list(node.rooms.values()):
                 room.offered = None
@@ -839,32 +846,39 @@ class QueueTree:
         """Whether a queue, or one above it, has a limit for a pool."""
         return any(node.pool_limits for node in self._node(queue).path)
 
-    def share(self, node: QueueNode) -> float:
+    def share(self, node: QueueNode, more: Mapping[str, int] = _NOTHING) -> float:
         """Dominant part of its due that a queue holds: above 1 it holds more than is fair, or than it is guaranteed.
 
         Its due of a resource that is scarce among its siblings is its fair share, or its quota if that is more. Where
         nothing is scarce, resources with a quota count; a queue without any quota is guaranteed nothing: its share is 1
-        plus its dominant share of the whole cluster.
+        plus its dominant share of the whole cluster. more: what it would hold besides.
         """
         used = node.used
         scarce = self.fair.entitled.get(node.name)
         top = 0.0
         if scarce:
             for resource, may in scarce.items():
-                held = used.get(resource, 0)
+                held = used.get(resource, 0) + more.get(resource, 0)
                 top = max(top, held / may if may else 1 + self._of_cluster(resource, held))
             return top
         if any(node.quota.values()):
             for resource, quota in node.quota.items():
-                held = used.get(resource, 0)
+                held = used.get(resource, 0) + more.get(resource, 0)
                 if held:
                     top = max(top, held / quota if quota else 1 + self._of_cluster(resource, held))
             return top
         for resource in (CPU, MEMORY, *self.nodes.gpu_resources):
-            held = used.get(resource, 0)
+            held = used.get(resource, 0) + more.get(resource, 0)
             if held:
                 top = max(top, self._of_cluster(resource, held))
         return 1 + top
+
+    def share_with(self, node: QueueNode, unit: Unit) -> float:
+        """The same with a unit of it, or of a queue below it, placed."""
+        room = unit.room
+        if room is not None and not self.pools.named:
+            return self.share(node, room.core)
+        return self.share(node, dict(self.asked_together(unit.tasks[: unit.need])))
 
     def _of_cluster(self, resource: str, held: int) -> float:
         total = self.total(resource)
@@ -933,7 +947,7 @@ class QueueTree:
         composition = unit.composition
         room = node.rooms.get(composition)
         if room is None:
-            room = node.rooms[composition] = Room(node, composition, unit.demand, len(unit.tasks))
+            room = node.rooms[composition] = Room(node, composition, unit)
         unit.room = room
         room.waiting += 1
         node.pods_waiting += room.pods
@@ -952,7 +966,7 @@ class QueueTree:
         """Something happened that could help the units of this room."""
         self.parked.discard(room)
         self.ripening.pop(room, None)
-        room.parked = None
+        room.parked = room.held_back = None
         if room.queue.blocked is not None:
             room.queue.blocked = None
             self._reopen(room.queue)
@@ -1014,67 +1028,31 @@ class QueueTree:
 
     def _reopen(self, node: QueueNode) -> None:
         if node.heads and not node.listed:
-            self._list(node)
+            self.order.enlist(node)
 
     def _offer(self, node: QueueNode, room: Room) -> None:
         unit = room.first()
         if unit is None:
             return
         self._head(node, room, unit)
-        if not node.listed or unit.express:
-            self._list(node)  # once more if it may go before others now
+        if not node.listed or node.heads[0][2] is room:
+            self.order.enlist(node)  # once more if it may go before others now
 
-    def _list(self, node: QueueNode) -> None:
-        """Put a queue in its place among all; where it stood before is passed over from now on."""
-        standing = self.standing(node)
-        self._sequence += 1
-        node.listed = self._sequence
-        heappush(self._order, (standing, node.listed, node))
-
-    def standing(self, node: QueueNode) -> Standing:
-        """A queue's place among all."""
-        unit = self._first(node)
-        path = tuple((-each.policy.priority, self.share(each), each.name) for each in reversed(node.path))
-        return path[0][0], unit is None or not unit.express, path
+    def standing(self, unit: Unit, *, held: bool = False) -> Standing:
+        """Where the queue of a unit stands among all, with the unit as its next. held: the unit has places already."""
+        share = (lambda node, _: self.share(node)) if held else None
+        return self.order.standing(self._node(unit.tasks[0].queue), unit, share)
 
     def restart(self, changed: QueueNode | None = None) -> None:
         """Shares may have fallen: order the queues anew before serving the next.
 
-        changed: only what this queue and those above it hold did; the standing of queues under other roots is what it was.
+        changed: only what this queue and those above it hold did.
         """
-        root = changed.path[-1] if changed is not None else None
-        listed = [each for each in self._order if each[1] == each[2].listed]
-        if len(self._order) > 2 * len(listed):
-            listed.sort()
-            self._order = listed.copy()  # a heap, too
-        for _, _, node in listed:
-            if root is None or node.path[-1] is root:
-                self._list(node)
+        self.order.again(changed)
 
     def next(self) -> Unit | None:
-        """The unit that is served next, or None when nothing waits that could be tried.
-
-        Standings only get worse while units are placed, so an entry that is out of date is put
-        back with its present standing and the next one is looked at.
-        """
-        order = self._order
-        while order:
-            standing, entry, node = order[0]
-            if entry != node.listed:
-                heappop(order)
-                continue
-            unit = self._first(node)
-            if unit is None:
-                heappop(order)
-                node.listed = 0
-                continue
-            present = self.standing(node)
-            if present != standing:
-                heappop(order)
-                self._list(node)
-                continue
-            return unit
-        return None
+        """The unit that is served next, or None when nothing waits that could be tried."""
+        return self.order.next()
 
     def _first(self, node: QueueNode) -> Unit | None:
         if node.fell:

@@ -16,11 +16,12 @@ from fairlead.core.actions import circles
 from fairlead.core.actions.allocate import NO_ROW, allocate
 from fairlead.core.actions.combine import Laid, combine, leaves_pieces
 from fairlead.core.actions.consolidate import Moved, consolidate
-from fairlead.core.actions.contest import Contest
+from fairlead.core.actions.contest import Contest, share_due
 from fairlead.core.actions.defragment import Emptied, defragment, next_run
 from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting
 from fairlead.core.actions.override import override
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
+from fairlead.core.actions.reclaimable import goes_beyond, reclaimer, refusal
 from fairlead.core.actions.reserve import name_of, renew, reserve, reserve_for
 from fairlead.core.gangs import Gang
 from fairlead.core.model import WHOLE
@@ -108,12 +109,17 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
 
 
 def _next(state: ClusterState) -> Unit | None:
-    """The unit to serve; once none is left, whoever was kept out by a reservation that is gone meanwhile is looked at again."""
+    """The unit to serve; once none is left, whoever was kept out by what is over meanwhile is looked at again."""
     unit = _first(state)
-    if unit is None and state.woken[-1] != state.reserved.version:
+    if unit is None and (state.woken[-1] != state.reserved.version or _is_released(state)):
         _wake(state)
         unit = _first(state)
     return unit
+
+
+def _is_released(state: ClusterState) -> bool:
+    """Whether somebody is held back for a job that waits no longer."""
+    return any(room.held_back is not None and not room.held_back.alive for room in state.queues.parked)
 
 
 def _first(state: ClusterState) -> Unit | None:
@@ -135,7 +141,11 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     state.shapes.used(shape)
     for task in unit.tasks if state.pairs.active else ():
         task.shape.prepare()
+    beyond = goes_beyond(state, unit)
+    mark = state.log.mark() if beyond else 0
     outcome = allocate(state, unit)
+    if beyond:
+        outcome = _unless_reclaimed(state, unit, outcome, mark)
     if isinstance(outcome, list):
         _placed(state, unit, outcome, now)
         if _joins_held(state, unit, outcome):
@@ -149,6 +159,8 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
             state.reserved.weigh(unit)
         plan = _search(state, unit, outcome.code, now)
         state.reserved.weigh(None)
+        if plan is not None and not isinstance(plan, Reason) and beyond:
+            plan = _plan_unless_reclaimed(state, unit, plan)
         if isinstance(plan, Reason):
             outcome = plan
         elif plan is not None:
@@ -161,6 +173,38 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     if outcome is NO_ROW:
         outcome = explain.no_row(state, unit.tasks[0])
     yield from _park(state, unit, outcome, now)
+
+
+def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Reason, mark: int) -> list[Task] | Reason:
+    """What was just placed, or, with all taken back, why it may not start: somebody would reclaim from its queue at once."""
+    other = reclaimer(state, placed) if isinstance(placed, list) else None
+    if other is None:
+        state.log.commit()
+        return placed
+    state.log.rollback(mark)
+    for task in unit.tasks:
+        task.state = TaskState.WAITING
+    return _held_back(state, unit, other)
+
+
+def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) -> Plan | Moved | Reason:
+    """The same for a place that others leave; where its queue holds no more with it than before, it is not asked."""
+    placed, victims = (plan.plan if isinstance(plan, Moved) else plan)[1::-1]
+    queue = unit.tasks[0].queue
+    if sum(task.shape.device_milli for task in placed) <= sum(task.shape.device_milli for task in victims if task.queue == queue):
+        return plan
+    other = reclaimer(state, placed)
+    if other is None:
+        return plan
+    for task in unit.tasks:
+        task.state = TaskState.WAITING
+    return _held_back(state, unit, other)
+
+
+def _held_back(state: ClusterState, unit: Unit, other: Unit) -> Reason:
+    if unit.room is not None:
+        unit.room.held_back = other
+    return refusal(state, unit, other)
 
 
 def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Plan | Moved | Reason | None:
@@ -181,6 +225,8 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
         plan = _look_for_moves(state, unit, room, now)
     if plan is None and _may_insist(state, unit) <= now:
         plan = _evict(state, unit, now, insists=True)
+    if plan is None and share_due(state, unit) <= now:
+        plan = preempt(state, unit, waited=True)
     room.behind, again = None, math.inf
     found = override(state, unit, now, insists=_may_insist(state, unit) <= now) if plan is None and asks else None
     if found is not None:
@@ -446,6 +492,8 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
     ripe = max(_may_move(state, unit), state.moves.refills_at, room.moves_again if room.moves_wanted else 0.0)
     if now < (insists := _may_insist(state, unit)):
         ripe = min(ripe if ripe > now else math.inf, insists)
+    if now < (due := share_due(state, unit)):
+        ripe = min(ripe if ripe > now else math.inf, due)
     again = state.policy.look_again
     speaks = again > 0 and any(task.shape.relations for task in unit.tasks)
     if speaks:
@@ -524,7 +572,7 @@ def _wake(state: ClusterState) -> None:
     with guard("wake"):
         state.look_at_runtimes()
     stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)
-    if not nodes.gained and not queues.eased and state.woken == stamp:
+    if not nodes.gained and not queues.eased and state.woken == stamp and not _is_released(state):
         return
     state.woken = stamp
     state.shapes.refresh()
@@ -548,6 +596,8 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         return True  # nobody is taken from rows that are kept for others, so victims may be had now
     if room.kept_out and _kept_out(state, unit) < room.kept_out:
         return True  # it is known by now to end in time
+    if room.held_back is not None and _let_go(state, room, room.held_back):
+        return True
     if room.parked.code is ReasonCode.QUOTA_EXCEEDED:
         return state.queues.over_limits(unit) is None  # who would have to give way never falls
     contest = Contest(state, unit, insists=_may_insist(state, unit) <= state.services.now)
@@ -590,6 +640,16 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
         return True
     # What became free may be enough with the pieces elsewhere.
     return _may_move(state, unit) <= state.services.now and state.moves.enough_free(unit)
+
+
+def _let_go(state: ClusterState, room: Room, other: Unit) -> bool:
+    """Whether the job for which a unit is held back may have no claim any more: it waits no longer, or shares moved."""
+    queues = state.queues
+    if not other.alive or room.shares[0] != queues.fair.version:
+        room.shares = (queues.fair.version, room.shares[1])
+        return True
+    theirs = queues.queues[other.tasks[0].queue]
+    return not queues.is_due_before(theirs, queues.asked_together(other.tasks[: other.need]), room.queue, room.demand)
 
 
 def _end(state: ClusterState, now: float) -> Iterator[Transaction]:

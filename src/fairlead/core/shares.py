@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.core.queues import Charge, QueueNode, QueueTree, Room
     from fairlead.core.tasks import Task
 
-_HOPELESS = frozenset(
+HOPELESS = frozenset(
     {
         ReasonCode.NODE_AFFINITY,
         ReasonCode.TAINTS,
@@ -54,6 +54,7 @@ class FairShares:
         self.version = 0
         self.share: dict[str, dict[str, int]] = {}
         self.entitled: dict[str, dict[str, int]] = {}
+        self.disputed: frozenset[str] = frozenset()  # resources of which some queue has a share
         self.usage = UsageBook(policy.usage_half_life)
         self._at = -math.inf
 
@@ -77,6 +78,7 @@ class FairShares:
         if sum(bool(request) for request in requests.values()) > 1:
             self._divide(requests, now)
         self.entitled = {name: _entitled(self.tree.queues[name], scarce) for name, scarce in self.share.items()}
+        self.disputed = frozenset(name for scarce in self.share.values() for name in scarce)
         if self.share == old:
             return False
         self.version += 1
@@ -87,7 +89,7 @@ class FairShares:
         if self.policy.usage_half_life:
             self.usage.follow(self.tree, now)
 
-    def within(self, node: QueueNode, charge: tuple[tuple[str, int], ...], less: dict[str, int] | None = None) -> bool:
+    def within(self, node: QueueNode, charge: Sequence[tuple[str, int]], less: dict[str, int] | None = None) -> bool:
         """Whether a queue stays within its fair share with so much more, and without so much less."""
         fair, gone = self.share.get(node.name, _NOTHING), less or _NOTHING
         return all(node.used.get(name, 0) - gone.get(name, 0) + amount <= fair[name] for name, amount in charge if name in fair)
@@ -131,7 +133,7 @@ class FairShares:
         }
         for node in self.tree.queues.values():
             for room in node.rooms.values():
-                if not room.waiting or (room.parked is not None and room.parked.code in _HOPELESS):
+                if not room.waiting or (room.parked is not None and room.parked.code in HOPELESS):
                     continue
                 for resource, amount in self._asked(room):
                     for each in node.path:

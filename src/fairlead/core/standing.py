@@ -38,14 +38,14 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
     """The terms of a unit's rank, in the order in which they count."""
     node = state.queues.queues[unit.tasks[0].queue]
     devices, cpu = node.holds.get(unit.user, (0, 0))
-    share = f"part of its due that queue {node.name!r} holds; above 1 it holds more than is fair"
+    share = f"part of its due that queue {node.name!r} would hold with it; above 1 it would hold more than is fair"
     return [
         Term("band", node.path[-1].policy.priority, True, "priority of its queue at the root"),
         Term("express", float(unit.express), True, "so little attained service that it goes before all shares"),
         *(
             Term(
                 f"share of {each.name}",
-                round(state.queues.share(each), 6),
+                round(state.queues.share_with(each, unit), 6),
                 False,
                 share if each is node else "the same, above it",
             )

@@ -565,6 +565,8 @@ class ClusterState:
 
     def _push(self, unit: Unit) -> None:
         unit.express = unit.level < self.services.of(unit.tasks[0]).express
+        if any(task.pod.attained for task in unit.tasks):
+            unit.since = max(unit.since, self.services.now)  # it ran before, and is created when it came first
         self.queues.push(unit.tasks[0].queue, unit)
 
     def _requeue_rest(self, unit: Unit, gone: Task) -> None:

@@ -144,10 +144,11 @@ def by_column(tasks: Iterable[Task]) -> dict[int, int]:
 class Unit:
     """What is placed together: of `tasks` at least `need` get a node, or none does.
 
-    alive: until it is retired. express: so small, or so new, that it goes before all shares.
+    alive: until it is retired. express: so small, or so new, that it goes before all shares. since: from when on it waits,
+    seconds since the epoch: what ran before waits anew.
     """
 
-    __slots__ = ("alive", "express", "gang", "need", "rank", "room", "tasks", "user")
+    __slots__ = ("alive", "express", "gang", "need", "rank", "room", "since", "tasks", "user")
 
     def __init__(self, tasks: tuple[Task, ...], need: int, gang: Gang | None = None) -> None:
         self.tasks = tasks
@@ -170,6 +171,7 @@ class Unit:
                 min(pod.created for pod in pods),
                 gang.key if gang else pods[0].key,
             )
+        self.since = self.created
         for task in tasks:
             task.unit = self
 

@@ -86,11 +86,13 @@ class Retries(_Section, frozen=True):
 class FairShare(_Section, frozen=True):
     """Shares among queues. reclaim: queues below theirs take back. usageHalfLifeSeconds: 0, past use does not count.
 
-    users: among equals in a queue whoever holds least of it goes first.
+    users: among equals in a queue whoever holds least of it goes first. shareWaitSeconds: after so long a job with which its
+    queue stays within its share is served though a lender is left with less than its own; 0: never.
     """
 
     reclaim: bool = True
     users: bool = True
+    share_wait_seconds: _NotNegative = 3600.0
     usage_half_life_seconds: _NotNegative = 0.0
     usage_weight: _NotNegative = 1.0
 
@@ -193,6 +195,7 @@ class Configuration(_Section, frozen=True):
             max_grace=preemption.max_grace_seconds,
             reclaim=self.fair_share.reclaim,
             fair_users=self.fair_share.users,
+            share_wait=self.fair_share.share_wait_seconds,
             usage_half_life=self.fair_share.usage_half_life_seconds,
             usage_weight=self.fair_share.usage_weight,
             reservations=self.backfill.reservations,

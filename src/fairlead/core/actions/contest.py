@@ -7,6 +7,7 @@ so, whoever takes ends with no more than whoever gives. Where one ground meets a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import cached_property
@@ -45,9 +46,19 @@ class Contest:
     """One unit against everybody that runs, as things stand now.
 
     insists: its queue is guaranteed the place, whether or not there would be enough for all if it did not lie in pieces.
+    waited: it has waited for its queue's share as long as one may (`share_due`): lenders may be left with less than their shares.
     """
 
-    def __init__(self, state: ClusterState, unit: Unit, *, insists: bool = False, budgets: Budgets = Budgets.KEEP) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        unit: Unit,
+        *,
+        insists: bool = False,
+        waited: bool = False,
+        budgets: Budgets = Budgets.KEEP,
+    ) -> None:
+        self.waited = waited
         self.budgets = budgets
         self.state = state
         self.unit = unit
@@ -107,7 +118,7 @@ class Contest:
         fair = self.state.queues.fair
         if (
             fair.over(theirs, less)
-            and (not victim or fair.keeps(theirs, less, victim))
+            and (not victim or self.waited or fair.keeps(theirs, less, victim))
             and all(fair.over(node, taken.get(node.name)) for node in below)
         ):
             return True
@@ -331,6 +342,20 @@ class Contest:
         if self.state.surplus or self.service.levels or self.service.scope != "Queue":
             return True
         return self.entitled or self.evens
+
+
+def share_due(state: ClusterState, unit: Unit) -> float:
+    """From when on a unit takes what makes up its queue's share though a lender is left with less than its own by that.
+
+    Victims come in whole jobs: what a lender holds beyond its share may be part of one that is larger.
+    """
+    wait, queues = state.policy.share_wait, state.queues
+    if not wait or not state.policy.reclaim or unit.room is None or unit.tasks[0].pod.never_preempts:
+        return math.inf
+    queue = unit.room.queue
+    if not any(node.name in queues.fair.share for node in queue.path):
+        return math.inf
+    return unit.since + wait
 
 
 def _amounts(tasks: Sequence[Task]) -> tuple[int, int]:

@@ -127,11 +127,11 @@ def _goes_first(state: ClusterState, moving: list[Task], rows: list[int]) -> boo
     queues = state.queues
     unit = _unit(moving)
     node = queues.queues[moving[0].queue]
-    mine = (queues.standing(node), node.place(unit))
+    mine = (queues.standing(unit, held=True), node.place(unit))
     for other in queues.queues.values():
         for room in other.rooms.values():
             first = room.first()
-            if first is None or (queues.standing(other), other.place(first)) >= mine:
+            if first is None or (queues.standing(first), other.place(first)) >= mine:
                 continue
             if any(task.shape.fits_row(row) for task in first.tasks[: first.need] for row in rows):
                 return False

@@ -66,13 +66,15 @@ def why(chosen: Sequence[Falling]) -> str:
     return ", ".join(_WHY[ground] for ground, _ in counts.most_common())
 
 
-def preempt(state: ClusterState, unit: Unit, *, insists: bool = False, budgets: Budgets = Budgets.KEEP) -> Plan | None:
-    """Room for a unit by evicting others; None changes nothing. insists, budgets: see `Contest`."""
+def preempt(
+    state: ClusterState, unit: Unit, *, insists: bool = False, waited: bool = False, budgets: Budgets = Budgets.KEEP
+) -> Plan | None:
+    """Room for a unit by evicting others; None changes nothing. insists, waited, budgets: see `Contest`."""
     if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
         return None
     if by_upstream(unit):
         return _as_upstream(state, unit)
-    contest = Contest(state, unit, insists=insists, budgets=budgets)
+    contest = Contest(state, unit, insists=insists, waited=waited, budgets=budgets)
     return _for_one(contest) if len(unit.tasks) == 1 else _for_gang(contest)
 
 

@@ -85,7 +85,7 @@ def reserve(state: ClusterState, now: float) -> None:
             if ripe > now:
                 table.due = ripe if table.due is None else min(table.due, ripe)
             else:
-                waiting.append((state.queues.standing(room.queue), room.queue.place(unit), room, unit))
+                waiting.append((state.queues.standing(unit), room.queue.place(unit), room, unit))
     for _, _, room, unit in sorted(waiting, key=lambda each: each[:2]):
         if not _left(state):
             break

@@ -6,6 +6,7 @@ Members that their gangs can do without have a list of their own: they go before
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
@@ -56,6 +57,18 @@ class Victim(NamedTuple):
         return all(task.state is TaskState.BOUND and task.row >= 0 for task in self.tasks)
 
 
+class _Reversed:
+    """Orders victims as their lists do: the cheapest last."""
+
+    __slots__ = ("order",)
+
+    def __init__(self, victim: Victim) -> None:
+        self.order = victim.order
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return other.order < self.order
+
+
 class VictimTable:
     """The victims of each queue, as things stand in one pass."""
 
@@ -72,6 +85,23 @@ class VictimTable:
         self._spares.clear()
         self.steps = STEPS
         self._of.clear()
+
+    def suppose_started(self) -> None:
+        """In a trial: take all that was placed in this pass, and is not confirmed yet, for running, so that it may fall."""
+        for node in self.state.queues.queues.values():
+            fresh = [task for task in node.placed.values() if task.state is TaskState.ASSUMED and task.row >= 0]
+            for task in fresh:
+                self.state.log.set(task, "state", TaskState.BOUND)
+            new = [task for task in fresh if task.pod.uid not in self._of]
+            victims = self._lists.get(node.name)
+            if not new or victims is None:
+                continue
+            if any(task.gang is not None or self.state.suspended.suspendable(task) for task in new):
+                del self._lists[node.name]  # what falls together is put together anew
+                continue
+            for task in new:
+                victim = self._of[task.pod.uid] = self._victim((task,))
+                bisect.insort(victims, victim, key=_Reversed)
 
     def one_by_one(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
         """Who may fall for a unit, each by itself, cheapest first; whatever budgets say."""
@@ -112,7 +142,8 @@ class VictimTable:
         for node in near:
             victims = lists[node.name]
             while victims and not victims[-1].alive:
-                victims.pop()
+                for task in victims.pop().tasks:
+                    self._of.pop(task.pod.uid, None)
             if victims:
                 heads.append((victims[-1].order, node.name, len(victims) - 1, victims, node))
         heapify(heads)

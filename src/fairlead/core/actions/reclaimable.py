@@ -1,0 +1,183 @@
+"""Whether what starts beyond its queue's share would be reclaimed at once: then it does not start.
+
+A job may borrow what nobody else can use: that is decided by asking the search for victims, right after the start and under the
+undo log, for every job that waits in another queue. If one of them could be placed by reclaiming from what has just started, or
+from its queue (in a tree: from any below the queue that parts it from the other's), the start is taken back. A job too large
+for any place, or one that finds a free place all the same, holds nobody back.
+
+Costs nothing while nothing is scarce or the queue stays within its quota; else a search for each pending class that is owed
+something then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.actions import allocate
+from fairlead.core.actions.contest import Contest, share_due
+from fairlead.core.actions.preempt import by_upstream, preempt
+from fairlead.core.order import Standing
+from fairlead.core.queues import Place, QueueNode
+from fairlead.core.shares import HOPELESS
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task, TaskState, Unit
+
+_Line = tuple[Place, int, Unit, Iterator[Unit]]
+"""A pending class: place of the next of it, its number, the next, and those behind it."""
+
+_MOST = 256
+"""So many units of a pending class find free places in one trial; what is behind them is not looked at."""
+
+
+def goes_beyond(state: ClusterState, unit: Unit) -> bool:
+    """Whether a unit would bring its queue beyond its quota of something that is scarce: only then can it be reclaimed."""
+    disputed = state.queues.fair.disputed
+    if not disputed or not state.policy.reclaim or not state.policy.preempt or unit.room is None:
+        return False
+    node = unit.room.queue
+    wanted = dict(state.queues.asked_together(unit.tasks[: unit.need])) if state.queues.pools.named else unit.room.core
+    return any(node.stays(name) + wanted[name] > node.quota.get(name, 0) for name in disputed if name in wanted)
+
+
+def reclaimer(state: ClusterState, placed: Sequence[Task]) -> Unit | None:
+    """The first unit found that waits and could be placed by reclaiming from what was just placed, or from its queue.
+
+    placed: tasks of one unit that have places now, inside an open mark of the undo log. The state is left as it was. Those that
+    wait are tried in the order in which they would be served, and whoever finds a free place keeps it meanwhile: each may fit
+    where all together do not.
+    """
+    log, own = state.log, state.queues.queues[placed[0].queue]
+    if _falls_for_no_share(state, placed[0]):
+        return None
+    mark, tried = log.mark(), list[Unit]()
+    for task in placed:
+        log.set(task, "state", TaskState.ASSUMED)
+        log.set(task, "started", state.services.now)
+    within = all(_is_within(state, node, placed) for node in own.path)
+    found = next((unit for unit in _creditors(state, own) if _could_reclaim(state, unit, own, tried, within=within)), None)
+    log.rollback(mark)
+    for unit in tried:
+        for task in unit.tasks:
+            task.state = TaskState.WAITING
+            task.unit = unit
+    return found
+
+
+def refusal(state: ClusterState, unit: Unit, other: Unit) -> Reason:
+    """Why a unit may not start for another."""
+    queues = state.queues
+    node, theirs = queues.queues[unit.tasks[0].queue], queues.queues[other.tasks[0].queue]
+    wanted = dict(queues.asked_together(unit.tasks[: unit.need]))
+    fair = queues.fair.entitled.get(node.name, {})
+    disputed = [name for name in sorted(queues.fair.disputed) if wanted.get(name)]
+    resource = max(disputed, key=lambda name: (wanted[name] + node.used.get(name, 0)) / max(1, fair.get(name, 0)))
+    scale, may = queues.scale(resource), fair.get(resource, node.quota.get(resource, 0))
+    held, more = node.used.get(resource, 0), wanted[resource]
+    message = (
+        f"with {more / scale:g} more queue {node.name!r} would hold {(held + more) / scale:g} {resource} of the {may / scale:g} "
+        f"that are its share, and a job of queue {theirs.name!r} that waits would take that back at once"
+    )
+    return Reason(ReasonCode.FAIR_SHARE, message, {"used": held, "share": may, "requested": more})
+
+
+def _falls_for_no_share(state: ClusterState, task: Task) -> bool:
+    """Express work takes from any queue and falls for no share: it does not wait for one either."""
+    service = state.services.of(task)
+    return bool(service.express) and task.level < service.express
+
+
+def _creditors(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
+    """What waits in other queues, as it would be served: queue by queue, in each by place.
+
+    The next of a pending class comes only if the one before it found a place.
+    """
+    queues = state.queues
+    order: list[tuple[Standing, int, list[_Line]]] = []
+    for other in queues.queues.values():
+        if not other.pods_waiting or other in own.path or own in other.path:
+            continue
+        lines = [(other.place(first), number, first, _rest(first)) for number, first in enumerate(_firsts(other))]
+        heapify(lines)
+        if lines:
+            order.append((queues.standing(lines[0][2]), len(order), lines))
+    heapify(order)
+    while order:
+        standing, number, lines = order[0]
+        unit = lines[0][2]
+        if (present := queues.standing(unit)) != standing:
+            heapreplace(order, (present, number, lines))
+            continue
+        yield unit
+        _go_on(lines)
+        if lines:
+            heapreplace(order, (queues.standing(lines[0][2]), number, lines))
+        else:
+            heappop(order)
+
+
+def _firsts(node: QueueNode) -> Iterator[Unit]:
+    """The first of each pending class of a queue that a larger share could help."""
+    for room in node.rooms.values():
+        if not room.waiting or (room.parked is not None and room.parked.code in HOPELESS):
+            continue
+        first = room.first()
+        if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:
+            continue
+        if node.blocked is None or first.rank <= node.blocked:
+            yield first
+
+
+def _rest(first: Unit) -> Iterator[Unit]:
+    """Those behind the first of a pending class, put in order only if they are asked for."""
+    if first.room is not None:
+        yield from [unit for unit in first.room.in_order()[:_MOST] if unit is not first]
+
+
+def _go_on(lines: list[_Line]) -> None:
+    """The first of a queue's lines was looked at: its next stands there now, if it found a place."""
+    _, number, unit, rest = lines[0]
+    after = next(rest, None) if unit.tasks[0].row >= 0 and unit.room is not None else None
+    if after is not None and after.room is not None:
+        heapreplace(lines, (after.room.queue.place(after), number, after, rest))
+    else:
+        heappop(lines)
+
+
+def _is_within(state: ClusterState, node: QueueNode, placed: Sequence[Task]) -> bool:
+    """Whether a queue holds no more than its fair share of what placed tasks ask for."""
+    return state.queues.fair.within(node, [(name, 0) for name, _ in state.queues.asked_together(placed)])
+
+
+def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[Unit], *, within: bool) -> bool:
+    """Whether a unit that waits could be placed by reclaiming below the queue that parts another from its own.
+
+    Where it finds a free place it gets that. tried: units that were placed, to be put right. within: whether the other's queue,
+    and those above it, stay within their shares; if not, it goes before nobody who is entitled, whoever would have to fall.
+    """
+    waited = share_due(state, unit) <= state.services.now
+    contest = Contest(state, unit, waited=waited)
+    rivals = own.rivals(contest.queue)
+    contested = any(node.name in state.queues.fair.share for node in contest.queue.path)
+    if rivals is None or (contested and not contest.entitled):
+        return False
+    tried.append(unit)
+    mark = state.log.mark()
+    state.shapes.refresh()
+    if isinstance(allocate.allocate(state, unit), list):
+        state.log.commit()
+        return False
+    queues = state.queues.queues.values()
+    owing = [each for each in queues if each.placed and (not within or rivals[0] in each.path) and contest.owed_by(each)]
+    if not owing:
+        state.log.rollback(mark)
+        return False
+    if state.reserved.holds:
+        state.reserved.weigh(unit)
+    state.victims.suppose_started()
+    plan = preempt(state, unit, waited=waited)
+    state.reserved.weigh(None)
+    state.log.rollback(mark)
+    # Whom the search finds is the cheapest: where the other's queue owes something, too, he could be the one.
+    return plan is not None and any(contest.owed_by(state.queues.queues[task.queue]) for task in plan.victims)
