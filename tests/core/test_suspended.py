@@ -439,7 +439,7 @@ def test_a_gang_of_which_one_is_on_its_way_out_is_evicted():
     story.group("train", 2)
     story.submit("train", 2, group="train", gpus=2)
     story.step()
-    story.state.upsert_pod(msgspec.structs.replace(story.state.tasks["uid-train-0"].pod, terminating=True))
+    story.state.upsert_pod(msgspec.structs.replace(story.state.tasks["uid-train-0"].pod, terminating=True, leaves=-500.0))
     story.state.upsert_pod(pod("high", priority=5, gpus=2, created=50.0))
     (preempt,) = [each for each in story.step() if isinstance(each, Preempt)]
     assert [each.pod.name for each in preempt.victims] == ["train-1"]

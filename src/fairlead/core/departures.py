@@ -45,6 +45,7 @@ class Departures:
         self._services = services
         self.leaving: dict[str, Departure] = {}
         self.freed: set[int] = set()
+        self.going: dict[str, float] = {}  # uid of a pod that is on its way out -> when that was heard
         self._stayed: dict[str, tuple[int, float]] = {}  # victim uid -> how often it did not go, not chosen again before
         self._tell_at: dict[str, float] = {}  # beneficiary uid -> when it is told
         self._hurried: dict[str, float] = {}  # victim uid -> its time to end is not shortened again before
@@ -66,6 +67,23 @@ class Departures:
     def stays_on(self, task: Task, now: float) -> bool:
         """Whether a pod is on its way out, but would be for longer than any eviction may take: it counts as one that runs."""
         return task.pod.terminating and task.pod.leaves > now + self._policy.max_grace
+
+    def note(self, uid: str) -> None:
+        """A pod was said to be on its way out."""
+        self.going.setdefault(uid, self._services.now)
+
+    def leaving_soon(self, now: float) -> list[tuple[Task, float]]:
+        """Pods on their way out that nobody waits for yet, and until when they are trusted to go; forgets those that are gone."""
+        found = []
+        for uid, since in sorted(self.going.items()):
+            task = self._tasks.get(uid)
+            if task is None or not task.pod.terminating:
+                del self.going[uid]
+                continue
+            due = (task.pod.leaves or since + task.pod.grace) + self._policy.victim_timeout
+            if task.state is TaskState.BOUND and task.row >= 0 and now < due and not self.stays_on(task, now):
+                found.append((task, due))
+        return found
 
     def slow(self, now: float) -> list[Task]:
         """Victims whose containers have longer to end than anybody waits for them, each once in a while.

@@ -18,7 +18,7 @@ from fairlead.core.actions.combine import Laid, combine, leaves_pieces
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest, share_due
 from fairlead.core.actions.defragment import Emptied, defragment, next_run
-from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting
+from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting, waits_for_leaving
 from fairlead.core.actions.override import override
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
 from fairlead.core.actions.reclaimable import goes_beyond, reclaimer, refusal
@@ -220,6 +220,11 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
     if now < room.rests_until:
         state.queues.resting.add(room)
         return room.behind if asks else None
+    until = waits_for_leaving(state, unit, now) if state.departures.going and not by_upstream(unit) else None
+    if until is not None:
+        room.rests_until, room.behind = until, None  # what is on its way out is enough: nobody is evicted or moved meanwhile
+        state.queues.resting.add(room)
+        return None
     plan = _evict(state, unit, now)
     if plan is None and _may_move(state, unit) <= now:
         plan = _look_for_moves(state, unit, room, now)

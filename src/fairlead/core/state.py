@@ -185,6 +185,8 @@ class ClusterState:
     def upsert_pod(self, pod: Pod) -> None:
         """A pod came or changed."""
         pod = counted(self.nodes, pod)
+        if pod.terminating:
+            self.departures.note(pod.uid)
         task = self.tasks.get(pod.uid)
         if pod.finished:
             if pod.uid not in self.finished:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.actions.allocate import allocate
+from fairlead.core.actions.allocate import allocate, fits
 from fairlead.core.departures import at_time
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
@@ -65,6 +65,26 @@ def tell_waiting(state: ClusterState, now: float) -> Iterator[Refuse]:
             if told and reason is not None:
                 gang = told[0].gang
                 yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang is not None else "")
+
+
+def waits_for_leaving(state: ClusterState, unit: Unit, now: float) -> float | None:
+    """Until when a unit waits for pods that leave by themselves, if it fits once they are gone; None if it does not.
+
+    Whoever asked them to go, and whichever scheduler placed them. The state is left as it was.
+    """
+    leaving = state.departures.leaving_soon(now)
+    if not leaving:
+        return None
+    core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
+    mark = state.log.mark()
+    for task, _ in leaving:
+        state.unassign(task)
+    state.shapes.refresh()
+    enough = fits(state, core)
+    state.log.rollback(mark)
+    for task in unit.tasks:
+        task.unit = unit
+    return max(due for _, due in leaving) if enough else None
 
 
 def note_freed(state: ClusterState) -> None:
