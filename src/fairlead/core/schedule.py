@@ -741,6 +741,8 @@ def _tell_overdue(state: ClusterState) -> Iterator[Transaction]:
 
 def _notify(state: ClusterState) -> Iterator[Transaction]:
     notices, state.notices = state.notices, []
+    # In a fixed order, in whichever their gangs were looked at.
+    notices.sort(key=lambda each: min(((task.pod.created, task.pod.uid) for task in each[0]), default=(0.0, "")))
     for tasks, reason in notices:
         waiting = [task for task in tasks if task.pod.uid in state.tasks and task.row < 0]
         if reason.code is not ReasonCode.INTERNAL_ERROR:
