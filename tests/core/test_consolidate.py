@@ -2,7 +2,6 @@
 
 from itertools import combinations
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from fairlead.core.actions.defragment import next_run
 from fairlead.core.model import Defragment, Group, Queue, ServiceClass
 from fairlead.core.transactions import Place, Preempt
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, run
+from tests.core.moving import move
 
 LATE = 1000.0
 
@@ -23,20 +23,6 @@ def fragmented(nodes=4, gpus=4, each=3, **more):
         for j in range(each):
             state.upsert_pod(pod(f"p{i}-{j}", queue="q", at=f"n{i}", started=0.0))
     return state
-
-
-def move(state, decided, now):
-    """The victims go and their controllers make others, which get what was kept for them."""
-    confirm(state, decided)
-    new = []
-    for each in decided:
-        for victim in each.victims if isinstance(each, Preempt) else ():
-            old = state.tasks[victim.pod.uid].pod
-            state.remove_pod(old.uid)
-            again = msgspec.structs.replace(old, uid=f"{old.uid}+", name=f"{old.name}+", node="", created=now, started=None)
-            state.upsert_pod(again)
-            new.append(again.name)
-    return new
 
 
 def test_pods_move_so_that_a_wider_one_fits_and_get_a_new_place():

@@ -40,14 +40,19 @@ def test_two_halves_are_put_on_one_device(nodes, wanted):
     assert not preempted(run(state, LATE + 2))
 
 
-def test_on_one_node_the_replacement_waits_until_the_moved_pod_is_gone():
-    # one node whose CPU does not hold the pod twice
-    state = cluster([node("n", gpus=2, cpu=2500)], [Queue("q")], reservations=0)
+def halves_on_a_tight_node(**policy):
+    """Half of each of two devices is free, and a pod waits for a whole one; the node's CPU does not hold a moved pod twice."""
+    state = cluster([node("n", gpus=2, cpu=2500)], [Queue("q")], reservations=0, **policy)
     for name in ("a", "a-ends", "b", "b-ends"):
         state.upsert_pod(pod(name, "q", milli=500, at="n", started=0.0, cpu=100 if "ends" in name else 1000))
     for name in ("a-ends", "b-ends"):
         state.remove_pod(f"uid-{name}")
     state.upsert_pod(pod("wide", "q", cpu=500))
+    return state
+
+
+def test_on_one_node_the_replacement_waits_until_the_moved_pod_is_gone():
+    state = halves_on_a_tight_node()
     (plan,) = run(state, LATE)
     (victim,) = plan.victims
     old = state.tasks[victim.pod.uid].pod
@@ -61,12 +66,7 @@ def test_on_one_node_the_replacement_waits_until_the_moved_pod_is_gone():
 
 
 def test_a_replacement_that_never_comes_leaves_the_place_closed_while_the_victim_is_there():
-    state = cluster([node("n", gpus=2, cpu=2500)], [Queue("q")], reservations=0, victim_timeout=10_000.0)
-    for name in ("a", "a-ends", "b", "b-ends"):
-        state.upsert_pod(pod(name, "q", milli=500, at="n", started=0.0, cpu=100 if "ends" in name else 1000))
-    for name in ("a-ends", "b-ends"):
-        state.remove_pod(f"uid-{name}")
-    state.upsert_pod(pod("wide", "q", cpu=500))
+    state = halves_on_a_tight_node(victim_timeout=10_000.0)
     (plan,) = run(state, LATE)
     state.upsert_pod(pod("other", "q", milli=500, cpu=1000, created=LATE, owner="somebody", never_preempts=True))
     assert "other" not in placed(run(state, LATE + 300))

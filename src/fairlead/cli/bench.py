@@ -75,9 +75,7 @@ def fuzz(
 def worlds(
     kind: Annotated[
         str,
-        typer.Option(
-            help="evictions: pods evicted though nobody need have been. victims: jobs left waiting though victims would do."
-        ),
+        typer.Option(help="evictions: pods evicted needlessly. victims: jobs left waiting though victims would do."),
     ],
     seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-1999 or 1,7,42; each is played in every variety.")] = "0-1999",
     variety: Annotated[

@@ -208,7 +208,7 @@ def _quarantined(picture: Picture) -> list[str]:
     for node in sorted(picture.nodes, key=lambda each: each.metadata.name):
         if names.QUARANTINED_LABEL in (node.metadata.labels or {}):
             said = node.metadata.annotations or {}
-            until = said.get(names.QUARANTINED_UNTIL_ANNOTATION, "somebody removes the label")
+            until = said.get(names.QUARANTINED_UNTIL_ANNOTATION, "the label is removed")
             why = said.get(names.QUARANTINE_REASON_ANNOTATION, "no reason is given")
             found.append(f"{node.metadata.name} until {until}: {why}")
     return found

@@ -426,7 +426,7 @@ def _volumes(view: views.Pod) -> tuple[tuple[ClaimUse, ...], tuple[Disk, ...]]:
 
 
 def _countable(volume: views.PodVolume, namespace: str) -> list[Disk]:
-    """Inline volumes that count against the limit of the driver to which their plugin was migrated, and exclude nobody."""
+    """Inline volumes that count against the limit of the driver to which their plugin was migrated, and exclude no pod."""
     found = []
     if volume.azure_disk is not None:
         found.append(("azure-disk", volume.azure_disk.disk_uri))

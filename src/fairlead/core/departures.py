@@ -73,7 +73,7 @@ class Departures:
         self.going.setdefault(uid, self._services.now)
 
     def leaving_soon(self, now: float) -> list[tuple[Task, float]]:
-        """Pods on their way out that nobody waits for yet, and until when they are trusted to go; forgets those that are gone."""
+        """Terminating pods for which no plan waits yet, and until when they are trusted to go; forgets those that are gone."""
         found = []
         for uid, since in sorted(self.going.items()):
             task = self._tasks.get(uid)

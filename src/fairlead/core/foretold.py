@@ -7,7 +7,7 @@ bound theirs from below: the sample's quantiles are those of the estimator of Ka
 be missing from it. The levels of both ends follow what came true (adaptive conformal inference, Gibbs and Candes, NeurIPS
 2021), so that a tenth of the starts lies outside at each end also where the errors change with time.
 
-Only jobs that waited over ten minutes count: whoever starts sooner needs no forecast. Nothing here decides anything.
+Only jobs that waited over ten minutes count: one that starts sooner needs no forecast. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Line(NamedTuple):
         for error, part in zip(self.errors[passed:], self.parts[passed:], strict=True):
             if part >= wanted - 1e-9:
                 return math.exp(middle + error)
-        longest = math.exp(middle + self.most)  # more than that nobody has waited by now
+        longest = math.exp(middle + self.most)  # more than that no job has waited by now
         return float(max(longest, beyond * 2.0 ** (1 + level) if passed == len(self.errors) else 0.0))
 
 

@@ -151,7 +151,7 @@ class Moves:
     def stand_in(self, victim: Task, *, charged: bool = False) -> Task:
         """Something that holds on a row what a victim's replacement will.
 
-        charged: to the victim's queue, which is charged for the victim no longer: nobody else of it may have the amount.
+        charged: to the victim's queue, which is charged for the victim no longer: no other pod of it may have the amount.
         """
         spec, old = victim.shape.spec, victim.pod
         pod = Pod(
@@ -226,7 +226,7 @@ class Moves:
         self.state.assign(stand_in, row, devices)
 
     def drop(self, *uids: str) -> None:
-        """These victims stay, or nobody came: their new places are free, and those that would be free once they were gone."""
+        """These victims stay, or no replacement came: their new places, and those that wait for them to go, are free."""
         for uid in uids:
             kept = self.kept.pop(uid, None)
             if kept is not None:
@@ -250,7 +250,7 @@ class Moves:
         return {uid for uid in kept.after if uid in self.state.lingering}
 
     def _give_up(self, kept: Kept) -> None:
-        """Nobody came: while a victim still fills the place it stays closed."""
+        """No replacement came: while a victim still fills the place it stays closed."""
         stand_in, awaited = kept.stand_in, sorted(self.awaited(kept))
         row, devices, spec = stand_in.row, stand_in.devices, stand_in.shape.spec
         self.vacate(kept)

@@ -109,7 +109,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
 
 
 def _next(state: ClusterState) -> Unit | None:
-    """The unit to serve; once none is left, whoever was kept out by what is over meanwhile is looked at again."""
+    """The unit to serve; once none is left, what was kept out by something that is over meanwhile is looked at again."""
     unit = _first(state)
     if unit is None and (state.woken[-1] != state.reserved.version or _is_released(state)):
         _wake(state)
@@ -118,7 +118,7 @@ def _next(state: ClusterState) -> Unit | None:
 
 
 def _is_released(state: ClusterState) -> bool:
-    """Whether somebody is held back for a job that waits no longer."""
+    """Whether a unit is held back for a job that waits no longer."""
     return any(room.held_back is not None and not room.held_back.alive for room in state.queues.parked)
 
 
@@ -176,7 +176,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
 
 
 def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Reason, mark: int) -> list[Task] | Reason:
-    """What was just placed, or, with all taken back, why it may not start: somebody would reclaim from its queue at once."""
+    """What was just placed, or, with all taken back, why it may not start: another job would reclaim from its queue at once."""
     other = reclaimer(state, placed) if isinstance(placed, list) else None
     if other is None:
         state.log.commit()
@@ -222,7 +222,7 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
         return room.behind if asks else None
     until = waits_for_leaving(state, unit, now) if state.departures.going and not by_upstream(unit) else None
     if until is not None:
-        room.rests_until, room.behind = until, None  # what is on its way out is enough: nobody is evicted or moved meanwhile
+        room.rests_until, room.behind = until, None  # what is on its way out is enough: no pod is evicted or moved meanwhile
         state.queues.resting.add(room)
         return None
     plan = _evict(state, unit, now)

@@ -35,7 +35,7 @@ class Starts:
         self._retries = Agenda()  # gangs: when they may be placed again
         self._since: dict[str, tuple[str, float]] = {}  # uid -> the reason that it says, and since when
         self._asked: set[str] = set()  # gangs that were taken down, until the last of their members is gone
-        self.stay: dict[str, Reason] = {}  # gangs with late members that nobody would make anew: those stay
+        self.stay: dict[str, Reason] = {}  # gangs with late members without a controller: those stay
 
     # -- what is heard -------------------------------------------------------------------------
 

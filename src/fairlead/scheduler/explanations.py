@@ -76,7 +76,7 @@ class Explanation(msgspec.Struct, frozen=True):
     to, RFC 3339; earliest_start, latest_start: it starts between them in eight cases of ten. message: what the scheduler says of
     it now, numbers: those behind it; told: what the object's conditions say; would_start_on: where a pass that began now would
     put it; would_evict: whom it would take the place of. quarantined: nodes that are kept from it, until when and why. behind:
-    who waits and would take its place in turn, so that it evicts nobody.
+    who waits and would take its place in turn, so that it evicts no pod.
     """
 
     object: str
@@ -112,7 +112,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def bare(name: str, **known: Any) -> Explanation:
-    """An explanation of which no more is known than this: no position, and nobody ahead."""
+    """An explanation of which no more is known than this: no position, and no job ahead."""
     required = Explanation.__struct_fields__[: -len(Explanation.__struct_defaults__)]
     nothing: dict[str, Any] = dict.fromkeys(required)
     nothing |= {"object": name, "queue": "", "pods": 0, "placed": 0, "gpus": 0.0, "priority": 0, "queued": 0}

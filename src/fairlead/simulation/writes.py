@@ -10,7 +10,7 @@ from fairlead.cluster.simulated.store import Change, Store
 MOST = 200
 """Writes of one object within one hour of the clock."""
 _HEARTBEATS = ("coordination.k8s.io/leases",)
-"""Kinds whose objects are written to say that somebody lives; of all others a write says that something changed."""
+"""Kinds whose objects are written to say that a process lives; of all others a write says that something changed."""
 _HOUR = 3600.0
 
 

@@ -57,7 +57,7 @@ _RESERVATIONS = f"/apis/{names.API_VERSION}/reservations"
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 _STORAGE = "/apis/storage.k8s.io/v1"
 _BIND_TRIES = 3
-_REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion that nobody answered is sent again; doubled up to the second
+_REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion without an answer is sent again; doubled up to the second
 
 _Kind = tuple[str, type[msgspec.Struct], Callable[[list[Change[Any]]], None], Callable[[views.Metadata], str]]
 
@@ -256,7 +256,7 @@ class KubernetesCluster:
         return await self._removed(pod, lambda: self.client.post(path, sent, patient=False))
 
     async def _removed(self, pod: PodRef, write: Callable[[], Awaitable[object]]) -> tuple[Outcome, str]:
-        """What came of a deletion. One that nobody answered may still take effect: it is repeated until it is known."""
+        """What came of a deletion. One without an answer may still take effect: it is repeated until it is known."""
         wait = _REPEATS
         while True:
             unanswered = False

@@ -1,9 +1,9 @@
 """Combine: one plan that evicts some and moves others, where evictions alone would take more devices than are lacking.
 
-Who falls for a unit leaves whole pieces: evicting a pod of two devices for a unit that lacks one leaves one idle. If instead
-somebody smaller falls, or nobody, and others move to what is left in pieces, all devices stay in use. So a plan of evictions
-that would leave devices free is compared with sets of victims that hold less: those that may fall in any case, from the least
-devices on, each tried with moves (`rearrange`).
+Victims are whole pods: evicting a pod of two devices for a unit that lacks one leaves one idle. If a smaller pod is evicted
+instead, or none, and others move to what is left in pieces, all devices stay in use. So a plan of evictions that would leave
+devices free is compared with sets of victims that hold less: pods that may be evicted in any case, from the least devices on,
+each set tried with moves (`rearrange`).
 
 No more work is lost than with the plan alone, beyond what the unit could have done while it waited.
 """
@@ -53,7 +53,7 @@ class Laid(NamedTuple):
 
 
 def leaves_pieces(state: ClusterState, plan: Plan) -> bool:
-    """Whether devices are free anywhere while a plan is laid out: else nobody could fall less for it."""
+    """Whether devices are free anywhere while a plan is laid out: else no plan could evict less."""
     return (
         any(task.shape.gpus for task in plan.placed) and any(task.shape.gpus for task in plan.victims) and state.moves.any_free()
     )
@@ -71,9 +71,10 @@ def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, i
     near = (each for each in state.victims.one_by_one(contest) if any(usable.item(task.row) for task in each[1].tasks))
     candidates = list(islice(near, _CANDIDATES))
     spent = sum(state.services.lost_with(task) for task in plan.victims) if plan is not None else 0.0
+    most_lost = spent + work_waited(unit, now)
     steps = _STEPS_LESS if plan is not None else _STEPS_MORE
     for chosen in _sets(candidates, lacking, bound):
-        found, taken = _try(contest, core, chosen, spent + work_waited(unit, now), now, steps)
+        found, taken = _try(contest, core, chosen, most_lost, now, steps)
         steps -= taken
         if found is not None or steps <= 0:
             return found

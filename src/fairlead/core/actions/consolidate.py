@@ -4,10 +4,10 @@ Members that are alike and ask for whole devices are counted: a row gives one mo
 it lacks go elsewhere, to pieces that are too small for the unit anyway. Rows that lack least give first; pieces that waste
 least take first. Each exchange is tried on the state under the undo log, and whatever does not gain a place is taken back. For
 parts of devices, for gangs with unlike members, and where no exchange of that kind helps, moves are searched for
-(`rearrange`); gangs that move as a whole only if no single pods do. Nobody is moved in vain, and whoever is moved has a new
-place before he goes.
+(`rearrange`); gangs that move as a whole only if no single pods do. No pod is moved in vain, and a pod that
+is moved has a new place before it goes.
 
-Nobody moves for less than is lost with it. Only pods with a controller are moved, of no higher priority than the unit, whose
+No pod moves for less than is lost with it. Only pods with a controller are moved, of no higher priority than the unit, whose
 class lets them fall and be moved, and whose disruption budgets allow it.
 """
 
@@ -77,7 +77,7 @@ def can_be_placed(state: ClusterState, core: Unit) -> bool:
 
 
 def usable_by(state: ClusterState, core: Unit) -> Mask:
-    """For each row whether some member may have it, whoever is there."""
+    """For each row whether some member may have it, whatever runs there."""
     rows = slice(0, state.nodes.count)
     usable = np.zeros(state.nodes.count, np.bool_)
     for task in {task.shape.number: task for task in core.tasks}.values():

@@ -70,7 +70,7 @@ def tell_waiting(state: ClusterState, now: float) -> Iterator[Refuse]:
 def waits_for_leaving(state: ClusterState, unit: Unit, now: float) -> float | None:
     """Until when a unit waits for pods that leave by themselves, if it fits once they are gone; None if it does not.
 
-    Whoever asked them to go, and whichever scheduler placed them. The state is left as it was.
+    Pods of other schedulers count, and deletions by users. The state is left as it was.
     """
     leaving = state.departures.leaving_soon(now)
     if not leaving:

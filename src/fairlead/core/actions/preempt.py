@@ -298,7 +298,7 @@ def _down_the_list(
 
 
 def _by_subsets(contest: Contest, core: Unit) -> list[Falling] | None:
-    """Who falls where sets of victims are tried: on each row that may hold a single pod, on all rows together for a gang."""
+    """The victims, where sets of them are tried: on each row that may hold a single pod, on all rows together for a gang."""
     state = contest.state
     if not (contest.entitled or contest.evens) or state.victims.steps <= 0:
         return None

@@ -190,14 +190,10 @@ class Rearrangement:
         mark, places, moved, stand_ins = state.log.mark(), dict(self.fallen.places), self.moved, self.stand_ins
         if blocks:
             self.moved, self.stand_ins = list(moved), dict(stand_ins)
-            pending = (*rest, *(made for block in blocks for made in self._take(block)))
-            if not worth(self.moved):  # nor with more that move
-                state.log.rollback(mark)
-                self.fallen.places, self.moved, self.stand_ins = places, moved, stand_ins
-                return False
-            rest = tuple(sorted(pending, key=_largest_first))
+            rest = tuple(sorted((*rest, *(made for block in blocks for made in self._take(block))), key=_largest_first))
             state.shapes.refresh()
-        if self._place(task, row) and self._solve(rest, most - len(blocks), guard, worth):
+        # What costs too much does not cost less with more that move.
+        if (not blocks or worth(self.moved)) and self._place(task, row) and self._solve(rest, most - len(blocks), guard, worth):
             state.log.commit()
             return True
         state.log.rollback(mark)
@@ -365,7 +361,7 @@ def _largest_first(task: Task) -> tuple[int, int, int, int, str]:
 
 
 def closed_to_moved(state: ClusterState, task: Task) -> Mask | None:
-    """The rows that a moved pod may not have: kept for somebody, or in a pool whose limit its queue has reached."""
+    """The rows that a moved pod may not have: kept for other work, or in a pool whose limit its queue has reached."""
     kept = state.reserved.closed(_nobody(task.shape)) if state.reserved.holds else None
     full = state.queues.closed(task) if state.queues.pools.named else None
     return full if kept is None else kept if full is None else kept | full

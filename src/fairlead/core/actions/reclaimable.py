@@ -1,9 +1,9 @@
 """Whether what starts beyond its queue's share would be reclaimed at once: then it does not start.
 
-A job may borrow what nobody else can use: that is decided by asking the search for victims, right after the start and under the
+A job may borrow what no other job can use: that is decided by asking the search for victims, right after the start and under the
 undo log, for every job that waits in another queue. If one of them could be placed by reclaiming from what has just started, or
 from its queue (in a tree: from any below the queue that parts it from the other's), the start is taken back. A job too large
-for any place, or one that finds a free place all the same, holds nobody back.
+for any place, or one that finds a free place all the same, holds no start back.
 
 Costs nothing while nothing is scarce or the queue stays within its quota; else a search for each pending class that is owed
 something then.
@@ -45,7 +45,7 @@ def reclaimer(state: ClusterState, placed: Sequence[Task]) -> Unit | None:
     """The first unit found that waits and could be placed by reclaiming from what was just placed, or from its queue.
 
     placed: tasks of one unit that have places now, inside an open mark of the undo log. The state is left as it was. Those that
-    wait are tried in the order in which they would be served, and whoever finds a free place keeps it meanwhile: each may fit
+    wait are tried in the order in which they would be served, and one that finds a free place keeps it meanwhile: each may fit
     where all together do not.
     """
     log, own = state.log, state.queues.queues[placed[0].queue]
@@ -83,7 +83,7 @@ def refusal(state: ClusterState, unit: Unit, other: Unit) -> Reason:
 
 
 def _falls_for_no_share(state: ClusterState, task: Task) -> bool:
-    """Express work takes from any queue and falls for no share: it does not wait for one either."""
+    """Express work takes from any queue and is not reclaimed for shares: it does not wait for one either."""
     service = state.services.of(task)
     return bool(service.express) and task.level < service.express
 
@@ -154,7 +154,7 @@ def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[
     """Whether a unit that waits could be placed by reclaiming below the queue that parts another from its own.
 
     Where it finds a free place it gets that. tried: units that were placed, to be put right. within: whether the other's queue,
-    and those above it, stay within their shares; if not, it goes before nobody who is entitled, whoever would have to fall.
+    and those above it, stay within their shares; if not, it goes before no entitled job, whatever the victims.
     """
     waited = share_due(state, unit) <= state.services.now
     contest = Contest(state, unit, waited=waited)

@@ -2,7 +2,7 @@
 
 Small victims may take all that a queue owes, so that a large one which alone makes the place may not fall any more. Here sets are
 searched depth first, the largest pieces first; victims that are alike count once. What a set may hold is bounded by what is owed,
-and the questions of who may fall by `victims.STEPS` in a pass: a search in vain costs milliseconds whatever the cluster's size.
+and the questions of who may fall by `victims.STEPS` in a pass: a search in vain costs no more in a larger cluster.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_MEMBERS = 1 << 30
 
 STEPS = 3_000
-"""How many sets of victims are tried in one pass, where the cheapest make no place."""
+"""How many questions searches for sets of victims ask of ledgers in one pass, where the cheapest make no place."""
 
 Order = tuple[int, int, int, float, int, float, str]
 

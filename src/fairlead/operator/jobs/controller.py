@@ -743,7 +743,7 @@ class Jobs:
     async def _tell_pause(self, key: str, job: AIJob) -> None:
         """Tell the scheduler of a job that it has suspended, or just resumed, whether its user pauses it as well.
 
-        Paused, it waits for no place: none must be kept for it, and nobody be evicted for that.
+        Paused, it waits for no place: none must be kept for it, and no pod evicted for that.
         """
         group = self._groups.get(key)
         target = group.status.target if group is not None and group.status is not None else None

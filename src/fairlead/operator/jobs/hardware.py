@@ -3,7 +3,7 @@
 A node that is not Ready for some seconds, or was there and is gone, counts as lost: its pods' jobs do not wait for the minutes
 after which Kubernetes takes them. What speaks against a node (`evidence.py`; failures of members are weighed by `runs.py`) is
 noted on it, in an annotation that outlives the operator. When it is enough, the node gets a label that keeps gangs off, until its
-time is over or somebody takes the label away, which forgets what was noted. At most a tenth of a pool is quarantined at a time
+time is over or the label is removed, which forgets what was noted. At most a tenth of a pool is quarantined at a time
 (one node of a smaller pool, none of a pool of one).
 """
 
@@ -130,7 +130,7 @@ class Hardware:
         self._silent: set[str] = set()  # not Ready, but not for long enough yet
         self._down: dict[str, float] = {}  # since when they count as lost
         self._doubted: set[str] = set()  # of these, with pods that were bound since
-        self._released: dict[str, float] = {}  # when somebody took the label away
+        self._released: dict[str, float] = {}  # when the label was removed
         self._noting = asyncio.Lock()  # a note is added to those that are there
         heard = self.faults.each("nodes.heard", self._changed, _ABOUT)
         self.informer = Informer(client, _NODES, _Node, heard, listed, key=lambda metadata: metadata.name)
@@ -253,7 +253,7 @@ class Hardware:
         return True
 
     def _broken(self, node: _Node) -> str:
-        """What a condition says that speaks against it, unless somebody released it since; empty: none does."""
+        """What a condition says that speaks against it, unless it was released since; empty: none does."""
         released = self._released_at(node.metadata.name)
         for each in node.status.conditions:
             if f"{each.type}={each.status}" in self._conditions and seconds(each.last_transition_time) > released:
@@ -328,7 +328,7 @@ class Hardware:
     # -- the end of a quarantine ---------------------------------------------------------------
 
     def _was_released(self, name: str, old: _Node | None, node: _Node) -> None:
-        """Somebody took the label away, now or while no operator ran: what was noted is forgotten."""
+        """The label was removed, now or while no operator ran: what was noted is forgotten."""
         before = old is not None and old.quarantined
         if not node.quarantined and (before or node.said(names.QUARANTINED_UNTIL_ANNOTATION)):
             self._released[name] = self.client.clock()

@@ -45,7 +45,7 @@ def times(containers: Iterable[views.ContainerStatus], before: Iterable[views.Co
 
 
 def user_of(job: AIJob) -> str:
-    """Whose a job is; its namespace where nobody signed it."""
+    """Whose a job is; its namespace where it has no stamp."""
     return next(iter(stamp(job.metadata.annotations).values()), job.metadata.namespace)
 
 

@@ -1,7 +1,7 @@
 """ResourceQuotas and LimitRanges before pods are made: a gang that would be admitted in part is not begun.
 
 A namespace without either costs nothing. In one that has a quota, jobs make their pods one after the other, each by what the
-quotas say at that moment, so two gangs cannot take half of it each. Where the operator may not read quotas, or somebody else was
+quotas say at that moment, so two gangs cannot take half of it each. Where the operator may not read quotas, or another client was
 faster, the API server refuses a member, and the controller takes the others back.
 """
 

@@ -3,7 +3,7 @@
 Pure: what is heard of members goes in, failures that count against a node come out. A failure counts once the same member of the
 same job ran, in another attempt and on another node like it, for more than twice as long as it had when it failed, or to its end.
 It counts no more once the job fails by itself on another node, too, or runs on that very node. Of a gang only the member that
-failed first is looked at; if several nodes' members ended within one second, nobody knows which that was.
+failed first is looked at; if several nodes' members ended within one second, it is not known which that was.
 
 With each failure goes the part of comparable runs that its node had: what the chance is that it comes to pass there if all nodes
 are alike. Comparable are the latest runs that asked for nodes in the same way, on nodes like it, and lasted as long, of jobs that
@@ -200,7 +200,7 @@ class Runs:
             culprits = [self._first(job, element, attempt) for attempt in sorted(job.failed[element])]
             known = [each for each in culprits if each is not None]
             if len(known) < len(culprits) or len({each.node for each in known}) != 1:
-                self._void(name, job, element, news)  # it fails wherever it is, or nobody knows where
+                self._void(name, job, element, news)  # it fails wherever it is, or it is not known where
                 continue
             culprit = max(known, key=lambda each: (each.reached(now), each.started))
             enough = _LONGER * culprit.reached(now) + _MARGIN

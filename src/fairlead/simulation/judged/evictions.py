@@ -1,7 +1,7 @@
-"""Needless evictions: quotas add up to the cluster and all jobs are there from the start, so that nobody need be evicted.
+"""Needless evictions: quotas add up to the cluster and all jobs are there from the start, so that no eviction is needed.
 
-Whoever is entitled to a place could have had it before it was given to somebody else. Judged besides: no job waits beside
-free GPUs within its quota, or where nobody of another queue waits.
+A job that is entitled to a place could have had it before it was given to another. Judged besides: no job waits beside
+free GPUs within its quota, or where no job of another queue waits.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def play(variety: str, seed: int) -> Found:
 
 
 def _should_run(world: World, job: Job) -> bool:
-    """Whether there is a free place for a job that nobody else has a claim to."""
+    """Whether there is a free place for a job that no other job has a claim to."""
     if not room_for(world.free(), job):
         return False
     within = all(world.held(each.name) + job.amount <= each.quota for each in world.path(job.queue))

@@ -28,7 +28,7 @@ Alike = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int]
 
 
 def made(variety: str, seed: int) -> World:
-    """The world of a seed: all that others submitted runs, and the taker waits, looked at by nobody yet."""
+    """The world of a seed: all that others submitted runs, and the taker waits, not looked at yet."""
     structure, _, sizes = variety.rpartition(" ")
     rnd = random.Random(f"victims/{variety}/{seed}")
     nodes = [_GPUS_PER_NODE] * _NODES.get(structure, rnd.randint(1, 2))
@@ -102,7 +102,7 @@ def judge(world: World) -> tuple[bool, bool]:
     path = [each.name for each in world.path(taker.queue)]
     within = all(held[name] + taker.amount <= world.queues[name].quota for name in path)
     if room_for(world.free(), taker):
-        return False, within  # nobody need be evicted
+        return False, within  # no eviction is needed
     jobs = Counter(_alike(world, job) for job in world.jobs.values() if job.name in world.places and job.queue != taker.queue)
     for chosen in _sets(list(jobs.items())):
         if _leaves_all_their_shares(world, chosen, held, fair, path, taker.amount) and room_for(_without(world, chosen), taker):
