@@ -268,7 +268,7 @@ def _kept_off(state: ClusterState, shape: Shape, rows: Rows) -> Iterator[tuple[R
     rows = rows[nodes.open[rows]]
     admitted = shape.admitted(rows)
     out = rows[~admitted]
-    for number in np.unique(nodes.static[out]).tolist():
+    for number in sorted(set(nodes.static[out].tolist())):  # np.unique would import numpy.ma in the middle of a pass
         refusal = first_refusal(shape.spec, nodes.classes[number])
         if refusal is not None:
             here = out[nodes.static[out] == number]
