@@ -14,6 +14,10 @@ TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
 ROLE = {"name": "worker", "replicas": 1, "template": TEMPLATE}
 
 
+def uids(world):
+    return {key: record.object["metadata"]["uid"] for key, record in world.api.store.records(PODS)}
+
+
 @pytest.mark.parametrize("array", [None, {"indexes": "0-1"}], ids=["job", "array"])
 def test_they_are_made_again(array):
     async def story():
@@ -43,3 +47,37 @@ def test_they_are_made_again(array):
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         made, again = runner.run(story())
     assert again == made
+
+
+def test_a_quota_counts_them_once():
+    """Another look before the watch tells of the pods must neither take a gang back nor make it a second time."""
+
+    async def story():
+        world = World(nodes=1, seed=1)
+        operator = OperatorProcess(world)
+        operator.start()
+        hard = {"hard": {"pods": "3"}}
+        world.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": hard}, "vision")
+        await asyncio.sleep(5.0)
+        operator.partition.cut_paths = "/api/v1/pods"
+        spec = {"roles": [{**ROLE, "replicas": 2}]}
+        world.create({"apiVersion": names.API_VERSION, "kind": "AIJob", "metadata": {"name": "job"}, "spec": spec}, "vision")
+        await asyncio.sleep(2.0)
+        made = uids(world)
+        assert len(made) == 2
+        resource = world.api.catalog.of_kind(names.API_VERSION, "AIJob")
+        for number in range(5):
+            note = {"metadata": {"annotations": {"note": str(number)}}}
+            world.api.patch(resource, "vision", "job", "application/merge-patch+json", note)
+            await asyncio.sleep(1.0)
+            assert uids(world) == made
+        operator.partition.heal()
+        await asyncio.sleep(60.0)
+        still = uids(world)
+        await operator.kill()
+        return made, still
+
+    silence()
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        made, still = runner.run(story())
+    assert still == made

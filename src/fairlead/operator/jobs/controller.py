@@ -404,7 +404,7 @@ class Jobs:
             pods = [self._as_is(pod) for pod in self._pods.get(key, {}).values()]
             idle, look = judge_idle(job, pods, self.idleness.measured, now)
             given = Given(now=now, suspended=self._policy.get(key, False), first=first, idle=idle, ended=ended)
-            decided = plan(job, pods, given)
+            decided = self._without_unheard(key, job, plan(job, pods, given))
             if look is not None and (decided.look_again is None or look < decided.look_again):
                 decided = msgspec.structs.replace(decided, look_again=look)
         began = _begins_again(job.status, decided.status)
@@ -444,6 +444,16 @@ class Jobs:
         waits += [until - now for until in self._unheard.get(key, {}).values()]
         if waits:
             self._look_in(key, min(waits))
+
+    def _without_unheard(self, key: str, job: AIJob, decided: Plan) -> Plan:
+        """The same without members that were made just now: asked for again they would count twice in a quota."""
+        unheard = self._unheard.get(key)
+        if not unheard:
+            return decided
+        attempt = decided.status.attempt
+        return msgspec.structs.replace(
+            decided, create=tuple(each for each in decided.create if made.name_of(job, each, attempt) not in unheard)
+        )
 
     def _look_in(self, key: str, seconds: float) -> None:
         loop = asyncio.get_running_loop()
