@@ -164,7 +164,8 @@ def _for_one(contest: Contest) -> Plan | None:
         if examined >= max(_CANDIDATES, len(state.nodes) // 10):
             break
     if best is None and (found := _by_subsets(contest, unit)):
-        best = (cost(found), _row_of(contest, found), found)
+        chosen, (row,) = found
+        best = (cost(chosen), row, chosen)
     if best is None:
         # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
         pool_is_full = state.queues.closed(task) is not None
@@ -230,7 +231,7 @@ def _for_gang(contest: Contest) -> Plan | None:
     if falling is None and first is not None and owed:
         falling = _row_by_row(contest, core)
     if falling is None and owed:
-        falling = _by_subsets(contest, core)
+        falling, _ = _by_subsets(contest, core) or (None, [])
     if falling is None or contest.in_vain([task for _, victim in falling for task in victim.tasks]):
         return None
     mark, fallen = state.log.mark(), Fallen(state)
@@ -297,8 +298,11 @@ def _down_the_list(
     return victims[:count]
 
 
-def _by_subsets(contest: Contest, core: Unit) -> list[Falling] | None:
-    """The victims, where sets of them are tried: on each row that may hold a single pod, on all rows together for a gang."""
+def _by_subsets(contest: Contest, core: Unit) -> tuple[list[Falling], Sequence[int]] | None:
+    """The victims and the rows that were tried, where sets are: each row that may hold a single pod, for a gang all together.
+
+    A row that is tried need not be one of the victims': a limit, or a term between pods, may be all that kept the pod off it.
+    """
     state = contest.state
     if not (contest.entitled or contest.evens) or state.victims.steps <= 0:
         return None
@@ -309,18 +313,6 @@ def _by_subsets(contest: Contest, core: Unit) -> list[Falling] | None:
     task = core.tasks[0]
     named = sorted(rows, key=state.nodes.names.__getitem__)
     return search(contest, core, ([row] for row in named if not state.takes(task, row)), lambda on: state.takes(task, on[0]))
-
-
-def _row_of(contest: Contest, falling: Sequence[Falling]) -> int:
-    """The first row by name on which a single pod fits without these."""
-    state, task = contest.state, contest.unit.tasks[0]
-    mark, fallen = state.log.mark(), Fallen(state)
-    for _, victim in falling:
-        fallen.take(victim.tasks)
-    rows = sorted({row for row, _ in fallen.places.values()}, key=state.nodes.names.__getitem__)
-    found = next(row for row in rows if state.takes(task, row))
-    state.log.rollback(mark)
-    return found
 
 
 def _row_by_row(contest: Contest, core: Unit) -> list[Falling] | None:

@@ -20,18 +20,18 @@ _EACH = 1200
 
 def search(
     contest: Contest, core: Unit, rows: Iterable[Sequence[int]], fits: Callable[[Sequence[int]], bool]
-) -> list[Falling] | None:
-    """The cheapest set of victims without whom a unit fits, or None. The state is left as it was.
+) -> tuple[list[Falling], Sequence[int]] | None:
+    """The cheapest set of victims without whom a unit fits, and on which rows; or None. The state is left as it was.
 
     rows: choices of rows that are tried one by one, each with those who may fall there. fits: whether the unit fits on such rows.
     """
-    best: list[Falling] | None = None
+    best: tuple[list[Falling], Sequence[int]] | None = None
     for choice in rows:
         if contest.state.victims.steps <= 0:
             break
         found = _Search(contest, core, choice, fits).run()
-        if found and (best is None or cost(found) < cost(best)):
-            best = found
+        if found and (best is None or cost(found) < cost(best[0])):
+            best = found, choice
     return best
 
 
