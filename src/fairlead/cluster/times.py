@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
+
+from fairlead.core.instants import at_time
 
 
 @lru_cache(maxsize=4096)
@@ -19,5 +21,5 @@ def seconds(timestamp: str | None) -> float:
 
 @lru_cache(maxsize=4096)
 def timestamp(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339, to the second."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Seconds since the epoch as RFC 3339, to the second; what is said often is remembered."""
+    return at_time(seconds)

@@ -11,10 +11,10 @@ as a victim; its eviction shortens that time, as any later delete may.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.instants import at_time
 from fairlead.core.tasks import Task, TaskState
 
 if TYPE_CHECKING:
@@ -174,8 +174,3 @@ class Departures:
             return None
         hurried = (at for _, at in self._slow())
         return min([*(each.due for each in self.leaving.values()), *self._tell_at.values(), *hurried], default=None)
-
-
-def at_time(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339, to the second."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.allocate import allocate, fits
-from fairlead.core.departures import at_time
+from fairlead.core.instants import at_time
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
 from fairlead.core.transactions import Binding, Evict, PodRef, Refuse, Warn

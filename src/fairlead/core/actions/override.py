@@ -9,7 +9,7 @@ from __future__ import annotations
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.contest import Budgets
 from fairlead.core.actions.preempt import Plan, by_upstream, preempt
-from fairlead.core.departures import at_time
+from fairlead.core.instants import at_time
 from fairlead.core.model import DisruptionBudget
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit
