@@ -5,6 +5,7 @@ import random
 import msgspec
 import pytest
 
+from fairlead.core import invariants
 from fairlead.core.completions import Completions
 from fairlead.core.model import Completed
 from fairlead.core.transactions import Evict
@@ -140,6 +141,23 @@ def test_a_pod_group_that_is_used_again_needs_all_members_again():
     assert set(placed(run(state, 90_001.0))) == {"d", "e", "f"}
     ended(state, "a", 30.0, "monday", on="n", labels=(("new", "label"),))
     assert state.gangs["ns/g"].succeeded == 0
+
+
+def test_a_new_run_that_cannot_even_wait_breaks_the_gang_whose_old_members_run():
+    """The queue's object is gone as the job starts over: members of the run before are too few, and are taken down in time."""
+    state = world()
+    gang(state, ["a0", "b0", "c0"], owner="job", at="n")
+    run(state, 0.0)
+    ended(state, "a0", 30.0, "job", on="n")
+    run(state, 30.0)
+    state.upsert_queue(queue("other"))
+    state.remove_queue("q")
+    for name in ("a1", "b1", "c1"):
+        state.upsert_pod(pod(name, "q", group="g", owner="job", attempt=1, created=40.0))
+    run(state, 40.0)
+    invariants.check(state)
+    (taken,) = evictions(later(state, 41.0, 70.0))
+    assert {each.pod.name for each in taken.victims} == {"b0", "c0"}
 
 
 def test_what_is_recorded_survives_the_scheduler_and_the_pods():

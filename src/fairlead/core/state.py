@@ -322,8 +322,11 @@ class ClusterState:
             self.surplus.add(pod.uid)
         if pod.ours and pod.group:
             gang = task.gang = self._gang(pod)
+            needed = gang.needed
             self.finished.comes(gang, pod)
             gang.tasks[pod.uid] = task
+            if gang.needed != needed:
+                self.unsettle(gang)  # a new run: members of the one before may be too few, also if this pod cannot even wait
             if task.gang.group is not None and task.gang.group.queue:
                 task.queue = task.gang.group.queue
         if pod.node:
@@ -563,6 +566,8 @@ class ClusterState:
 
     def _set_aside(self, task: Task, reason: Reason) -> None:
         task.state = TaskState.UNUSABLE
+        if task.gang is not None:
+            self.unsettle(task.gang)  # had it a place until now, its gang may have too few members
         self.notices.append(((task,), reason))
 
     def _push(self, unit: Unit) -> None:
