@@ -17,7 +17,7 @@ import structlog
 from fairlead.api import names
 from fairlead.api.reasons import Reason
 from fairlead.cluster import intents, storage_views, views, workloads
-from fairlead.cluster.kubernetes import conditions, events
+from fairlead.cluster.kubernetes import conditions, events, targets
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import ClusterEvent, GroupReport, Outcome, QueueReport, Sink, StorageKnown, Synced
@@ -48,7 +48,6 @@ _CHOSEN_NODE = "volume.kubernetes.io/selected-node"
 _MERGE = "application/merge-patch+json"
 _BIND_LIMIT = 600.0  # seconds that volumes may take, as kube-scheduler's bindTimeoutSeconds
 _FIRST_LOOK = 0.05
-_TRIES = 5
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 _PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _CLASSES = f"/apis/{names.API_VERSION}/serviceclasses"
@@ -283,23 +282,13 @@ class KubernetesCluster:
             outcome, message = await _outcome(self.client.post(path, encode(intents.group_for(job))))
             if outcome is Outcome.REFUSED or outcome is Outcome.GONE:
                 return Outcome.REFUSED, message
-        return await self._intend(f"{path}/{name}/status", intents.suspended(job))
+        return await targets.write(self.client, f"{path}/{name}", intents.suspended(job))
 
     async def resume(self, job: Resume) -> tuple[Outcome, str]:
         """Write the intent into the job's PodGroup."""
         namespace, _, name = job.group.partition("/")
-        path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
-        return await self._intend(path, intents.running(job))
-
-    async def _intend(self, path: str, target: dict[str, Any]) -> tuple[Outcome, str]:
-        """A merge patch says the same however often it is sent, so that one without an answer is sent again."""
-        outcome, message = None, ""
-        for _ in range(_TRIES):
-            write = self.client.patch(path, encode({"status": {"target": target}}), "application/merge-patch+json")
-            outcome, message = await _outcome(write)
-            if outcome is not None:
-                return outcome, message
-        return Outcome.REFUSED, message
+        path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}"
+        return await targets.write(self.client, path, intents.running(job))
 
     async def _whether_leaving(self, pod: PodRef, message: str) -> tuple[Outcome, str]:
         """The outcome of a deletion whose answer did not tell."""

@@ -215,7 +215,12 @@ class SimulatedCluster:
         if record is None:
             return Outcome.GONE, "there is no such PodGroup"
         status = dict(record.object.get("status") or {})
-        merged = {**(status.get("target") or {}), **target}
+        stands = status.get("target") or {}
+        if stands.get("epoch", 0) >= target["epoch"]:
+            if (stands["state"], stands["epoch"]) == (target["state"], target["epoch"]):
+                return Outcome.DONE, ""
+            return Outcome.REFUSED, f"a later target stands: {stands['state']}, epoch {stands['epoch']}"
+        merged = {**stands, **target}
         status["target"] = {key: value for key, value in merged.items() if value is not None}
         obj = {**record.object, "metadata": dict(record.object["metadata"]), "status": status}
         self.api.store.put(_GROUPS, (namespace, name), obj)
