@@ -785,6 +785,14 @@ class QueueTree:
             for resource, amount in demand
         )
 
+    def bounds(self, node: QueueNode, demand: Charge) -> dict[str, int]:
+        """Resource -> what a queue may hold of it: its limit, and its share where what is asked for can be within that."""
+        most = dict(node.limits)
+        may = self.fair.entitled.get(node.name, _NOTHING)
+        if all(amount <= may.get(name, amount) for name, amount in demand):
+            most |= {name: min(share, most.get(name, share)) for name, share in may.items()}
+        return most
+
     def devices_waited_for(self, room: Room) -> int:
         """For how many devices the units of a room wait, in milli."""
         return room.waiting * sum(amount for resource, amount in room.demand if resource in self.nodes.gpu_resources)
