@@ -173,13 +173,28 @@ class FairShares:
                         if node.name in capped and node.name in children
                     ]
                     continue
-                shares = divide(amount, claims, unit, self.policy.usage_weight if self.policy.usage_half_life else 0.0)
+                usage_weight = self.policy.usage_weight if self.policy.usage_half_life else 0.0
+                shares = divide(amount, claims, unit, usage_weight, self._oldest)
                 for node, claim in zip(siblings, claims, strict=True):
                     if claim.request:
                         self.share.setdefault(node.name, {})[resource] = shares[node.name]
                     if node.name in children:
                         own = self._own(node, resource, children[node.name])
                         pending.append((node.name, shares[node.name] - own))
+
+    def _oldest(self, name: str) -> tuple[float, str]:
+        """(creation time, UID) of the oldest work of a queue and those below it; starting that changes nothing."""
+        top = self.tree.queues[name]
+        below = [node for node in self.tree.queues.values() if top in node.path]
+        held = [(task.pod.created, task.pod.uid) for node in below for task in node.charged]
+        waits = [
+            (task.pod.created, task.pod.uid)
+            for node in below
+            for room in node.rooms.values()
+            for unit in room.units
+            for task in unit.tasks
+        ]
+        return min((*held, *waits), default=(math.inf, name))
 
     def _capped(self, resource: str) -> set[str]:
         """The queues with a limit for a resource, and those above them."""
