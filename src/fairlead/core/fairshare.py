@@ -3,8 +3,8 @@
 After KAI-Scheduler's division (its documents and tables, read in 2026): with demand R = min(limit, request), each is given
 min(quota, R); guarantees may add up to more than there is, and nothing is scaled down. What is left is divided in rounds by
 weight and past use inside each priority band, a lower band seeing only what the higher ones left; whole units where
-something is wanting, and the fractions that the rounding left over go to the largest remainder; of equal ones to the larger guarantee,
-then to the claim with the oldest work. Integers throughout.
+something is wanting, and the fractions that the rounding left over go to the largest remainder; of equal ones to the larger
+guarantee, then to the claim with the oldest work. Integers throughout.
 """
 
 from __future__ import annotations
