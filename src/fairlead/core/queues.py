@@ -854,14 +854,15 @@ class QueueTree:
         """Whether a queue, or one above it, has a limit for a pool."""
         return any(node.pool_limits for node in self._node(queue).path)
 
-    def share(self, node: QueueNode, more: Mapping[str, int] = _NOTHING) -> float:
+    def share(self, node: QueueNode, more: Mapping[str, int] = _NOTHING, used: Mapping[str, int] | None = None) -> float:
         """Dominant part of its due that a queue holds: above 1 it holds more than is fair, or than it is guaranteed.
 
         Its due of a resource that is scarce among its siblings is its fair share, or its quota if that is more. Where
         nothing is scarce, resources with a quota count; a queue without any quota is guaranteed nothing: its share is 1
-        plus its dominant share of the whole cluster. more: what it would hold besides.
+        plus its dominant share of the whole cluster. more: what it would hold besides; used: what it holds
+        instead of what it holds now.
         """
-        used = node.used
+        used = node.used if used is None else used
         scarce = self.fair.entitled.get(node.name)
         top = 0.0
         if scarce:
@@ -881,12 +882,12 @@ class QueueTree:
                 top = max(top, self._of_cluster(resource, held))
         return 1 + top
 
-    def share_with(self, node: QueueNode, unit: Unit) -> float:
+    def share_with(self, node: QueueNode, unit: Unit, used: Mapping[str, int] | None = None) -> float:
         """The same with a unit of it, or of a queue below it, placed."""
         room = unit.room
         if room is not None and not self.pools.named:
-            return self.share(node, room.core)
-        return self.share(node, dict(self.asked_together(unit.tasks[: unit.need])))
+            return self.share(node, room.core, used)
+        return self.share(node, dict(self.asked_together(unit.tasks[: unit.need])), used)
 
     def _of_cluster(self, resource: str, held: int) -> float:
         total = self.total(resource)
