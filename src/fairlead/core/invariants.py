@@ -63,7 +63,7 @@ class Walk:
         self._charges = charges
         if wrong:
             self._last = self._around = self._charges = None  # all of it is looked at again
-        return [*wrong, *_payers(state), *_rooms(state), *_gangs(state), *_lost(state)]
+        return [*wrong, *_free(state), *_payers(state), *_rooms(state), *_gangs(state), *_lost(state)]
 
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:
         """The rows on which pods, amounts or devices are not as they were."""
@@ -89,6 +89,15 @@ class Walk:
                 changed[row] = there
             at, was_at = end, was_end
         return changed
+
+
+def _free(state: ClusterState) -> list[str]:
+    """What is counted as free of all devices is so, row by row."""
+    nodes = state.nodes
+    rows = [row for row in nodes.rows.values() if nodes.open[row]]
+    free = sum(max(0, sum(nodes.devices.states[nodes.device.item(row)])) for row in rows)
+    counted = state.moves.free.total()
+    return [f"{free} milli of devices are free, {counted} are counted"] if counted != free else []
 
 
 def _charges(state: ClusterState) -> tuple[object, ...]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
+from fairlead.core.idle import FreeDevices
 from fairlead.core.members import first_to_go
 from fairlead.core.model import Pod
 from fairlead.core.tasks import Task, TaskState, Unit
@@ -98,7 +98,7 @@ class Moves:
         self.returning: dict[str, Kept] = {}  # uid of a replacement -> the place it gets
         self.refills_at = 0.0  # when moves that were refused may be tried again
         self.defragments_at: float | None = None  # when nodes are emptied next
-        self._free, self._free_at = 0, (-1, -1)  # what is free of all devices, in milli, and as of when
+        self.free = FreeDevices(state.nodes)
         self._steps = 0  # of searches for moves that are left in this pass
         self._left = 0.0
         self._at: float | None = None
@@ -129,20 +129,11 @@ class Moves:
 
     def enough_free(self, unit: Unit) -> bool:
         """Whether as much of all devices is free as a unit needs, in whatever pieces; a cheap test."""
-        return self._free_devices() >= sum(task.shape.device_milli for task in unit.tasks[: unit.need])
+        return self.free.total() >= sum(task.shape.device_milli for task in unit.tasks[: unit.need])
 
     def any_free(self) -> bool:
         """Whether a device, or a part of one, is free anywhere."""
-        return self._free_devices() > 0
-
-    def _free_devices(self) -> int:
-        nodes = self.state.nodes
-        stamp = nodes.generation, nodes.ring_end
-        if self._free_at != stamp:
-            rows = slice(0, nodes.count)
-            total = np.where(nodes.open[rows], nodes.devices.total[nodes.device[rows]], 0)
-            self._free, self._free_at = int(np.maximum(total, 0).sum()), stamp
-        return self._free
+        return self.free.total() > 0
 
     def spend(self, count: int) -> None:
         """So many are moved."""

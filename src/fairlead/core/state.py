@@ -1124,7 +1124,7 @@ class ClusterState:
         the devices that stayed entirely free; what is left of a device that is shared has one of its own. What moved pods take
         there once the victims are gone is taken from it, too.
         """
-        after = {id(kept.stand_in) for kept in self.moves.kept.values() if not set(places).isdisjoint(kept.after)}
+        after = {id(kept.stand_in) for kept in self.moves.kept.values() if not places.keys().isdisjoint(kept.after)}
         by_row: dict[int, list[str]] = {}
         for uid, (row, _) in places.items():
             by_row.setdefault(row, []).append(uid)
@@ -1138,7 +1138,7 @@ class ClusterState:
                 for device in places[uid][1]:
                     taken[device] = taken.get(device, 0) + shape.gpu_milli
             for task in self.nodes.pods[row].values():
-                if (task.state is TaskState.HELD and task.waits_for & set(uids)) or id(task) in after:
+                if (task.state is TaskState.HELD and not task.waits_for.isdisjoint(uids)) or (after and id(task) in after):
                     for column, amount in task.shape.demand:
                         left[column] = left.get(column, 0) - amount
                     for device in task.devices:
@@ -1146,8 +1146,7 @@ class ClusterState:
             free = self.nodes.devices.states[self.nodes.device.item(row)]
             rest = {device: min(milli, free[device]) for device, milli in taken.items() if milli > 0 and device < len(free)}
             whole = tuple(sorted(device for device, milli in rest.items() if milli == WHOLE))
-            names = {column: name for name, column in self.nodes.resources.items()}
-            amounts = {names[column]: amount for column, amount in left.items() if amount > 0}
+            amounts = {name: amount for name, column in self.nodes.resources.items() if (amount := left.get(column, 0)) > 0}
             if amounts or whole:
                 self.close(PodSpec(tuple(sorted(amounts.items())), gpus=len(whole)), row, whole, uids)
             for device, milli in sorted(rest.items()):

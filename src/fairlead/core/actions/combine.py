@@ -55,7 +55,7 @@ class Laid(NamedTuple):
 def leaves_pieces(state: ClusterState, plan: Plan) -> bool:
     """Whether devices are free anywhere while a plan is laid out: else no plan could evict less."""
     return (
-        any(task.shape.gpus for task in plan.placed) and any(task.shape.gpus for task in plan.victims) and state.moves.any_free()
+        state.moves.any_free() and any(task.shape.gpus for task in plan.placed) and any(task.shape.gpus for task in plan.victims)
     )
 
 

@@ -18,6 +18,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fairlead.core.actions import allocate
 from fairlead.core.actions.fallen import Fallen
@@ -153,6 +154,8 @@ class _Search:
         self.movers = Movers(state, unit)
         self.guard = state.guard() if state.guarded else None
         self.shape = first.shape
+        self._column = self._scarce()
+        self._size = max(1, self._asked(first))
         self.fallen = Fallen(state)
         self.moved: list[Task] = []
         self.stand_ins: dict[str, Task] = {}
@@ -170,8 +173,7 @@ class _Search:
         places = int(held.sum())
         if places >= needed:
             return False
-        heap = [(self._lacks(row), state.nodes.names[row], row) for row in np.flatnonzero(usable).tolist()]
-        heapify(heap)
+        heap = self._by_lack(np.flatnonzero(usable))
         while places < needed and heap:
             _, _, row = heappop(heap)
             if self._give(row):
@@ -179,22 +181,31 @@ class _Search:
                 heappush(heap, (self._lacks(row), state.nodes.names[row], row))
         return places >= needed
 
+    def _by_lack(self, rows: npt.NDArray[np.intp]) -> list[tuple[tuple[int, int], str, int]]:
+        """Rows as a heap: (what it lacks, as `_lacks` says; name; row)."""
+        free: Ints = np.maximum(self.state.nodes.free[self._column][rows], 0)
+        lacks, names = self._size - free % self._size, self.state.nodes.names
+        heap = [
+            ((lack, -left), names[row], row) for lack, left, row in zip(lacks.tolist(), free.tolist(), rows.tolist(), strict=True)
+        ]
+        heapify(heap)
+        return heap
+
     def _lacks(self, row: int) -> tuple[int, int]:
         """What a row lacks for one more place: of devices, else of CPU."""
         free, size = self._free(row), self._size
         lacks = size - free % size
         return lacks, -free
 
-    @property
-    def _column(self) -> int:
-        """The resource that is scarce in pieces: devices, else CPU."""
+    def _scarce(self) -> int:
+        """The column that is scarce in pieces: that of devices, else of CPU."""
         nodes = self.state.nodes
-        gpus = [nodes.resources[name] for name in nodes.gpu_resources if name in nodes.resources]
+        gpus = nodes.gpu_columns()
         return next((column for column, _ in self.shape.demand if column in gpus), nodes.resources["cpu"])
 
-    @property
-    def _size(self) -> int:
-        return max(1, dict(self.shape.demand).get(self._column, 1))
+    def _asked(self, task: Task) -> int:
+        """What a pod asks for of that."""
+        return next((amount for column, amount in task.shape.demand if column == self._column), 0)
 
     def _free(self, row: int) -> int:
         return max(0, self.state.nodes.free[self._column].item(row))
@@ -234,7 +245,7 @@ class _Search:
 
     def _chosen(self, row: int, lacking: int) -> list[Task]:
         """The fewest pods of a row that make up what it lacks, the cheapest of equals."""
-        movable = [(dict(task.shape.demand).get(self._column, 0), task) for task in self._movable(row)]
+        movable = [(self._asked(task), task) for task in self._movable(row)]
         movable.sort(key=lambda each: (each[0], self.state.services.lost_with(each[1]), each[1].pod.key))
         chosen: list[Task] = []
         while lacking > 0 and movable:
@@ -256,7 +267,7 @@ class _Search:
         keys = shape.keys()
         size = self._size
         free: Ints = np.maximum(state.nodes.free[self._column][: state.nodes.count], 0)
-        asked = dict(shape.demand).get(self._column, 0)
+        asked = self._asked(task)
         loses = free // size > (free - asked) // size
         fits = (keys >= 0) & ~loses
         fits[list(self.givers)] = False

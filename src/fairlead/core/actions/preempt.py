@@ -62,6 +62,8 @@ GROUNDS = {words: ground.name.capitalize() for ground, words in _WHY.items()}
 
 def why(chosen: Sequence[Falling]) -> str:
     """On which grounds these fall, the commonest first."""
+    if len(chosen) == 1:
+        return _WHY[chosen[0][0]]
     counts = Counter(ground for ground, _ in chosen)
     return ", ".join(_WHY[ground] for ground, _ in counts.most_common())
 

@@ -126,7 +126,8 @@ class VictimTable:
             return
         near = [node for node in self.state.queues.queues.values() if node.placed]
         for node in near:
-            self._list(node.name)
+            if node.name not in self._lists:
+                self._list(node.name)
         if any(self._spares.values()):
             yield from self._merged(contest, near, None)
         for ground in contest.grounds():
@@ -187,11 +188,12 @@ class VictimTable:
         known = self._lists.get(queue)
         if known is None:
             found = sorted(self._make(queue), key=lambda each: each.order, reverse=True)
+            known = self._lists[queue] = []
+            spares = self._spares[queue] = list[Victim]()
             for victim in found:
+                (spares if victim.spare else known).append(victim)
                 for task in victim.tasks:
                     self._of[task.pod.uid] = victim
-            known = self._lists[queue] = [victim for victim in found if not victim.spare]
-            self._spares[queue] = [victim for victim in found if victim.spare]
         return known
 
     def _make(self, queue: str) -> Iterator[Victim]:
