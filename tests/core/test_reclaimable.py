@@ -7,6 +7,7 @@ import pytest
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.model import Queue, QueueResource
+from fairlead.core.recount import recount
 from tests.builders import GPU, cluster, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 
 QUIET = {"reservations": 0, "patience": 0.0}
@@ -129,3 +130,25 @@ def test_a_gang_is_held_back_as_a_whole():
     decided = [each for now in range(5) for each in settle(state, float(now))]
     assert (preempted(decided), held(state, "q0"), held(state, "q1")) == ([], 0, 2)
     invariants.check(state)
+
+
+def test_who_is_held_back_is_listed_until_it_is_looked_at_again_and_found_anew_by_a_recount():
+    state = cluster([node("n", gpus=3), node("m", gpus=2)], [part("q0", 1, priority=1), part("q1", 4)], **QUIET)
+    state.upsert_pod(pod("a", queue="q0", at="n"))
+    state.upsert_pod(pod("b", queue="q1", at="m"))
+    state.upsert_pod(pod("more", queue="q0", created=1.0))
+    state.upsert_pod(pod("mine", queue="q1", gpus=3, created=2.0))
+    settle(state)
+    (room,) = state.queues.held_back
+    assert (room.queue.name, room.held_back.tasks[0].pod.name, state.queues.releases) == ("q0", "mine", False)
+    state.queues.held_back.clear()
+    assert invariants.violations(state) == [f"{room.composition} is not listed as held back"]
+    recount(state)
+    assert state.queues.held_back == {room}
+    invariants.check(state)
+    state.remove_pod("uid-mine")
+    assert state.queues.releases
+    assert set(placed(run(state, 1.0))) == {"more"}
+    assert not state.queues.held_back
+    state.queues.held_back.add(room)
+    assert invariants.violations(state) == [f"{room.composition} is listed as held back"]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fairlead.core.meters import Meter
 from fairlead.core.model import WHOLE
+from fairlead.core.queues import Room
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import PLACED, Task, TaskState
@@ -268,8 +269,12 @@ def _payers(state: ClusterState) -> list[str]:
 
 
 def _rooms(state: ClusterState) -> list[str]:
-    """Each room counts the units that wait in it."""
-    return [
+    """Each room counts the units that wait in it; those that are parked and held back for others are listed."""
+    queues = state.queues
+    held_back = {room for room in queues.parked if room.held_back is not None}
+    wrong = [f"{room.composition} is listed as held back" for room in sorted(queues.held_back - held_back, key=Room.order)]
+    wrong += [f"{room.composition} is not listed as held back" for room in sorted(held_back - queues.held_back, key=Room.order)]
+    return wrong + [
         f"queue {name} counts {room.waiting} units of {room.composition}, {alive} wait"
         for name, node in state.queues.queues.items()
         for room in node.rooms.values()

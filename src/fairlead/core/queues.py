@@ -261,6 +261,7 @@ class QueueTree:
         self._totals = -1
         self.eased: set[str] = set()
         self.parked: set[Room] = set()
+        self.held_back: set[Room] = set()  # those parked rooms that are held back for a job that waits
         self.ripening: dict[Room, float] = {}  # parked rooms for which pods may be moved from some time on
         self.limited: set[Room] = set()  # where limits stop some users
         self.owed: dict[str, Debt] = {}  # by the victim's uid
@@ -668,6 +669,7 @@ class QueueTree:
                         self._offer(node, room)
                     except Exception as error:  # the others stand in line all the same
                         self.unlisted.append((room, error))
+        self.held_back = {room for room in self.parked if room.held_back is not None}
 
     def _hold(self, node: QueueNode, task: Task, sign: int) -> None:
         """What users hold of a queue; kept only where it decides who goes first."""
@@ -974,6 +976,7 @@ class QueueTree:
     def unpark(self, room: Room) -> None:
         """Something happened that could help the units of this room."""
         self.parked.discard(room)
+        self.held_back.discard(room)
         self.ripening.pop(room, None)
         room.parked = room.held_back = None
         if room.queue.blocked is not None:
@@ -988,10 +991,17 @@ class QueueTree:
         """None of the units of this room can be placed for now; returns those that must be told why."""
         room.parked = reason
         self.parked.add(room)
+        if room.held_back is not None:
+            self.held_back.add(room)
         if room.told != reason.code:
             room.told = reason.code
             room.untold = sorted(room.units)
         return self.to_tell(room)
+
+    @property
+    def releases(self) -> bool:
+        """Whether a pending class is held back for a job that waits no longer."""
+        return any(room.held_back is not None and not room.held_back.alive for room in self.held_back)
 
     def limit(self, room: Room, user: str, reason: Reason) -> list[Unit]:
         """A limit stops one user here: his line waits until the limit eases, others are served. Returns his units."""

@@ -112,15 +112,10 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
 def _next(state: ClusterState) -> Unit | None:
     """The unit to serve; once none is left, what was kept out by something that is over meanwhile is looked at again."""
     unit = _first(state)
-    if unit is None and (state.woken[-1] != state.reserved.version or _is_released(state)):
+    if unit is None and (state.woken[-1] != state.reserved.version or state.queues.releases):
         _wake(state)
         unit = _first(state)
     return unit
-
-
-def _is_released(state: ClusterState) -> bool:
-    """Whether a unit is held back for a job that waits no longer."""
-    return any(room.held_back is not None and not room.held_back.alive for room in state.queues.parked)
 
 
 def _first(state: ClusterState) -> Unit | None:
@@ -579,7 +574,7 @@ def _wake(state: ClusterState) -> None:
     with guard("wake"):
         state.look_at_runtimes()
     stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)
-    if not nodes.gained and not queues.eased and state.woken == stamp and not _is_released(state):
+    if not nodes.gained and not queues.eased and state.woken == stamp and not state.queues.releases:
         return
     state.woken = stamp
     state.shapes.refresh()
