@@ -106,18 +106,20 @@ class Moves:
     def allowed(self, now: float, count: int) -> bool:
         """Whether so many pods may be moved now; a plan that is larger than the whole budget needs all of it."""
         most = float(self.state.policy.moves_per_minute)
-        if self._at is None:
-            self._left = most
-        else:
-            self._left = min(most, self._left + max(0.0, now - self._at) * most / 60.0)
-        self._at = now
-        enough = most > 0 and self._left >= min(float(count), most)
-        self.refills_at = 0.0 if enough else now + _REFILL
-        return enough
+        return most > 0 and self._budget(now) >= min(float(count), most)
 
-    def try_later(self, now: float) -> None:
-        """Moves cost too much now, for what has waited no longer."""
-        self.refills_at = now + _REFILL
+    def _budget(self, now: float) -> float:
+        """How many pods may be moved now."""
+        most = float(self.state.policy.moves_per_minute)
+        return most if self._at is None else min(most, self._left + max(0.0, now - self._at) * most / 60.0)
+
+    def refill(self, now: float) -> None:
+        """The budget is as full as it is by now."""
+        self._left, self._at = self._budget(now), now
+
+    def searched(self, now: float, *, again: bool) -> None:
+        """A search for moves is over. again: more may be possible, or worth it, after a while."""
+        self.refills_at = now + _REFILL if again else 0.0
 
     def steps(self, most: int) -> int:
         """How many steps a search for moves may take, of so many that it would: all searches of a pass have a bound together."""

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from itertools import combinations, islice
 from typing import NamedTuple
 
-from fairlead.core.actions.consolidate import Moved, can_be_placed, core_of, devices_free, usable_by, work_waited
+from fairlead.core.actions.consolidate import Moved, can_be_placed, core_of, devices_free, rearranged, usable_by, work_waited
 from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.fallen import Fallen, Falling
 from fairlead.core.actions.ledger import Ledger
 from fairlead.core.actions.preempt import Plan, why
 from fairlead.core.actions.rearrange import Movers, Rearrangement
+from fairlead.core.actions.worth import Worth
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit
 
@@ -115,22 +116,12 @@ def _try(
     ledger = Ledger(contest)
     if not all(ledger.admits(*each) for each in chosen) or (down and contest.in_vain(down)):
         return None, 0
-    left = most_lost - sum(services.lost_with(task) for task in down)
-
-    def worth_it(moved: Sequence[Task]) -> bool:
-        if not moved:
-            return True
-        return sum(services.lost_with(task) for task in moved) <= left and state.moves.allowed(now, len(moved))
-
+    worth = Worth(state, now, most_lost - sum(services.lost_with(task) for task in down), none=True)
     mark, fallen = state.log.mark(), Fallen(state)
     fallen.take(down)
-    search = Rearrangement(state, Movers(state, contest.unit), worth_it, without=down, steps=steps)
+    search = Rearrangement(state, Movers(state, contest.unit), worth, without=down, steps=steps)
     if not can_be_placed(state, core) or not search.make_room(core.tasks) or not (down or search.moved):
         state.log.rollback(mark)
         return None, search.taken
     state.log.commit()
-    for task in core.tasks:
-        task.state = TaskState.ASSUMED
-    places = {**fallen.places, **search.fallen.places}
-    words = why(chosen) if chosen else ""
-    return Moved(Plan([*down, *search.moved], list(core.tasks), places, words), search.stand_ins), search.taken
+    return rearranged(search, core, down, fallen.places, why(chosen) if chosen else ""), search.taken

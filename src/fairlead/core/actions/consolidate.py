@@ -13,7 +13,7 @@ class lets them fall and be moved, and whose disruption budgets allow it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -24,14 +24,17 @@ from fairlead.core.actions import allocate
 from fairlead.core.actions.fallen import Fallen
 from fairlead.core.actions.preempt import Plan
 from fairlead.core.actions.rearrange import Movers, Rearrangement, closed_to_moved
+from fairlead.core.actions.worth import Worth
 from fairlead.core.filters.base import Mask
 from fairlead.core.model import WHOLE
 from fairlead.core.nodes import Ints
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit, by_column, shapes_of
 
-Worth = Callable[[Sequence[Task]], bool]
-"""Whether moving some pods is worth it."""
+Places = Mapping[str, tuple[int, tuple[int, ...]]]
+"""Victim's UID -> its row and devices."""
+
+_NOWHERE: Places = {}
 
 
 class Moved(NamedTuple):
@@ -46,16 +49,12 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
     core = core_of(unit)
     if not can_be_placed(state, core) or not _enough(state, core):
         return None
-
-    def worth_it(moved: Sequence[Task]) -> bool:
-        return bool(moved) and _worth_it(state, unit, moved, now)
-
-    first = core.tasks[0]
+    worth, first = Worth(state, now, work_waited(unit, now), later=True), core.tasks[0]
     alike = all(task.shape is first.shape for task in core.tasks) and first.shape.gpu_milli == WHOLE
-    found = _by_counting(state, core, unit, worth_it) if alike else None
-    found = found or _by_search(state, core, unit, worth_it, whole=False)
+    found = _by_counting(state, core, unit, worth) if alike else None
+    found = found or _by_search(state, core, unit, worth, whole=False)
     if found is None and any(service.moves_whole for service in state.services.classes.values()):
-        found = _by_search(state, core, unit, worth_it, whole=True)
+        found = _by_search(state, core, unit, worth, whole=True)
     return found
 
 
@@ -104,37 +103,36 @@ def _enough(state: ClusterState, core: Unit) -> bool:
     return all(int(np.maximum(nodes.free[column][rows], 0).sum()) >= amount for column, amount in by_column(core.tasks).items())
 
 
-def _worth_it(state: ClusterState, unit: Unit, moved: Sequence[Task], now: float) -> bool:
-    """Whether no more work is lost with those that move than the unit could have done while it waited, and so many may move."""
-    lost = sum(state.services.lost_with(task) for task in moved)
-    if lost > work_waited(unit, now):
-        state.moves.try_later(now)  # the next checkpoint comes, and the unit waits longer
-        return False
-    return state.moves.allowed(now, len(moved))
-
-
 def work_waited(unit: Unit, now: float) -> float:
     """Device-seconds that a unit could have done while it waited."""
     return (now - unit.created) * sum(task.shape.device_milli for task in unit.tasks[: unit.need]) / WHOLE
 
 
-def _by_search(state: ClusterState, core: Unit, unit: Unit, worth_it: Worth, *, whole: bool) -> Moved | None:
-    search = Rearrangement(state, Movers(state, unit, whole=whole), worth_it)
-    if not search.make_room(core.tasks):
-        return None
+def _by_search(state: ClusterState, core: Unit, unit: Unit, worth: Worth, *, whole: bool) -> Moved | None:
+    search = Rearrangement(state, Movers(state, unit, whole=whole), worth)
+    return rearranged(search, core) if search.make_room(core.tasks) else None
+
+
+def rearranged(search: Rearrangement, core: Unit, down: Sequence[Task] = (), places: Places = _NOWHERE, why: str = "") -> Moved:
+    """The plan that a search found; the unit's members are where they are to be.
+
+    down: who is evicted besides, with the places where they still are; why: on which ground.
+    """
     for task in core.tasks:
         task.state = TaskState.ASSUMED
-    return Moved(Plan(search.moved, list(core.tasks), search.fallen.places), search.stand_ins)
+    plan = Plan([*down, *search.moved], list(core.tasks), {**places, **search.fallen.places}, why)
+    return Moved(plan, search.stand_ins)
 
 
-def _by_counting(state: ClusterState, core: Unit, unit: Unit, worth_it: Worth) -> Moved | None:
+def _by_counting(state: ClusterState, core: Unit, unit: Unit, worth: Worth) -> Moved | None:
     mark = state.log.mark()
     search = _Search(state, core.tasks[0], unit)
     placed = None
-    if search.gain(unit.need) and worth_it(search.moved):
+    if search.gain(unit.need) and worth.of(search.moved):
         state.shapes.refresh()
         outcome = allocate.allocate(state, core)
         placed = outcome if isinstance(outcome, list) else None
+    worth.note()
     if placed is None:
         state.log.rollback(mark)
         for task in core.tasks:

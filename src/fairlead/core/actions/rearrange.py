@@ -18,6 +18,7 @@ import numpy as np
 
 from fairlead.core.actions import allocate
 from fairlead.core.actions.fallen import Fallen
+from fairlead.core.actions.worth import Worth
 from fairlead.core.budgets import Guard
 from fairlead.core.devices import INFEASIBLE
 from fairlead.core.filters.base import Mask
@@ -96,7 +97,7 @@ class Movers:
 
 
 class Rearrangement:
-    """Tasks that get places while others move. worth: whether what moves is worth it.
+    """Tasks that get places while others move. worth: asked whether what moves is worth it, and told once the search is over.
 
     moved: whose places are given up for new ones; stand_ins: by their UIDs what holds those. without: who is evicted besides,
     so that disruption budgets allow less. steps: at most.
@@ -106,7 +107,7 @@ class Rearrangement:
         self,
         state: ClusterState,
         movers: Movers,
-        worth: Callable[[Sequence[Task]], bool],
+        worth: Worth,
         without: Sequence[Task] = (),
         steps: int = _STEPS_SMALL,
     ) -> None:
@@ -135,6 +136,7 @@ class Rearrangement:
         found = self._together(pending) if len(pending) <= _FEW else self._one_by_one(pending)
         self.taken = before - self._left
         self.state.moves.spend_steps(self.taken)
+        self._worth.note()
         if found:
             self.state.log.commit()
         else:
@@ -144,14 +146,14 @@ class Rearrangement:
         return found
 
     def _together(self, pending: tuple[Task, ...]) -> bool:
-        return any(self._solve(pending, most, self._guard, self._worth) for most in range(_MOST + 1))
+        return any(self._solve(pending, most, self._guard, self._worth.of) for most in range(_MOST + 1))
 
     def _one_by_one(self, pending: tuple[Task, ...]) -> bool:
         for task in pending:
             if not any(self._solve((task,), most, self._guard, lambda _: True) for most in range(_MOST_EACH + 1)):
                 return False
             self._guard = self._budgets()
-        return self._worth(self.moved)
+        return self._worth.of(self.moved)
 
     def _solve(self, pending: tuple[Task, ...], most: int, guard: Guard | None, worth: Callable[[Sequence[Task]], bool]) -> bool:
         """Place what is pending while at most so many blocks move; the state is as before if that cannot be."""

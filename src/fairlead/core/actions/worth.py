@@ -1,0 +1,57 @@
+"""Whether moving some pods is worth it, as searches for moves ask again and again.
+
+No more work may be lost with those that move than the search is allowed to lose, and so many must be within the budget of moves.
+Asking changes nothing of the state: the latest answer is kept here. Once a search is over `note` writes what follows from it:
+from when on moves are looked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task
+
+
+class _Answer(Enum):
+    YES = 0
+    COSTS = 1  # too much work
+    FULL = 2  # no more moves are within the budget
+
+
+class Worth:
+    """The question of one search.
+
+    most_lost: device-seconds of work that may be lost at most. none: whether it is an answer that nothing moves at all.
+    later: whether what costs too much is tried again in a while: the next checkpoint comes, and the unit waits longer.
+    """
+
+    def __init__(self, state: ClusterState, now: float, most_lost: float, *, none: bool = False, later: bool = False) -> None:
+        self._state, self._now = state, now
+        self._most_lost, self._none, self._later = most_lost, none, later
+        self._last: _Answer | None = None
+        self._budget_asked = False
+
+    def of(self, moved: Sequence[Task]) -> bool:
+        """Whether it is worth it that these move."""
+        if not moved:
+            return self._none
+        answer = self._answer(moved)
+        self._budget_asked |= answer is not _Answer.COSTS
+        if answer is not _Answer.COSTS or self._later:
+            self._last = answer
+        return answer is _Answer.YES
+
+    def note(self) -> None:
+        """The search is over: its latest answer decides from when on moves are looked for again."""
+        if self._budget_asked:
+            self._state.moves.refill(self._now)
+        if self._last is not None:
+            self._state.moves.searched(self._now, again=self._last is not _Answer.YES)
+        self._last, self._budget_asked = None, False
+
+    def _answer(self, moved: Sequence[Task]) -> _Answer:
+        if sum(self._state.services.lost_with(task) for task in moved) > self._most_lost:
+            return _Answer.COSTS
+        return _Answer.YES if self._state.moves.allowed(self._now, len(moved)) else _Answer.FULL

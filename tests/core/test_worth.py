@@ -1,0 +1,103 @@
+"""Asking whether moves are worth it changes nothing; what a search was told last is noted once, when it is over."""
+
+import random
+
+import pytest
+
+from fairlead.core.actions.worth import Worth
+from fairlead.core.model import Queue, ServiceClass
+from fairlead.core.moves import Moves
+from tests.builders import cluster, node, pod, run
+from tests.core.moving import LATE
+
+
+class Immediate:
+    """The budget of moves as it would be if each question were noted at once."""
+
+    def __init__(self, most):
+        self.most, self.left, self.at, self.refills_at = float(most), 0.0, None, 0.0
+
+    def ask(self, now, lost, most_lost, count, *, later):
+        if lost > most_lost:
+            if later:
+                self.refills_at = now + 60.0
+            return False
+        past = 0.0 if self.at is None else max(0.0, now - self.at)
+        self.left = self.most if self.at is None else min(self.most, self.left + past * self.most / 60.0)
+        self.at = now
+        enough = self.most > 0 and self.left >= min(float(count), self.most)
+        self.refills_at = 0.0 if enough else now + 60.0
+        return enough
+
+
+def lossy(count, **policy):
+    """Pods of which each loses work if it is moved, more from one to the next."""
+    state = cluster([node("n", gpus=8)], [Queue("q")], reservations=0, **policy)
+    state.upsert_class(ServiceClass("saves", checkpoint_interval=1000.0))
+    for number in range(count):
+        state.upsert_pod(pod(f"p{number}", "q", at="n", started=-50.0 * number, service_class="saves"))
+    run(state, 0.0)
+    return state, [state.tasks[f"uid-p{number}"] for number in range(count)]
+
+
+def kept(moves):
+    return moves.refills_at, moves._left, moves._at
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_noting_once_leaves_what_noting_each_question_would(seed):
+    draw = random.Random(seed)
+    most = draw.choice((0, 1, 2, 5))
+    state, tasks = lossy(6, moves_per_minute=most)
+    judge, now = Immediate(most), 0.0
+    for _ in range(12):
+        now += draw.choice((0.0, 7.0, 30.0, 100.0))
+        state.services.begin(now)
+        later, limit = draw.random() < 0.5, draw.choice((0.0, 400.0, 1e9))
+        worth, before = Worth(state, now, limit, later=later), kept(state.moves)
+        for _ in range(draw.randrange(4)):
+            moved = draw.sample(tasks, draw.randrange(1, 6))
+            lost = sum(state.services.lost_with(task) for task in moved)
+            assert worth.of(moved) == judge.ask(now, lost, limit, len(moved), later=later)
+            assert kept(state.moves) == before
+        worth.note()
+        assert kept(state.moves) == (judge.refills_at, judge.left, judge.at)
+        worth.note()
+        assert kept(state.moves) == (judge.refills_at, judge.left, judge.at)
+        if draw.random() < 0.5 and judge.at is not None:
+            state.moves.spend(1)
+            judge.left -= 1
+
+
+@pytest.mark.parametrize("none", [False, True])
+def test_moving_nothing_asks_nothing(none):
+    state, _ = lossy(1, moves_per_minute=5)
+    worth, before = Worth(state, 3.0, 0.0, none=none, later=True), kept(state.moves)
+    assert worth.of([]) is none
+    worth.note()
+    assert kept(state.moves) == before
+
+
+def test_a_search_that_prunes_many_branches_notes_its_result_once(monkeypatch):
+    state = cluster([node(f"n{number}", gpus=4) for number in range(3)], [Queue("q")], reservations=0)
+    state.upsert_class(ServiceClass("saves", checkpoint_interval=1e9))
+    for number in range(3):
+        for half in range(2):
+            more = {"at": f"n{number}", "started": 0.0, "service_class": "saves"}
+            state.upsert_pod(pod(f"p{number}-{half}", "q", milli=500, **more))
+            state.upsert_pod(pod(f"beside-{number}-{half}", "q", milli=500, **more))
+        state.upsert_pod(pod(f"one-{number}", "q", at=f"n{number}", started=0.0, service_class="saves"))
+        for half in range(2):
+            state.remove_pod(f"uid-beside-{number}-{half}")
+    state.upsert_pod(pod("wide", "q", gpus=3, created=LATE - 200.0))
+    noted, asked = [], []
+    searched, allowed = Moves.searched, Worth.of
+    monkeypatch.setattr(Moves, "searched", lambda self, now, *, again: (noted.append(again), searched(self, now, again=again))[1])
+    monkeypatch.setattr(Worth, "of", lambda self, moved: (asked.append(len(moved)), allowed(self, moved))[1])
+    searches = []
+    note = Worth.note
+    monkeypatch.setattr(Worth, "note", lambda self: (searches.append(1), note(self))[1])
+    run(state, LATE)
+    assert len(asked) > 2 * len(searches)
+    assert len(searches) >= len(noted) >= 1
+    assert all(noted)
