@@ -6,19 +6,22 @@ in time, the place is free again. How many pods are moved is bounded by a budget
 
 A new place may be where another victim of the plan still runs, or the same pod: on the other device of its node. Then the
 replacement is bound once these are gone.
+
+No place is free before its holder has left, or counts where it runs again. Whoever gives up a place (a replacement that does not
+fit, a move that is dropped, a unit that takes a free place instead) leaves it closed while other victims still fill it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from fairlead.core.idle import FreeDevices
 from fairlead.core.members import first_to_go
-from fairlead.core.model import Pod
+from fairlead.core.model import Pod, PodSpec
 from fairlead.core.tasks import Task, TaskState, Unit
 
 if TYPE_CHECKING:
@@ -45,6 +48,21 @@ class Kept:
     stand_in: Task
     until: float
     after: tuple[str, ...] = field(default=())
+
+
+class GivenUp(NamedTuple):
+    """A place that is kept for nobody any more, and the UIDs of the victims that may still fill it."""
+
+    spec: PodSpec
+    row: int
+    devices: tuple[int, ...]
+    victims: tuple[str, ...]
+
+    @classmethod
+    def of(cls, kept: Kept) -> GivenUp:
+        """The place of a stand-in that is still on its row."""
+        stand_in = kept.stand_in
+        return cls(stand_in.shape.spec, stand_in.row, stand_in.devices, kept.after)
 
 
 def movable(state: ClusterState, task: Task) -> bool:
@@ -218,14 +236,19 @@ class Moves:
         stand_in.pod, stand_in.queue = msgspec.structs.replace(stand_in.pod, ours=False), ""
         self.state.assign(stand_in, row, devices)
 
-    def drop(self, *uids: str) -> None:
-        """These victims stay, or no replacement came: their new places, and those that wait for them to go, are free."""
-        for uid in uids:
-            kept = self.kept.pop(uid, None)
-            if kept is not None:
-                self.vacate(kept)
-        for uid in [uid for uid, kept in self.kept.items() if not set(uids).isdisjoint(kept.after)]:
-            self.vacate(self.kept.pop(uid))
+    def drop(self, *uids: str) -> list[GivenUp]:
+        """These victims stay, or no replacement came: their new places, and those that wait for them to go, are given up.
+
+        Returns these places: other victims may still fill them.
+        """
+        dropped = [uid for uid in uids if uid in self.kept]
+        dropped += [uid for uid, kept in self.kept.items() if uid not in uids and not set(uids).isdisjoint(kept.after)]
+        places = []
+        for uid in dropped:
+            kept = self.kept.pop(uid)
+            places.append(GivenUp.of(kept))
+            self.vacate(kept)
+        return places
 
     def give_up(self, owners: Collection[str]) -> None:
         """Jobs with these owners are suspended: they come back to other places than those that are kept for their pods."""

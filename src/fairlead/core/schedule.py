@@ -25,6 +25,7 @@ from fairlead.core.actions.reclaimable import goes_beyond, reclaimer, refusal
 from fairlead.core.actions.reserve import name_of, renew, reserve, reserve_for
 from fairlead.core.gangs import Gang
 from fairlead.core.model import WHOLE
+from fairlead.core.moves import GivenUp
 from fairlead.core.queues import Debt, Room
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told, shapes_of, stands_in
@@ -366,19 +367,29 @@ def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
 
 def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: float) -> Iterator[Transaction]:
     placed: list[Task] = []
+    places: dict[str, GivenUp] = {}
     awaited: set[str] = set()
     for each in together:
         kept = state.moves.returning.pop(each.pod.uid)
-        row = kept.stand_in.row
-        awaited |= state.moves.awaited(kept)
+        place, waits = GivenUp.of(kept), state.moves.awaited(kept)
         state.moves.vacate(kept)
         state.shapes.refresh()
-        if row >= 0 and state.takes(each, row):
-            state.place(each, row)
+        places[each.pod.uid] = place
+        if place.row >= 0 and state.takes(each, place.row):
+            if waits:
+                state.assign(each, place.row, place.devices)  # on no others: these are not free yet
+            else:
+                state.place(each, place.row)
+            awaited |= waits
             placed.append(each)
     if len(placed) < unit.need:
         for each in placed:
             state.unassign(each)
+        placed = []
+    for each in together:
+        if each not in placed:
+            state.keep_closed(places[each.pod.uid])
+    if not placed:
         return
     for each in placed:
         each.state = TaskState.ASSUMED

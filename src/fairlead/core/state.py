@@ -6,7 +6,7 @@ There is no snapshot per pass: this state is the snapshot. Every event is one me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -44,7 +44,7 @@ from fairlead.core.model import (
     Reservation,
     ServiceClass,
 )
-from fairlead.core.moves import Moves
+from fairlead.core.moves import GivenUp, Moves
 from fairlead.core.nodes import NodeTable
 from fairlead.core.overrides import Overrides
 from fairlead.core.pairs import Pairs
@@ -1014,28 +1014,34 @@ class ClusterState:
     def give_up(self, uid: str, now: float, *, rests: bool = False) -> None:
         """The plan that a victim is part of is given up. rests: its beneficiaries wait before they are tried again."""
         victims = {uid, *self.plans.get(uid, ())}
-        waiting = {beneficiary for victim in victims for beneficiary in self.holds.get(victim, ())}
-        for beneficiary in sorted(waiting):
-            held = self.tasks.get(beneficiary)
-            if held is None or held.state is not TaskState.HELD:
-                continue
-            mates = held.gang.tasks.values() if held.gang else (held,)
-            for each in list(mates):
-                if each.state is TaskState.HELD:
-                    victims |= each.waits_for
-                    self.unassign(each)
-                    self._abandon(each)
-                    each.state = TaskState.WAITING
-                    if rests:
-                        self._delay(each, now)
-                    else:
-                        self._wait(each, counted=True)
-            if held.gang is not None:
-                self.unsettle(held.gang)
-        self._release_leftovers(*sorted(victims))
-        self.moves.drop(*sorted(victims))
-        for each_uid in sorted(victims):
-            self._stays(each_uid, now)
+        looked: set[str] = set()
+        while waiting := {each for victim in victims for each in self.holds.get(victim, ())} - looked:
+            looked |= waiting  # of those that wait, others of their gangs may wait for victims of other plans, and so on
+            for beneficiary in sorted(waiting):
+                victims |= self._waits_again(beneficiary, now, rests=rests)
+            victims |= {other for victim in victims for other in self.plans.get(victim, ())}
+        self._count_again(sorted(victims), now)
+
+    def _waits_again(self, beneficiary: str, now: float, *, rests: bool) -> set[str]:
+        """A task and its gang give up the places that are held for them; returns the victims that they waited for."""
+        victims: set[str] = set()
+        held = self.tasks.get(beneficiary)
+        if held is None or held.state is not TaskState.HELD:
+            return victims
+        mates = held.gang.tasks.values() if held.gang else (held,)
+        for each in list(mates):
+            if each.state is TaskState.HELD:
+                victims |= each.waits_for
+                self.unassign(each)
+                self._abandon(each)
+                each.state = TaskState.WAITING
+                if rests:
+                    self._delay(each, now)
+                else:
+                    self._wait(each, counted=True)
+        if held.gang is not None:
+            self.unsettle(held.gang)
+        return victims
 
     def _forget_plan(self, uid: str) -> None:
         """A victim is gone. Its plan is remembered until all are: word that it failed may still be on its way."""
@@ -1044,15 +1050,37 @@ class ClusterState:
             for other in plan:
                 self.plans.pop(other, None)
 
-    def release_victims(self, tasks: list[Task], victims: list[str]) -> None:
-        """These tasks wait for no victim any more: those who still run are counted where they do."""
+    def release_victims(self, tasks: list[Task], victims: list[str], given_up: Sequence[GivenUp] = ()) -> None:
+        """These tasks wait for no victim any more: those who still run are counted where they do.
+
+        given_up: the places that were held for the tasks; what victims fill of them for whom others still wait stays closed.
+        """
         for task in tasks:
             self._abandon(task)
-        released = [uid for uid in victims if not self.holds.get(uid)]
+        self._count_again([uid for uid in victims if not self.holds.get(uid)], self.services.now, given_up)
+
+    def _count_again(self, released: list[str], now: float, given_up: Sequence[GivenUp] = ()) -> None:
+        """Nobody waits for these victims: they are counted where they run. No place is free that another victim still fills."""
         self._release_leftovers(*released)
-        self.moves.drop(*released)
+        places = [*given_up, *self.moves.drop(*released)]
         for uid in released:
-            self._stays(uid, self.services.now)
+            self._stays(uid, now)
+        for place in places:
+            self.keep_closed(place)
+
+    def keep_closed(self, place: GivenUp) -> None:
+        """A place is given up: as much of it as is free stays closed until the victims that still fill its row are gone."""
+        row, devices, spec = place.row, place.devices, place.spec
+        still = [uid for uid in place.victims if self.lingering.get(uid) == row]
+        if row < 0 or not still:
+            return
+        nodes = self.nodes
+        free = nodes.devices.states[nodes.device.item(row)]
+        left = tuple(device for device in devices if device < len(free) and free[device] >= spec.gpu_milli)
+        amounts = ((name, min(amount, nodes.free[nodes.resources[name]].item(row))) for name, amount in spec.requests)
+        requests = tuple((name, amount) for name, amount in amounts if amount > 0)
+        if requests or left:
+            self.close(PodSpec(requests, gpus=len(left), gpu_milli=spec.gpu_milli), row, left, still)
 
     def leftovers_of(self, victims: list[str]) -> list[Task]:
         """The stand-ins that keep closed what victims still fill beyond what was given away."""
@@ -1074,8 +1102,6 @@ class ClusterState:
         for other in self.plans.pop(uid, ()):
             if other not in self.tasks:
                 self.plans.pop(other, None)  # gone before, and remembered for the others' sake
-        self.moves.drop(uid)
-        self._release_leftovers(uid)
         victim = self.tasks.get(uid)
         if victim is None or victim.state is not TaskState.EVICTING:
             return

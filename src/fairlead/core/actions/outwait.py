@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.allocate import allocate, fits
 from fairlead.core.instants import at_time
+from fairlead.core.moves import GivenUp
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
 from fairlead.core.transactions import Binding, Evict, PodRef, Refuse, Warn
@@ -120,9 +121,10 @@ def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
     if not rows or not (last or _goes_first(state, moving, rows)) or not _would_fit(state, moving):
         return False
     victims = sorted({uid for task in tasks for uid in task.waits_for})
+    places = [GivenUp(task.pod.spec, task.row, task.devices, tuple(sorted(task.waits_for))) for task in moving]
     for task in moving:
         state.unassign(task)
-    state.release_victims(tasks, victims)
+    state.release_victims(tasks, victims, places)
     if not isinstance(_allocate(state, moving), list):
         state.release_holds(tasks)
         return False
