@@ -131,10 +131,18 @@ class FairShares:
         requests = {
             name: {resource: held for resource, held in node.used.items() if held} for name, node in self.tree.queues.items()
         }
+        there_is = {
+            name: self.tree.total(name)
+            for node in self.tree.queues.values()
+            for room in node.rooms.values()
+            for name in room.core
+        }
         for node in self.tree.queues.values():
             for room in node.rooms.values():
                 if not room.waiting or (room.parked is not None and room.parked.code in HOPELESS):
                     continue
+                if any(amount > there_is[name] for name, amount in room.core.items()):
+                    continue  # more than there is, though it was not looked at yet
                 for resource, amount in self._asked(room):
                     for each in node.path:
                         known = requests[each.name]
