@@ -3,8 +3,8 @@
 After KAI-Scheduler's division (its documents and tables, read in 2026): with demand R = min(limit, request), each is given
 min(quota, R); guarantees may add up to more than there is, and nothing is scaled down. What is left is divided in rounds by
 weight and past use inside each priority band, a lower band seeing only what the higher ones left; whole units where
-something is wanting, and the fractions that the rounding left over go to the largest remainder; of equal ones to the larger
-guarantee, then to the claim with the oldest work. Integers throughout.
+something is wanting, and the fractions that the rounding left over go to the largest remainder; of equal ones to the
+claim with the oldest work. Integers throughout.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def _divide(total: int, claims: Sequence[Claim], unit: int, usage_weight: float,
 
 def _by_remainder(claims: list[Claim], remainders: dict[str, float], oldest: Oldest | None) -> list[Claim]:
     """In which order claims get what rounding left over."""
-    together: dict[tuple[int, float, int], list[Claim]] = {}
+    together: dict[tuple[int, float], list[Claim]] = {}
     for claim in claims:
-        together.setdefault((-claim.priority, -remainders[claim.name], -(claim.quota or 0)), []).append(claim)
+        together.setdefault((-claim.priority, -remainders[claim.name]), []).append(claim)
 
     def age(claim: Claim) -> tuple[float, str]:
         return oldest(claim.name) if oldest is not None else (0.0, claim.name)
