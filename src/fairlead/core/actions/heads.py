@@ -43,7 +43,7 @@ _Ends = Sequence[tuple[float, Task]]
 
 def refused(state: ClusterState, unit: Unit, now: float) -> None:
     """A unit has no place: if it is the first of its queue its wait begins; if that is over, what it needs is kept for it."""
-    if not state.policy.share_wait or unit.room is None or not _may_be_held_for(unit.room, unit):
+    if not state.policy.share_wait or unit.room is None or not _may_be_held_for(state, unit.room, unit):
         return
     table, node, key = state.reserved, unit.room.queue, name_of(unit)
     known = _present(state, node) or _next_of(state, node, now)
@@ -81,11 +81,13 @@ def keep(state: ClusterState, now: float) -> None:
             del table.waits[key]
 
 
-def _may_be_held_for(room: Room, unit: Unit) -> bool:
+def _may_be_held_for(state: ClusterState, room: Room, unit: Unit) -> bool:
     """Whether a unit that was refused could be placed once others have ended, and its wait is bounded."""
     why = room.parked
     if why is None or why.code in HOPELESS or not (why.is_capacity or why.code in _BOUND):
         return False
+    if any(amount > state.queues.total(name) for name, amount in room.core.items()):
+        return False  # more than there is
     return not (unit.tasks[0].pod.surplus or unit.tasks[0].beyond or by_upstream(unit))
 
 
@@ -107,7 +109,7 @@ def _present(state: ClusterState, node: QueueNode) -> Head | None:
 def _next_of(state: ClusterState, node: QueueNode, now: float) -> Head | None:
     """Of those that were refused in a queue before, the first is its head now."""
     table = state.reserved
-    waiting = [unit for room in node.rooms.values() if (unit := room.first()) is not None and _may_be_held_for(room, unit)]
+    waiting = [unit for room in node.rooms.values() if (unit := room.first()) is not None and _may_be_held_for(state, room, unit)]
     if not waiting:
         return None
     unit = min(waiting, key=node.place)
