@@ -165,8 +165,7 @@ def test_searches_in_vain_become_rarer_and_a_free_place_is_never_waited_for(monk
 
     monkeypatch.setattr(decisions, "preempt", search)
     others = [pod(f"other-{n}", queue="other", gpus=1, at="n", ours=False) for n in range(7)]
-    pods = [*others, pod("hog", gpus=4, priority=5)]
-    state = cluster([node("n", gpus=8)], [queue("default", limit=4)], pods, share_wait=0.0)  # the first of its queue has no bound
+    state = cluster([node("n", gpus=8)], [queue("default", limit=4)], [*others, pod("hog", gpus=4, priority=5)])
     state.upsert_node(node("m", gpus=4))
     state.upsert_pod(pod("low", gpus=0, at="n"))
     settle(state)

@@ -8,7 +8,6 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.model import Queue, QueueResource
 from fairlead.core.recount import recount
-from fairlead.simulation.judged import evictions
 from tests.builders import GPU, cluster, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 
 QUIET = {"reservations": 0, "patience": 0.0}
@@ -153,9 +152,3 @@ def test_who_is_held_back_is_listed_until_it_is_looked_at_again_and_found_anew_b
     assert not state.queues.held_back
     state.queues.held_back.add(room)
     assert invariants.violations(state) == [f"{room.composition} is listed as held back"]
-
-
-@pytest.mark.parametrize("seed", [1311, 1509, 1659, 1874])
-def test_a_gang_that_asks_for_more_than_there_is_has_no_share(seed):
-    """It is looked at last: until it was refused, its share made others look as if they were entitled to less."""
-    assert evictions.play("gangs 1/2/4/8", seed).note == ""

@@ -3,22 +3,18 @@
 After KAI-Scheduler's division (its documents and tables, read in 2026): with demand R = min(limit, request), each is given
 min(quota, R); guarantees may add up to more than there is, and nothing is scaled down. What is left is divided in rounds by
 weight and past use inside each priority band, a lower band seeing only what the higher ones left; whole units where
-something is wanting, and the fractions that the rounding left over go to the largest remainder; of equal ones to the
-claim with the oldest work. Integers throughout.
+something is wanting, and the fractions that the rounding left over go to the largest remainder. Integers throughout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-Oldest = Callable[[str], tuple[float, str]]
-"""Name of a claim -> (creation time, UID) of its oldest work; asked only where that decides."""
-
 
 class Claim(msgspec.Struct, frozen=True):
-    """What one sibling asks of one resource. Amounts in base units.
+    """What one sibling asks of one resource. name: breaks ties; amounts in base units.
 
     quota None: nothing is guaranteed; limit None: none. usage: decayed past use as a part of the capacity, 0 to 1.
     floor: what it holds and nobody can take from it.
@@ -39,27 +35,24 @@ class Claim(msgspec.Struct, frozen=True):
         return max(self.floor, self.request if self.limit is None else min(self.limit, self.request))
 
 
-def divide(
-    total: int, claims: Sequence[Claim], unit: int = 1, usage_weight: float = 1.0, oldest: Oldest | None = None
-) -> dict[str, int]:
+def divide(total: int, claims: Sequence[Claim], unit: int = 1, usage_weight: float = 1.0) -> dict[str, int]:
     """Each sibling's fair share of `total`, in base units.
 
     unit: what is over is given in multiples of it, unless a demand asks for less (devices are charged in thousandths,
     but shared whole). usage_weight: how much past use shifts the weights; 0: not at all. Whoever would get less than his floor
-    has that, and the others divide the rest: they are promised nothing that nobody can give back. oldest: breaks ties; without it
-    names do.
+    has that, and the others divide the rest: they are promised nothing that nobody can give back.
     """
     fixed: dict[str, int] = {}
     while True:
         free = [claim for claim in claims if claim.name not in fixed]
-        shares = _divide(total - sum(fixed.values()), free, unit, usage_weight, oldest)
+        shares = _divide(total - sum(fixed.values()), free, unit, usage_weight)
         below = {claim.name: claim.floor for claim in free if claim.floor > shares[claim.name]}
         if not below:
             return shares | fixed
         fixed |= below
 
 
-def _divide(total: int, claims: Sequence[Claim], unit: int, usage_weight: float, oldest: Oldest | None) -> dict[str, int]:
+def _divide(total: int, claims: Sequence[Claim], unit: int, usage_weight: float) -> dict[str, int]:
     shares = {claim.name: min(claim.quota or 0, claim.demand) for claim in claims}
     left = total - sum(shares.values())
     remainders: dict[str, float] = {}
@@ -69,25 +62,13 @@ def _divide(total: int, claims: Sequence[Claim], unit: int, usage_weight: float,
         left = _band(left, [claim for claim in claims if claim.priority == band], shares, remainders, unit, usage_weight)
     # What rounding left over, one unit each, to the largest remainders of the highest bands.
     if left > 0 and remainders:
-        for claim in _by_remainder([claim for claim in claims if claim.name in remainders], remainders, oldest):
-            if left <= 0:
-                break
+        for claim in sorted(claims, key=lambda claim: (-claim.priority, -remainders.get(claim.name, 0.0), claim.name)):
+            if left <= 0 or claim.name not in remainders:
+                continue
             given = min(unit, left, claim.demand - shares[claim.name])
             shares[claim.name] += given
             left -= given
     return shares
-
-
-def _by_remainder(claims: list[Claim], remainders: dict[str, float], oldest: Oldest | None) -> list[Claim]:
-    """In which order claims get what rounding left over."""
-    together: dict[tuple[int, float], list[Claim]] = {}
-    for claim in claims:
-        together.setdefault((-claim.priority, -remainders[claim.name]), []).append(claim)
-
-    def age(claim: Claim) -> tuple[float, str]:
-        return oldest(claim.name) if oldest is not None else (0.0, claim.name)
-
-    return [claim for _, alike in sorted(together.items()) for claim in (sorted(alike, key=age) if len(alike) > 1 else alike)]
 
 
 def _band(

@@ -23,7 +23,6 @@ import numpy as np
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model import WHOLE, ServiceClass
 from fairlead.core.nodes import Ints
-from fairlead.core.order import Standing
 from fairlead.core.queues import Charge, Place, QueueNode, Room
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
@@ -37,6 +36,7 @@ _MANY = 1 << 40  # more than any row takes, and of many rows the sum is still no
 _NEVER = (ReasonCode.TOO_LARGE, ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS, ReasonCode.INVALID_SPEC)
 
 Demand = tuple[tuple[int, int], ...]
+Standing = tuple[int, tuple[float, ...]]
 
 
 def forecast(state: ClusterState, now: float, most: int = 100_000) -> dict[str, float]:
@@ -240,7 +240,8 @@ class _Play:
         beside = [each for each in near if each is not turn and not each.over and each.open(at)]
         could = np.flatnonzero((self.needs <= self._room_without((turn, *beside), turn.rows)).all(axis=1)).tolist()
         takers = [number for number in could if self.lines[number].units and self._takes_from(self.lines[number], turn, at)]
-        for number in sorted(takers, key=lambda each: self._standing(self.lines[each])):
+        standings: dict[str, Standing] = {}
+        for number in sorted(takers, key=lambda each: self._standing(self.lines[each], standings)):
             if self._takes_places(number, turn, beside, at):
                 return True
         return False
@@ -302,35 +303,42 @@ class _Play:
         return found
 
     def _start_all(self, at: float) -> None:
-        """Start whatever fits, in the order in which queues are served."""
-        order = self.state.queues.order
+        """Start whatever fits, the queue that holds least of its due first."""
         vain: set[int] = set()
         while True:
-            first: dict[QueueNode, tuple[Place, int]] = {}
+            best = None
+            standings: dict[str, Standing] = {}
             for number in np.flatnonzero((self.needs <= self.total).all(axis=1)).tolist():
                 line = self.lines[number]
                 if number in vain or not line.units or self._limited(line):
                     continue
-                queue = line.room.queue
-                place = queue.place(line.units[0])
-                if queue not in first or place < first[queue][0]:
-                    first[queue] = place, number
-            heads = {queue: self.lines[number].units[0] for queue, (_, number) in first.items()}
-            head = order.first_of(heads, self._share) if len(heads) > 1 else next(iter(heads.values()), None)
-            if head is None:
+                place = self._standing(line, standings)
+                if best is None or place < best[0]:
+                    best = (place, number)
+            if best is None:
                 return
-            number = next(number for queue, (_, number) in first.items() if heads[queue] is head)
-            if not self._start(number, at):
-                vain.add(number)
+            if not self._start(best[1], at):
+                vain.add(best[1])
 
-    def _standing(self, line: _Waiting) -> tuple[Standing, Place]:
-        """Where the first of a line stands among all that wait: smaller goes first."""
-        queue, unit = line.room.queue, line.units[0]
-        return self.state.queues.order.standing(queue, unit, self._share), queue.place(unit)
+    def _standing(self, line: _Waiting, known: dict[str, Standing]) -> tuple[Standing, Place]:
+        """Where the first of a line stands among all that wait: smaller goes first. known: where queues stand."""
+        queue = line.room.queue
+        standing = known.get(queue.name)
+        if standing is None:
+            standing = known[queue.name] = (-queue.path[-1].policy.priority, self._share(queue))
+        return standing, queue.place(line.units[0])
 
-    def _share(self, node: QueueNode, head: Unit) -> float:
-        """The part of its due that a queue would hold with a head, by what it holds in the forecast."""
-        return self.state.queues.share_with(node, head, self.used[node.name])
+    def _share(self, node: QueueNode) -> tuple[float, ...]:
+        """What a queue and those above it hold of what is theirs, from the root down."""
+        return tuple(self._part(each) for each in reversed(node.path))
+
+    def _part(self, node: QueueNode) -> float:
+        top = 0.0
+        for resource in self.state.nodes.gpu_resources:
+            held = self.used[node.name].get(resource, 0)
+            due = max(self.state.queues.fair.share.get(node.name, {}).get(resource, 0), node.quota.get(resource, 0))
+            top = max(top, held / due if due else float(held))
+        return top
 
     def _start(self, number: int, at: float) -> bool:
         line = self.lines[number]

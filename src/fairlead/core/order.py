@@ -11,7 +11,7 @@ the top; whatever may make a key better lists the queue, and those above it, ane
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -91,23 +91,6 @@ class QueueOrder:
         steps = tuple(self._step(each, unit, share or self._share) for each in reversed(node.path))
         return steps[0][0], not unit.express, steps
 
-    def first_of(self, own: Mapping[QueueNode, Unit], share: Callable[[QueueNode, Unit], float]) -> Unit | None:
-        """The unit that would be served next, were these the first of their queues and these the parts that they would hold."""
-        nodes = {id(above): above for node in own for above in node.path}
-        below: dict[int, tuple[Key, Unit]] = {}
-        for node in sorted(nodes.values(), key=lambda each: -len(each.path)):
-            mine, theirs = own.get(node), below.get(id(node))
-            if mine is not None and (theirs is None or mine.express or not theirs[1].express):
-                head = mine
-            elif theirs is not None:
-                head = theirs[1]
-            else:
-                continue
-            key, above = self._key(node, head, share), id(node.parent) if node.parent is not None else 0
-            if above not in below or key < below[above][0]:
-                below[above] = key, head
-        return below[0][1] if 0 in below else None
-
     def _enter(self, node: QueueNode, key: Key) -> None:
         self._sequence += 1
         node.listed = self._sequence
@@ -121,8 +104,8 @@ class QueueOrder:
     def _step(node: QueueNode, head: Unit, share: Callable[[QueueNode, Unit], float]) -> Step:
         return -node.policy.priority, share(node, head), -node.guarantee, head.rank[3], head.tasks[0].pod.uid
 
-    def _key(self, node: QueueNode, head: Unit, share: Callable[[QueueNode, Unit], float] | None = None) -> Key:
-        step = self._step(node, head, share or self._share)
+    def _key(self, node: QueueNode, head: Unit) -> Key:
+        step = self._step(node, head, self._share)
         return step[0] if node.parent is None else 0, not head.express, step
 
     def _pick(self, heap: list[Entry]) -> Unit | None:

@@ -787,14 +787,6 @@ class QueueTree:
             for resource, amount in demand
         )
 
-    def bounds(self, node: QueueNode, demand: Charge) -> dict[str, int]:
-        """Resource -> what a queue may hold of it: its limit, and its share where what is asked for can be within that."""
-        most = dict(node.limits)
-        may = self.fair.entitled.get(node.name, _NOTHING)
-        if all(amount <= may.get(name, amount) for name, amount in demand):
-            most |= {name: min(share, most.get(name, share)) for name, share in may.items()}
-        return most
-
     def devices_waited_for(self, room: Room) -> int:
         """For how many devices the units of a room wait, in milli."""
         return room.waiting * sum(amount for resource, amount in room.demand if resource in self.nodes.gpu_resources)
@@ -856,15 +848,14 @@ class QueueTree:
         """Whether a queue, or one above it, has a limit for a pool."""
         return any(node.pool_limits for node in self._node(queue).path)
 
-    def share(self, node: QueueNode, more: Mapping[str, int] = _NOTHING, used: Mapping[str, int] | None = None) -> float:
+    def share(self, node: QueueNode, more: Mapping[str, int] = _NOTHING) -> float:
         """Dominant part of its due that a queue holds: above 1 it holds more than is fair, or than it is guaranteed.
 
         Its due of a resource that is scarce among its siblings is its fair share, or its quota if that is more. Where
         nothing is scarce, resources with a quota count; a queue without any quota is guaranteed nothing: its share is 1
-        plus its dominant share of the whole cluster. more: what it would hold besides; used: what it holds
-        instead of what it holds now.
+        plus its dominant share of the whole cluster. more: what it would hold besides.
         """
-        used = node.used if used is None else used
+        used = node.used
         scarce = self.fair.entitled.get(node.name)
         top = 0.0
         if scarce:
@@ -884,12 +875,12 @@ class QueueTree:
                 top = max(top, self._of_cluster(resource, held))
         return 1 + top
 
-    def share_with(self, node: QueueNode, unit: Unit, used: Mapping[str, int] | None = None) -> float:
+    def share_with(self, node: QueueNode, unit: Unit) -> float:
         """The same with a unit of it, or of a queue below it, placed."""
         room = unit.room
         if room is not None and not self.pools.named:
-            return self.share(node, room.core, used)
-        return self.share(node, dict(self.asked_together(unit.tasks[: unit.need])), used)
+            return self.share(node, room.core)
+        return self.share(node, dict(self.asked_together(unit.tasks[: unit.need])))
 
     def _of_cluster(self, resource: str, held: int) -> float:
         total = self.total(resource)

@@ -9,29 +9,26 @@ for administrators only time limits do, since nobody is evicted when a window be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.model import WHOLE, Reservation
+from fairlead.core.model import Reservation
 from fairlead.core.nodes import NodeTable
-from fairlead.core.queues import Charge, QueueNode, QueueTree
+from fairlead.core.queues import QueueTree
 from fairlead.core.runtimes import RunTimes
 from fairlead.core.selectors import matches
 from fairlead.core.tasks import Task, Unit
 
 if TYPE_CHECKING:
-    from fairlead.core.shapes import Shape
     from fairlead.core.undo import UndoLog
 
 Mask = npt.NDArray[np.bool_]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 600.0, 6 * 3600.0
-HEADS = "head/"
-"""Before a key: what was kept because its unit had been passed for too long."""
 
 
 @dataclass(slots=True)
@@ -42,8 +39,7 @@ class Hold:
     start, for anybody. late: how often the start came and what ran was still there. stale: to be planned anew. lacking: the
     least that was missing on its rows so far, in thousandths of what is asked for; vain: how often in a row
     a start was missed and no less was missing than before. own: all that runs there is of the unit's own
-    queue. check: when something must have ended there, where run times are guessed. head: what is known of the unit if it was
-    passed for too long (`actions/heads.py`).
+    queue. check: when something must have ended there, where run times are guessed.
     """
 
     key: str
@@ -59,35 +55,10 @@ class Hold:
     vain: int = 0
     own: bool = False
     check: float = math.inf
-    head: Passed | None = None
-
-
-@dataclass(slots=True)
-class Passed:
-    """What is known of a unit that was passed for too long. demand: what its queue will be charged for it.
-
-    blockers: UIDs of what must end first; moved_on: when one of them did last.
-    """
-
-    demand: Charge
-    blockers: frozenset[str] = frozenset()
-    moved_on: float = 0.0
-
-
-@dataclass(slots=True)
-class Head:
-    """The first unit of a queue that was refused. since: from when on it waits as the first; again: no plan before."""
-
-    unit: Unit
-    since: float
-    again: float = 0.0
 
 
 class Reservations:
-    """All holds. version: changes when somebody who was kept out may be let in.
-
-    heads: queue -> key of its first unit that was refused; waits: key -> since when, also of those that are not first now.
-    """
+    """All holds. version: changes when somebody who was kept out may be let in."""
 
     def __init__(self, log: UndoLog, nodes: NodeTable, queues: QueueTree, runtimes: RunTimes) -> None:
         self.log = log
@@ -99,9 +70,6 @@ class Reservations:
         self.version = 0
         self.now = 0.0
         self.due: float | None = None  # when a hold should be made for somebody
-        self.head_due: float | None = None  # when a head will have been passed for long enough
-        self.heads: dict[str, str] = {}
-        self.waits: dict[str, Head] = {}
         self._labels = -1
         self._weighed: tuple[Unit | None, dict[int, bool]] = (None, {})  # a unit -> id of another -> `_would_take_back`
         self._given_up: dict[str, tuple[int, float]] = {}  # key -> how often it came to nothing, and until when there is none
@@ -139,12 +107,10 @@ class Reservations:
         if self.holds.pop(hold.key, None) is not None:
             self.version += 1
 
-    def give_up(self, hold: Hold, now: float, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE) -> None:
-        """It came to nothing: there is none for its unit before a pause that doubles each time, in seconds."""
-        keys = (hold.key,) if hold.head is None else (HEADS + hold.key, hold.key)
-        times = self._given_up.get(keys[0], (0, 0.0))[0] + 1
-        for key in keys:
-            self._given_up[key] = times, now + min(first * 2.0 ** min(times - 1, 16), max(first, longest))
+    def give_up(self, hold: Hold, now: float) -> None:
+        """It came to nothing: there is none for its unit before a pause that doubles each time."""
+        times = self._given_up.get(hold.key, (0, 0.0))[0] + 1
+        self._given_up[hold.key] = times, now + min(_FIRST_PAUSE * 2.0 ** min(times - 1, 16), _LONGEST_PAUSE)
         self.drop(hold)
 
     def rests_until(self, key: str) -> float:
@@ -154,8 +120,6 @@ class Reservations:
     def started(self, key: str) -> None:
         """A unit got its place."""
         self._given_up.pop(key, None)
-        self._given_up.pop(HEADS + key, None)
-        self.waits.pop(key, None)
         if key in self.holds:
             self.drop(self.holds[key])
 
@@ -196,7 +160,7 @@ class Reservations:
     @property
     def next_due(self) -> float | None:
         """When something changes by itself."""
-        times = [due for due in (self.due, self.head_due) if due is not None]
+        times = [self.due] if self.due is not None else []
         for hold in self.holds.values():
             times += [time for time in (hold.start, hold.end, hold.check) if self.now < time < math.inf]
         return min(times, default=None)
@@ -209,44 +173,11 @@ class Reservations:
         for hold in self.against(task):
             if closed is None:
                 closed = np.zeros(self.nodes.count, np.bool_)
-            if self.exhausts(hold, task) is not None:
-                closed[:] = True
-                break
-            demand = self._demand(task.shape)
             for row in hold.rows:
                 spare = hold.spare.get(row)
-                if spare is None or any(spare.get(column, 0) < amount for column, amount in demand):
+                if spare is None or any(spare.get(column, 0) < amount for column, amount in task.shape.demand):
                     closed[row] = True
         return closed
-
-    def exhausts(self, hold: Hold, task: Task) -> QueueNode | None:
-        """The queue that may not hold both a task and the head for which a hold is; None if all on their paths may."""
-        head, unit, queues = hold.head, hold.unit, self.queues
-        if head is None or unit is None:
-            return None
-        first, asked = unit.tasks[0], dict(queues.asked(task.shape))
-        path = queues.queues[task.queue].path
-        for node in queues.queues[first.queue].path:
-            if node in path:
-                most = queues.bounds(node, head.demand)
-                if any(
-                    node.used.get(name, 0) + amount + asked.get(name, 0) > most.get(name, math.inf)
-                    for name, amount in head.demand
-                    if asked.get(name)
-                ):
-                    return node
-        if queues.promises.firm(task) and queues.promises.firm(first):
-            own = queues.queues[first.queue]
-            together = tuple((name, amount + asked.get(name, 0)) for name, amount in head.demand)
-            return own if queues.promises.broken(own.path, together) is not None else None
-        return None
-
-    def _demand(self, shape: Shape) -> Sequence[tuple[int, int]]:
-        """What a pod takes of what is left on a row, by column: of a device that is shared, it spoils one."""
-        if not shape.gpus or shape.gpu_milli >= WHOLE:
-            return shape.demand
-        column = self.nodes.resources.get(self.nodes.gpu_resources[0])
-        return shape.demand if column is None else (*shape.demand, (column, shape.gpus))
 
     def against(self, task: Task) -> list[Hold]:
         """The holds that keep rows from a task."""
@@ -257,7 +188,7 @@ class Reservations:
         for hold in self.holds.values():
             spare = hold.spare.get(row)
             if spare is not None and not self._lets(hold, task):
-                for column, amount in self._demand(task.shape):
+                for column, amount in task.shape.demand:
                     self.log.add(spare, column, -amount)
 
     def _lets(self, hold: Hold, task: Task) -> bool:
@@ -267,10 +198,6 @@ class Reservations:
             return self.now + self.runtimes.services.time_limit(task) <= hold.start
         unit = hold.unit
         if unit is None or task.unit is unit or (task.gang is not None and task.gang is unit.gang):
-            return True
-        if hold.head is not None:
-            return self._stands_before(unit, task) or self._ends_before(hold, task)
-        if task.unit is not None and task.unit.overdue:
             return True
         if task.pod.priority > unit.priority or (task.unit is not None and task.unit.express and not unit.express):
             return True
@@ -286,23 +213,6 @@ class Reservations:
         # again for all who come, one after the other would put it off for ever.
         certain = self.runtimes.services.time_limit(task) <= total
         return self.now + (total if certain else total * (1 + hold.late)) <= hold.start
-
-    def _stands_before(self, unit: Unit, task: Task) -> bool:
-        """Whether a task stands before a unit that was passed for too long, whatever is kept for that one."""
-        first, own = unit.tasks[0], task.unit
-        if self._band(task) > self._band(first):
-            return True
-        if own is not None and own.express and not unit.express:
-            return True
-        node = self.queues.queues[first.queue]
-        if own is not None and task.queue == first.queue and node.place(own) < node.place(unit):
-            return True
-        policy = self.queues.fair.policy
-        return policy.reclaim and policy.preempt and self._would_take_back(task, unit)
-
-    def _ends_before(self, hold: Hold, task: Task) -> bool:
-        """Whether a time limit ends a task before what is kept for a head begins; nothing does once that start was missed."""
-        return not hold.late and self.now + self.runtimes.services.time_limit(task) <= hold.start
 
     def weigh(self, unit: Unit | None) -> None:
         """Judge before anything is tried for a unit which holds give way to its guarantee; None: that is over.

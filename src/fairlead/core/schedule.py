@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
-from fairlead.core.actions import circles, heads
+from fairlead.core.actions import circles
 from fairlead.core.actions.allocate import NO_ROW, allocate
 from fairlead.core.actions.combine import Laid, combine, leaves_pieces
 from fairlead.core.actions.consolidate import Moved, consolidate
@@ -68,8 +68,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
         state.settle(now)
     # 3. Whatever was given up is tried again only if something happened that could help it.
     _wake(state)
-    # 4. The first of those that have waited in vain for long get nodes for later; heads that others passed for too long do first.
-    heads.keep(state, now)
+    # 4. The first of those that have waited in vain for long get nodes for later.
     reserve(state, now)
     # 5. Serve queue after queue: place the next unit, else make room for it, else say why not.
     tried = 0
@@ -519,7 +518,6 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
         state.queues.block(room)
     yield from _refuse(state, untold, reason)
     with state.isolation.guard("reserve", unit):
-        heads.refused(state, unit, now)
         reserve_for(state, unit, now)
 
 

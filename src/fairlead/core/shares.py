@@ -131,18 +131,10 @@ class FairShares:
         requests = {
             name: {resource: held for resource, held in node.used.items() if held} for name, node in self.tree.queues.items()
         }
-        there_is = {
-            name: self.tree.total(name)
-            for node in self.tree.queues.values()
-            for room in node.rooms.values()
-            for name in room.core
-        }
         for node in self.tree.queues.values():
             for room in node.rooms.values():
                 if not room.waiting or (room.parked is not None and room.parked.code in HOPELESS):
                     continue
-                if any(amount > there_is[name] for name, amount in room.core.items()):
-                    continue  # more than there is, though it was not looked at yet
                 for resource, amount in self._asked(room):
                     for each in node.path:
                         known = requests[each.name]
@@ -181,28 +173,13 @@ class FairShares:
                         if node.name in capped and node.name in children
                     ]
                     continue
-                usage_weight = self.policy.usage_weight if self.policy.usage_half_life else 0.0
-                shares = divide(amount, claims, unit, usage_weight, self._oldest)
+                shares = divide(amount, claims, unit, self.policy.usage_weight if self.policy.usage_half_life else 0.0)
                 for node, claim in zip(siblings, claims, strict=True):
                     if claim.request:
                         self.share.setdefault(node.name, {})[resource] = shares[node.name]
                     if node.name in children:
                         own = self._own(node, resource, children[node.name])
                         pending.append((node.name, shares[node.name] - own))
-
-    def _oldest(self, name: str) -> tuple[float, str]:
-        """(creation time, UID) of the oldest work of a queue and those below it; starting that changes nothing."""
-        top = self.tree.queues[name]
-        below = [node for node in self.tree.queues.values() if top in node.path]
-        held = [(task.pod.created, task.pod.uid) for node in below for task in node.charged]
-        waits = [
-            (task.pod.created, task.pod.uid)
-            for node in below
-            for room in node.rooms.values()
-            for unit in room.units
-            for task in unit.tasks
-        ]
-        return min((*held, *waits), default=(math.inf, name))
 
     def _capped(self, resource: str) -> set[str]:
         """The queues with a limit for a resource, and those above them."""
