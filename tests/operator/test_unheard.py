@@ -14,6 +14,19 @@ TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
 ROLE = {"name": "worker", "replicas": 1, "template": TEMPLATE}
 
 
+async def unheard(world, operator, spec):
+    """An AIJob is submitted, and its pods are made while the operator hears of none."""
+    operator.partition.cut_paths = "/api/v1/pods"
+    world.create({"apiVersion": names.API_VERSION, "kind": "AIJob", "metadata": {"name": "job"}, "spec": spec}, "vision")
+    await asyncio.sleep(2.0)
+
+
+def play(story):
+    silence()
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(story())
+
+
 def uids(world):
     return {key: record.object["metadata"]["uid"] for key, record in world.api.store.records(PODS)}
 
@@ -25,10 +38,7 @@ def test_they_are_made_again(array):
         operator = OperatorProcess(world)
         operator.start()
         await asyncio.sleep(5.0)
-        operator.partition.cut_paths = "/api/v1/pods"
-        spec = {"roles": [ROLE], **({"array": array} if array else {})}
-        world.create({"apiVersion": names.API_VERSION, "kind": "AIJob", "metadata": {"name": "job"}, "spec": spec}, "vision")
-        await asyncio.sleep(2.0)
+        await unheard(world, operator, {"roles": [ROLE], **({"array": array} if array else {})})
         made = [key for key, _ in world.api.store.records(PODS)]
         assert len(made) == (2 if array else 1)
         resource = world.api.catalog.of_kind("v1", "Pod")
@@ -43,9 +53,7 @@ def test_they_are_made_again(array):
         await operator.kill()
         return made, again
 
-    silence()
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        made, again = runner.run(story())
+    made, again = play(story)
     assert again == made
 
 
@@ -59,10 +67,7 @@ def test_a_quota_counts_them_once():
         hard = {"hard": {"pods": "3"}}
         world.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": hard}, "vision")
         await asyncio.sleep(5.0)
-        operator.partition.cut_paths = "/api/v1/pods"
-        spec = {"roles": [{**ROLE, "replicas": 2}]}
-        world.create({"apiVersion": names.API_VERSION, "kind": "AIJob", "metadata": {"name": "job"}, "spec": spec}, "vision")
-        await asyncio.sleep(2.0)
+        await unheard(world, operator, {"roles": [{**ROLE, "replicas": 2}]})
         made = uids(world)
         assert len(made) == 2
         resource = world.api.catalog.of_kind(names.API_VERSION, "AIJob")
@@ -77,7 +82,5 @@ def test_a_quota_counts_them_once():
         await operator.kill()
         return made, still
 
-    silence()
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        made, still = runner.run(story())
+    made, still = play(story)
     assert still == made

@@ -7,8 +7,8 @@ in time, the place is free again. How many pods are moved is bounded by a budget
 A new place may be where another victim of the plan still runs, or the same pod: on the other device of its node. Then the
 replacement is bound once these are gone.
 
-No place is free before its holder has left, or counts where it runs again. Whoever gives up a place (a replacement that does not
-fit, a move that is dropped, a unit that takes a free place instead) leaves it closed while other victims still fill it.
+No place is free before its holder has left, or counts where it runs again. A step that gives up a place (a replacement that does
+not fit, a move that is dropped, a unit that takes a free place instead) leaves it closed while other victims still fill it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Kept:
 
 
 class GivenUp(NamedTuple):
-    """A place that is kept for nobody any more, and the UIDs of the victims that may still fill it."""
+    """A place that is kept for no pod any more, and the UIDs of the victims that may still fill it."""
 
     spec: PodSpec
     row: int

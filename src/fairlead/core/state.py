@@ -1060,7 +1060,7 @@ class ClusterState:
         self._count_again([uid for uid in victims if not self.holds.get(uid)], self.services.now, given_up)
 
     def _count_again(self, released: list[str], now: float, given_up: Sequence[GivenUp] = ()) -> None:
-        """Nobody waits for these victims: they are counted where they run. No place is free that another victim still fills."""
+        """Nothing waits for these victims: they are counted where they run. No place is free that another victim still fills."""
         self._release_leftovers(*released)
         places = [*given_up, *self.moves.drop(*released)]
         for uid in released:

@@ -1,7 +1,7 @@
 """Writing `PodGroup.status.target`, whose epoch only rises.
 
 A write without an answer may have been carried out, or may be carried out late. It is repeated only after a read, and never over
-a target that was written since: a job that has resumed would be suspended again, for nobody. Each try names the version that was
+a target that was written since: a job that has resumed would be suspended again for nothing. Each try names the version that was
 read, so that one which is still on its way is refused once anything else was written.
 """
 
