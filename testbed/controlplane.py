@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -248,10 +249,18 @@ class ControlPlane:
             self.await_served(f"/apis/fairlead.dev/v1alpha1/{plural}")
 
     def grant(self, *roles: str) -> None:
-        """To users of these names the rights of the roles of these names."""
+        """To users of these names the rights of the roles of these names; those that are granted already stay."""
         for role in roles:
             for manifest in objects.rights(role, role):
-                self.request("POST", objects.path(manifest), manifest)
+                self.ensure(manifest)
+
+    def ensure(self, manifest: dict[str, Any]) -> None:
+        """Create an object unless one of its name is there."""
+        try:
+            self.request("POST", objects.path(manifest), manifest)
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.CONFLICT:
+                raise
 
     def await_served(self, path: str) -> Any:
         """What is at a path, once it is there. Raises the server's last refusal after a while."""

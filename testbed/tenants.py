@@ -72,20 +72,20 @@ def _refusal(done: subprocess.CompletedProcess[str]) -> str:
 def tenant(plane: ControlPlane, name: str, *namespaces: str) -> Tenant:
     """A user with `edit` and all verbs on AIJobs and PodGroups in namespaces that exist; the first is the default one."""
     rights = {"apiGroups": ["fairlead.dev"], "resources": ["aijobs", "podgroups"], "verbs": ["*"]}
-    _ensure(plane, {**_rbac("ClusterRole", _TENANT), "rules": [rights]})
+    plane.ensure({**_rbac("ClusterRole", _TENANT), "rules": [rights]})
     subject = {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
     for namespace in namespaces:
         for role in (*_EDIT, _TENANT):
             binding = _rbac("RoleBinding", f"{name}-{role}".replace(":", "-"))
             binding["metadata"]["namespace"] = namespace
             reference = {"kind": "ClusterRole", "name": role, "apiGroup": "rbac.authorization.k8s.io"}
-            _ensure(plane, {**binding, "subjects": [subject], "roleRef": reference})
+            plane.ensure({**binding, "subjects": [subject], "roleRef": reference})
     return Tenant(plane, name, namespaces[0], plane.user(f"tenant-{name}", name))
 
 
 def namespace(plane: ControlPlane, name: str, labels: Mapping[str, str] | None = None) -> None:
     """A namespace with labels, unless it is there."""
-    _ensure(plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels or {})}})
+    plane.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels or {})}})
 
 
 def clear(plane: ControlPlane, namespace: str) -> None:
@@ -192,14 +192,6 @@ def _try_out(plane: ControlPlane, probe: Manifest, what: str) -> Manifest:
 
 def _rbac(kind: str, name: str) -> Manifest:
     return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
-
-
-def _ensure(plane: ControlPlane, manifest: Manifest) -> None:
-    try:
-        plane.request("POST", objects.path(manifest), manifest)
-    except urllib.error.HTTPError as error:
-        if error.code != 409:
-            raise
 
 
 def _remove(plane: ControlPlane, manifest: Manifest) -> None:

@@ -19,7 +19,7 @@ BASE = "/apis/visibility.fairlead.dev/v1alpha1"
 @pytest.fixture(scope="module")
 def port(plane):
     chosen = aggregated.installed(plane, "visibility", "fairlead", "ann")
-    plane.request("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    plane.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
     return chosen
 
 
