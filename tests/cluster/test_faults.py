@@ -162,6 +162,16 @@ async def test_a_status_that_was_not_taken_for_now_is_told_of(server, client):
     assert (await cluster.preempt(POD))[0] is Outcome.DONE  # here it is worth no failure
 
 
+async def test_a_status_that_lost_against_other_writers_is_written_later_and_another_pods_is_not(server, client):
+    cluster, why = KubernetesCluster(client), Reason(ReasonCode.RESOURCES, "full")
+    server.answers = [status(409, "Conflict", "the object has been modified; please apply your changes to the latest version")]
+    with pytest.raises(Unreachable):
+        await cluster.refuse(POD, why)
+    server.answers = [status(422, "Invalid", 'Pod "p" is invalid: metadata.uid: Invalid value: "u": field is immutable')]
+    await cluster.refuse(POD, why)
+    assert not server.answers
+
+
 async def test_a_token_file_that_is_gone_for_a_moment_is_no_configuration_error(server, tmp_path):
     token = tmp_path / "token"
     token.write_text("old")

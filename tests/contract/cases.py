@@ -852,6 +852,13 @@ def a_patch_cannot_rename(api):
     assert api.patch(f"{CMS}/{api.name}", {"metadata": {"name": "other"}}, MERGE).status == 400
 
 
+@case
+def a_patch_of_another_uid_is_422(api):
+    api.post(PODS, pod(api.name)).ok(201)
+    meant = {"metadata": {"uid": "other"}, "status": {"conditions": [{"type": "A", "status": "True"}]}}
+    api.patch(f"{PODS}/{api.name}/status", meant, STRATEGIC).no(422, "Invalid", "field is immutable")
+
+
 # -- server-side apply -------------------------------------------------------------------------
 
 

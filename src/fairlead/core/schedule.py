@@ -746,19 +746,12 @@ def _tell_overdue(state: ClusterState) -> Iterator[Transaction]:
 
 
 def _notify(state: ClusterState) -> Iterator[Transaction]:
-    notices, state.notices = state.notices, []
-    # In a fixed order, in whichever their gangs were looked at.
-    notices.sort(key=lambda each: min(((task.pod.created, task.pod.uid) for task in each[0]), default=(0.0, "")))
-    for tasks, reason in notices:
-        waiting = [task for task in tasks if task.pod.uid in state.tasks and task.row < 0]
+    for tasks, reason in state.notices.take():
+        waiting = [task for task in tasks if state.tasks.get(task.pod.uid) is task]
         if reason.code is not ReasonCode.INTERNAL_ERROR:
             waiting = [task for task in waiting if state.isolation.why(task.pod.uid) is None]
-        if reason.code is ReasonCode.GANG_INCOMPLETE:
-            waiting = [task for task in waiting if task.unit is None]  # in line by now: why it waits was said
         with state.isolation.guard("notices", waiting):
-            # its queue may have been heard of since
-            heard = reason.code is ReasonCode.UNKNOWN_QUEUE
-            told = [task for task in waiting if not (heard and state.queues.knows(task.queue)) and refusal_told(task, reason)]
+            told = [task for task in waiting if refusal_told(task, reason)]
             if told:
                 gang = told[0].gang
                 yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang else "")

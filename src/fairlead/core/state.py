@@ -46,6 +46,7 @@ from fairlead.core.model import (
 )
 from fairlead.core.moves import GivenUp, Moves
 from fairlead.core.nodes import NodeTable
+from fairlead.core.notices import Notices
 from fairlead.core.overrides import Overrides
 from fairlead.core.pairs import Pairs
 from fairlead.core.queues import QueueTree
@@ -105,7 +106,7 @@ class ClusterState:
         self._with_gpu_quota: set[str] = set()  # queues that are guaranteed GPUs
         self.applicants: dict[str, Task] = {}  # where jobs are counted: tasks that wait to be, and those of jobs beyond a limit
         self._crowd = False  # whether jobs must be counted anew
-        self.notices: list[tuple[tuple[Task, ...], Reason]] = []
+        self.notices = Notices()
         self.freed_holds: dict[str, Task] = {}
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
         self.departures = Departures(self.policy, self.tasks, self.services)
@@ -397,7 +398,7 @@ class ClusterState:
             self._stray(task, pod.node)
             if pod.ours:
                 message = f"node {pod.node!r}, which the pod names, does not exist"
-                self.notices.append(((task,), Reason(ReasonCode.NODE_AFFINITY, message)))
+                self.notices.add((task,), Reason(ReasonCode.NODE_AFFINITY, message))
         elif self._is_countable(task, row):
             self.assign(task, row, self._devices_of(task, row))
         else:
@@ -568,7 +569,7 @@ class ClusterState:
         task.state = TaskState.UNUSABLE
         if task.gang is not None:
             self.unsettle(task.gang)  # had it a place until now, its gang may have too few members
-        self.notices.append(((task,), reason))
+        self.notices.add((task,), reason)
 
     def _push(self, unit: Unit) -> None:
         unit.express = unit.level < self.services.of(unit.tasks[0]).express
@@ -953,13 +954,13 @@ class ClusterState:
         units, reason = gang.units(now, self.starts.waits(gang, now))
         if reason is not None:
             waiting = tuple(task for task in gang.tasks.values() if task.state is TaskState.WAITING)
-            self.notices.append((waiting, reason))
+            self.notices.add(waiting, reason)
         gang.reason = reason or self.isolation.why_of(gang)
         for unit in units:
             self._push(unit)
         if units and (later := gang.later(now)):
             message = f"gang {gang.key} can do without it: it gets a place once those that it needs have theirs"
-            self.notices.append((later, Reason(ReasonCode.GANG_INCOMPLETE, message)))
+            self.notices.add(later, Reason(ReasonCode.GANG_INCOMPLETE, message))
         placed = len(gang.placed())
         if not placed or placed >= gang.needed:
             gang.fault_at = None  # whole, or gone: a later fault has a grace of its own

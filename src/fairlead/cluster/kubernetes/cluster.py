@@ -505,10 +505,11 @@ class KubernetesCluster:
         try:
             await writing
         except (ApiError, Unreachable) as error:
-            if isinstance(error, ApiError) and error.code in (404, 409):
+            if isinstance(error, ApiError) and error.code == 404:
                 return False
             log.warning("status not written", path=path, error=str(error)[:300])
-            if insist and (isinstance(error, Unreachable) or error.code == 429 or error.code >= 500):
+            # No version is named here: a conflict means that others wrote meanwhile. Another object of that name is 422.
+            if insist and (isinstance(error, Unreachable) or error.code in (409, 429) or error.code >= 500):
                 raise Unreachable(str(error)) from error
             return False
         return True
