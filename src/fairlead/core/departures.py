@@ -105,13 +105,21 @@ class Departures:
     # -- who is waited for ---------------------------------------------------------------------
 
     def begin(self, victims: Iterable[Task], beneficiaries: Iterable[Task], now: float) -> None:
-        """Victims of one plan are asked to go. All of them are waited for as long as the one with the longest grace."""
+        """Victims of one plan are asked to go. All of them are waited for as long as the one with the longest grace.
+
+        Who was on his way out before, and may be for longer than that, is waited for as long.
+        """
         asked = list(victims)
-        due = now + max((self.grace(task) for task in asked), default=0) + self._policy.victim_timeout
+        ends = [max(now + self.grace(task), self._left(task, now)) for task in asked]
+        due = max(ends, default=now) + self._policy.victim_timeout
         for task in asked:
             self.leaving[task.pod.uid] = Departure(now, due, task.pod.terminating)
         for task in beneficiaries:
             self._tell_at[task.pod.uid] = now + TELL_AFTER
+
+    def _left(self, task: Task, now: float) -> float:
+        """When a pod that was deleted ends, if that is trusted; else now."""
+        return task.pod.leaves if task.pod.terminating and not self.stays_on(task, now) else now
 
     def tidy(self, now: float) -> None:
         """A pass begins: whatever is gone, or is no victim any more, is forgotten."""
@@ -161,7 +169,9 @@ class Departures:
         known = [self.leaving[uid] for uid in victims if uid in self.leaving]
         names = [self._tasks[uid].pod.key for uid in victims[:_NAMED]]
         more = f" and {len(victims) - _NAMED} more" if len(victims) > _NAMED else ""
-        message = f"{len(victims)} pod(s) are being evicted for it: {', '.join(names)}{more}"
+        deleted = any(each.deleted for each in known)
+        what = "are being evicted for it or terminating" if deleted else "are being evicted for it"
+        message = f"{len(victims)} pod(s) {what}: {', '.join(names)}{more}"
         if known:
             since, due = min(each.since for each in known), max(each.due for each in known)
             message += f"; since {at_time(since)}, waited for until {at_time(due)}"

@@ -51,6 +51,7 @@ class Room:
 
     __slots__ = (
         "around",
+        "awaits",
         "behind",
         "composition",
         "core",
@@ -96,6 +97,7 @@ class Room:
         self.behind: Reason | None = None  # disruption budgets that keep all who would make room
         self.looks_at = math.inf  # when they are overridden, or may have changed
         self.rests_until = 0.0  # no search for victims before
+        self.awaits = 0.0  # until when it rests since what leaves by itself is enough for it
         self.moves_vain = 0  # how often in a row pods to be moved were looked for in vain
         self.moves_again = 0.0  # no search for such pods before
         self.moves_wanted = False  # such a search was due and rested

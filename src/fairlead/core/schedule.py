@@ -8,7 +8,8 @@ state, policy and time give the same transactions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
@@ -18,7 +19,8 @@ from fairlead.core.actions.combine import Laid, combine, leaves_pieces
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest, share_due
 from fairlead.core.actions.defragment import Emptied, defragment, next_run
-from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting, waits_for_leaving
+from fairlead.core.actions.leaving import Leaving, awaited_before, beyond_leaving, enough_leaves
+from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting
 from fairlead.core.actions.override import override
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
 from fairlead.core.actions.reclaimable import goes_beyond, reclaimer, refusal
@@ -216,18 +218,23 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
     if now < room.rests_until:
         state.queues.resting.add(room)
         return room.behind if asks else None
-    until = waits_for_leaving(state, unit, now) if state.departures.going and not by_upstream(unit) else None
-    if until is not None:
-        room.rests_until, room.behind = until, None  # what is on its way out is enough: no pod is evicted or moved meanwhile
+    leaving = state.departures.leaving_soon(now) if state.departures.going and not by_upstream(unit) else []
+    if leaving and (until := enough_leaves(state, unit, leaving)) is not None:
+        # No pod is evicted or moved meanwhile.
+        room.rests_until = room.awaits = until
+        room.behind = None
         state.queues.resting.add(room)
         return None
-    plan = _evict(state, unit, now)
+    room.awaits = 0.0
+    if leaving and awaited_before(state, unit, now):
+        leaving = []
+    plan = _beyond(state, leaving, partial(_evict, state, unit, now))
     if plan is None and _may_move(state, unit) <= now:
         plan = _look_for_moves(state, unit, room, now)
     if plan is None and _may_insist(state, unit) <= now:
-        plan = _evict(state, unit, now, insists=True)
+        plan = _beyond(state, leaving, partial(_evict, state, unit, now, insists=True))
     if plan is None and share_due(state, unit) <= now:
-        plan = preempt(state, unit, waited=True)
+        plan = _beyond(state, leaving, partial(preempt, state, unit, waited=True))
     room.behind, again = None, math.inf
     found = override(state, unit, now, insists=_may_insist(state, unit) <= now) if plan is None and asks else None
     if found is not None:
@@ -255,10 +262,15 @@ def _look_for_moves(state: ClusterState, unit: Unit, room: Room, now: float) -> 
     return moved
 
 
+def _beyond(state: ClusterState, leaving: Leaving, search: Callable[[], Plan | Moved | None]) -> Plan | Moved | None:
+    """What a search finds, beyond what is leaving."""
+    return beyond_leaving(state, leaving, search) if leaving else search()
+
+
 def _evict(state: ClusterState, unit: Unit, now: float, *, insists: bool = False) -> Plan | Moved | None:
     """Victims for a unit; fewer, or none, where others can move to what would be left free in pieces."""
     mark = state.log.mark()
-    plan = preempt(state, unit, insists=True) if insists else preempt(state, unit)
+    plan = preempt(state, unit, insists=insists)
     if plan is None or not leaves_pieces(state, plan) or _may_move(state, unit) == math.inf:
         state.log.commit()
         return plan
@@ -443,10 +455,9 @@ def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
 
 def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: frozenset[str] = frozenset()) -> Preempt:
     """moved: UIDs of victims that only move: the stand-ins that keep their new places are charged in their stead."""
-    victims, placed = plan.victims, plan.placed
+    victims, placed = [*plan.victims, *plan.leaving], plan.placed
     _placed(state, unit, placed, now)
     names = state.nodes.names
-    evictions = []
     uids = {task.pod.uid for task in victims}
     log = state.log
     for task in victims:
@@ -459,7 +470,6 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: f
         if task.charged and task.pod.uid not in moved:
             charge = state.queues.charge_at(task.shape, row)
             state.queues.owe(Debt(task, task.queue, placed[0].queue, charge))
-        evictions.append(Binding(_ref(task), task.pod.node))
     state.queues.relieve({task.queue for task in victims if task.charged})
     for task in placed:
         task.state = TaskState.HELD
@@ -469,14 +479,14 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: f
     for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
         state.unsettle(gang)
     held = tuple(Binding(_ref(task), names[task.row], task.devices) for task in placed)
-    evicted = [task for task in victims if task.pod.uid not in moved]
+    evicted = [task for task in plan.victims if task.pod.uid not in moved]
     groups = tuple(sorted({task.gang.key for task in evicted if task.gang is not None}))
     outright = by_upstream(unit)
     suspends = () if outright else state.suspended.ask(evicted, now)
     group = unit.gang.key if unit.gang else ""
-    graces = () if outright else state.departures.graces(victims)
+    graces = () if outright else state.departures.graces(plan.victims)
     return Preempt(
-        tuple(evictions),
+        tuple(Binding(_ref(task), task.pod.node) for task in plan.victims),
         held,
         group,
         outright,

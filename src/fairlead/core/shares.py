@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api.names import CPU, MEMORY
 from fairlead.api.reasons import ReasonCode
@@ -39,6 +39,14 @@ _NOTHING: dict[str, int] = {}
 _USAGE_STEP = 60.0  # seconds after which shares follow usage although nothing else happened
 
 
+class Division(NamedTuple):
+    """Who is due what; see `FairShares`."""
+
+    share: dict[str, dict[str, int]]
+    entitled: dict[str, dict[str, int]]
+    disputed: frozenset[str]
+
+
 class FairShares:
     """The fair shares of a tree. share: queue -> resource -> base units, only where there is not enough for all siblings.
 
@@ -57,6 +65,7 @@ class FairShares:
         self.disputed: frozenset[str] = frozenset()  # resources of which some queue has a share
         self.usage = UsageBook(policy.usage_half_life)
         self._at = -math.inf
+        self._without: dict[frozenset[str], Division] = {}  # pods -> the division were they gone
 
     def touch(self) -> None:
         """Something came, went, moved or was edited."""
@@ -73,16 +82,36 @@ class FairShares:
             return False
         self.stale, self._waiting = False, waiting
         self._at = now
-        old, self.share = self.share, {}
-        requests = self._requests()
-        if sum(bool(request) for request in requests.values()) > 1:
-            self._divide(requests, now)
-        self.entitled = {name: _entitled(self.tree.queues[name], scarce) for name, scarce in self.share.items()}
-        self.disputed = frozenset(name for scarce in self.share.values() for name in scarce)
+        self._without.clear()
+        old = self.share
+        self.division = self._divided(now)
         if self.share == old:
             return False
         self.version += 1
         return True
+
+    @property
+    def division(self) -> Division:
+        """All that shares say, to be put back after a trial."""
+        return Division(self.share, self.entitled, self.disputed)
+
+    @division.setter
+    def division(self, division: Division) -> None:
+        self.share, self.entitled, self.disputed = division
+
+    def without(self, gone: frozenset[str], now: float) -> Division:
+        """The division in a trial in which pods of these UIDs are gone; made once until shares are made anew."""
+        found = self._without.get(gone)
+        if found is None:
+            found = self._without[gone] = self._divided(now)
+        return found
+
+    def _divided(self, now: float) -> Division:
+        requests, share = self._requests(), dict[str, dict[str, int]]()
+        if sum(bool(request) for request in requests.values()) > 1:
+            self._divide(requests, now, share)
+        entitled = {name: _entitled(self.tree.queues[name], scarce) for name, scarce in share.items()}
+        return Division(share, entitled, frozenset(name for scarce in share.values() for name in scarce))
 
     def follow(self, now: float) -> None:
         """Note what is held from now on."""
@@ -146,7 +175,7 @@ class FairShares:
         unit = room.first() or next(room.units, None) if self.tree.pools.named else None
         return room.demand if unit is None else self.tree.asked_together(unit.tasks)
 
-    def _divide(self, requests: dict[str, dict[str, int]], now: float) -> None:
+    def _divide(self, requests: dict[str, dict[str, int]], now: float, share: dict[str, dict[str, int]]) -> None:
         tree = self.tree
         children: dict[str, list[QueueNode]] = {}
         for _, node in sorted(tree.queues.items()):
@@ -176,7 +205,7 @@ class FairShares:
                 shares = divide(amount, claims, unit, self.policy.usage_weight if self.policy.usage_half_life else 0.0)
                 for node, claim in zip(siblings, claims, strict=True):
                     if claim.request:
-                        self.share.setdefault(node.name, {})[resource] = shares[node.name]
+                        share.setdefault(node.name, {})[resource] = shares[node.name]
                     if node.name in children:
                         own = self._own(node, resource, children[node.name])
                         pending.append((node.name, shares[node.name] - own))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.actions.allocate import allocate, fits
+from fairlead.core.actions.allocate import allocate
 from fairlead.core.instants import at_time
 from fairlead.core.moves import GivenUp
 from fairlead.core.state import ClusterState
@@ -29,11 +29,12 @@ def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
         if state.isolation.rests("departures", name):
             continue
         with state.isolation.guard("departures", name):
-            since = departures.leaving[victim.pod.uid].since
+            since, _, deleted = departures.leaving[victim.pod.uid]
             if victim.state is TaskState.EVICTING:
                 state.give_up(victim.pod.uid, now)
+            what = "was terminating already, has been waited for since" if deleted else "was evicted at"
             message = (
-                f"it was evicted at {at_time(since)} and is still there after {now - since:.0f} s (a finalizer, or a node that "
+                f"it {what} {at_time(since)} and is still there after {now - since:.0f} s (a finalizer, or a node that "
                 "does not answer?): its room counts as taken, and work that waited for it is planned elsewhere"
             )
             yield Warn((_ref(victim),), "EvictionTimedOut", message)
@@ -66,26 +67,6 @@ def tell_waiting(state: ClusterState, now: float) -> Iterator[Refuse]:
             if told and reason is not None:
                 gang = told[0].gang
                 yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang is not None else "")
-
-
-def waits_for_leaving(state: ClusterState, unit: Unit, now: float) -> float | None:
-    """Until when a unit waits for pods that leave by themselves, if it fits once they are gone; None if it does not.
-
-    Pods of other schedulers count, and deletions by users. The state is left as it was.
-    """
-    leaving = state.departures.leaving_soon(now)
-    if not leaving:
-        return None
-    core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
-    mark = state.log.mark()
-    for task, _ in leaving:
-        state.unassign(task)
-    state.shapes.refresh()
-    enough = fits(state, core)
-    state.log.rollback(mark)
-    for task in unit.tasks:
-        task.unit = unit
-    return max(due for _, due in leaving) if enough else None
 
 
 def note_freed(state: ClusterState) -> None:

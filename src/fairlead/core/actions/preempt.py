@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     """Who falls and who is placed, both already so in the state.
 
     places: victim's UID -> the row and devices it still occupies until it is gone. why: the ground, in words. overrides: UIDs of
-    victims whose disruption budgets forbid it.
+    victims whose disruption budgets forbid it. leaving: pods that are terminating anyway and must be gone, too.
     """
 
     victims: list[Task]
@@ -45,6 +45,7 @@ class Plan(NamedTuple):
     places: dict[str, tuple[int, tuple[int, ...]]]
     why: str = ""
     overrides: tuple[str, ...] = ()
+    leaving: Sequence[Task] = ()
 
 
 _WHY = {

@@ -183,6 +183,10 @@ class VictimTable:
                 found[id(victim)] = (ground, victim)
         return sorted(found.values(), key=lambda each: (not each[1].spare, each[0], each[1].order))
 
+    def know(self, queue: str) -> None:
+        """The victims of a queue are those of this moment, for the rest of the pass."""
+        self._list(queue)
+
     def _list(self, queue: str) -> list[Victim]:
         """The victims of a queue, the cheapest last: from there they are taken out once they have fallen."""
         known = self._lists.get(queue)

@@ -1,0 +1,93 @@
+"""Leaving: what is on its way out is part of the room of a plan, and only what is missing beyond it is evicted.
+
+Pods of other schedulers count, and deletions by users, for as long as they are trusted to go (`Departures.leaving_soon`). The
+search for victims is made as if they were gone, also for the fair shares. Of those, a plan waits for the ones that fill its
+places only. If one does not go in time, the plan is given up as with any other victim (`outwait.release_late`), and the unit is
+planned anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fairlead.core.actions.allocate import fits
+from fairlead.core.actions.consolidate import Moved
+from fairlead.core.actions.fallen import Fallen
+from fairlead.core.actions.preempt import Plan
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task, Unit
+
+Leaving = Sequence[tuple[Task, float]]
+"""Terminating pods, each with the time until which it is trusted to go."""
+
+
+def enough_leaves(state: ClusterState, unit: Unit, leaving: Leaving) -> float | None:
+    """Until when a unit waits for these if it fits once they are gone; None if it does not. The state is left as it was."""
+    core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
+    mark, _ = _gone(state, leaving)
+    enough = fits(state, core)
+    state.log.rollback(mark)
+    for task in unit.tasks:
+        task.unit = unit
+    return max(due for _, due in leaving) if enough else None
+
+
+def beyond_leaving(state: ClusterState, leaving: Leaving, search: Callable[[], Plan | Moved | None]) -> Plan | Moved | None:
+    """The plan that a search finds when these are gone, with those of them for which it waits; None changes nothing."""
+    for queue in sorted({task.queue for task, _ in leaving if task.queue in state.queues.queues}):
+        state.victims.know(queue)  # as things stand: a gang of which a member leaves is nobody's victim
+    mark, gone = _gone(state, leaving)
+    fair = state.queues.fair
+    shares, fair.division = fair.division, fair.without(frozenset(gone.places), state.services.now)
+    try:
+        found = search()
+    finally:
+        fair.division = shares
+    if found is None:
+        state.log.rollback(mark)
+        return None
+    plan = found.plan if isinstance(found, Moved) else found
+    awaited = [task for task, _ in leaving if not _put_back(state, task, gone, plan)]
+    state.log.commit()
+    plan = plan._replace(leaving=awaited, places=plan.places | gone.places)
+    return Moved(plan, found.stand_ins) if isinstance(found, Moved) else plan
+
+
+def awaited_before(state: ClusterState, unit: Unit, now: float) -> bool:
+    """Whether a unit that stands before this one waits for what is leaving: then that is not this one's to plan with."""
+    queues, room = state.queues, unit.room
+    if room is None:
+        return False
+    mine = queues.standing(unit), room.queue.place(unit)
+    firsts = ((each, each.first()) for each in queues.resting if each is not room and each.awaits > now)
+    return any(first is not None and (queues.standing(first), each.queue.place(first)) < mine for each, first in firsts)
+
+
+def _gone(state: ClusterState, leaving: Leaving) -> tuple[int, Fallen]:
+    """In a trial: these are off their rows."""
+    mark, gone = state.log.mark(), Fallen(state)
+    gone.take([task for task, _ in leaving])
+    state.shapes.refresh()
+    return mark, gone
+
+
+def _put_back(state: ClusterState, task: Task, gone: Fallen, plan: Plan) -> bool:
+    """Put a pod back where it runs if all that a plan places has room beside it; whether it has."""
+    row, devices = gone.places[task.pod.uid]
+    shape, placed = task.shape, plan.placed
+    if shape.relations or any(each.shape.relations for each in placed):
+        return False  # it may keep them off wherever it is
+    nodes = state.nodes
+    free = nodes.devices.states[nodes.device.item(row)]
+    if any(nodes.free[column].item(row) < amount for column, amount in shape.demand):
+        return False
+    if any(free[device] < shape.gpu_milli for device in devices):
+        return False
+    mark = state.log.mark()
+    gone.put_back([task])
+    if any(state.queues.over_limit(each, 0, each.row) is not None for each in placed):
+        state.log.rollback(mark)
+        gone.places[task.pod.uid] = row, devices
+        return False
+    state.log.commit()
+    return True
