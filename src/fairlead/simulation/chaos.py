@@ -40,7 +40,7 @@ _HOUR = 3600.0
 _EVERY, _FIRST, _STORM, _CALM = 5.5 * _HOUR, 1 * _HOUR, 45 * 60.0, 15 * 60.0
 _SOON = 1.0  # seconds within which what is due is awaited before the settled state is judged
 _WAITS = 30  # so often at most: something is always due somewhere
-_STILL = 10.0  # seconds without a write before the settled state is judged
+_STILL = 10.0  # seconds without a write, by the slower clock, before the settled state is judged: a search rests as long
 _PATIENCE = 2 * _HOUR
 _DRAIN = 96 * _HOUR  # in which whatever was submitted must come to its end, where that is promised
 _POLICY = Policy(look_again=0.0)  # a waking that is missing is found here, not made up for
@@ -264,7 +264,7 @@ class Run:
         deadline, waited = self.now + _PATIENCE, 0
         while self.now < deadline:
             await self._until(self.now + 1.0)
-            still = self.world.clock.now() - self.auditor.changed_at >= _STILL
+            still = (self.world.clock.now() - self.auditor.changed_at) * min(1.0, self.process.rate) >= _STILL
             scheduler = self.process.scheduler
             if (
                 still

@@ -177,6 +177,7 @@ class Process:
         skew: float = 0.0,
         rate: float = 1.0,
     ) -> None:
+        self.rate = rate
         self.world = world
         self.partition = Partition()
         self.transport = SimulatedTransport(world.wire, world.plan, latency=world.latency, partition=self.partition)
