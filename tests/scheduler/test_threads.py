@@ -294,3 +294,47 @@ async def test_events_are_bounded(monkeypatch):
     _, applier = await apply(Script(), Place(tuple(binding(f"p{index}") for index in range(6)), ""), writers=6)
     assert applier.counters.events_dropped > 0
     assert applier.counters.events + applier.counters.events_dropped == 6
+
+
+async def test_an_event_that_is_said_again_while_it_waits_is_written_once_and_in_its_order():
+    script = Script()
+    notes = []
+
+    async def event(regarding, reason, note, *, warning=False, action=""):
+        notes.append((getattr(regarding, "name", regarding), reason, note))
+
+    script.event = event
+    applier = Applier(script, lambda _: None, lambda: 1, writers=4)
+    for number in range(1000):  # nobody writes yet
+        applier.submit([Refuse((ref("a"), ref("b")), Reason(ReasonCode.RESOURCES, f"full {number}"), "ns/g")])
+        applier.event(ref("a"), "Preempted", "for c")
+    applier.submit([Refuse((ref("b"),), Reason(ReasonCode.RESOURCES, "full again"))])
+    applier.submit([Refuse((ref("a"),), Reason(ReasonCode.RESOURCES, "full again"))])
+    assert len(applier._lines[2]) == 3
+    task = asyncio.ensure_future(applier.run())
+    while not applier.idle:
+        await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert sorted(notes, key=lambda each: each[0]) == [
+        ("a", "Preempted", "for c"),
+        ("a", "FailedScheduling", "full again"),
+        ("b", "FailedScheduling", "full again"),
+        ("ns/g", "FailedScheduling", "full 999"),
+    ]
+    assert applier.counters.events == 4
+    assert not applier._events
+
+
+async def test_events_of_a_pod_are_written_on_after_one_could_not_be():
+    script = Script({("event", "a", "Preempted"): Unreachable("no answer")})
+    applier = Applier(script, lambda _: None, lambda: 1, writers=4)
+    applier.event(ref("a"), "Preempted", "for c")
+    applier.event(ref("a"), "Moved", "elsewhere")
+    task = asyncio.ensure_future(applier.run())
+    while not applier.idle:
+        await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert script.writes == [("event", "a", "Preempted"), ("event", "a", "Moved")]
+    assert not applier._events

@@ -109,6 +109,7 @@ class Applier:
         self._reservations = _Latest(self, self._write_reservation)
         self._verdicts = _Latest(self, self._write_verdict)
         self._conditions = _Latest(self, self._write_condition)
+        self._events: dict[PodRef | str, dict[tuple[str, str], tuple[str, bool]]] = {}  # about whom -> (reason, action) -> note
         self._resting: deque[asyncio.Future[None]] = deque()
         self._looking = False
         self._volumes: set[asyncio.Task[None]] = set()  # volumes being bound or made: slow, and no writer's business
@@ -297,18 +298,32 @@ class Applier:
     # -- kinds of work -------------------------------------------------------------------------
 
     def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
-        """One event, behind everything else."""
+        """One event, behind everything else. What is said again while it waits is written once, as it was last said."""
         if not self.write_events:
             return
-        if len(self._lines[2]) >= _MOST_EVENTS:
-            self.counters.events_dropped += 1
-            return
+        said = self._events.get(regarding)
+        if said is None:
+            if len(self._lines[2]) >= _MOST_EVENTS:
+                self.counters.events_dropped += 1
+                return
+            said = self._events[regarding] = {}
+            self._enter(2, partial(self._write_events, regarding))
+        said.pop((reason, action), None)
+        said[reason, action] = note, warning
 
-        async def write() -> None:
-            self.counters.events += 1
-            await self.cluster.event(regarding, reason, note, warning=warning, action=action)
-
-        self._enter(2, write)
+    async def _write_events(self, regarding: PodRef | str) -> None:
+        said = self._events[regarding]
+        try:
+            while said:
+                reason, action = what = next(iter(said))
+                note, warning = said.pop(what)
+                self.counters.events += 1
+                await self.cluster.event(regarding, reason, note, warning=warning, action=action)
+        finally:
+            if said:
+                self._enter(2, partial(self._write_events, regarding))
+            else:
+                del self._events[regarding]
 
     def _bind_volumes(self, binding: Binding) -> None:
         async def work() -> None:
@@ -563,6 +578,7 @@ class _Latest(Generic[Status]):
         """What waits to be written about `key` is true no more."""
         self.waiting.pop(key, None)
         self.late.pop(key, None)
+        self.failures.pop(key, None)
         if key in self.busy:
             self.dropped.add(key)
 
