@@ -62,6 +62,24 @@ def test_a_place_that_is_given_up_stays_closed_while_a_victim_still_fills_it():
     invariants.check(state)
 
 
+def test_no_device_is_free_that_a_victim_has_which_stays():
+    """The replacement of a pod that moves had come; its place was to be left by that victim."""
+    state = two_nodes()
+    state.remove_pod("uid-j0")
+    state.upsert_pod(pod("j0", "q0", gpus=2, at="n0", started=0.0, owner="uid-job"))
+    state.upsert_pod(pod("wide", "q1", gpus=4, created=LATE))
+    (plan,) = run(state, LATE)
+    assert plan.moved == ("uid-j0",)
+    state.upsert_pod(pod("again", "q0", gpus=2, created=LATE, owner="uid-job", never_preempts=True))
+    state.evict_failed("uid-j2", LATE)
+    for number in range(8):
+        state.upsert_pod(pod(f"half{number}", "q1", milli=500, created=1.0, never_preempts=True))
+    on = list(placed(run(state, LATE + 1)).values())
+    assert sorted(on) == ["n0"] * 4 + ["n1"] * 2, "two devices are free beside j0, one beside j1 and j2"
+    assert not invariants.over_allocated(state)
+    invariants.check(state)
+
+
 def test_nobody_falls_where_moves_alone_do():
     state = cluster([node(f"n{i}", gpus=4) for i in range(2)], [queue("q0", 4), queue("q1", 4)])
     state.upsert_pod(pod("fixed", "q0", gpus=1, at="n0", started=0.0, stays=True))

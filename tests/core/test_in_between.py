@@ -334,6 +334,54 @@ def test_victims_of_another_queue_are_charged_to_their_own_until_they_are_gone()
     assert (used(state, "theirs"), used(state, "top")) == (4000, 4000)
 
 
+def test_each_queue_is_charged_for_its_own_victims_beyond_what_the_beneficiary_is_charged_for():
+    """One pod takes the places of two of its own queue and one of another, which hold more pods than it is."""
+    queues = [queue("top", limit=16), queue("mine", parent="top"), queue("theirs", parent="top")]
+    low = [pod("a", queue="theirs"), pod("b", queue="mine"), pod("c", queue="mine")]
+    state = cluster([node("n", gpus=3)], queues, low)
+    settle(state)
+    state.upsert_pod(pod("high", queue="mine", priority=5, gpus=3, profile=KUBERNETES_PROFILE))
+    assert preempted(run(state)) == [["a", "b", "c"]]
+    pods = {name: state.queues.queues[name].used["pods"] for name in ("mine", "theirs", "top")}
+    assert pods == {"mine": 2, "theirs": 1, "top": 3}
+    assert [used(state, name) for name in ("mine", "theirs", "top")] == [3000, 1000, 3000]
+    invariants.check(state)
+    state.remove_pod("uid-high")
+    state.remove_pod("uid-b")
+    assert [used(state, name) for name in ("mine", "theirs", "top")] == [1000, 1000, 2000]
+    invariants.check(state)
+
+
+def test_a_queue_is_charged_for_all_victims_of_shared_devices():
+    state = cluster([node("n", gpus=2)], pods=[pod(f"low-{i}", milli=500, cpu=16_000) for i in range(4)])
+    settle(state)
+    state.upsert_pod(pod("high", priority=5, milli=500, cpu=64_000))
+    assert len(preempted(run(state))[0]) == 4
+    assert used(state) == 2000
+    invariants.check(state)
+    state.remove_pod("uid-low-0")
+    assert 1500 <= used(state) <= 2000
+    invariants.check(state)
+
+
+def test_a_victim_whose_node_goes_twice_is_not_bound_again():
+    state = cluster(
+        [node("n", gpus=2), node("m", gpus=2)], pods=[pod("low", gpus=2, at="n"), pod("full", gpus=2, at="m", priority=9)]
+    )
+    state.upsert_pod(pod("high", priority=5, gpus=2))
+    assert preempted(run(state)) == [["low"]]
+    for _ in range(2):
+        state.remove_node("n")
+        invariants.check(state)
+        state.upsert_node(node("n", gpus=2))
+    state.remove_node("n")
+    state.remove_pod("uid-high")
+    state.remove_pod("uid-full")
+    assert placed(run(state)) == {}, "it runs on n, or is gone with it"
+    assert used(state) == 2000
+    invariants.check(state)
+
+
 def test_a_limit_lowered_meanwhile_holds_for_places_that_were_held():
     state = cluster([node("n", gpus=8)], [queue("team", limit=8)], [pod("low", queue="team", gpus=6)])
     settle(state)

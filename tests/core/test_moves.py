@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model import DisruptionBudget, Queue, ServiceClass
+from fairlead.core.model import DisruptionBudget, Group, Queue, ServiceClass, Target
 from fairlead.core.selectors import Requirement
 from fairlead.core.tasks import TaskState
 from fairlead.core.transactions import Place, Preempt
@@ -220,6 +220,122 @@ def test_a_moved_pod_keeps_its_part_of_its_queues_limit():
     state.upsert_pod(pod("again", "mine", created=LATE + 1))
     assert set(placed(run(state, LATE + 2))) == {"again"}
     invariants.check(state)
+
+
+class Moving:
+    """A pod of queue `mine`, which holds all that it may, moves so that a wide one fits; it takes its time to go."""
+
+    def __init__(self, limit=2, **policy):
+        queues = [queue("mine", limit=limit), Queue("other")]
+        nodes = [node(f"n{i}", gpus=2) for i in range(2)]
+        self.state = cluster(nodes, queues, reservations=0, **{"victim_timeout": 10_000.0, **policy})
+        for i in range(2):
+            self.state.upsert_pod(pod(f"p{i}", "mine", at=f"n{i}", started=0.0, owner="job", root="batch/v1/Job/j"))
+        self.state.upsert_pod(pod("wide", "other", gpus=2))
+        (plan,) = run(self.state, LATE)
+        ((self.victim, self.stays),) = [(each.pod.uid, f"p{each.pod.name == 'p0':d}") for each in plan.victims]
+        self.kept = self.state.moves.kept[self.victim].stand_in
+
+    @property
+    def used(self):
+        return self.state.queues.queues["mine"].used[GPU]
+
+    def replace(self, name="again"):
+        self.state.upsert_pod(pod(name, "mine", created=LATE + 1, owner="job", root="batch/v1/Job/j"))
+
+    def tempt(self):
+        """Somebody else of the queue wants what is left of its limit; there is a free node."""
+        self.state.upsert_node(node("free", gpus=1))
+        self.state.upsert_pod(pod("thief", "mine", created=LATE + 2, owner="another", never_preempts=True))
+
+
+def given_up_for_a_suspension(moving):
+    target = Target("Suspended", 1, ("job",), (), 0.0, 0.0)
+    moving.state.upsert_group(Group("ns", "job-j", 1, target=target))
+
+
+def node_of_the_new_place_goes(moving):
+    moving.state.remove_node(moving.state.nodes.names[moving.kept.row])
+    moving.state.remove_pod(f"uid-{moving.stays}")
+    moving.state.upsert_pod(pod("beside", "mine", at="elsewhere"))
+
+
+def no_replacement_came(moving):
+    assert placed(run(moving.state, LATE + 400)) == {}
+
+
+def replacement_came_and_went(moving):
+    moving.replace()
+    assert run(moving.state, LATE + 1) == []
+    assert moving.state.tasks["uid-again"].state is TaskState.HELD
+    moving.state.remove_pod("uid-again")
+
+
+def replacement_came_and_went_before_a_pass(moving):
+    moving.replace()
+    moving.state.remove_pod("uid-again")
+
+
+def counted_anew(moving):
+    moving.replace()
+    with moving.state.isolation.guard("moves"):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    "becomes",
+    [
+        given_up_for_a_suspension,
+        node_of_the_new_place_goes,
+        no_replacement_came,
+        replacement_came_and_went,
+        replacement_came_and_went_before_a_pass,
+        counted_anew,
+    ],
+)
+def test_a_pod_that_was_to_move_is_charged_for_until_it_is_gone(becomes):
+    moving = Moving()
+    becomes(moving)
+    invariants.check(moving.state)
+    assert moving.used == 2000
+    moving.tempt()
+    assert "thief" not in placed(run(moving.state, LATE + 401)), "three would run"
+    invariants.check(moving.state)
+    moving.state.remove_pod(moving.victim)
+    assert ("thief" in placed(run(moving.state, LATE + 402))) is (becomes is not counted_anew)
+    assert moving.used == 2000
+    invariants.check(moving.state)
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_a_replacement_runs_beside_the_pod_that_moves_only_within_its_queues_limit(limit):
+    moving = Moving(limit)
+    moving.replace()
+    first = placed(run(moving.state, LATE + 1))
+    assert set(first) == ({"again"} if limit == 3 else set())
+    invariants.check(moving.state)
+    moving.tempt()
+    assert placed(run(moving.state, LATE + 2)) == {}
+    invariants.check(moving.state)
+    moving.state.remove_pod(moving.victim)
+    later = placed(run(moving.state, LATE + 3))
+    assert set(later) == ({"wide", "thief"} if limit == 3 else {"wide", "again"})
+    invariants.check(moving.state)
+
+
+def test_a_replacement_that_waits_for_the_limit_waits_in_line_once_the_pod_stays():
+    moving = Moving()
+    moving.replace()
+    run(moving.state, LATE + 1)
+    moving.state.evict_failed(moving.victim, LATE + 2)
+    assert moving.state.tasks[moving.victim].state is TaskState.BOUND
+    assert moving.state.tasks["uid-again"].state is TaskState.WAITING
+    assert moving.used == 2000
+    invariants.check(moving.state)
+    moving.state.remove_pod(moving.victim)
+    assert set(placed(run(moving.state, LATE + 500))) == {"again", "wide"}
+    assert moving.used == 2000
+    invariants.check(moving.state)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -227,10 +227,8 @@ def _queues(state: ClusterState, placed: Placed) -> list[str]:
     for uid, debt in state.queues.owed.items():
         if state.tasks[uid].state is not TaskState.EVICTING:
             wrong.append(f"queue {debt.queue} is charged for {uid} as for a victim, but it is none")
-        above = state.queues.queues[debt.beneficiary].path
-        for node in state.queues.queues[debt.queue].path:
-            if node not in above:
-                held[node.name].update(dict(debt.charge))
+        for node, charge in state.queues.owing(debt):
+            held[node.name].update(dict(charge))
     for name, node in state.queues.queues.items():
         mine = held[name]
         wrong += [
@@ -238,7 +236,28 @@ def _queues(state: ClusterState, placed: Placed) -> list[str]:
             for resource in {*mine, *node.used}
             if node.used.get(resource, 0) != mine[resource]
         ]
-    return wrong + _foreign(state, charged) + _meters(state)
+    return wrong + _running(state, charged) + _foreign(state, charged) + _meters(state)
+
+
+_THERE = (TaskState.BOUND, TaskState.ASSUMED)
+
+
+def _running(state: ClusterState, charged: list[Task]) -> list[str]:
+    """No queue is charged for less than what its pods on nodes hold: victims are there until they are gone."""
+    if not state.lingering:
+        return []
+    running = [(task, task.row) for task in charged if task.pod.ours and task.state in _THERE]
+    running += [(task, row) for uid, row in state.lingering.items() if (task := state.tasks[uid]).pod.ours]
+    held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
+    for task, row in running:
+        for node in state.queues.queues[task.queue].path:
+            held[node.name].update(dict(state.queues.charge_at(task.shape, row)))
+    return [
+        f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods that run or leave hold {amount}"
+        for name, node in state.queues.queues.items()
+        for resource, amount in held[name].items()
+        if amount > node.used.get(resource, 0)
+    ]
 
 
 def _foreign(state: ClusterState, charged: list[Task]) -> list[str]:

@@ -7,6 +7,9 @@ in time, the place is free again. How many pods are moved is bounded by a budget
 A new place may be where another victim of the plan still runs, or the same pod: on the other device of its node. Then the
 replacement is bound once these are gone.
 
+A queue is charged once for a pod that moves: for its stand-in, or the replacement that waits for it to go, and for the pod
+itself as soon as there is neither, until it is gone. So its replacement is bound beside it only where limits have room for both.
+
 No place is free before its holder has left, or counts where it runs again. A step that gives up a place (a replacement that does
 not fit, a move that is dropped, a unit that takes a free place instead) leaves it closed while other victims still fill it.
 """
@@ -183,6 +186,7 @@ class Moves:
 
     def keep(self, victim: Task, stand_in: Task, now: float, after: tuple[str, ...] = ()) -> None:
         """The stand-in is on its row: remember for whom."""
+        stand_in.instead_of = victim.pod.uid if stand_in.charged else ""
         until = now + max(_KEPT_FOR, self.state.departures.grace(victim) + _COMES_WITHIN)
         self.state.log.insert(self.kept, victim.pod.uid, Kept(victim.pod.uid, _key(victim), stand_in, until, after))
 
@@ -237,7 +241,7 @@ class Moves:
         self.state.assign(stand_in, row, devices)
 
     def drop(self, *uids: str) -> list[GivenUp]:
-        """These victims stay, or no replacement came: their new places, and those that wait for them to go, are given up.
+        """These victims stay, or no replacement came: their new places, and those that they would have left, are given up.
 
         Returns these places: other victims may still fill them.
         """
@@ -246,6 +250,10 @@ class Moves:
         places = []
         for uid in dropped:
             kept = self.kept.pop(uid)
+            places.append(GivenUp.of(kept))
+            self.vacate(kept)
+        for uid in [uid for uid, kept in self.returning.items() if not set(uids).isdisjoint(kept.after)]:
+            kept = self.returning.pop(uid)
             places.append(GivenUp.of(kept))
             self.vacate(kept)
         return places
@@ -264,6 +272,17 @@ class Moves:
     def awaited(self, kept: Kept) -> set[str]:
         """The victims that must still go before a place is free."""
         return {uid for uid in kept.after if uid in self.state.lingering}
+
+    def may_succeed(self, task: Task, victim: str, row: int) -> bool:
+        """Whether a replacement may have its place once the pod that moves is gone: its queue's limit has no room for both."""
+        state = self.state
+        if victim not in state.queues.owed:
+            return False
+        mark = state.log.mark()
+        state.queues.repay(victim)
+        takes = state.takes(task, row)
+        state.log.rollback(mark)
+        return takes
 
     def _give_up(self, kept: Kept) -> None:
         """No replacement came: while a victim still fills the place it stays closed."""

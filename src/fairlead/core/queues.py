@@ -240,12 +240,21 @@ class Behind(NamedTuple):
 
 
 class Debt(NamedTuple):
-    """What a victim that still runs is charged for, though its room is given away: to its queue, not those above both."""
+    """What a victim that still runs is charged for, though its room is given away.
+
+    beneficiary: the queue that gets it, if any. Queues above both are charged for beneficiaries, so they are for the victim only
+    beyond that. credits: by the UIDs of beneficiaries what of their charges stands for the victim's; they start once it is gone.
+    """
 
     victim: Task
     queue: str
     beneficiary: str
     charge: Charge
+    credits: tuple[tuple[str, Charge], ...] = ()
+
+    def without(self, uid: str) -> Debt:
+        """The same once a beneficiary is charged in its stead no more."""
+        return self._replace(credits=tuple(each for each in self.credits if each[0] != uid))
 
 
 class QueueTree:
@@ -341,7 +350,8 @@ class QueueTree:
             for task in own.guests.values():
                 self._note_foreign(own.path, self.pools.extras(task.shape.charge, task.row), 1)
         for debt in self.owed.values():
-            self._add(self._apart(debt.queue, debt.beneficiary), tuple(each for each in debt.charge if split(each[0])[1]), 1)
+            for node, charge in self.owing(debt):
+                self._add((node,), tuple(each for each in charge if split(each[0])[1]), 1)
         for node in self.queues.values():
             if node.meter is not None:
                 self._measure(node)
@@ -643,9 +653,9 @@ class QueueTree:
             self._hold(own, task, 1)
             self._add(own.path, charge, 1)
         for debt in self.owed.values():
-            apart = self._apart(debt.queue, debt.beneficiary)
-            self._add(apart, debt.charge, 1)
-            self._note_leaving(apart, debt.charge, 1)
+            for node, charge in self.owing(debt):
+                self._add((node,), charge, 1)
+                self._note_leaving((node,), charge, 1)
         for node in self.queues.values():
             if node.meter is not None:
                 self._measure(node)
@@ -689,47 +699,81 @@ class QueueTree:
             self.eased.update(each.name for each in node.path)
             self.restart(node)
 
-    def owe(self, debt: Debt) -> None:
-        """A victim's room is given to another queue, but the victim still runs: until it is gone, its own is charged for it.
+    def debts(self, victims: Sequence[tuple[Task, int]], placed: Sequence[Task] = ()) -> list[Debt]:
+        """What victims on some rows are charged for until they are gone. placed: the beneficiaries, charged already.
 
-        Queues above both are not: they are charged for the beneficiary. Its user is everywhere.
+        Each amount of a beneficiary stands for that of one victim; those of its own queue, and those nearest to it, come first.
         """
+        given = [task for task in placed if task.queue == placed[0].queue]
+        left = [(task.pod.uid, dict(self.charge_at(task.shape, task.row))) for task in given]
+        beneficiary = given[0].queue if given else ""
+        above = self._node(beneficiary).path if given else ()
+        at: dict[str, int] = {}  # resource -> the first beneficiary of which any is left
+        found = []
+        for task, row in sorted(victims, key=lambda each: -sum(node in above for node in self._node(each[0].queue).path)):
+            charge = self.charge_at(task.shape, row)
+            credited: dict[str, dict[str, int]] = {}
+            for resource, amount in charge:
+                missing, place = amount, at.get(resource, 0)
+                while missing > 0 and place < len(left):
+                    uid, amounts = left[place]
+                    if taken := min(missing, amounts.get(resource, 0)):
+                        credited.setdefault(uid, {})[resource] = taken
+                        amounts[resource] -= taken
+                        missing -= taken
+                    place += missing > 0
+                at[resource] = place
+            parts = tuple((uid, tuple(amounts.items())) for uid, amounts in credited.items())
+            found.append(Debt(task, task.queue, beneficiary, charge, parts))
+        return found
+
+    def owing(self, debt: Debt) -> Iterator[tuple[QueueNode, Charge]]:
+        """Which queues a debt is charged to, and how much of it."""
+        others = self._node(debt.beneficiary).path if debt.beneficiary else ()
+        credit = dict(sum_of([charge for _, charge in debt.credits]))
+        rest = tuple((name, amount - credit.get(name, 0)) for name, amount in debt.charge if amount > credit.get(name, 0))
+        for node in self._node(debt.queue).path:
+            yield node, rest if node in others else debt.charge
+
+    def uncredit(self, victim: str, beneficiary: str) -> None:
+        """A beneficiary is charged in a victim's stead no more: it does not start, or not once the victim is gone."""
+        debt = self.owed.get(victim)
+        if debt is not None and any(uid == beneficiary for uid, _ in debt.credits):
+            self.repay(victim)
+            self.owe(debt.without(beneficiary))
+
+    def owe(self, debt: Debt) -> None:
+        """A victim's room is given away, but it still runs and is charged for until it is gone; to its user in full."""
         log = self.log
         log.insert(self.owed, debt.victim.pod.uid, debt)
-        for node in self._apart(debt.queue, debt.beneficiary):
-            for resource, amount in debt.charge:
+        for node, charge in self.owing(debt):
+            for resource, amount in charge:
                 log.add(node.used, resource, amount)
                 log.add(node.leaving, resource, amount)
         self._measure_debt(debt, 1)
 
     def repay(self, uid: str) -> None:
         """The victim is gone, or stays and is charged as what runs."""
-        debt = self.owed.pop(uid, None)
+        log, debt = self.log, self.owed.get(uid)
         if debt is None:
             return
-        apart = self._apart(debt.queue, debt.beneficiary)
-        self._add(apart, debt.charge, -1)
-        self._note_leaving(apart, debt.charge, -1)
-        self.eased.update(node.name for node in apart)
+        log.remove(self.owed, uid)
+        for node, charge in self.owing(debt):
+            for resource, amount in charge:
+                log.add(node.used, resource, -amount)
+                log.add(node.leaving, resource, -amount)
+            if charge and not log.depth:
+                self.eased.add(node.name)
         self._measure_debt(debt, -1)
-        self.restart(self._node(debt.queue))
+        if not log.depth:
+            self.restart(self._node(debt.queue))
 
     def _measure_debt(self, debt: Debt, sign: int) -> None:
         for node in self._node(debt.queue).path:
             if node.meter is not None:
                 node.meter.charge(debt.victim, debt.charge, sign)
-                self.eased.add(node.name)
-
-    def shared_with_beneficiary(self, uid: str) -> str:
-        """The lowest queue above both a victim and its beneficiary, or the queue of both; empty if there is none."""
-        debt = self.owed[uid]
-        others = self._node(debt.beneficiary).path
-        return next((node.name for node in self._node(debt.queue).path if node in others), "")
-
-    def _apart(self, queue: str, other: str) -> list[QueueNode]:
-        """The queues on the path of one that are not on that of the other."""
-        others = self._node(other).path
-        return [node for node in self._node(queue).path if node not in others]
+                if not self.log.depth:
+                    self.eased.add(node.name)
 
     def over_limit(self, task: Task, count: int = 1, row: int = -1) -> Reason | None:
         """Why `count` more pods like this one would break a limit on the path, or None. 0: why what is charged breaks it.

@@ -35,6 +35,8 @@ def cut_out(state: ClusterState, tasks: Iterable[Task]) -> None:
             _lift(state, each)
         for victim in task.waits_for:
             state.holds.get(victim, set()).discard(uid)
+            if victim in state.queues.owed:
+                state.queues.owed[victim] = state.queues.owed[victim].without(uid)
         task.waits_for = set()
         state.freed_holds.pop(uid, None)
         state.applicants.pop(uid, None)
@@ -81,6 +83,7 @@ def expel(state: ClusterState, uid: str) -> None:
 
 def _lift(state: ClusterState, task: Task) -> None:
     """Off its row, without giving anything back."""
+    task.instead_of = ""
     if task.row < 0:
         return
     state.nodes.pods[task.row].pop(task.pod.uid, None)
@@ -148,4 +151,10 @@ def _queues(state: ClusterState) -> None:
     state.belonging.judge_anew()
     charged = [(task, row) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values() if task.charged]
     charged += [(task, -1) for tasks in state.strays.values() for task in tasks.values() if task.charged]
+    owed, paid = state.queues.owed, {task.instead_of for task, _ in charged}
+    for uid, row in state.lingering.items():
+        if uid in paid:
+            owed.pop(uid, None)
+        elif uid not in owed and state.tasks[uid].charged:
+            (owed[uid],) = state.queues.debts([(state.tasks[uid], row)])
     state.queues.charge_anew(charged)

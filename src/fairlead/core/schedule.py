@@ -28,7 +28,7 @@ from fairlead.core.actions.reserve import name_of, renew, reserve, reserve_for
 from fairlead.core.gangs import Gang
 from fairlead.core.model import WHOLE
 from fairlead.core.moves import GivenUp
-from fairlead.core.queues import Debt, Room
+from fairlead.core.queues import Room
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit, refusal_told, shapes_of, stands_in
 from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
@@ -386,7 +386,10 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
         state.moves.vacate(kept)
         state.shapes.refresh()
         places[each.pod.uid] = place
-        if place.row >= 0 and state.takes(each, place.row):
+        if place.row >= 0 and not state.takes(each, place.row) and state.moves.may_succeed(each, kept.victim, place.row):
+            each.instead_of = kept.victim
+            waits.add(kept.victim)
+        if place.row >= 0 and (each.instead_of or state.takes(each, place.row)):
             if waits:
                 state.assign(each, place.row, place.devices)  # on no others: these are not free yet
             else:
@@ -467,9 +470,9 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: f
         row = plan.places[task.pod.uid][0]
         state.linger(task, row)
         state.nodes.gained.add(row)
-        if task.charged and task.pod.uid not in moved:
-            charge = state.queues.charge_at(task.shape, row)
-            state.queues.owe(Debt(task, task.queue, placed[0].queue, charge))
+    owing = [(task, plan.places[task.pod.uid][0]) for task in victims if task.charged and task.pod.uid not in moved]
+    for debt in state.queues.debts(owing, placed):
+        state.queues.owe(debt)
     state.queues.relieve({task.queue for task in victims if task.charged})
     for task in placed:
         task.state = TaskState.HELD

@@ -156,7 +156,7 @@ class ClusterState:
             self._abandon(task)
             if task.pod.uid not in self.tasks:
                 continue  # a stand-in: it goes with the node
-            if task.state is TaskState.BOUND:
+            if task.state in (TaskState.BOUND, TaskState.EVICTING):
                 self._stray(task, name)
             else:
                 self._wait(task)
@@ -1089,6 +1089,7 @@ class ClusterState:
 
     def occupy(self, task: Task, row: int) -> None:
         """Count a victim on a row where it lingers."""
+        self.queues.repay(task.pod.uid)
         self.assign(task, row, self._devices_of(task, row))
 
     def release_holds(self, tasks: list[Task]) -> None:
@@ -1131,12 +1132,10 @@ class ClusterState:
             self.release_victims([task], victims)
 
     def close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
-        """A stand-in on a row until the victims are gone. It is charged to whoever is not charged for them yet."""
+        """A stand-in on a row until the victims are gone. No queue is charged for it: theirs are for them (`queues.Debt`)."""
         number = len(self._leftovers.get(victims[0], ()))
-        first = self.tasks[victims[0]]
-        queue = self.queues.shared_with_beneficiary(victims[0]) if victims[0] in self.queues.owed else ""
-        name = f"leaving-{victims[0]}"
-        pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue or first.queue, ours=bool(queue))
+        queue, name = self.tasks[victims[0]].queue, f"leaving-{victims[0]}"
+        pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False)
         stand_in = Task(pod, self.shapes.intern(spec))
         self.log.call(self.shapes.release, stand_in.shape)
         stand_in.state = TaskState.EVICTING  # nobody's victim
@@ -1203,7 +1202,10 @@ class ClusterState:
             waiting = self.holds.get(victim)
             if waiting is not None:
                 waiting.discard(task.pod.uid)
+            self.queues.uncredit(victim, task.pod.uid)
         task.waits_for = set()
+        if task.instead_of:
+            self._charge_back(task)
 
     @property
     def next_due(self) -> float | None:
@@ -1266,6 +1268,8 @@ class ClusterState:
         task.devices = devices
         if task.charged:
             self.queues.charge(task, 1, row)
+            if task.instead_of:
+                self.queues.repay(task.instead_of)
         nodes.touch(row)
         if nodes.room_wanted and shape.gpus:
             nodes.gained.add(row)  # fewer free GPUs: work without devices may have a place there now
@@ -1289,9 +1293,19 @@ class ClusterState:
         task.devices = ()
         if task.charged:
             self.queues.charge(task, -1, row)
+        if task.instead_of:
+            self._charge_back(task)
         nodes.touch(row)
         if not log.depth:
             nodes.gained.add(row)
+
+    def _charge_back(self, task: Task) -> None:
+        """It is charged in no other pod's stead any more: that pod is itself from now on, if it is still there."""
+        uid = task.instead_of
+        self.log.set(task, "instead_of", "")
+        row = self.lingering.get(uid)
+        if row is not None and uid not in self.queues.owed:
+            self.queues.owe(self.queues.debts([(self.tasks[uid], row)])[0])
 
     def _surround(self, task: Task, row: int, by: int) -> None:
         """Count what a pod means to others on a row, beyond the amounts it holds: it came (1) or left (-1)."""

@@ -64,6 +64,7 @@ class Task:
         "devices",
         "faults",
         "gang",
+        "instead_of",
         "level",
         "not_before",
         "pod",
@@ -95,6 +96,7 @@ class Task:
         self.not_before = 0.0
         self.started = 0.0
         self.waits_for: set[str] = set()
+        self.instead_of = ""  # UID of a moved pod: while this is charged the pod is not, though it still runs
 
     def __repr__(self) -> str:
         return f"<Task {self.pod.key} {self.state.value} row={self.row}>"
