@@ -198,7 +198,7 @@ WINDOW = Reservation("upgrade", 10 * HOUR, 12 * HOUR, nodes=(Requirement("rack",
 
 
 def test_maintenance_begins_on_empty_nodes_because_of_time_limits_and_nobody_is_evicted():
-    state = cluster([node("a", gpus=4, labels={"rack": "1"}), node("b", gpus=1)], [Queue("q")])
+    state = cluster([node("a", gpus=4, labels={"rack": "1"}), node("b", gpus=1)], [Queue("q")], share_wait=0.0)
     state.upsert_class(ServiceClass("short", time_limit=HOUR))
     state.upsert_reservation(WINDOW)
     state.upsert_pod(pod("endless", queue="q", user="x", gpus=2))

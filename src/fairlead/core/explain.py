@@ -14,6 +14,8 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.colocation import kin
 from fairlead.core.filters import devices, first_refusal, gpu_room, node_affinity, resources
 from fairlead.core.model import WHOLE
+from fairlead.core.queues import QueueNode
+from fairlead.core.reservations import Hold
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, Unit
@@ -113,7 +115,12 @@ def full_pool(state: ClusterState, task: Task) -> Reason | None:
 
 def kept(state: ClusterState, task: Task) -> Reason | None:
     """Nodes that would do are kept for others until after the pod is thought to end; None if there are none."""
-    holds = [hold for hold in state.reserved.against(task) if any(task.shape.fits_row(row) for row in hold.rows)]
+    against = state.reserved.against(task)
+    for hold in against:
+        node = state.reserved.exhausts(hold, task)
+        if node is not None and task.shape.best() >= 0:
+            return _headroom_kept(state, hold, node)
+    holds = [hold for hold in against if any(task.shape.fits_row(row) for row in hold.rows)]
     if not holds:
         return None
     first = min(holds, key=lambda hold: (hold.start, hold.key))
@@ -125,9 +132,18 @@ def kept(state: ClusterState, task: Task) -> Reason | None:
         runs = f"this pod may run for {total:g} s"
         if first.late:
             runs += f", and as that was put off {first.late} times already, it is to end in 1/{first.late + 1} of the time"
+    if first.head is not None:
+        runs = "others passed that for too long, so only what a time limit ends before has them meanwhile"
     wait = max(0.0, first.start - state.reserved.now)
     message = f"{count} nodes with room are kept for {first.key}, which begins in about {wait:.0f} s; {runs}"
     return Reason(ReasonCode.RESERVATION, message, {"nodes": count, "begins_in": int(wait)})
+
+
+def _headroom_kept(state: ClusterState, hold: Hold, node: QueueNode) -> Reason:
+    """What a queue may hold is kept for a job that was passed for too long."""
+    wait = max(0.0, hold.start - state.reserved.now)
+    message = f"what queue {node.name!r} may still hold is kept for {hold.key}, which begins in about {wait:.0f} s"
+    return Reason(ReasonCode.RESERVATION, message, {"nodes": 0, "begins_in": int(wait)})
 
 
 def own(state: ClusterState, unit: Unit, reason: Reason) -> Reason:

@@ -523,7 +523,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     a rest before the next; the first and the longest in seconds, doubling between.
     look_again: seconds after which whoever speaks of other pods is tried again, whatever was heard; 0: never.
     fair_users: whether among equals in a queue the user who holds least of it goes first.
-    share_wait: seconds after which a queue is given its share though a lender is left with less than its own, 0: never.
+    share_wait: seconds after which a queue is given its share though a lender is left with less than its own, and for which
+    its first job is passed by others that fit where it does not, 0: never.
     usage_half_life: seconds in which past use of devices counts half, 0: not at all; usage_weight: how much it counts.
     reservations: for how many units that wait in vain nodes are kept, after `patience` seconds.
     moves_per_minute: how many pods may be evicted a minute only to run elsewhere, so that what waits fits, 0: none;

@@ -833,6 +833,13 @@ class QueueTree:
             for resource, amount in demand
         )
 
+    def most(self, node: QueueNode, unit: Unit) -> dict[str, int]:
+        """Resource -> what a queue may hold of it with a unit: its limit, and its share if that can be reclaimed."""
+        policy, share = self.fair.policy, self.fair.entitled.get(node.name, _NOTHING)
+        if unit.express or not (policy.reclaim and policy.preempt):
+            return node.limits
+        return node.limits | {name: min(may, node.limits.get(name, may)) for name, may in share.items()}
+
     def devices_waited_for(self, room: Room) -> int:
         """For how many devices the units of a room wait, in milli."""
         return room.waiting * sum(amount for resource, amount in room.demand if resource in self.nodes.gpu_resources)

@@ -9,26 +9,29 @@ for administrators only time limits do, since nobody is evicted when a window be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.model import Reservation
+from fairlead.core.model import WHOLE, Reservation
 from fairlead.core.nodes import NodeTable
-from fairlead.core.queues import QueueTree
+from fairlead.core.queues import Charge, QueueNode, QueueTree
 from fairlead.core.runtimes import RunTimes
 from fairlead.core.selectors import matches
 from fairlead.core.tasks import Task, Unit
 
 if TYPE_CHECKING:
+    from fairlead.core.shapes import Shape
     from fairlead.core.undo import UndoLog
 
 Mask = npt.NDArray[np.bool_]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 600.0, 6 * 3600.0
+HEADS = "head/"
+"""Before a key: what was kept for a unit because it had been passed for too long."""
 
 
 @dataclass(slots=True)
@@ -39,7 +42,8 @@ class Hold:
     start, for anybody. late: how often the start came and what ran was still there. stale: to be planned anew. lacking: the
     least that was missing on its rows so far, in thousandths of what is asked for; vain: how often in a row
     a start was missed and no less was missing than before. own: all that runs there is of the unit's own
-    queue. check: when something must have ended there, where run times are guessed.
+    queue. check: when something must have ended there, where run times are guessed. head: what is known of a unit that was
+    passed for too long (`actions/heads.py`); without rows only headroom is kept for it.
     """
 
     key: str
@@ -55,6 +59,28 @@ class Hold:
     vain: int = 0
     own: bool = False
     check: float = math.inf
+    head: Kept | None = None
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a head needs. demand: what its queue will be charged for it.
+
+    blockers: UIDs of what is in its way; moved_on: when one of them ended last.
+    """
+
+    demand: Charge
+    blockers: frozenset[str]
+    moved_on: float
+
+
+@dataclass(slots=True)
+class Head:
+    """The first unit of a queue that was refused. since: from when on it is passed by others; again: no plan before."""
+
+    unit: Unit
+    since: float
+    again: float = 0.0
 
 
 class Reservations:
@@ -70,6 +96,9 @@ class Reservations:
         self.version = 0
         self.now = 0.0
         self.due: float | None = None  # when a hold should be made for somebody
+        self.waits: dict[str, Head] = {}  # key -> since when it is passed, also of those that are not first now
+        self.looks_at = -math.inf  # no look at who is first before
+        self.head_due: float | None = None  # when a head will have been passed for long enough
         self._labels = -1
         self._weighed: tuple[Unit | None, dict[int, bool]] = (None, {})  # a unit -> id of another -> `_would_take_back`
         self._given_up: dict[str, tuple[int, float]] = {}  # key -> how often it came to nothing, and until when there is none
@@ -107,10 +136,11 @@ class Reservations:
         if self.holds.pop(hold.key, None) is not None:
             self.version += 1
 
-    def give_up(self, hold: Hold, now: float) -> None:
-        """It came to nothing: there is none for its unit before a pause that doubles each time."""
-        times = self._given_up.get(hold.key, (0, 0.0))[0] + 1
-        self._given_up[hold.key] = times, now + min(_FIRST_PAUSE * 2.0 ** min(times - 1, 16), _LONGEST_PAUSE)
+    def give_up(self, hold: Hold, now: float, first: float = _FIRST_PAUSE) -> None:
+        """It came to nothing: there is none for its unit before a pause that doubles each time. first: of that, in seconds."""
+        key = hold.key if hold.head is None else HEADS + hold.key
+        times = self._given_up.get(key, (0, 0.0))[0] + 1
+        self._given_up[key] = times, now + min(first * 2.0 ** min(times - 1, 16), max(first, _LONGEST_PAUSE))
         self.drop(hold)
 
     def rests_until(self, key: str) -> float:
@@ -120,6 +150,8 @@ class Reservations:
     def started(self, key: str) -> None:
         """A unit got its place."""
         self._given_up.pop(key, None)
+        self._given_up.pop(HEADS + key, None)
+        self.waits.pop(key, None)
         if key in self.holds:
             self.drop(self.holds[key])
 
@@ -160,7 +192,7 @@ class Reservations:
     @property
     def next_due(self) -> float | None:
         """When something changes by itself."""
-        times = [self.due] if self.due is not None else []
+        times = [due for due in (self.due, self.head_due) if due is not None]
         for hold in self.holds.values():
             times += [time for time in (hold.start, hold.end, hold.check) if self.now < time < math.inf]
         return min(times, default=None)
@@ -173,11 +205,40 @@ class Reservations:
         for hold in self.against(task):
             if closed is None:
                 closed = np.zeros(self.nodes.count, np.bool_)
+            if self.exhausts(hold, task) is not None:
+                closed[:] = True
+                break
+            demand = self._demand(task.shape)
             for row in hold.rows:
                 spare = hold.spare.get(row)
-                if spare is None or any(spare.get(column, 0) < amount for column, amount in task.shape.demand):
+                if spare is None or any(spare.get(column, 0) < amount for column, amount in demand):
                     closed[row] = True
         return closed
+
+    def exhausts(self, hold: Hold, task: Task) -> QueueNode | None:
+        """The queue that may not hold both a task and the head for which a hold is; None if all on their paths may."""
+        head, unit, queues = hold.head, hold.unit, self.queues
+        if head is None or unit is None:
+            return None
+        first, asked = unit.tasks[0], dict(queues.asked(task.shape))
+        path, own = queues.queues[task.queue].path, queues.queues[first.queue]
+        wanted = [(name, amount + asked[name]) for name, amount in head.demand if asked.get(name)]
+        for node in own.path if wanted else ():
+            if node in path:
+                most = queues.most(node, unit)
+                if all(amount <= most.get(name, amount) for name, amount in head.demand) and any(
+                    node.used.get(name, 0) + amount > most.get(name, math.inf) for name, amount in wanted
+                ):
+                    return node
+        firm = queues.promises.firm(task) and queues.promises.firm(first)
+        return own if firm and queues.promises.broken(own.path, tuple(wanted)) is not None else None
+
+    def _demand(self, shape: Shape) -> Sequence[tuple[int, int]]:
+        """What a pod takes of what is left on a row, by column: of a device that is shared, it spoils one."""
+        if not shape.gpus or shape.gpu_milli >= WHOLE:
+            return shape.demand
+        column = self.nodes.resources.get(self.nodes.gpu_resources[0])
+        return shape.demand if column is None else (*shape.demand, (column, shape.gpus))
 
     def against(self, task: Task) -> list[Hold]:
         """The holds that keep rows from a task."""
@@ -188,7 +249,7 @@ class Reservations:
         for hold in self.holds.values():
             spare = hold.spare.get(row)
             if spare is not None and not self._lets(hold, task):
-                for column, amount in task.shape.demand:
+                for column, amount in self._demand(task.shape):
                     self.log.add(spare, column, -amount)
 
     def _lets(self, hold: Hold, task: Task) -> bool:
@@ -198,6 +259,14 @@ class Reservations:
             return self.now + self.runtimes.services.time_limit(task) <= hold.start
         unit = hold.unit
         if unit is None or task.unit is unit or (task.gang is not None and task.gang is unit.gang):
+            return True
+        if hold.head is not None:
+            if not hold.rows and self.queues.queues[task.queue].path[-1] is not self.queues.queues[unit.tasks[0].queue].path[-1]:
+                return True  # only what its own queues may hold is kept
+            return self._stands_before(unit, task) or (
+                not hold.late and self.now + self.runtimes.services.time_limit(task) <= hold.start
+            )
+        if task.unit is not None and task.unit.overdue:
             return True
         if task.pod.priority > unit.priority or (task.unit is not None and task.unit.express and not unit.express):
             return True
@@ -213,6 +282,17 @@ class Reservations:
         # again for all who come, one after the other would put it off for ever.
         certain = self.runtimes.services.time_limit(task) <= total
         return self.now + (total if certain else total * (1 + hold.late)) <= hold.start
+
+    def _stands_before(self, unit: Unit, task: Task) -> bool:
+        """Whether a task goes before a unit that was passed for too long, whatever is kept for that one."""
+        first, own = unit.tasks[0], task.unit
+        if self._band(task) > self._band(first) or (own is not None and own.express and not unit.express):
+            return True
+        if task.queue == first.queue:
+            node = self.queues.queues[first.queue]
+            return own is not None and node.place(own) < node.place(unit)
+        policy = self.queues.fair.policy
+        return policy.reclaim and policy.preempt and self._would_take_back(task, unit)
 
     def weigh(self, unit: Unit | None) -> None:
         """Judge before anything is tried for a unit which holds give way to its guarantee; None: that is over.

@@ -80,6 +80,11 @@ class RunTimes:
         sample = self._samples.get(_ALL)
         return sample.median_beyond(0.0) if sample is not None else None
 
+    def longest(self) -> float:
+        """The longest of all that ended of late, 0.0 where none did."""
+        sample = self._samples.get(_ALL)
+        return sample.ordered[-1] if sample is not None else 0.0
+
     def remaining(self, task: Task, now: float) -> float:
         """How long a task that runs is thought to go on."""
         elapsed = max(0.0, now - begun(task))

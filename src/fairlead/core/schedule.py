@@ -19,6 +19,7 @@ from fairlead.core.actions.combine import Laid, combine, leaves_pieces
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest, share_due
 from fairlead.core.actions.defragment import Emptied, defragment, next_run
+from fairlead.core.actions.heads import bound_waits
 from fairlead.core.actions.leaving import Leaving, awaited_before, beyond_leaving, enough_leaves
 from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting
 from fairlead.core.actions.override import override
@@ -85,6 +86,10 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     if unit is None:
         with guard("departures"):
             yield from _take_free_places(state, now, last=True)
+    # What the first of a queue needs is kept for it once others passed it for too long.
+    if not state.isolation.rests("heads"):
+        with guard("heads"):
+            bound_waits(state, now)
     if not state.isolation.rests("defragment"):
         with guard("defragment"):
             yield from _empty_nodes(state, now)

@@ -147,17 +147,17 @@ class Unit:
     """What is placed together: of `tasks` at least `need` get a node, or none does.
 
     alive: until it is retired. express: so small, or so new, that it goes before all shares. since: from when on it waits,
-    seconds since the epoch: what ran before waits anew.
+    seconds since the epoch: what ran before waits anew. overdue: others passed it for too long, nodes are kept for it.
     """
 
-    __slots__ = ("alive", "express", "gang", "need", "rank", "room", "since", "tasks", "user")
+    __slots__ = ("alive", "express", "gang", "need", "overdue", "rank", "room", "since", "tasks", "user")
 
     def __init__(self, tasks: tuple[Task, ...], need: int, gang: Gang | None = None) -> None:
         self.tasks = tasks
         self.need = need
         self.gang = gang
         self.alive = True
-        self.express = False
+        self.express = self.overdue = False
         self.room: Room | None = None
         # Whose it is: its first pod's user; nobody's under upstream's rules, which know no users.
         self.user = "" if tasks[0].pod.profile == KUBERNETES_PROFILE else tasks[0].user

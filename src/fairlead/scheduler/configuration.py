@@ -87,7 +87,8 @@ class FairShare(_Section, frozen=True):
     """Shares among queues. reclaim: queues below theirs take back. usageHalfLifeSeconds: 0, past use does not count.
 
     users: among equals in a queue whoever holds least of it goes first. shareWaitSeconds: after so long a job with which its
-    queue stays within its share is served though a lender is left with less than its own; 0: never.
+    queue stays within its share is served though a lender is left with less than its own, and the first job of a queue is
+    passed by others no more; 0: never.
     """
 
     reclaim: bool = True

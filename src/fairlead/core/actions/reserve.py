@@ -22,21 +22,23 @@ from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, Unit, by_column
 
-_LOOK_AGAIN = 120.0  # seconds; sooner than this no start is foretold
+LOOK_AGAIN = 120.0  # seconds; sooner than this no start is foretold
 _CHECK = 300.0  # seconds after which something must have ended where starts are guessed
 _VAIN = 1  # so many starts in a row may be missed while nothing that is in the way ends
-_REST = 300.0  # seconds before it is planned again for a unit that will never fit as things stand
+REST = 300.0  # seconds before it is planned again for a unit that will never fit as things stand
 _WAITS_FOR_ROOM = (ReasonCode.RESOURCES, ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET)
 
 
 def renew(state: ClusterState, now: float) -> None:
     """Holds follow their units: gone when those start or leave, planned anew when they should have started and did not."""
     for hold in list(state.reserved.of_units()):
-        unit = _still_waits(state, hold)
+        unit = still_waits(state, hold.unit)
         if unit is None:
             state.reserved.drop(hold)
             continue
         hold.unit = unit
+        if hold.head is not None:
+            continue
         if hold.stale or hold.start <= now or hold.check <= now:
             with state.isolation.guard("reserve", unit) as planned:
                 missed = hold.start <= now or hold.check <= now
@@ -56,9 +58,8 @@ def renew(state: ClusterState, now: float) -> None:
                 state.reserved.drop(hold)
 
 
-def _still_waits(state: ClusterState, hold: Hold) -> Unit | None:
-    """The unit that waits for what is held; a gang may have been made a unit anew."""
-    unit = hold.unit
+def still_waits(state: ClusterState, unit: Unit | None) -> Unit | None:
+    """A unit, if it waits; a gang may have been made a unit anew."""
     if unit is None or unit.alive:
         return unit
     if unit.gang is None:
@@ -101,7 +102,7 @@ def reserve_for(state: ClusterState, unit: Unit, now: float) -> None:
 
 
 def _left(state: ClusterState) -> int:
-    return state.policy.reservations - sum(1 for _ in state.reserved.of_units())
+    return state.policy.reservations - sum(hold.head is None for hold in state.reserved.of_units())
 
 
 def _qualifies(state: ClusterState, room: Room, unit: Unit) -> bool:
@@ -119,7 +120,7 @@ def _ripe(state: ClusterState, room: Room, unit: Unit) -> float:
 
 def _keep(state: ClusterState, room: Room, unit: Unit, now: float) -> None:
     hold = plan(state, unit, now)
-    room.replans_at = now + _REST if hold is None else 0.0
+    room.replans_at = now + REST if hold is None else 0.0
     if hold is not None:
         state.reserved.keep(hold)
 
@@ -162,7 +163,7 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     own = bool(running) and all(task.pod.ours and task.queue == queue for task in running)
     guessed = any((total := state.runtimes.total(task)) is None or total <= now - begun(task) for task in running)
     check = now + _CHECK if guessed else math.inf
-    hold = Hold(name_of(unit), rows, max(start, now + _LOOK_AGAIN), unit=unit, spare=spare, own=own, check=check)
+    hold = Hold(name_of(unit), rows, max(start, now + LOOK_AGAIN), unit=unit, spare=spare, own=own, check=check)
     hold.lacking = _lacking(state, hold)
     return hold
 

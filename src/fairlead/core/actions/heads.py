@@ -1,0 +1,207 @@
+"""Heads: how long the first job of a queue is passed by others that fit where it does not is bounded.
+
+Once it was passed for `share_wait` seconds what it needs is kept for it by a hold, whatever `reservations` says. While its queue,
+or one above, may not hold it that is headroom: who stands behind it there starts only beside it. Else it is the rows on which it
+fits first if all runs as long as it is thought to: what runs is taken off under the undo log and the unit is placed in a trial,
+so that parts of devices, relations and gangs of unlike pods need no cases of their own. `Reservations` says who goes before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.actions import allocate
+from fairlead.core.actions.preempt import by_upstream
+from fairlead.core.actions.reserve import LOOK_AGAIN, REST, name_of, still_waits
+from fairlead.core.model import WHOLE
+from fairlead.core.queues import Place, QueueNode
+from fairlead.core.reservations import HEADS, Head, Hold, Kept
+from fairlead.core.services import begun
+from fairlead.core.state import ClusterState
+from fairlead.core.tasks import Task, TaskState, Unit
+
+_MOST, _PART = 4, 8
+"""For so many heads nodes are kept at a time, besides reservations: for one, for more while those are less than that part."""
+_LOOKS = 60
+"""How often in `share_wait` seconds it is looked who is the first of his queue."""
+_PAUSE = 3
+"""After a hold that came to nothing: so many times the setting, doubled each time."""
+_HEADROOM = (ReasonCode.FAIR_SHARE, ReasonCode.LIMIT_EXCEEDED, ReasonCode.QUOTA_EXCEEDED)
+_BOUND = (ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET, *_HEADROOM)
+_Ends = list[tuple[float, str, Task]]
+
+
+def bound_waits(state: ClusterState, now: float) -> None:
+    """After all were served: whose wait as the first of a queue begins, and for whom something is kept now."""
+    table, wait = state.reserved, state.policy.share_wait
+    if not wait:
+        return
+    _renew(state, now)
+    if now < min(table.looks_at, math.inf if table.head_due is None else table.head_due):
+        return
+    table.looks_at, table.head_due, heads = now + wait / _LOOKS, None, []
+    for unit in _firsts(state):
+        heads.append(head := table.waits.setdefault(name_of(unit), Head(unit, now)))
+        head.unit = unit
+    for head in sorted(heads, key=lambda each: (each.since, each.unit.created, each.unit.tasks[0].pod.uid)):
+        key = name_of(head.unit)
+        due = max(head.since + wait, head.again, table.rests_until(HEADS + key))
+        if due > now:
+            table.head_due = due if table.head_due is None else min(table.head_due, due)
+        elif (known := table.holds.get(key)) is None or known.head is None:
+            with state.isolation.guard("reserve", head.unit):
+                _keep(state, head, now)
+    if len(table.waits) > 2 * len(heads) + 64:
+        for key in [key for key, head in table.waits.items() if still_waits(state, head.unit) is None]:
+            del table.waits[key]
+
+
+def _firsts(state: ClusterState) -> list[Unit]:
+    """The first of each queue that was refused and could be placed once others have ended."""
+    firsts: dict[str, tuple[Place, Unit]] = {}
+    for room in state.queues.parked:
+        why, unit = room.parked, room.first()
+        if why is None or unit is None or not (why.is_capacity or why.code in _BOUND):
+            continue
+        if unit.tasks[0].pod.surplus or unit.tasks[0].beyond or by_upstream(unit):
+            continue
+        if any(amount > state.queues.total(name) for name, amount in room.core.items()):
+            continue  # more than there is
+        place, name = room.queue.place(unit), room.queue.name
+        if name not in firsts or place < firsts[name][0]:
+            firsts[name] = place, unit
+    return [unit for _, unit in firsts.values()]
+
+
+def _keep(state: ClusterState, head: Head, now: float) -> None:
+    table, unit = state.reserved, head.unit
+    kept = [hold for hold in table.of_units() if hold.head is not None and hold.rows]
+    many = len(kept) >= _MOST or sum(len(hold.rows) for hold in kept) * _PART >= len(state.nodes.rows)
+    if kept and many and not _lacks_headroom(unit):
+        return
+    unit.overdue = True  # what is reserved for others does not bind it
+    hold = plan(state, unit, now)
+    unit.overdue = hold is not None and bool(hold.rows)
+    head.again = now + REST if hold is None else 0.0
+    if hold is not None:
+        table.keep(hold)
+
+
+def _lacks_headroom(unit: Unit) -> bool:
+    """Whether a unit waits because its queue, or one above, may not hold it."""
+    return unit.room is not None and unit.room.parked is not None and unit.room.parked.code in _HEADROOM
+
+
+def _renew(state: ClusterState, now: float) -> None:
+    """Holds for heads go on until those start; what is kept stays the same while something in the way is still there."""
+    table = state.reserved
+    for hold in [each for each in table.of_units() if each.head is not None]:
+        head, unit = hold.head, hold.unit
+        if head is None or unit is None or unit.room is None or unit.room.parked is None:
+            continue
+        left = frozenset(uid for uid in head.blockers if (task := state.tasks.get(uid)) is not None and task.row >= 0)
+        if left != head.blockers:
+            head.blockers, head.moved_on = left, now
+        unit.overdue = bool(hold.rows)
+        if now > head.moved_on + _patience(state, head, now):
+            table.give_up(hold, now, _PAUSE * state.policy.share_wait)
+            unit.overdue = False
+        elif hold.stale or not left or (not hold.rows and not _lacks_headroom(unit)):
+            table.drop(hold)  # planned anew at once, if it is still the first and its turn
+            table.looks_at, unit.overdue = now, False
+        elif hold.start <= now:
+            hold.start, hold.late = now + LOOK_AGAIN, hold.late + 1
+
+
+def _patience(state: ClusterState, head: Kept, now: float) -> float:
+    """For how long nothing in the way of a head may end before it is taken to be endless, in seconds."""
+    tasks = [state.tasks[uid] for uid in head.blockers]
+    limits = [limit - (now - begun(task)) for task in tasks if math.isfinite(limit := state.services.time_limit(task))]
+    return max(state.policy.share_wait, state.runtimes.longest(), now - head.moved_on + max(limits, default=-math.inf))
+
+
+def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
+    """What is to be kept for a unit, and until when; None if it would not start were all gone that runs, or starts as it is."""
+    queues, nodes, log = state.queues, state.nodes, state.log
+    path, below = queues.queues[unit.tasks[0].queue].path, _lacks_headroom(unit)
+    if any(_is_full(state, node, unit, alone=True) for node in path):
+        return None  # whoever is within his share goes before it
+    if below:
+        full = {path[0], *(node for node in path if _is_full(state, node, unit))}
+        running = [task for each in queues.queues.values() if not full.isdisjoint(each.path) for task in each.charged]
+    else:
+        running = [task for row in nodes.rows.values() for task in nodes.pods[row].values()]
+    ends = sorted((now + state.runtimes.remaining(task, now), task.pod.uid, task) for task in running if task.row >= 0)
+    mark = log.mark()
+    gone = _take_off(state, ends, lambda: (_may_hold if below else _fits)(state, unit))
+    placed = allocate.allocate(state, unit) if gone and not below else []
+    spare = {task.row: _left_on(state, task.row) for task in placed} if isinstance(placed, list) else {}
+    log.rollback(mark)
+    for task in unit.tasks:
+        task.state = TaskState.WAITING
+    if not gone:
+        return None
+    blockers = frozenset(task.pod.uid for _, _, task in ends[:gone] if below or task.row in spare)
+    kept = Kept(queues.asked_together(unit.tasks[: unit.need]), blockers, now)
+    return Hold(name_of(unit), sorted(spare), max(ends[gone - 1][0], now + LOOK_AGAIN), unit=unit, spare=spare, head=kept)
+
+
+def _may_hold(state: ClusterState, unit: Unit) -> bool:
+    """Whether a unit's queue, and those above it, may hold it besides what they hold."""
+    path = state.queues.queues[unit.tasks[0].queue].path
+    return not any(_is_full(state, node, unit) for node in path) and state.queues.over_limits(unit) is None
+
+
+def _is_full(state: ClusterState, node: QueueNode, unit: Unit, *, alone: bool = False) -> bool:
+    """Whether a queue may not hold a unit besides what it holds, or alone."""
+    most, used = state.queues.most(node, unit), {} if alone else node.used
+    demand = state.queues.asked_together(unit.tasks[: unit.need])
+    return any(used.get(name, 0) + amount > most.get(name, math.inf) for name, amount in demand)
+
+
+def _take_off(state: ClusterState, ends: _Ends, fits: Callable[[], bool]) -> int | None:
+    """How many must have ended at least until something fits; they are off their rows afterwards. None: it never does."""
+    log = state.log
+
+    def tried(first: int, after: int) -> bool:
+        mark = log.mark()
+        for _, _, task in ends[first:after]:
+            state.unassign(task)
+        if fits():
+            log.rollback(mark)
+            return True
+        log.commit()
+        return False
+
+    if fits():
+        return 0
+    low, step = 0, 1
+    while not tried(low, low + step):
+        low, step = low + step, 2 * step
+        if low >= len(ends):
+            return None
+    while step > 1:
+        step //= 2
+        if not tried(low, low + step):
+            low += step
+    state.unassign(ends[low][2])
+    return low + 1
+
+
+def _fits(state: ClusterState, unit: Unit) -> bool:
+    state.shapes.refresh()
+    return allocate.fits(state, unit)
+
+
+def _left_on(state: ClusterState, row: int) -> dict[int, int]:
+    """What is free on a row, by column; of devices those of which nothing is given out."""
+    nodes = state.nodes
+    left = {column: free.item(row) for column, free in enumerate(nodes.free)}
+    whole = sum(each == WHOLE for each in nodes.devices.states[nodes.device.item(row)])
+    for name in nodes.gpu_resources:
+        column = nodes.resources.get(name)
+        if column is not None and left[column] > 0:
+            left[column] = min(left[column], whole)
+    return left
