@@ -124,6 +124,35 @@ def test_no_more_run_at_a_time_than_is_said_and_all_do_in_turn():
     assert sorted(story.begun) == list(range(10))
 
 
+@pytest.mark.parametrize("then", ["goes on", "ends", "is suspended"])
+@pytest.mark.parametrize("again", [True, False])
+def test_a_pod_of_an_element_that_is_over_goes_though_its_deletion_failed(then, again):
+    """The status was written, the deletions after it were not: the next look begins with what is there."""
+    story = Story(job({"indexes": "0-1"}, replicas=2, restart={"limit": 0}))
+    story.look()
+    story.set(0, phase="Running", node="n")
+    story.set(1, phase="Running", node="n")
+    story.look(2.0)
+    first = next(seen for seen in story.pods.values() if seen.element == 0)
+    story.hear(msgspec.structs.replace(first, phase="Failed", exit_code=1))
+    pods = dict(story.pods)
+    decided = story.look(2.0)
+    assert story.job.status.failed_indexes == "0"
+    (left,) = decided.delete
+    story.pods = pods
+    if again:
+        story.restart_operator()
+    else:
+        story.hear(pods[left])
+    if then == "ends":
+        story.set(1, phase="Succeeded", node="n")
+    elif then == "is suspended":
+        story.job.spec.suspend = True
+    story.look(1.0)
+    story.look(1.0)
+    assert story.elements == ([1] if then == "goes on" else [])
+
+
 def test_pods_are_made_as_they_find_places():
     story = Story(job({"indexes": "0-999"}))
     story.look()

@@ -41,6 +41,7 @@ class ArrayRun:
         over = self.completed | self.failed
         self.waiting = [index for index in reversed(self.indexes) if index not in over]  # the next is last
         self.active: dict[int, dict[str, PodSeen]] = {}
+        self._left: dict[str, PodSeen] = {}  # pods of elements that are over, which were not deleted yet
         self._unplaced: set[int] = set()
         self._ran: dict[int, str] = {}  # since when those ran that went while they did
         self._dirty: set[int] = set(self.behind)
@@ -55,12 +56,17 @@ class ArrayRun:
     def heard(self, pod: PodSeen) -> None:
         """A pod of an element came or changed."""
         index = pod.element
-        if index >= 0 and index not in self.completed and index not in self.failed:
+        if index in self.completed or index in self.failed:
+            self._left.pop(pod.name, None)
+            if pod.phase in ("Pending", "Running") and not pod.terminating:
+                self._left[pod.name] = pod
+        elif index >= 0:
             self.active.setdefault(index, {})[pod.name] = pod
             self._dirty.add(index)
 
     def gone(self, pod: PodSeen) -> None:
         """A pod of an element is no more."""
+        self._left.pop(pod.name, None)
         if self.active.get(pod.element, {}).pop(pod.name, None) is not None:
             self._dirty.add(pod.element)
             behind = self.behind.get(pod.element)
@@ -85,7 +91,7 @@ class ArrayRun:
         gate: of each element, where these wait for those of another array. idle: where elements are shut down that do nothing.
         tell: whether counts that changed are wanted.
         """
-        all_pods = [pod for pods in self.active.values() for pod in pods.values()] if self._ends(job) else ()
+        all_pods = [pod for pods in (*self.active.values(), self._left) for pod in pods.values()] if self._ends(job) else ()
         look = Step(job, all_pods, Given(now=now))
         before = Phase(look.old.phase)
         if before in FINISHED:
@@ -117,7 +123,8 @@ class ArrayRun:
 
     def _go_on(self, look: Step, before: Phase, gate: Gate, idle: Idle | None, tell: bool) -> Plan:
         create: list[Member] = []
-        delete: list[str] = []
+        delete = list(look.leaving(self._left.values()))
+        self._left.clear()
         remembered = False
         while self._timers and self._timers[0][0] <= look.now:
             self._dirty.add(heappop(self._timers)[1])
