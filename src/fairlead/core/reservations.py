@@ -76,11 +76,15 @@ class Kept:
 
 @dataclass(slots=True)
 class Head:
-    """The first unit of a queue that was refused. since: from when on it is passed by others; again: no plan before."""
+    """The first unit of a queue that was refused. since: from when on it is passed by others.
+
+    vain: so often in a row nothing would have helped; again: no plan before.
+    """
 
     unit: Unit
     since: float
     again: float = 0.0
+    vain: int = 0
 
 
 class Reservations:

@@ -28,6 +28,8 @@ _LOOKS = 60
 """How often in `share_wait` seconds it is looked who is the first of his queue."""
 _PAUSE = 3
 """After a hold that came to nothing: so many times the setting, doubled each time."""
+_LONGEST_REST = 3600.0
+"""Between two plans in vain, each twice as long after the one before, in seconds."""
 _HEADROOM = (ReasonCode.FAIR_SHARE, ReasonCode.LIMIT_EXCEEDED, ReasonCode.QUOTA_EXCEEDED)
 _BOUND = (ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET, *_HEADROOM)
 _Ends = list[tuple[float, str, Task]]
@@ -81,10 +83,14 @@ def _keep(state: ClusterState, head: Head, now: float) -> None:
     many = len(kept) >= _MOST or sum(len(hold.rows) for hold in kept) * _PART >= len(state.nodes.rows)
     if kept and many and not _lacks_headroom(unit):
         return
+    if any(_is_full(state, node, unit, alone=True) for node in state.queues.queues[unit.tasks[0].queue].path):
+        head.again = now + REST  # whoever is within his share goes before it
+        return
     unit.overdue = True  # what is reserved for others does not bind it
     hold = plan(state, unit, now)
     unit.overdue = hold is not None and bool(hold.rows)
-    head.again = now + REST if hold is None else 0.0
+    head.vain = head.vain + 1 if hold is None else 0
+    head.again = now + min(REST * 2.0**head.vain, _LONGEST_REST) if head.vain else 0.0
     if hold is not None:
         table.keep(hold)
 
@@ -126,8 +132,6 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     """What is to be kept for a unit, and until when; None if it would not start were all gone that runs, or starts as it is."""
     queues, nodes, log = state.queues, state.nodes, state.log
     path, below = queues.queues[unit.tasks[0].queue].path, _lacks_headroom(unit)
-    if any(_is_full(state, node, unit, alone=True) for node in path):
-        return None  # whoever is within his share goes before it
     if below:
         full = {path[0], *(node for node in path if _is_full(state, node, unit))}
         running = [task for each in queues.queues.values() if not full.isdisjoint(each.path) for task in each.charged]
