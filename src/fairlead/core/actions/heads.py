@@ -25,7 +25,7 @@ from fairlead.core.tasks import Task, TaskState, Unit
 _MOST, _PART = 4, 8
 """For so many heads nodes are kept at a time, besides reservations: for one, for more while those are less than that part."""
 _LOOKS = 60
-"""How often in `share_wait` seconds it is looked who is the first of his queue."""
+"""So often in `share_wait` seconds the first of each queue is looked for."""
 _PAUSE = 3
 """After a hold that came to nothing: so many times the setting, doubled each time."""
 _LONGEST_REST = 3600.0
@@ -84,7 +84,7 @@ def _keep(state: ClusterState, head: Head, now: float) -> None:
     if kept and many and not _lacks_headroom(unit):
         return
     if any(_is_full(state, node, unit, alone=True) for node in state.queues.queues[unit.tasks[0].queue].path):
-        head.again = now + REST  # whoever is within his share goes before it
+        head.again = now + REST  # what is within its share goes before it
         return
     unit.overdue = True  # what is reserved for others does not bind it
     hold = plan(state, unit, now)
