@@ -6,7 +6,7 @@ import random
 import msgspec
 import pytest
 
-from fairlead.core.foretold import HIGH, LONG, LOW, Expected, Foretold
+from fairlead.core.foretold import HIGH, LONG, LOW, Expected, Foretold, _distribution, _Line
 from fairlead.core.model import Queue
 from tests.builders import cluster, group, node, pod, queue, run
 
@@ -156,3 +156,41 @@ def test_nothing_known_gives_a_wide_interval_around_the_forecast():
     assert told.earliest < 1.5 * HOUR
     assert told.latest > 9 * HOUR
     assert Foretold().written("q") == ()
+
+
+class Read(list):
+    """Counts what is read of it."""
+
+    count = 0
+
+    def __getitem__(self, index):
+        found = super().__getitem__(index)
+        self.count += len(found) if isinstance(index, slice) else 1
+        return found
+
+
+def line(rng, size):
+    errors = [(round(rng.gauss(0, 1), 1), rng.random() < 0.7) for _ in range(size)]
+    return _Line(rng.uniform(0, 1), rng.uniform(0, 3), *map(Read, _distribution(errors)), max(error for error, _ in errors))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_part_of_the_errors_is_found_as_by_looking_at_one_after_the_other(seed):
+    rng = random.Random(seed)
+    for _ in range(50):
+        past = line(rng, rng.randrange(1, 40))
+        foretold, level, beyond = rng.uniform(60, 1e5), rng.choice((LOW, 0.5, HIGH, rng.random())), rng.uniform(0, 1e5)
+        middle = past.base + past.slope * math.log(foretold)
+        known = [error <= math.log(max(beyond, 60.0)) - middle for error in past.errors]
+        before = past.parts[sum(known) - 1] if any(known) else 0.0
+        wanted = before + level * (1.0 - before) - 1e-9
+        later = zip(past.errors, past.parts, known, strict=True)
+        error = next((error for error, part, passed in later if not passed and part >= wanted), None)
+        longest = max(math.exp(middle + past.most), beyond * 2.0 ** (1 + level) if all(known) else 0.0)
+        assert past.at(foretold, level, beyond) == (longest if error is None else math.exp(middle + error))
+
+
+def test_a_long_past_makes_an_interval_hardly_dearer():
+    past = line(random.Random(1), 1000)
+    past.at(3600.0, HIGH, 600.0)
+    assert past.errors.count + past.parts.count < 40

@@ -13,7 +13,7 @@ Only jobs that waited over ten minutes count: one that starts sooner needs no fo
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,9 +74,9 @@ class _Line(NamedTuple):
         passed = bisect_right(self.errors, math.log(max(beyond, _LEAST)) - middle)
         before = self.parts[passed - 1] if passed else 0.0
         wanted = before + level * (1.0 - before)
-        for error, part in zip(self.errors[passed:], self.parts[passed:], strict=True):
-            if part >= wanted - 1e-9:
-                return math.exp(middle + error)
+        first = bisect_left(self.parts, wanted - 1e-9, passed)
+        if first < len(self.errors):
+            return math.exp(middle + self.errors[first])
         longest = math.exp(middle + self.most)  # more than that no job has waited by now
         return float(max(longest, beyond * 2.0 ** (1 + level) if passed == len(self.errors) else 0.0))
 
