@@ -159,9 +159,9 @@ def test_a_node_lost_with_victims_on_it():
 def test_searches_in_vain_become_rarer_and_a_free_place_is_never_waited_for(monkeypatch):
     searches = []
 
-    def search(state, unit):
+    def search(state, unit, **how):
         searches.append(unit.tasks[0].pod.name)
-        return preempt(state, unit)
+        return preempt(state, unit, **how)
 
     monkeypatch.setattr(decisions, "preempt", search)
     others = [pod(f"other-{n}", queue="other", gpus=1, at="n", ours=False) for n in range(7)]

@@ -1,13 +1,15 @@
 """Nodes kept for later: no stream of small jobs starves a big one, and windows of administrators begin on empty nodes."""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
 from fairlead.core.model import Group, Queue, QueueResource, Reservation, RunTimeRecord, ServiceClass
 from fairlead.core.selectors import Requirement
-from tests.builders import cluster, confirm, node, placed, pod, preempted, refused, run
+from tests.builders import cluster, confirm, group, node, placed, pod, preempted, refused, run
+from tests.builders import queue as queue_of
 
 HOUR = 3600.0
 
@@ -405,3 +407,19 @@ def test_work_beyond_its_quota_keeps_nothing_from_work_within_its_own():
     assert state.reserved.holds
     state.upsert_pod(pod("v", queue="vision", gpus=4, created=21.0))
     assert set(start(state, 21.0)) == {"v"}
+
+
+@pytest.mark.parametrize("sizes", [(4,), (2, 2), (1, 1, 2), (3, 1)])
+def test_a_gang_within_its_guarantee_takes_what_is_kept_for_a_lender_as_a_single_pod_does(sizes):
+    """Its first members, once they have places, do not change whether the lender's hold gives way to the others."""
+    queues = [queue_of("a", quota=4), queue_of("b", quota=4), queue_of("c", quota=0)]
+    nodes = [node("n0", gpus=4), node("n1", gpus=4)]
+    state = cluster(nodes, queues, groups=[group("big", 2, "b"), group("g", len(sizes), "a")])
+    state.upsert_pod(pod("runs", queue="c", gpus=4, at="n0", expected=1000.0))
+    for number in range(2):
+        state.upsert_pod(pod(f"big-{number}", queue="b", group="big", gpus=4, created=1.0))
+    run(state, 700.0)
+    assert [hold.unit.gang.key for hold in state.reserved.of_units()] == ["ns/big"]
+    for number, gpus in enumerate(sizes):
+        state.upsert_pod(pod(f"g-{number}", queue="a", group="g", gpus=gpus, created=701.0))
+    assert placed(run(state, 702.0)) == {f"g-{number}": "n1" for number in range(len(sizes))}

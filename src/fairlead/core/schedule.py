@@ -139,6 +139,17 @@ def has_work(state: ClusterState) -> bool:
 
 
 def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
+    weighs = bool(state.reserved.holds)
+    if weighs:
+        state.reserved.weigh(unit)  # members that have places already change what its queue holds
+    try:
+        yield from _served(state, unit, now)
+    finally:
+        if weighs:
+            state.reserved.weigh(None)
+
+
+def _served(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
     state.shapes.refresh()
     shape = unit.tasks[0].shape
     state.shapes.used(shape)
@@ -158,10 +169,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     if outcome.is_capacity or outcome.code in _MAY_BE_TAKEN:
         # Until the transaction is made all of it can be taken back: victims run as if nobody had looked at them.
         mark = state.log.mark()
-        if state.reserved.holds:
-            state.reserved.weigh(unit)
         plan = _search(state, unit, outcome.code, now)
-        state.reserved.weigh(None)
         if plan is not None and not isinstance(plan, Reason) and beyond:
             plan = _plan_unless_reclaimed(state, unit, plan)
         if isinstance(plan, Reason):
