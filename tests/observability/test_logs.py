@@ -20,7 +20,8 @@ async def process():
     if sys.argv[1] == "closed":
         writer.close()
     transport = None if sys.argv[1] == "lost" else writer.transport
-    error = RuntimeError("the handler is closed")
+    told = " on <TCPTransport closed=True reading=False 0x0>" if sys.argv[1] == "ended" else ""
+    error = RuntimeError(f"unable to perform operation{told}; the handler is closed")
     loop.call_exception_handler({"message": "Fatal error", "exception": error, "transport": transport})
     loop.call_soon(lambda: 1 / 0)
     await asyncio.sleep(0)
@@ -32,7 +33,7 @@ configure("info")
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
-@pytest.mark.parametrize("state", ["open", "closed", "lost"])
+@pytest.mark.parametrize("state", ["open", "closed", "lost", "ended"])
 def test_errors_outside_of_tasks_are_logged_unless_the_connection_had_ended(loop, state):
     done = subprocess.run([sys.executable, "-c", SCRIPT, state, loop], capture_output=True, text=True, check=True)
     found = [json.loads(line) for line in done.stderr.splitlines()]
@@ -40,4 +41,4 @@ def test_errors_outside_of_tasks_are_logged_unless_the_connection_had_ended(loop
     assert {line["level"] for line in found} == {"error"}
     causes = [line["exception"].splitlines()[-1] for line in found]
     assert causes[-1] == "ZeroDivisionError: division by zero"
-    assert causes[:-1] == (["RuntimeError: the handler is closed"] if state == "open" else [])
+    assert causes[:-1] == (["RuntimeError: unable to perform operation; the handler is closed"] if state == "open" else [])

@@ -38,8 +38,9 @@ def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
     log = structlog.get_logger()
     error = context.get("exception")
     ended = "transport" in context and (context["transport"] is None or context["transport"].is_closing())
-    if ended and isinstance(error, RuntimeError):
-        # uvloop answers what the peer sent last over TLS although the connection was closed meanwhile: nothing is lost.
+    if isinstance(error, RuntimeError) and (ended or "closed=True" in str(error)):
+        # uvloop answers what the peer sent last over TLS although the connection was closed meanwhile: nothing is lost. It names
+        # the transport in its words; while a process ends that is closed without having been closing.
         log.debug("data after the end of a connection", error=str(error))
         return
     log.error("error outside of a task", message=context.get("message", ""), exc_info=error)
