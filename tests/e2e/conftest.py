@@ -135,6 +135,7 @@ class Cluster:
             "/apis/fairlead.dev/v1alpha1/reservations",
             "/apis/fairlead.dev/v1alpha1/nodepools",
             "/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups",
+            "/api/v1/namespaces/default/services?labelSelector=fairlead.dev/job",  # a collector may come to them minutes later
             "/apis/events.k8s.io/v1/namespaces/default/events",
             "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
             "/apis/scheduling.k8s.io/v1/priorityclasses?labelSelector=test",
