@@ -21,6 +21,17 @@ def two_nodes(quotas=(4, 4), **policy):
     return state
 
 
+def moving():
+    """The same once j0, which is of a job now, is asked to move for a pod that takes all of its node."""
+    state = two_nodes()
+    state.remove_pod("uid-j0")
+    state.upsert_pod(pod("j0", "q0", gpus=2, at="n0", started=0.0, owner="uid-job"))
+    state.upsert_pod(pod("wide", "q1", gpus=4, created=LATE))
+    (plan,) = run(state, LATE)
+    assert plan.moved == ("uid-j0",)
+    return state
+
+
 @pytest.mark.parametrize("policy", [{}, {"reservations": 0, "patience": 0.0, "move_patience": 0.0}])
 def test_the_smallest_falls_and_another_moves_so_that_all_devices_are_busy(policy):
     state = two_nodes(**policy)
@@ -42,12 +53,7 @@ def test_the_smallest_falls_and_another_moves_so_that_all_devices_are_busy(polic
 
 def test_a_place_that_is_given_up_stays_closed_while_a_victim_still_fills_it():
     """The job of a pod that moves is suspended before the victim in whose stead it would run is gone."""
-    state = two_nodes()
-    state.remove_pod("uid-j0")
-    state.upsert_pod(pod("j0", "q0", gpus=2, at="n0", started=0.0, owner="uid-job"))
-    state.upsert_pod(pod("wide", "q1", gpus=4, created=LATE))
-    (plan,) = run(state, LATE)
-    assert plan.moved == ("uid-j0",)
+    state = moving()
     (kept,) = state.moves.kept.values()
     assert kept.after == ("uid-j2",)
     state.moves.give_up({"uid-job"})
@@ -64,12 +70,7 @@ def test_a_place_that_is_given_up_stays_closed_while_a_victim_still_fills_it():
 
 def test_no_device_is_free_that_a_victim_has_which_stays():
     """The replacement of a pod that moves had come; its place was to be left by that victim."""
-    state = two_nodes()
-    state.remove_pod("uid-j0")
-    state.upsert_pod(pod("j0", "q0", gpus=2, at="n0", started=0.0, owner="uid-job"))
-    state.upsert_pod(pod("wide", "q1", gpus=4, created=LATE))
-    (plan,) = run(state, LATE)
-    assert plan.moved == ("uid-j0",)
+    state = moving()
     state.upsert_pod(pod("again", "q0", gpus=2, created=LATE, owner="uid-job", never_preempts=True))
     state.evict_failed("uid-j2", LATE)
     for number in range(8):

@@ -101,6 +101,17 @@ def backlog(prefix, rnd, longest, depth=3, **more):
     return feed
 
 
+def backlogs(rnd, **queues):
+    """The same in several queues, by the prefix of their jobs' names."""
+    feeds = [backlog(prefix, rnd, 1200, queue=queue) for prefix, queue in queues.items()]
+
+    def feed(stream):
+        for each in feeds:
+            each(stream)
+
+    return feed
+
+
 SHAPES = {
     "large": {"gpus": 4},
     "gang": {"gpus": 3, "members": 2},
@@ -154,12 +165,7 @@ def test_a_limit_is_kept_for_a_head_that_needs_all_of_it(above):
     if not above:
         queues = [part("q0", 4, limit=4), part("other", 4)]
     stream = Stream([node("a", gpus=8)], queues, reclaim=False)
-    mine, theirs = backlog("s", rnd, 1200, queue="q1" if above else "q0"), backlog("o", rnd, 1200, queue="other")
-
-    def feed(each):
-        mine(each)
-        theirs(each)
-
+    feed = backlogs(rnd, s="q1" if above else "q0", o="other")
     play(stream, feed, 1200.0, queue="q0", gpus=4)
     assert held(stream.state, "other") >= 3, "nothing of this concerns another queue"
 
@@ -168,12 +174,7 @@ def test_smaller_jobs_of_its_queue_do_not_use_up_the_share_of_a_head_for_ever():
     """What it would be beyond its share is reclaimed at once, so it does not start; those behind it pass it, but not for ever."""
     rnd = random.Random(3)
     stream = Stream([node("a", gpus=8)], [part("q0", 4), part("q1", 4)])
-    mine, theirs = backlog("s", rnd, 1200, queue="q0"), backlog("o", rnd, 1200, queue="q1")
-
-    def feed(each):
-        mine(each)
-        theirs(each)
-
+    feed = backlogs(rnd, s="q0", o="q1")
     play(stream, feed, 1200.0, queue="q0", gpus=3)
     assert stream.evicted == []
 
@@ -182,12 +183,7 @@ def test_what_its_share_cannot_hold_takes_no_turn():
     """Whatever is refused beyond its queue's share keeps nothing, and so it takes no turn of a head within its own."""
     rnd = random.Random(5)
     stream = Stream([node("a", gpus=2)], [part("q0", 2), part("q1", 0)])
-    mine, theirs = backlog("s", rnd, 1200, queue="q0"), backlog("o", rnd, 1200, queue="q1")
-
-    def feed(each):
-        mine(each)
-        theirs(each)
-
+    feed = backlogs(rnd, s="q0", o="q1")
     play(stream, feed, 1200.0, queue="q0", gpus=2)
 
 

@@ -129,6 +129,13 @@ class World:
         invariants.check(self.state)
         assert not self.stuck(), "\n".join([*self.log[-80:], *self.stuck()])
 
+    def happens(self, steps, chance, pauses):
+        """So many steps, some with a disturbance first."""
+        for _ in range(steps):
+            if self.rnd.random() < chance:
+                self.disturb()
+            self.goes_on(self.rnd.choice(pauses))
+
     def disturb(self):
         chance, names = self.rnd.random(), sorted(self.pods)
         if chance < 0.55 or not names:
@@ -154,10 +161,7 @@ class World:
 @pytest.mark.parametrize("seed", range(400))
 def test_no_gpu_is_overbooked_in_random_worlds(seed):
     world = World(seed)
-    for _ in range(world.rnd.randint(10, 60)):
-        if world.rnd.random() < 0.5:
-            world.disturb()
-        world.goes_on(world.rnd.choice([1.0, 20.0, 60.0, 400.0]))
+    world.happens(world.rnd.randint(10, 60), 0.5, [1.0, 20.0, 60.0, 400.0])
     for _ in range(40):
         world.goes_on(1000.0)
     world.judge()

@@ -249,8 +249,5 @@ class Limited(World):
 @pytest.mark.parametrize("seed", range(400))
 def test_no_queue_holds_more_than_its_limit_in_random_worlds(seed):
     world = Limited(seed)
-    for _ in range(world.rnd.randint(20, 80)):
-        if world.rnd.random() < 0.7:
-            world.disturb()
-        world.goes_on(world.rnd.choice([0.5, 1.0, 5.0, 20.0, 60.0, 400.0]))
+    world.happens(world.rnd.randint(20, 80), 0.7, [0.5, 1.0, 5.0, 20.0, 60.0, 400.0])
     world.judge()
