@@ -107,7 +107,7 @@ class Departures:
     def begin(self, victims: Iterable[Task], beneficiaries: Iterable[Task], now: float) -> None:
         """Victims of one plan are asked to go. All of them are waited for as long as the one with the longest grace.
 
-        Who was on his way out before, and may be for longer than that, is waited for as long.
+        A pod that was terminating before, and may take longer than that, is waited for as long as it may take.
         """
         asked = list(victims)
         ends = [max(now + self.grace(task), self._left(task, now)) for task in asked]
