@@ -30,9 +30,6 @@ class Notices:
     def __init__(self) -> None:
         self._noted: list[_Notice] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._noted)
-
     def add(self, tasks: Sequence[Task], reason: Reason) -> None:
         """These tasks wait for this reason."""
         self._noted.append(_Notice(tuple(tasks), reason, tuple(task.state for task in tasks)))

@@ -252,6 +252,17 @@ class Debt(NamedTuple):
     charge: Charge
     credits: tuple[tuple[str, Charge], ...] = ()
 
+    @property
+    def rest(self) -> Charge:
+        """What no beneficiary is charged for in its stead."""
+        if len(self.credits) == 1 and self.credits[0][1] == self.charge:
+            return ()  # one for one, as most are
+        credit: dict[str, int] = {}
+        for _, charge in self.credits:
+            for name, amount in charge:
+                credit[name] = credit.get(name, 0) + amount
+        return tuple((name, amount - credit.get(name, 0)) for name, amount in self.charge if amount > credit.get(name, 0))
+
     def without(self, uid: str) -> Debt:
         """The same once a beneficiary is charged in its stead no more."""
         return self._replace(credits=tuple(each for each in self.credits if each[0] != uid))
@@ -358,12 +369,6 @@ class QueueTree:
         self._totals = -1
         self.fair.touch()
         self.promise_anew()
-
-    @staticmethod
-    def _note_leaving(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
-        for node in nodes:
-            for resource, amount in charge:
-                node.leaving[resource] = node.leaving.get(resource, 0) + sign * amount
 
     @staticmethod
     def _note_foreign(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
@@ -653,9 +658,7 @@ class QueueTree:
             self._hold(own, task, 1)
             self._add(own.path, charge, 1)
         for debt in self.owed.values():
-            for node, charge in self.owing(debt):
-                self._add((node,), charge, 1)
-                self._note_leaving((node,), charge, 1)
+            self._add_debt(debt, 1)
         for node in self.queues.values():
             if node.meter is not None:
                 self._measure(node)
@@ -704,34 +707,36 @@ class QueueTree:
 
         Each amount of a beneficiary stands for that of one victim; those of its own queue, and those nearest to it, come first.
         """
-        given = [task for task in placed if task.queue == placed[0].queue]
-        left = [(task.pod.uid, dict(self.charge_at(task.shape, task.row))) for task in given]
-        beneficiary = given[0].queue if given else ""
-        above = self._node(beneficiary).path if given else ()
-        at: dict[str, int] = {}  # resource -> the first beneficiary of which any is left
+        beneficiary = placed[0].queue if placed else ""
+        above = self._node(beneficiary).path if placed else ()
+        left: dict[str, list[tuple[str, int]]] = {}  # resource -> of which beneficiaries how much is left, the first one last
+        for task in reversed(placed):
+            if task.queue == beneficiary:
+                for resource, amount in self.charge_at(task.shape, task.row):
+                    left.setdefault(resource, []).append((task.pod.uid, amount))
+        if len({task.queue for task, _ in victims}) > 1:
+            victims = sorted(victims, key=lambda each: -sum(node in above for node in self._node(each[0].queue).path))
         found = []
-        for task, row in sorted(victims, key=lambda each: -sum(node in above for node in self._node(each[0].queue).path)):
+        for task, row in victims:
             charge = self.charge_at(task.shape, row)
-            credited: dict[str, dict[str, int]] = {}
+            credited: dict[str, list[tuple[str, int]]] = {}
             for resource, amount in charge:
-                missing, place = amount, at.get(resource, 0)
-                while missing > 0 and place < len(left):
-                    uid, amounts = left[place]
-                    if taken := min(missing, amounts.get(resource, 0)):
-                        credited.setdefault(uid, {})[resource] = taken
-                        amounts[resource] -= taken
+                missing, amounts = amount, left.get(resource)
+                while amounts and missing > 0:
+                    uid, there = amounts.pop()
+                    if there > missing:
+                        amounts.append((uid, there - missing))
+                    if taken := min(there, missing):
+                        credited.setdefault(uid, []).append((resource, taken))
                         missing -= taken
-                    place += missing > 0
-                at[resource] = place
-            parts = tuple((uid, tuple(amounts.items())) for uid, amounts in credited.items())
+            parts = tuple((uid, tuple(each)) for uid, each in credited.items())
             found.append(Debt(task, task.queue, beneficiary, charge, parts))
         return found
 
     def owing(self, debt: Debt) -> Iterator[tuple[QueueNode, Charge]]:
         """Which queues a debt is charged to, and how much of it."""
         others = self._node(debt.beneficiary).path if debt.beneficiary else ()
-        credit = dict(sum_of([charge for _, charge in debt.credits]))
-        rest = tuple((name, amount - credit.get(name, 0)) for name, amount in debt.charge if amount > credit.get(name, 0))
+        rest = debt.rest
         for node in self._node(debt.queue).path:
             yield node, rest if node in others else debt.charge
 
@@ -744,12 +749,8 @@ class QueueTree:
 
     def owe(self, debt: Debt) -> None:
         """A victim's room is given away, but it still runs and is charged for until it is gone; to its user in full."""
-        log = self.log
-        log.insert(self.owed, debt.victim.pod.uid, debt)
-        for node, charge in self.owing(debt):
-            for resource, amount in charge:
-                log.add(node.used, resource, amount)
-                log.add(node.leaving, resource, amount)
+        self.log.insert(self.owed, debt.victim.pod.uid, debt)
+        self._add_debt(debt, 1)
         self._measure_debt(debt, 1)
 
     def repay(self, uid: str) -> None:
@@ -758,15 +759,19 @@ class QueueTree:
         if debt is None:
             return
         log.remove(self.owed, uid)
-        for node, charge in self.owing(debt):
-            for resource, amount in charge:
-                log.add(node.used, resource, -amount)
-                log.add(node.leaving, resource, -amount)
-            if charge and not log.depth:
-                self.eased.add(node.name)
+        self._add_debt(debt, -1)
         self._measure_debt(debt, -1)
         if not log.depth:
             self.restart(self._node(debt.queue))
+
+    def _add_debt(self, debt: Debt, sign: int) -> None:
+        log = self.log
+        for node, charge in self.owing(debt):
+            for resource, amount in charge:
+                log.add(node.used, resource, sign * amount)
+                log.add(node.leaving, resource, sign * amount)
+            if charge and sign < 0 and not log.depth:
+                self.eased.add(node.name)
 
     def _measure_debt(self, debt: Debt, sign: int) -> None:
         for node in self._node(debt.queue).path:
@@ -1105,6 +1110,10 @@ class QueueTree:
         """Where the queue of a unit stands among all, with the unit as its next. held: the unit has places already."""
         share = (lambda node, _: self.share(node)) if held else None
         return self.order.standing(self._node(unit.tasks[0].queue), unit, share)
+
+    def turn(self, unit: Unit, *, held: bool = False) -> tuple[Standing, Place]:
+        """What orders units of all queues: where its queue stands, then its place in that queue. held: see `standing`."""
+        return self.standing(unit, held=held), self._node(unit.tasks[0].queue).place(unit)
 
     def restart(self, changed: QueueNode | None = None) -> None:
         """Shares may have fallen: order the queues anew before serving the next.

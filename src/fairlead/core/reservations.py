@@ -205,14 +205,14 @@ class Reservations:
 
     def closed(self, task: Task) -> Mask | None:
         """For each row whether it is kept from a task; None if none is."""
-        closed: Mask | None = None
-        for hold in self.against(task):
-            if closed is None:
-                closed = np.zeros(self.nodes.count, np.bool_)
+        against = self.against(task)
+        if not against:
+            return None
+        closed, demand = np.zeros(self.nodes.count, np.bool_), self._demand(task.shape)
+        for hold in against:
             if self.exhausts(hold, task) is not None:
                 closed[:] = True
                 break
-            demand = self._demand(task.shape)
             for row in hold.rows:
                 spare = hold.spare.get(row)
                 if spare is None or any(spare.get(column, 0) < amount for column, amount in demand):

@@ -8,7 +8,7 @@ state, policy and time give the same transactions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from fairlead.api.reasons import Reason, ReasonCode
@@ -20,7 +20,7 @@ from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.contest import Contest, share_due
 from fairlead.core.actions.defragment import Emptied, defragment, next_run
 from fairlead.core.actions.heads import bound_waits
-from fairlead.core.actions.leaving import Leaving, awaited_before, beyond_leaving, enough_leaves
+from fairlead.core.actions.leaving import awaited_before, beyond_leaving, enough_leaves
 from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting
 from fairlead.core.actions.override import override
 from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
@@ -78,7 +78,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     while (unit := _next(state)) is not None and (budget is None or tried < budget):
         tried += 1
         with guard("serve", unit) as served:
-            yield from _serve(state, unit, now)
+            yield from (_serve_weighed if state.reserved.holds else _serve)(state, unit, now)
         if served.failed:
             yield from state.isolation.drain()
         if state.must_settle:
@@ -138,18 +138,16 @@ def has_work(state: ClusterState) -> bool:
     return state.queues.next() is not None
 
 
-def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
-    weighs = bool(state.reserved.holds)
-    if weighs:
-        state.reserved.weigh(unit)  # members that have places already change what its queue holds
+def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
+    """The same where there are holds: members that have places already change what its queue holds."""
+    state.reserved.weigh(unit)
     try:
-        yield from _served(state, unit, now)
+        yield from _serve(state, unit, now)
     finally:
-        if weighs:
-            state.reserved.weigh(None)
+        state.reserved.weigh(None)
 
 
-def _served(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
+def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
     state.shapes.refresh()
     shape = unit.tasks[0].shape
     state.shapes.used(shape)
@@ -241,13 +239,13 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
     room.awaits = 0.0
     if leaving and awaited_before(state, unit, now):
         leaving = []
-    plan = _beyond(state, leaving, partial(_evict, state, unit, now))
+    plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now))
     if plan is None and _may_move(state, unit) <= now:
         plan = _look_for_moves(state, unit, room, now)
     if plan is None and _may_insist(state, unit) <= now:
-        plan = _beyond(state, leaving, partial(_evict, state, unit, now, insists=True))
+        plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, insists=True))
     if plan is None and share_due(state, unit) <= now:
-        plan = _beyond(state, leaving, partial(preempt, state, unit, waited=True))
+        plan = beyond_leaving(state, leaving, partial(preempt, state, unit, waited=True))
     room.behind, again = None, math.inf
     found = override(state, unit, now, insists=_may_insist(state, unit) <= now) if plan is None and asks else None
     if found is not None:
@@ -273,11 +271,6 @@ def _look_for_moves(state: ClusterState, unit: Unit, room: Room, now: float) -> 
     room.moves_vain = 0 if moved else room.moves_vain + 1
     room.moves_again = now + state.policy.move_rest(room.moves_vain)
     return moved
-
-
-def _beyond(state: ClusterState, leaving: Leaving, search: Callable[[], Plan | Moved | None]) -> Plan | Moved | None:
-    """What a search finds, beyond what is leaving."""
-    return beyond_leaving(state, leaving, search) if leaving else search()
 
 
 def _evict(state: ClusterState, unit: Unit, now: float, *, insists: bool = False) -> Plan | Moved | None:

@@ -34,8 +34,10 @@ def enough_leaves(state: ClusterState, unit: Unit, leaving: Leaving) -> float | 
 
 def beyond_leaving(state: ClusterState, leaving: Leaving, search: Callable[[], Plan | Moved | None]) -> Plan | Moved | None:
     """The plan that a search finds when these are gone, with those of them for which it waits; None changes nothing."""
+    if not leaving:
+        return search()
     for queue in sorted({task.queue for task, _ in leaving if task.queue in state.queues.queues}):
-        state.victims.know(queue)  # as things stand: a gang of which a member leaves is nobody's victim
+        state.victims.of_queue(queue)  # as things stand: a gang of which a member leaves is no victim
     mark, gone = _gone(state, leaving)
     fair = state.queues.fair
     shares, fair.division = fair.division, fair.without(frozenset(gone.places), state.services.now)
@@ -58,9 +60,11 @@ def awaited_before(state: ClusterState, unit: Unit, now: float) -> bool:
     queues, room = state.queues, unit.room
     if room is None:
         return False
-    mine = queues.standing(unit), room.queue.place(unit)
-    firsts = ((each, each.first()) for each in queues.resting if each is not room and each.awaits > now)
-    return any(first is not None and (queues.standing(first), each.queue.place(first)) < mine for each, first in firsts)
+    firsts = [each.first() for each in queues.resting if each is not room and each.awaits > now]
+    if not firsts:
+        return False
+    mine = queues.turn(unit)
+    return any(first is not None and queues.turn(first) < mine for first in firsts)
 
 
 def _gone(state: ClusterState, leaving: Leaving) -> tuple[int, Fallen]:
@@ -84,10 +88,10 @@ def _put_back(state: ClusterState, task: Task, gone: Fallen, plan: Plan) -> bool
     if any(free[device] < shape.gpu_milli for device in devices):
         return False
     mark = state.log.mark()
-    gone.put_back([task])
+    state.assign(task, row, devices)
     if any(state.queues.over_limit(each, 0, each.row) is not None for each in placed):
         state.log.rollback(mark)
-        gone.places[task.pod.uid] = row, devices
         return False
     state.log.commit()
+    del gone.places[task.pod.uid]
     return True

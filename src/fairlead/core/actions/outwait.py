@@ -129,12 +129,11 @@ def _goes_first(state: ClusterState, moving: list[Task], rows: list[int]) -> boo
     """Whether nobody who waits, stands before these, and would fit one of these rows."""
     queues = state.queues
     unit = _unit(moving)
-    node = queues.queues[moving[0].queue]
-    mine = (queues.standing(unit, held=True), node.place(unit))
+    mine = queues.turn(unit, held=True)
     for other in queues.queues.values():
         for room in other.rooms.values():
             first = room.first()
-            if first is None or (queues.standing(first), other.place(first)) >= mine:
+            if first is None or queues.turn(first) >= mine:
                 continue
             if any(task.shape.fits_row(row) for task in first.tasks[: first.need] for row in rows):
                 return False

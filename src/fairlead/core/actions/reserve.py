@@ -86,8 +86,8 @@ def reserve(state: ClusterState, now: float) -> None:
             if ripe > now:
                 table.due = ripe if table.due is None else min(table.due, ripe)
             else:
-                waiting.append((state.queues.standing(unit), room.queue.place(unit), room, unit))
-    for _, _, room, unit in sorted(waiting, key=lambda each: each[:2]):
+                waiting.append((state.queues.turn(unit), room, unit))
+    for _, room, unit in sorted(waiting, key=lambda each: each[0]):
         if not _left(state):
             break
         with state.isolation.guard("reserve", unit):

@@ -127,7 +127,7 @@ class VictimTable:
         near = [node for node in self.state.queues.queues.values() if node.placed]
         for node in near:
             if node.name not in self._lists:
-                self._list(node.name)
+                self.of_queue(node.name)
         if any(self._spares.values()):
             yield from self._merged(contest, near, None)
         for ground in contest.grounds():
@@ -174,7 +174,7 @@ class VictimTable:
         for task in self.state.nodes.pods[row].values():
             if task.queue not in self.state.queues.queues or not task.pod.ours:
                 continue
-            self._list(task.queue)
+            self.of_queue(task.queue)
             victim = self._of.get(task.pod.uid)
             if victim is None or id(victim) in found or not victim.alive:
                 continue
@@ -183,12 +183,11 @@ class VictimTable:
                 found[id(victim)] = (ground, victim)
         return sorted(found.values(), key=lambda each: (not each[1].spare, each[0], each[1].order))
 
-    def know(self, queue: str) -> None:
-        """The victims of a queue are those of this moment, for the rest of the pass."""
-        self._list(queue)
+    def of_queue(self, queue: str) -> list[Victim]:
+        """The victims of a queue, the cheapest last: from there they are taken out once they have fallen.
 
-    def _list(self, queue: str) -> list[Victim]:
-        """The victims of a queue, the cheapest last: from there they are taken out once they have fallen."""
+        When it is first asked for in a pass they are those of that moment, for the rest of the pass.
+        """
         known = self._lists.get(queue)
         if known is None:
             found = sorted(self._make(queue), key=lambda each: each.order, reverse=True)
