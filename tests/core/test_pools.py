@@ -1,6 +1,9 @@
 """Queues that are given part of one pool: what is charged there, limits, guarantees, and pools that change."""
 
+import random
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -238,6 +241,36 @@ def test_no_limit_of_a_pool_is_ever_exceeded(pods, one, two):
             closed = allocate.closed_to(state, task)
             rows = [row for row in state.nodes.rows.values() if task.shape.fits_row(row) and (closed is None or not closed[row])]
             assert not rows, "work is conserved"
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_nodes_come_into_pools_and_leave_them_while_victims_are_going(seed):
+    """What a victim and its beneficiary are charged for changes with the pools of their nodes, and none is charged for less."""
+    rnd = random.Random(seed)
+    queues = [
+        shares("top", all=(None, None), h100=(None, 9)),
+        *(shares(name, "top", all=(2, None), h100=(1, 6)) for name in "xyz"),
+    ]
+    state = cluster([node(name, gpus=4, labels=rnd.choice([H100, A100])) for name in "mno"], queues)
+    going = {}
+    for number in range(60):
+        now, event = 10.0 * number, rnd.random()
+        if event < 0.6:
+            first, gpus, queue_ = rnd.randint(0, 2), rnd.choice([1, 1, 2, 4]), rnd.choice("xyz")
+            state.upsert_pod(pod(f"p{number}", queue=queue_, gpus=gpus, created=now, priority=first, user=rnd.choice("ab")))
+        elif event < 0.85:
+            state.upsert_node(node(rnd.choice("mno"), gpus=4, labels=rnd.choice([H100, A100])))
+        else:
+            most = UserLimits(resources=((f"{GPU}@h100", 2000),)) if rnd.random() < 0.5 else UserLimits()
+            state.upsert_queue(msgspec.structs.replace(queues[1], per_user=most))
+        for each in confirm(state, run(state, now)):
+            if isinstance(each, Preempt):
+                going |= {victim.pod.uid: now + rnd.choice([0.0, 20.0, 60.0]) for victim in each.victims}
+        invariants.check(state)
+        for uid in [uid for uid, ends in going.items() if ends <= now]:
+            del going[uid]
+            state.remove_pod(uid)
+            invariants.check(state)
 
 
 def test_users_limits_count_what_is_held_of_pools_whenever_they_begin_to():

@@ -224,13 +224,20 @@ def _queues(state: ClusterState, placed: Placed) -> list[str]:
             for resource, amount in charge:
                 held[node.name][resource] += amount * count
     wrong = []
+    owed: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
     for uid, debt in state.queues.owed.items():
         if state.tasks[uid].state is not TaskState.EVICTING:
             wrong.append(f"queue {debt.queue} is charged for {uid} as for a victim, but it is none")
         for node, charge in state.queues.owing(debt):
             held[node.name].update(dict(charge))
+            owed[node.name].update(dict(charge))
     for name, node in state.queues.queues.items():
-        mine = held[name]
+        mine, leaving = held[name], owed[name]
+        wrong += [
+            f"queue {name} counts {node.leaving.get(resource, 0)} {resource} as leaving, its victims hold {leaving[resource]}"
+            for resource in {*leaving, *node.leaving}
+            if node.leaving.get(resource, 0) != leaving[resource]
+        ]
         wrong += [
             f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods hold {mine[resource]}"
             for resource in {*mine, *node.used}
@@ -313,7 +320,7 @@ def _meters(state: ClusterState) -> list[str]:
                 fresh.charge(task, state.queues.charge_at(task.shape, task.row), 1)
         for debt in state.queues.owed.values():
             if node in state.queues.queues[debt.queue].path:
-                fresh.charge(debt.victim, debt.charge, 1)
+                fresh.charge(debt.victim, debt.measured, 1)
         for what in ("held", "foreign", "pods", "running"):
             kept = {key: count for key, count in getattr(node.meter, what).items() if count}
             found = {key: count for key, count in getattr(fresh, what).items() if count}

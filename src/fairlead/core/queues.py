@@ -244,13 +244,22 @@ class Debt(NamedTuple):
 
     beneficiary: the queue that gets it, if any. Queues above both are charged for beneficiaries, so they are for the victim only
     beyond that. credits: by the UIDs of beneficiaries what of their charges stands for the victim's; they start once it is gone.
+    row: where the victim is; -1: on a node that is not known. moves: it only moves, and what keeps its new place is credited: to
+    its user, too, only what goes beyond that.
     """
 
     victim: Task
+    row: int
     queue: str
     beneficiary: str
     charge: Charge
     credits: tuple[tuple[str, Charge], ...] = ()
+    moves: bool = False
+
+    @property
+    def measured(self) -> Charge:
+        """What its user is charged for."""
+        return self.rest if self.moves else self.charge
 
     @property
     def rest(self) -> Charge:
@@ -351,8 +360,10 @@ class QueueTree:
 
     def _recount_pools(self) -> None:
         """Pools are made up of other nodes, or other pools are named: what is held there is added up anew."""
+        for debt in self.owed.values():
+            self._add_debt(debt, -1)
         for node in self.queues.values():
-            for account in (node.used, node.foreign):
+            for account in (node.used, node.leaving, node.foreign):
                 for key in [key for key in account if split(key)[1]]:
                     del account[key]
         for own in self.queues.values():
@@ -360,9 +371,9 @@ class QueueTree:
                 self._add(own.path, self.pools.extras(task.shape.charge, task.row), 1)
             for task in own.guests.values():
                 self._note_foreign(own.path, self.pools.extras(task.shape.charge, task.row), 1)
+        self._credit_anew()
         for debt in self.owed.values():
-            for node, charge in self.owing(debt):
-                self._add((node,), tuple(each for each in charge if split(each[0])[1]), 1)
+            self._add_debt(debt, 1)
         for node in self.queues.values():
             if node.meter is not None:
                 self._measure(node)
@@ -381,6 +392,23 @@ class QueueTree:
         for node in nodes:
             for resource, amount in charge:
                 node.used[resource] = node.used.get(resource, 0) + sign * amount
+
+    def _credit_anew(self) -> None:
+        """Pools were made up anew, so victims and their beneficiaries are charged for others; plan by plan, as before."""
+        plans: list[tuple[dict[str, None], list[Debt]]] = []  # uids of beneficiaries, and debts that these are credited for
+        for debt in self.owed.values():
+            uids = dict.fromkeys(uid for uid, _ in debt.credits)
+            same = [each for each in plans if not uids.keys().isdisjoint(each[0])]
+            plans = [each for each in plans if each not in same]
+            for each in same:
+                uids = each[0] | uids
+            plans.append((uids, [*(one for each in same for one in each[1]), debt]))
+        for uids, debts in plans:
+            charged = self._node(debts[0].beneficiary).placed if uids else {}
+            placed = [charged[uid] for uid in uids if uid in charged]
+            for debt in self.debts([(each.victim, each.row) for each in debts], placed):
+                uid = debt.victim.pod.uid
+                self.owed[uid] = debt._replace(moves=self.owed[uid].moves)
 
     def promise_anew(self) -> None:
         """Other work never falls now, or is charged otherwise."""
@@ -413,7 +441,7 @@ class QueueTree:
                 node.meter.charge(task, self.charge_at(task.shape, task.row), 1)
         for debt in self.owed.values():
             if node in self._node(debt.queue).path:
-                node.meter.charge(debt.victim, debt.charge, 1)
+                node.meter.charge(debt.victim, debt.measured, 1)
 
     def _resolve(self, node: QueueNode) -> None:
         """Amounts from the policy; percentages are of what the nodes offer now."""
@@ -730,7 +758,7 @@ class QueueTree:
                         credited.setdefault(uid, []).append((resource, taken))
                         missing -= taken
             parts = tuple((uid, tuple(each)) for uid, each in credited.items())
-            found.append(Debt(task, task.queue, beneficiary, charge, parts))
+            found.append(Debt(task, row, task.queue, beneficiary, charge, parts))
         return found
 
     def owing(self, debt: Debt) -> Iterator[tuple[QueueNode, Charge]]:
@@ -752,6 +780,12 @@ class QueueTree:
         self.log.insert(self.owed, debt.victim.pod.uid, debt)
         self._add_debt(debt, 1)
         self._measure_debt(debt, 1)
+
+    def owe_beyond(self, moved: Task, row: int, task: Task) -> None:
+        """A task is charged in the stead of a pod that moves: that one is only for what it holds beyond, in other pools."""
+        self.repay(moved.pod.uid)
+        (debt,) = self.debts([(moved, row)], [task])
+        self.owe(debt._replace(moves=True))
 
     def repay(self, uid: str) -> None:
         """The victim is gone, or stays and is charged as what runs."""
@@ -776,7 +810,7 @@ class QueueTree:
     def _measure_debt(self, debt: Debt, sign: int) -> None:
         for node in self._node(debt.queue).path:
             if node.meter is not None:
-                node.meter.charge(debt.victim, debt.charge, sign)
+                node.meter.charge(debt.victim, debt.measured, sign)
                 if not self.log.depth:
                     self.eased.add(node.name)
 

@@ -151,10 +151,10 @@ def _queues(state: ClusterState) -> None:
     state.belonging.judge_anew()
     charged = [(task, row) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values() if task.charged]
     charged += [(task, -1) for tasks in state.strays.values() for task in tasks.values() if task.charged]
-    owed, paid = state.queues.owed, {task.instead_of for task, _ in charged}
+    owed, instead = state.queues.owed, {task.instead_of: task for task, _ in charged if task.instead_of}
     for uid, row in state.lingering.items():
-        if uid in paid:
-            owed.pop(uid, None)
-        elif uid not in owed and state.tasks[uid].charged:
-            (owed[uid],) = state.queues.debts([(state.tasks[uid], row)])
+        moves, task = uid in instead, state.tasks[uid]
+        if task.charged and (moves or uid not in owed or owed[uid].moves):
+            (debt,) = state.queues.debts([(task, row)], [instead[uid]] if moves else [])
+            owed[uid] = debt._replace(moves=moves)
     state.queues.charge_anew(charged)

@@ -479,6 +479,8 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: f
     owing = [(task, plan.places[task.pod.uid][0]) for task in victims if task.charged and task.pod.uid not in moved]
     for debt in state.queues.debts(owing, placed):
         state.queues.owe(debt)
+    for uid in sorted(moved):
+        state.charge_instead(state.moves.kept[uid].stand_in)
     state.queues.relieve({task.queue for task in victims if task.charged})
     for task in placed:
         task.state = TaskState.HELD

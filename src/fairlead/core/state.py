@@ -1269,7 +1269,7 @@ class ClusterState:
         if task.charged:
             self.queues.charge(task, 1, row)
             if task.instead_of:
-                self.queues.repay(task.instead_of)
+                self.charge_instead(task)
         nodes.touch(row)
         if nodes.room_wanted and shape.gpus:
             nodes.gained.add(row)  # fewer free GPUs: work without devices may have a place there now
@@ -1299,12 +1299,20 @@ class ClusterState:
         if not log.depth:
             nodes.gained.add(row)
 
+    def charge_instead(self, task: Task) -> None:
+        """From now on it is charged in the stead of a pod that moves, if that one is still there."""
+        uid = task.instead_of
+        row = self.lingering.get(uid)
+        if row is not None and self.tasks[uid].charged:
+            self.queues.owe_beyond(self.tasks[uid], row, task)
+
     def _charge_back(self, task: Task) -> None:
         """It is charged in no other pod's stead any more: that pod is itself from now on, if it is still there."""
         uid = task.instead_of
         self.log.set(task, "instead_of", "")
         row = self.lingering.get(uid)
-        if row is not None and uid not in self.queues.owed:
+        if row is not None and self.tasks[uid].charged:
+            self.queues.repay(uid)
             self.queues.owe(self.queues.debts([(self.tasks[uid], row)])[0])
 
     def _surround(self, task: Task, row: int, by: int) -> None:
