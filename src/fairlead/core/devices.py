@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fairlead.core.model import WHOLE
 
-_FEW = 8192
+_FEW = 2048
 """So many states are remembered at least."""
 UNKNOWN = -2
 INFEASIBLE = -1
