@@ -202,3 +202,28 @@ def test_as_little_falls_as_trying_all_finds():
     assert compared > 50
     assert better > 20
     assert not worse, f"{worse} of {compared}"
+
+
+def test_no_member_moves_of_a_gang_that_the_plan_ends():
+    """Beyond its minimum it may move by itself; with members that it needs evicted it would be of no use where it goes."""
+    both = 0
+    for seed in range(400):
+        rnd = random.Random(seed)
+        quota = rnd.choice([3, 4])
+        queues = [queue("q0", 4 * NODES - quota), queue("q1", quota)]
+        state = cluster([node(f"n{i}", gpus=4) for i in range(NODES)], queues, groups=[group(name, 2, "q0") for name in "gh"])
+        free = [4] * NODES
+        for number in range(12):
+            gpus, on, gang = rnd.choice([1, 1, 2, 3]), rnd.randrange(NODES), rnd.choice(["", "g", "h"])
+            if free[on] >= gpus:
+                free[on] -= gpus
+                state.upsert_pod(pod(f"p{number}", "q0", gpus=gpus, at=f"n{on}", started=0.0, created=float(number), group=gang))
+        state.upsert_pod(pod("unit", "q1", gpus=rnd.choice([quota, quota, 2]), created=LATE))
+        gangs = {uid: (task.gang.key, len(task.gang.placed())) for uid, task in state.tasks.items() if task.pod.group}
+        for plan in [each for each in run(state, LATE) if isinstance(each, Preempt)]:
+            lost = [gangs[each.pod.uid] for each in plan.victims if each.pod.uid in gangs and each.pod.uid not in plan.moved]
+            ended = {gang for gang, placed in lost if placed - sum(each[0] == gang for each in lost) < 2}
+            assert not ended & {gangs[uid][0] for uid in plan.moved if uid in gangs}, seed
+            both += bool(ended) and bool(plan.moved)
+        invariants.check(state)
+    assert both, "some plans end a gang and move others"

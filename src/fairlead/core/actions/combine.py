@@ -119,7 +119,8 @@ def _try(
     worth = Worth(state, now, most_lost - sum(services.lost_with(task) for task in down), none=True)
     mark, fallen = state.log.mark(), Fallen(state)
     fallen.take(down)
-    search = Rearrangement(state, Movers(state, contest.unit), worth, without=down, steps=steps)
+    ended = {task.gang.key for _, victim in chosen if not victim.spare for task in victim.tasks if task.gang is not None}
+    search = Rearrangement(state, Movers(state, contest.unit, ended=ended), worth, without=down, steps=steps)
     if not can_be_placed(state, core) or not search.make_room(core.tasks) or not (down or search.moved):
         state.log.rollback(mark)
         return None, search.taken

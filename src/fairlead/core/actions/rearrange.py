@@ -12,6 +12,7 @@ are looked at. Iterative deepening: R. Korf, "Depth-first iterative-deepening", 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import numpy as np
@@ -48,10 +49,13 @@ class Block(NamedTuple):
 
 
 class Movers:
-    """Who may move for a unit, row by row: looked at once for all that is tried. whole: gangs, too."""
+    """Who may move for a unit, row by row: looked at once for all that is tried. whole: gangs, too.
 
-    def __init__(self, state: ClusterState, unit: Unit, *, whole: bool = False) -> None:
-        self._state, self._unit, self._whole = state, unit, whole
+    ended: keys of gangs that lose members which they need: to move another of theirs would help nothing.
+    """
+
+    def __init__(self, state: ClusterState, unit: Unit, *, whole: bool = False, ended: AbstractSet[str] = frozenset()) -> None:
+        self._state, self._unit, self._whole, self._ended = state, unit, whole, ended
         self._rows: dict[int, list[Block]] = {}
         self._beyond: dict[str, list[Task]] = {}
         self._gangs: dict[str, Block | None] = {}
@@ -72,7 +76,7 @@ class Movers:
             return None
         if gang is None or gang.group is None:
             return self._alone(task) if may_leave(state, task) else None
-        if gang is self._unit.gang:
+        if gang is self._unit.gang or gang.key in self._ended:
             return None
         if gang.key not in self._beyond:
             self._beyond[gang.key] = beyond_minimum(gang)
