@@ -270,7 +270,7 @@ class World:
         for name in self.nodes:
             here = [life for life in self.lives.values() if life.pod.node == name]
             free = GPUS - sum(life.pod.spec.gpus for life in here)
-            lent = [life for life in here if self._borrowed(life) and self._goes(life)]
+            lent = [life for life in here if self._borrowed(life, path) and self._goes(life)]
             room += (free + sum(life.pod.spec.gpus for life in lent)) // size
         if room >= len(unit):
             return True
@@ -284,10 +284,12 @@ class World:
     def _quota(each) -> int:
         return next((entry.quota or 0 for entry in each.resources if entry.name == GPU), 0) // 1000
 
-    def _borrowed(self, life: Life) -> bool:
-        """Whether all that its queue holds is borrowed, by itself and with those above it."""
+    def _borrowed(self, life: Life, path: list) -> bool:
+        """Whether all that its queue holds is borrowed, by itself and with those above it but not above the taker's (`path`)."""
         tops = {each.name: each for each in self.queues}
-        return self._quota(tops[life.pod.queue]) == 0
+        own = tops[life.pod.queue]
+        above = tops.get(own.parent)
+        return self._quota(own) == 0 and (above is None or above in path or self._quota(above) == 0)
 
     def _goes(self, life: Life) -> bool:
         """Whether it would really go when asked, and all of its gang with it."""
