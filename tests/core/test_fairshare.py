@@ -1,5 +1,6 @@
 """The division of one amount among siblings."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,8 +27,9 @@ from fairlead.core.fairshare import Claim, divide
         (10, [Claim("a", 99, priority=1), Claim("b", 99, quota=2)], {"a": 8, "b": 2}),
         # weight 0 gets only what is guaranteed
         (10, [Claim("a", 99, quota=1, weight=0), Claim("b", 5)], {"a": 1, "b": 5}),
-        # the remainder of rounding goes to the largest fraction, then by name
+        # the remainder of rounding goes to the largest fraction, then to the larger guarantee, then by name
         (5, [Claim("a", 99), Claim("b", 99)], {"a": 3, "b": 2}),
+        (6, [Claim("a", 99), Claim("b", 99, quota=1)], {"a": 2, "b": 4}),
         (7, [Claim("a", 99, weight=1), Claim("b", 99, weight=2)], {"a": 2, "b": 5}),
     ],
 )
@@ -62,6 +64,15 @@ CLAIMS = st.lists(
     max_size=9,
     unique_by=lambda claim: claim.name,
 )
+
+
+@given(st.integers(0, 300), CLAIMS, st.integers(1, 8), st.randoms(use_true_random=False))
+def test_names_decide_only_between_equal_guarantees(total, claims, unit, rnd):
+    claims = [msgspec.structs.replace(claim, quota=(claim.quota or 0) * 16 + number) for number, claim in enumerate(claims)]
+    others = rnd.sample(range(100), len(claims))
+    renamed = [msgspec.structs.replace(claim, name=f"{other}") for claim, other in zip(claims, others, strict=True)]
+    shares, same = divide(total, claims, unit), divide(total, renamed, unit)
+    assert [shares[claim.name] for claim in claims] == [same[claim.name] for claim in renamed]
 
 
 @given(st.integers(0, 300), CLAIMS, st.integers(1, 8))

@@ -149,7 +149,7 @@ def test_a_guarantee_in_a_pool_is_taken_back_there():
         state.upsert_pod(pod(f"guest-{i}", queue="guest", created=float(i)))
     settle(state)
     assert used(state, "guest", "h100") == 4
-    for i in range(4):
+    for i in range(3):
         state.upsert_pod(pod(f"owner-{i}", queue="owner", created=100.0 + i, selector=H100))
     decided = run(state)
     assert sum(map(len, preempted(decided))) == 3

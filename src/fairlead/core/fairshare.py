@@ -3,7 +3,8 @@
 After KAI-Scheduler's division (its documents and tables, read in 2026): with demand R = min(limit, request), each is given
 min(quota, R); guarantees may add up to more than there is, and nothing is scaled down. What is left is divided in rounds by
 weight and past use inside each priority band, a lower band seeing only what the higher ones left; whole units where
-something is wanting, and the fractions that the rounding left over go to the largest remainder. Integers throughout.
+something is wanting, and the fractions that the rounding left over go to the largest remainder, among equal ones to the larger
+guarantee. Integers throughout.
 """
 
 from __future__ import annotations
@@ -62,13 +63,22 @@ def _divide(total: int, claims: Sequence[Claim], unit: int, usage_weight: float)
         left = _band(left, [claim for claim in claims if claim.priority == band], shares, remainders, unit, usage_weight)
     # What rounding left over, one unit each, to the largest remainders of the highest bands.
     if left > 0 and remainders:
-        for claim in sorted(claims, key=lambda claim: (-claim.priority, -remainders.get(claim.name, 0.0), claim.name)):
-            if left <= 0 or claim.name not in remainders:
-                continue
+        for claim in sorted((each for each in claims if each.name in remainders), key=lambda each: _turn(each, remainders)):
+            if left <= 0:
+                break
             given = min(unit, left, claim.demand - shares[claim.name])
             shares[claim.name] += given
             left -= given
     return shares
+
+
+def _turn(claim: Claim, remainders: dict[str, float]) -> tuple[int, float, int, str]:
+    """Where a sibling stands among those whose shares were rounded down.
+
+    Only what no start and no end changes decides. By what each holds, or how long its jobs wait, a unit would go from one to the
+    other again and again, and has to be taken back each time.
+    """
+    return -claim.priority, -remainders[claim.name], -(claim.quota or 0), claim.name
 
 
 def _band(
