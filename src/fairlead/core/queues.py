@@ -277,6 +277,21 @@ class Debt(NamedTuple):
         return self._replace(credits=tuple(each for each in self.credits if each[0] != uid))
 
 
+def _credits(charge: Charge, left: dict[str, list[tuple[str, int]]]) -> tuple[tuple[str, Charge], ...]:
+    """What of a charge those in `left` stand for, by UID; it is taken from there."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for resource, amount in charge:
+        missing, amounts = amount, left.get(resource)
+        while amounts and missing > 0:
+            uid, there = amounts.pop()
+            if there > missing:
+                amounts.append((uid, there - missing))
+            if taken := min(there, missing):
+                found.setdefault(uid, []).append((resource, taken))
+                missing -= taken
+    return tuple((uid, tuple(each)) for uid, each in found.items())
+
+
 class QueueTree:
     """All queues and the order in which they are served."""
 
@@ -737,27 +752,18 @@ class QueueTree:
         """
         beneficiary = placed[0].queue if placed else ""
         above = self._node(beneficiary).path if placed else ()
+        near = [(sum(node in above for node in self._node(task.queue).path), task, row) for task, row in victims]
         left: dict[str, list[tuple[str, int]]] = {}  # resource -> of which beneficiaries how much is left, the first one last
-        for task in reversed(placed):
-            if task.queue == beneficiary:
-                for resource, amount in self.charge_at(task.shape, task.row):
+        if any(count for count, _, _ in near):
+            near.sort(key=lambda each: -each[0])
+            for task in reversed(placed):
+                for resource, amount in self.charge_at(task.shape, task.row) if task.queue == beneficiary else ():
                     left.setdefault(resource, []).append((task.pod.uid, amount))
-        if len({task.queue for task, _ in victims}) > 1:
-            victims = sorted(victims, key=lambda each: -sum(node in above for node in self._node(each[0].queue).path))
         found = []
-        for task, row in victims:
+        for count, task, row in near:
             charge = self.charge_at(task.shape, row)
-            credited: dict[str, list[tuple[str, int]]] = {}
-            for resource, amount in charge:
-                missing, amounts = amount, left.get(resource)
-                while amounts and missing > 0:
-                    uid, there = amounts.pop()
-                    if there > missing:
-                        amounts.append((uid, there - missing))
-                    if taken := min(there, missing):
-                        credited.setdefault(uid, []).append((resource, taken))
-                        missing -= taken
-            parts = tuple((uid, tuple(each)) for uid, each in credited.items())
+            # Where no queue is above both, nothing is charged twice.
+            parts = _credits(charge, left) if count else ()
             found.append(Debt(task, row, task.queue, beneficiary, charge, parts))
         return found
 
