@@ -46,6 +46,11 @@ def test_who_is_within_quota_starts_in_time(seed):
     play(seed)
 
 
+def test_a_pass_ends_though_victims_may_fall_in_one_order_only():
+    """A pod of `borrow` may fall once one of `lent`, below `org`, has; the smaller one is tried first."""
+    play(486, events=80)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 1100))
 def test_who_is_within_quota_starts_in_time_in_many_worlds(seed):

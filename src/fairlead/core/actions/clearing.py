@@ -24,12 +24,13 @@ from fairlead.core.tasks import Task, Unit, by_column
 
 
 class _Offer(NamedTuple):
-    """What one more member costs on a row; a place that is free costs nothing and comes first."""
+    """What one more member costs on a row; a place that is free costs nothing and comes first. bought: how many were before."""
 
     cost: tuple[float, ...]
     name: str
     row: int
     victims: list[Falling]
+    bought: int
 
 
 def clear(contest: Contest, core: Unit, rows: dict[int, Mask]) -> list[Falling] | None:
@@ -87,6 +88,7 @@ class _Clearing:
         self.state, self.there, self.sparing = contest.state, there, sparing
         self.ledger = Ledger(contest)
         self.victims: list[Falling] = []
+        self._bought = 0
         self._gone: set[str] = set()
         self._off: dict[int, list[Task]] = {}  # row -> who falls there
         self._on: dict[int, list[Task]] = {}  # row -> members that have places there
@@ -101,8 +103,9 @@ class _Clearing:
                 if self._accept(offer):
                     self._on.setdefault(offer.row, []).append(task)
                     break
-                # What was owed is taken elsewhere meanwhile: perhaps somebody else may fall here.
-                self._again(offers, offer.row, task)
+                if offer.bought < self._bought:
+                    # What was owed is taken elsewhere meanwhile: perhaps other pods may fall here.
+                    self._again(offers, offer.row, task)
             else:
                 return False
             self._again(offers, offer.row, task)
@@ -114,14 +117,15 @@ class _Clearing:
             heappush(offers, offer)
 
     def _accept(self, offer: _Offer) -> bool:
-        """Take an offer, if all that fall for it still run and are owed besides those taken before."""
+        """Take an offer, if all that fall for it still run and are owed besides those taken before, in whichever order."""
         ledger = self.ledger.copy()
-        for ground, victim in offer.victims:
-            if victim.tasks[0].pod.uid in self._gone or not ledger.admits(ground, victim):
-                return False
+        victims = list(ledger.admitted(each for each in offer.victims if each[1].tasks[0].pod.uid not in self._gone))
+        if len(victims) < len(offer.victims):
+            return False
         self.ledger = ledger
-        self.victims += offer.victims
-        for _, victim in offer.victims:
+        self.victims += victims
+        self._bought += 1
+        for _, victim in victims:
             for task in victim.tasks:
                 self._gone.add(task.pod.uid)
                 self._off.setdefault(task.row, []).append(task)
@@ -140,7 +144,9 @@ class _Clearing:
         if chosen is None:
             return None
         price = cost(chosen) if chosen else ()
-        return _Offer((sum(map(_devices, chosen)), *price) if self.sparing else price, state.nodes.names[row], row, chosen)
+        return _Offer(
+            (sum(map(_devices, chosen)), *price) if self.sparing else price, state.nodes.names[row], row, chosen, self._bought
+        )
 
     def _may_fall(self, row: int) -> list[Falling]:
         """Who on a row may fall besides those taken before, in the order in which they are tried."""
