@@ -6,8 +6,9 @@ import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
-from fairlead.core.model import Queue, QueueResource
+from fairlead.core.model import DisruptionBudget, Queue, QueueResource
 from fairlead.core.recount import recount
+from fairlead.core.selectors import Requirement
 from tests.builders import GPU, cluster, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 
 QUIET = {"reservations": 0, "patience": 0.0}
@@ -152,3 +153,21 @@ def test_who_is_held_back_is_listed_until_it_is_looked_at_again_and_found_anew_b
     assert not state.queues.held_back
     state.queues.held_back.add(room)
     assert invariants.violations(state) == [f"{room.composition} is listed as held back"]
+
+
+@pytest.mark.parametrize("protected", [False, True])
+def test_a_budget_lets_no_job_start_before_one_that_would_take_its_place(protected):
+    """It cannot be evicted once it runs, so it must not begin: the job within its quota is behind a larger one of its queue."""
+    queues = [queue("guest", quota=0), queue("owner", quota=4), queue("other", quota=4)]
+    state = cluster([node("n", gpus=8)], queues)
+    state.upsert_pod(pod("runs", "owner", gpus=2, at="n"))
+    state.upsert_pod(pod("others", "other", gpus=4, at="n"))
+    if protected:
+        state.upsert_budget(DisruptionBudget("ns", "b", (Requirement("app", "In", ("a",)),), 0))
+    state.upsert_pod(pod("large", "owner", gpus=4, created=1.0))
+    state.upsert_pod(pod("small", "owner", gpus=2, created=2.0))
+    state.upsert_pod(pod("guarded", "guest", gpus=2, created=0.5, labels=(("app", "a"),)))
+    decided = run(state, 3.0)
+    assert placed(decided) == {"small": "n"}
+    assert refused(decided)["guarded"].code in (ReasonCode.FAIR_SHARE, ReasonCode.RESOURCES)
+    invariants.check(state)

@@ -59,9 +59,10 @@ class Guard:
     def admits(self, tasks: Sequence[Task]) -> bool:
         """Whether all of these may go besides those that were admitted before; they are counted then.
 
-        Whoever was deleted already may be deleted again: no budget is asked.
+        A pod that was deleted already may be deleted again: no budget is asked. Nor is one of a pod that is on no node yet: in a
+        trial it was just placed, and not to start it disrupts nothing.
         """
-        tasks = [task for task in tasks if not task.pod.terminating]
+        tasks = [task for task in tasks if task.pod.node and not task.pod.terminating]
         needed = self._needed(tasks)
         if any(self._left[key] < count for key, count in needed.items()) or any(self._never(task) for task in tasks):
             return False
