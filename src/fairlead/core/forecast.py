@@ -81,7 +81,7 @@ class _Play:
         self.free: Ints = nodes.matrix[: len(nodes.free), : self.count].copy()
         self.gpu_columns = {nodes.resources[name] for name in nodes.gpu_resources if name in nodes.resources}
         for column in self.gpu_columns:
-            self.free[column] *= WHOLE
+            self.free[column] = np.clip(self.free[column], -_MANY, _MANY) * WHOLE
         self.used = {name: dict(node.used) for name, node in state.queues.queues.items()}
         self.promises = state.queues.promises.copy(UndoLog())
         self.lines: list[_Waiting] = []
@@ -127,7 +127,9 @@ class _Play:
     def _demand(self, shape: Shape) -> Demand:
         if shape.gpus and shape.gpu_milli < WHOLE:
             return (*shape.demand, *((column, shape.device_milli) for column in sorted(self.gpu_columns)[:1]))
-        return tuple((column, amount * WHOLE if column in self.gpu_columns else amount) for column, amount in shape.demand)
+        return tuple(
+            (column, min(amount, _MANY) * WHOLE if column in self.gpu_columns else amount) for column, amount in shape.demand
+        )
 
     def _end(self, task: Task, at: float) -> _End:
         self._orders += 1
