@@ -410,15 +410,19 @@ class QueueTree:
 
     def _credit_anew(self) -> None:
         """Pools were made up anew, so victims and their beneficiaries are charged for others; plan by plan, as before."""
-        plans: list[tuple[dict[str, None], list[Debt]]] = []  # uids of beneficiaries, and debts that these are credited for
+        plans: dict[int, list[Debt]] = {}
+        plan_of: dict[str, list[Debt]] = {}  # UID of a beneficiary -> the debts of its plan
         for debt in self.owed.values():
-            uids = dict.fromkeys(uid for uid, _ in debt.credits)
-            same = [each for each in plans if not uids.keys().isdisjoint(each[0])]
-            plans = [each for each in plans if each not in same]
-            for each in same:
-                uids = each[0] | uids
-            plans.append((uids, [*(one for each in same for one in each[1]), debt]))
-        for uids, debts in plans:
+            same = list({id(plan_of[uid]): plan_of[uid] for uid, _ in debt.credits if uid in plan_of}.values())
+            plan = same[0] if same else []
+            for other in same[1:]:
+                plan += plans.pop(id(other))
+                plan_of.update((uid, plan) for each in other for uid, _ in each.credits)
+            plan.append(debt)
+            plans[id(plan)] = plan
+            plan_of.update((uid, plan) for uid, _ in debt.credits)
+        for debts in plans.values():
+            uids = dict.fromkeys(uid for debt in debts for uid, _ in debt.credits)
             charged = self._node(debts[0].beneficiary).placed if uids else {}
             placed = [charged[uid] for uid in uids if uid in charged]
             for debt in self.debts([(each.victim, each.row) for each in debts], placed):
@@ -787,11 +791,15 @@ class QueueTree:
         self._add_debt(debt, 1)
         self._measure_debt(debt, 1)
 
-    def owe_beyond(self, moved: Task, row: int, task: Task) -> None:
-        """A task is charged in the stead of a pod that moves: that one is only for what it holds beyond, in other pools."""
+    def owe_moved(self, moved: Task, row: int, instead: Task | None) -> None:
+        """A pod that moves is charged anew until it is gone; see `debt_of_moved`."""
         self.repay(moved.pod.uid)
-        (debt,) = self.debts([(moved, row)], [task])
-        self.owe(debt._replace(moves=True))
+        self.owe(self.debt_of_moved(moved, row, instead))
+
+    def debt_of_moved(self, moved: Task, row: int, instead: Task | None) -> Debt:
+        """What a pod that moves is charged for. instead: what is charged in its stead; it owes what it holds beyond that."""
+        (debt,) = self.debts([(moved, row)], [instead] if instead is not None else [])
+        return debt._replace(moves=instead is not None)
 
     def repay(self, uid: str) -> None:
         """The victim is gone, or stays and is charged as what runs."""

@@ -153,8 +153,7 @@ def _queues(state: ClusterState) -> None:
     charged += [(task, -1) for tasks in state.strays.values() for task in tasks.values() if task.charged]
     owed, instead = state.queues.owed, {task.instead_of: task for task, _ in charged if task.instead_of}
     for uid, row in state.lingering.items():
-        moves, task = uid in instead, state.tasks[uid]
-        if task.charged and (moves or uid not in owed or owed[uid].moves):
-            (debt,) = state.queues.debts([(task, row)], [instead[uid]] if moves else [])
-            owed[uid] = debt._replace(moves=moves)
+        task = state.tasks[uid]
+        if task.charged and (uid in instead or uid not in owed or owed[uid].moves):
+            owed[uid] = state.queues.debt_of_moved(task, row, instead.get(uid))
     state.queues.charge_anew(charged)

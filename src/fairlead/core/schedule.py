@@ -138,15 +138,6 @@ def has_work(state: ClusterState) -> bool:
     return state.queues.next() is not None
 
 
-def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
-    """The same where there are holds: members that have places already change what its queue holds."""
-    state.reserved.weigh(unit)
-    try:
-        yield from _serve(state, unit, now)
-    finally:
-        state.reserved.weigh(None)
-
-
 def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
     state.shapes.refresh()
     shape = unit.tasks[0].shape
@@ -182,6 +173,15 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     if outcome is NO_ROW:
         outcome = explain.no_row(state, unit.tasks[0])
     yield from _park(state, unit, outcome, now)
+
+
+def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
+    """Serve a unit where there are holds: these are weighed first, since members with places change what its queue holds."""
+    state.reserved.weigh(unit)
+    try:
+        yield from _serve(state, unit, now)
+    finally:
+        state.reserved.weigh(None)
 
 
 def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Reason, mark: int) -> list[Task] | Reason:

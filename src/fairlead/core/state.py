@@ -1301,19 +1301,18 @@ class ClusterState:
 
     def charge_instead(self, task: Task) -> None:
         """From now on it is charged in the stead of a pod that moves, if that one is still there."""
-        uid = task.instead_of
-        row = self.lingering.get(uid)
-        if row is not None and self.tasks[uid].charged:
-            self.queues.owe_beyond(self.tasks[uid], row, task)
+        self._charge_moved(task.instead_of, task)
 
     def _charge_back(self, task: Task) -> None:
         """It is charged in no other pod's stead any more: that pod is itself from now on, if it is still there."""
         uid = task.instead_of
         self.log.set(task, "instead_of", "")
+        self._charge_moved(uid, None)
+
+    def _charge_moved(self, uid: str, instead: Task | None) -> None:
         row = self.lingering.get(uid)
         if row is not None and self.tasks[uid].charged:
-            self.queues.repay(uid)
-            self.queues.owe(self.queues.debts([(self.tasks[uid], row)])[0])
+            self.queues.owe_moved(self.tasks[uid], row, instead)
 
     def _surround(self, task: Task, row: int, by: int) -> None:
         """Count what a pod means to others on a row, beyond the amounts it holds: it came (1) or left (-1)."""

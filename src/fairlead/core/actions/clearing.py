@@ -24,13 +24,13 @@ from fairlead.core.tasks import Task, Unit, by_column
 
 
 class _Offer(NamedTuple):
-    """What one more member costs on a row; a place that is free costs nothing and comes first. bought: how many were before."""
+    """What one more member costs on a row; a place that is free costs nothing and comes first. after: how many fell before."""
 
     cost: tuple[float, ...]
     name: str
     row: int
     victims: list[Falling]
-    bought: int
+    after: int
 
 
 def clear(contest: Contest, core: Unit, rows: dict[int, Mask]) -> list[Falling] | None:
@@ -88,7 +88,6 @@ class _Clearing:
         self.state, self.there, self.sparing = contest.state, there, sparing
         self.ledger = Ledger(contest)
         self.victims: list[Falling] = []
-        self._bought = 0
         self._gone: set[str] = set()
         self._off: dict[int, list[Task]] = {}  # row -> who falls there
         self._on: dict[int, list[Task]] = {}  # row -> members that have places there
@@ -103,7 +102,7 @@ class _Clearing:
                 if self._accept(offer):
                     self._on.setdefault(offer.row, []).append(task)
                     break
-                if offer.bought < self._bought:
+                if offer.after < len(self.victims):
                     # What was owed is taken elsewhere meanwhile: perhaps other pods may fall here.
                     self._again(offers, offer.row, task)
             else:
@@ -124,7 +123,6 @@ class _Clearing:
             return False
         self.ledger = ledger
         self.victims += victims
-        self._bought += 1
         for _, victim in victims:
             for task in victim.tasks:
                 self._gone.add(task.pod.uid)
@@ -145,7 +143,11 @@ class _Clearing:
             return None
         price = cost(chosen) if chosen else ()
         return _Offer(
-            (sum(map(_devices, chosen)), *price) if self.sparing else price, state.nodes.names[row], row, chosen, self._bought
+            (sum(map(_devices, chosen)), *price) if self.sparing else price,
+            state.nodes.names[row],
+            row,
+            chosen,
+            len(self.victims),
         )
 
     def _may_fall(self, row: int) -> list[Falling]:
