@@ -14,7 +14,8 @@ from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, re
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.port import Outcome
+from fairlead.cluster.port import Outcome, QueueReport
+from fairlead.core.model import UsageRecord
 from fairlead.core.transactions import Binding, PodRef
 
 POD = PodRef("u", "ns", "p")
@@ -154,12 +155,32 @@ async def test_a_status_that_is_refused_is_no_failure(server, client):
 
 async def test_a_status_that_was_not_taken_for_now_is_told_of(server, client):
     cluster, why = KubernetesCluster(client), Reason(ReasonCode.RESOURCES, "full")
-    for answer in (status(500), status(503), hang):
-        server.answers = [answer]
+    for answer in (status(500), status(503), status(401), status(403), hang):
+        server.answers = [answer] * (2 if answer == status(401) else 1)  # a client asks again with a new token
         with pytest.raises(Unreachable):
             await cluster.refuse(POD, why)
     server.answers = [status(503), (200, {})]
     assert (await cluster.preempt(POD))[0] is Outcome.DONE  # here it is worth no failure
+
+
+async def test_a_queue_status_that_was_not_written_forgets_nothing_that_may_stand_there(server, client):
+    """A merge keeps what it does not name: what the last written status named is named until a later one is written."""
+
+    def report(resource, user):
+        return QueueReport({resource: 1000}, 0, {}, UsageRecord(1.0, 0.0, ((user, 1.0),)))
+
+    cluster = KubernetesCluster(client)
+    await cluster.queue_status("q", report("a", "ann"))
+    server.answers = [status(503)]
+    with pytest.raises(Unreachable):
+        await cluster.queue_status("q", report("b", "bob"))
+    for _ in range(2):
+        await cluster.queue_status("q", report("c", "eve"))
+    *_, first, second = (json.loads(body)["status"] for _, _, body in server.asked)
+    assert first["allocated"] == {"a": None, "b": None, "c": "1000"}
+    assert first["usage"]["users"] == {"ann": None, "bob": None, "eve": 1}
+    assert second["allocated"] == {"c": "1000"}
+    assert second["usage"]["users"] == {"eve": 1}
 
 
 async def test_a_status_that_lost_against_other_writers_is_written_later_and_another_pods_is_not(server, client):

@@ -450,18 +450,23 @@ class KubernetesCluster:
         }
         if not amounts["foreign"]:
             body["foreign"] = None  # it is there only where there is such a part
-        self._written[queue] = amounts
+        # Until this is written, what stood there before may stand there still.
+        self._written[queue] = {field: {**written[field], **values} for field, values in amounts.items()}
         usage = {"usage": usage_shown(status.usage)} if status.usage is not None else {}
         if usage and (users := usage["usage"]["users"]) is not None:
             # A merge keeps users that it does not name.
             usage["usage"]["users"] = {**dict.fromkeys(self._users.get(queue, ())), **users}
-            self._users[queue] = set(users)
+            self._users[queue] = self._users.get(queue, set()) | set(users)
         news = status.run_times and self._learned.get(queue) != status.run_times
         learned = {"runTimes": run_times_shown(status.run_times)} if news else {}
         if status.forecasts and self._foretold.get(queue) != status.forecasts:
             learned["forecasts"] = forecasts_shown(status.forecasts)
         told = {**body, **usage, **learned, "pending": status.pending, "reason": reason_shown(status.reason)}
-        await self._status(path, {"status": told}, merge, insist=True)
+        if not await self._status(path, {"status": told}, merge, insist=True):
+            return
+        self._written[queue] = amounts
+        if usage and users is not None:
+            self._users[queue] = set(users)
         self._learned[queue], self._foretold[queue] = status.run_times, status.forecasts
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
@@ -509,7 +514,8 @@ class KubernetesCluster:
                 return False
             log.warning("status not written", path=path, error=str(error)[:300])
             # No version is named here: a conflict means that others wrote meanwhile. Another object of that name is 422.
-            if insist and (isinstance(error, Unreachable) or error.code in (409, 429) or error.code >= 500):
+            # An API server that starts refuses everything until it has loaded the roles.
+            if insist and (isinstance(error, Unreachable) or error.code in (401, 403, 409, 429) or error.code >= 500):
                 raise Unreachable(str(error)) from error
             return False
         return True
