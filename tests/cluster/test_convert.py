@@ -275,3 +275,18 @@ def test_what_asks_autoscalers_to_leave_it_alone_is_not_moved_by_us(annotations,
     metadata = {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations}
     seen = convert.pod(view(metadata=metadata, spec={"schedulerName": "fairlead", "containers": [container()]}), "default")
     assert seen.stays is stays
+
+
+@pytest.mark.parametrize(("given", "counts"), [(1, 1), (100, 100), (101, 100), (1 << 70, 100), (-1, None), (-(1 << 70), None)])
+def test_a_preference_weighs_no_more_than_an_api_server_admits(given, counts):
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+    nodes = [{"weight": given, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}]
+    pods = [{"weight": given, "podAffinityTerm": term}]
+    affinity = {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": nodes},
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": pods},
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": pods},
+    }
+    spec = convert.pod_spec(view(spec={"containers": [container(cpu="1")], "affinity": affinity}))
+    assert [weight for weight, _ in spec.preferred_nodes] == ([counts] if counts else [])
+    assert [weight for weight, _ in spec.preferred_pods] == [counts or 0, -(counts or 0)]

@@ -1,6 +1,7 @@
 """Nothing starts that would be reclaimed at once, and no tie between queues is decided by their names."""
 
 import itertools
+import random
 
 import pytest
 
@@ -171,3 +172,27 @@ def test_a_budget_lets_no_job_start_before_one_that_would_take_its_place(protect
     assert placed(decided) == {"small": "n"}
     assert refused(decided)["guarded"].code in (ReasonCode.FAIR_SHARE, ReasonCode.RESOURCES)
     invariants.check(state)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_gangs_whose_members_are_in_several_queues_leave_the_state_in_order(seed):
+    """Such a gang waits in the queue of its first member; it is not asked whether it would reclaim from itself."""
+    rnd = random.Random(seed)
+    names = ["red", "green", "blue"]
+    nodes = [node(f"n{number}", gpus=rnd.choice([2, 4])) for number in range(rnd.randint(1, 3))]
+    state = cluster(nodes, [queue(name, rnd.randint(0, 3)) for name in names], **QUIET)
+    number = 0
+    for now in range(12):
+        for _ in range(rnd.randint(0, 3)):
+            number += 1
+            size, key = rnd.choice([1, 1, 2, 3]), f"g{number}"
+            if size > 1:
+                state.upsert_group(group(key, size))
+            for member in range(size):
+                given = {"gpus": rnd.choice([0, 1, 1, 2]), "cpu": rnd.choice([100, 1000]), "created": float(now)}
+                state.upsert_pod(pod(f"{key}-{member}", rnd.choice(names), group=key if size > 1 else "", **given))
+        for _ in range(3):
+            run(state, float(now))
+            invariants.check(state)
+        for uid in [uid for uid in sorted(state.tasks) if rnd.random() < 0.15]:
+            state.remove_pod(uid)

@@ -592,3 +592,20 @@ def test_places_kept_for_moved_pods_are_given_up_when_their_job_is_suspended():
     held = [task for row in story.state.nodes.rows.values() for task in story.state.nodes.pods[row].values()]
     assert sum(task.shape.gpus for task in held) <= 8
     assert not any(task.pod.uid.startswith("moved/") for task in held)
+
+
+def test_a_pod_of_another_owner_that_joins_the_gang_of_a_suspended_job_is_bound_and_the_job_resumes():
+    """No binding is written for what only stands in for a pod."""
+    story = Story()
+    story.group("gang", 2)
+    story.submit("low", 2, group="gang", gpus=2)
+    story.step()
+    story.displace("low")
+    assert story.stand_ins() == ["ns/gang-0", "ns/gang-1"]
+    story.state.upsert_pod(pod("guest", group="gang", gpus=0, cpu=100))
+    story.step()
+    story.state.remove_pod("uid-high")
+    decided = [each for _ in range(3) for each in story.step()]
+    assert placed(decided) == {"guest": "n"}
+    assert [len(each.pods) for each in story.resumed] == [2]
+    assert all(stands_in(each.uid) for each in story.resumed[0].pods)

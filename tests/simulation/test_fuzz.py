@@ -32,7 +32,9 @@ def test_100_000_random_pods():
     clean(fuzz(100_000, seed=1_000_000))
 
 
-@pytest.mark.parametrize("seed", [1097, 1147, 1241, 10_307, 20_060, 1000, 1094, 100_386, 300_370, 1_000_736, 9_000_101])
+@pytest.mark.parametrize(
+    "seed", [1097, 1147, 1241, 10_307, 20_060, 1000, 1094, 100_386, 300_370, 1_000_736, 9_000_101, 21_000_644, 21_000_116]
+)
 def test_worlds_that_failed_once(seed):
     clean(fuzz(10_000, seed=seed, worlds=1))
 

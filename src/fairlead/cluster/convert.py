@@ -357,7 +357,9 @@ def _relations(view: views.Pod) -> dict[str, Any]:
         if given is not None:
             fields[field], wrong = selection.pod_terms(given.required or (), metadata.namespace)
             terms, wrong_too = selection.pod_terms((each.pod_affinity_term for each in given.preferred or ()), metadata.namespace)
-            preferred += [(sign * each.weight, term) for each, term in zip(given.preferred or (), terms, strict=False)]
+            preferred += [
+                (sign * selection.weight_of(each), term) for each, term in zip(given.preferred or (), terms, strict=False)
+            ]
             mistakes += wrong + wrong_too
     if preferred:
         fields["preferred_pods"] = tuple(preferred)

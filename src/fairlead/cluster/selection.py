@@ -14,6 +14,7 @@ from fairlead.core.selectors import Requirement, Selector, SelectorTerm, mistake
 
 _AFFINITY = "InterPodAffinity"
 _SPREAD = "PodTopologySpread"
+_MOST_WEIGHT = 100
 
 
 def label_selector(view: views.LabelSelector | None) -> tuple[Selector, str]:
@@ -45,10 +46,15 @@ def preferred_nodes(view: list[views.PreferredNode] | None) -> tuple[tuple[tuple
     """(weight, term) of preferred node affinity; None where there is none. Empty terms and weights count for nothing."""
     if view is None:
         return None, []
-    terms = [(each.weight, node_term(each.preference)) for each in view]
+    terms = [(weight_of(each), node_term(each.preference)) for each in view]
     terms = [(weight, term) for weight, term in terms if weight and (term.expressions or term.fields)]
     wrong = [Mistake("NodeAffinity", message, scoring=True) for _, term in terms if (message := term_mistake(term))]
     return tuple(terms), wrong
+
+
+def weight_of(view: views.PreferredNode | views.PreferredPods) -> int:
+    """The weight of a preference, within the bounds that an API server sets: beyond them nothing would be left of the others."""
+    return min(max(view.weight, 0), _MOST_WEIGHT)
 
 
 def pod_terms(view: Iterable[views.PodAffinityTerm], namespace: str) -> tuple[tuple[AffinityTerm, ...], list[Mistake]]:

@@ -153,7 +153,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
         _placed(state, unit, outcome, now)
         if _joins_held(state, unit, outcome):
             return
-        yield _start(state, outcome, now)
+        yield from _start(state, outcome, now)
         return
     if outcome.is_capacity or outcome.code in _MAY_BE_TAKEN:
         # Until the transaction is made all of it can be taken back: victims run as if nobody had looked at them.
@@ -186,7 +186,7 @@ def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Tran
 
 def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Reason, mark: int) -> list[Task] | Reason:
     """What was just placed, or, with all taken back, why it may not start: another job would reclaim from its queue at once."""
-    other = reclaimer(state, placed) if isinstance(placed, list) else None
+    other = reclaimer(state, unit, placed) if isinstance(placed, list) else None
     if other is None:
         state.log.commit()
         return placed
@@ -202,7 +202,7 @@ def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) 
     queue = unit.tasks[0].queue
     if sum(task.shape.device_milli for task in placed) <= sum(task.shape.device_milli for task in victims if task.queue == queue):
         return plan
-    other = reclaimer(state, placed)
+    other = reclaimer(state, unit, placed)
     if other is None:
         return plan
     for task in unit.tasks:
@@ -364,7 +364,7 @@ def _take_free_places(state: ClusterState, now: float, *, last: bool) -> Iterato
         with state.isolation.guard("holds", tasks):
             for task in tasks:
                 task.started = now
-            yield _start(state, tasks, now)
+            yield from _start(state, tasks, now)
 
 
 def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
@@ -415,7 +415,7 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
         each.state = TaskState.ASSUMED
     _placed(state, unit, placed, now)
     if not awaited:
-        yield _start(state, placed, now)
+        yield from _start(state, placed, now)
         return
     for each in placed:
         each.state = TaskState.HELD
@@ -424,12 +424,13 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
             state.holds.setdefault(uid, set()).add(each.pod.uid)
 
 
-def _start(state: ClusterState, tasks: list[Task], now: float) -> Transaction:
+def _start(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:
     """Tasks that have places are bound; those that stand in for a suspended job let it resume."""
-    if stands_in(tasks[0].pod.uid):
-        return state.suspended.resume(tasks, now)
-    gang = tasks[0].gang
-    return Place(tuple(_binding(state, task) for task in tasks), gang.key if gang is not None else "")
+    gang, pods = tasks[0].gang, [task for task in tasks if not stands_in(task.pod.uid)]
+    if pods:
+        yield Place(tuple(_binding(state, task) for task in pods), gang.key if gang is not None else "")
+    if len(pods) < len(tasks):
+        yield state.suspended.resume([task for task in tasks if stands_in(task.pod.uid)], now)
 
 
 def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
@@ -581,7 +582,7 @@ def _redeem(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Tran
         return
     for task in tasks:
         task.state = TaskState.ASSUMED
-    yield _start(state, tasks, now)
+    yield from _start(state, tasks, now)
 
 
 def _still_fits(state: ClusterState, task: Task) -> bool:

@@ -41,14 +41,15 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
     return any(node.stays(name) + wanted[name] > node.quota.get(name, 0) for name in disputed if name in wanted)
 
 
-def reclaimer(state: ClusterState, placed: Sequence[Task]) -> Unit | None:
+def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit | None:
     """The first unit found that waits and could be placed by reclaiming from what was just placed, or from its queue.
 
-    placed: tasks of one unit that have places now, inside an open mark of the undo log. The state is left as it was. Those that
+    placed: tasks of `unit` that have places now, inside an open mark of the undo log. The state is left as it was. Those that
     wait are tried in the order in which they would be served, and one that finds a free place keeps it meanwhile: each may fit
     where all together do not.
     """
-    log, own = state.log, state.queues.queues[placed[0].queue]
+    # The queue in which it waits: members of a gang may be in others, too.
+    log, own = state.log, state.queues.queues[unit.tasks[0].queue]
     if _falls_for_no_share(state, placed[0]):
         return None
     mark, tried = log.mark(), list[Unit]()
@@ -58,10 +59,10 @@ def reclaimer(state: ClusterState, placed: Sequence[Task]) -> Unit | None:
     within = all(_is_within(state, node, placed) for node in own.path)
     found = next((unit for unit in _creditors(state, own) if _could_reclaim(state, unit, own, tried, within=within)), None)
     log.rollback(mark)
-    for unit in tried:
-        for task in unit.tasks:
+    for each in tried:
+        for task in each.tasks:
             task.state = TaskState.WAITING
-            task.unit = unit
+            task.unit = each
     return found
 
 
