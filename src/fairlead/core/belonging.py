@@ -237,8 +237,7 @@ class Belonging:
             refused = f"queue {task.queue!r} does not exist"
         else:
             refused = state.admission.refuses_queue(task)
-        queue = self.default_queue(task.pod.namespace)
-        if refused and queue != task.queue:
+        if refused and (queue := self.default_queue(task.pod.namespace)) != task.queue:
             self._recharge(task, msgspec.structs.replace(task.pod, queue=queue), queue)
             self._tell(task, f"{refused}; it runs, and is charged to {queue!r}, the default queue of its namespace")
 

@@ -641,9 +641,7 @@ class QueueTree:
             for node in own.path:
                 if node.meter is not None:
                     node.meter.charge(task, charge, sign)
-                used = node.used
-                for resource, amount in charge:
-                    used[resource] = used.get(resource, 0) + sign * amount
+                log.add_all(node.used, charge, sign)
                 if sign < 0:
                     self.eased.add(node.name)
             if sign < 0:
@@ -660,9 +658,7 @@ class QueueTree:
         for node in own.path:
             if node.meter is not None:
                 node.meter.charge(task, charge, sign)
-            used = node.used
-            for resource, amount in charge:
-                log.add(used, resource, sign * amount)
+            log.add_all(node.used, charge, sign)
 
     def _charge_guest(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
         """The same for a pod of another scheduler: it counts in every account, and is nobody's victim."""
@@ -677,9 +673,8 @@ class QueueTree:
         for node in own.path:
             if node.meter is not None:
                 node.meter.charge(task, charge, sign)
-            for resource, amount in charge:
-                log.add(node.used, resource, sign * amount)
-                log.add(node.foreign, resource, sign * amount)
+            log.add_all(node.used, charge, sign)
+            log.add_all(node.foreign, charge, sign)
         if not log.depth:
             self.fair.touch()
             if sign < 0:
@@ -815,9 +810,8 @@ class QueueTree:
     def _add_debt(self, debt: Debt, sign: int) -> None:
         log = self.log
         for node, charge in self.owing(debt):
-            for resource, amount in charge:
-                log.add(node.used, resource, sign * amount)
-                log.add(node.leaving, resource, sign * amount)
+            log.add_all(node.used, charge, sign)
+            log.add_all(node.leaving, charge, sign)
             if charge and sign < 0 and not log.depth:
                 self.eased.add(node.name)
 

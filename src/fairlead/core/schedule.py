@@ -468,12 +468,12 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: f
     victims, placed = [*plan.victims, *plan.leaving], plan.placed
     _placed(state, unit, placed, now)
     names = state.nodes.names
-    uids = {task.pod.uid for task in victims}
+    uids, waiting = frozenset(task.pod.uid for task in victims), frozenset(each.pod.uid for each in placed)
     log = state.log
     for task in victims:
         log.set(task, "state", TaskState.EVICTING)
-        log.insert(state.holds, task.pod.uid, {each.pod.uid for each in placed})
-        log.insert(state.plans, task.pod.uid, frozenset(uids))
+        log.insert(state.holds, task.pod.uid, set(waiting))
+        log.insert(state.plans, task.pod.uid, uids)
         row = plan.places[task.pod.uid][0]
         state.linger(task, row)
         state.nodes.gained.add(row)

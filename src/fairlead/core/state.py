@@ -1249,16 +1249,13 @@ class ClusterState:
         state = nodes.devices.take(nodes.device.item(row), devices, shape.gpu_milli) if devices else -1
         if log.depth:
             log.call(self._reset, (task, task.row, task.devices, row))
-            for column, amount in shape.demand:
-                log.put(free[column], row, free[column].item(row) - amount)
+            log.add_at(free, row, shape.demand, -1)
             if devices:
                 log.put(nodes.device, row, state)
             log.insert(nodes.pods[row], task.pod.uid, task)
         else:
             task.row, task.devices = row, devices  # first: should anything raise, it is known where it was to be
-            for column, amount in shape.demand:
-                line = free[column]
-                line[row] = line.item(row) - amount
+            log.add_at(free, row, shape.demand, -1)
             if devices:
                 nodes.device[row] = state
             nodes.pods[row][task.pod.uid] = task
@@ -1281,8 +1278,7 @@ class ClusterState:
             return
         if log.depth:
             log.call(self._reset, (task, row, task.devices, row))
-        for column, amount in shape.demand:
-            log.put(nodes.free[column], row, nodes.free[column][row] + amount)
+        log.add_at(nodes.free, row, shape.demand, 1)
         if task.devices:
             state = nodes.devices.give(nodes.device.item(row), task.devices, shape.gpu_milli)
             log.put(nodes.device, row, state)

@@ -8,7 +8,7 @@ then tried: `when_settled` derives it anew once nothing is tried any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -118,6 +118,32 @@ class UndoLog:
         if self.depth:
             self.entries.append((container, key, MISSING if known is None else known))
         container[key] = (known or 0) + amount
+
+    def add_all(self, container: dict[Any, int], amounts: Iterable[tuple[Any, int]], sign: int) -> None:
+        """`container[key] += sign * amount` for each; see `add`."""
+        if self.depth:
+            entries = self.entries
+            for key, amount in amounts:
+                known = container.get(key)
+                entries.append((container, key, MISSING if known is None else known))
+                container[key] = (known or 0) + sign * amount
+        else:
+            for key, amount in amounts:
+                container[key] = container.get(key, 0) + sign * amount
+
+    def add_at(self, lines: Sequence[Any], index: int, amounts: Iterable[tuple[int, int]], sign: int) -> None:
+        """`lines[number][index] += sign * amount` for arrays and each (number, amount)."""
+        if self.depth:
+            entries = self.entries
+            for number, amount in amounts:
+                line = lines[number]
+                known = line.item(index)
+                entries.append((line, index, known))
+                line[index] = known + sign * amount
+        else:
+            for number, amount in amounts:
+                line = lines[number]
+                line[index] = line.item(index) + sign * amount
 
     def remove(self, container: dict[Any, Any], key: Any) -> None:
         """`del container[key]`; a mapping forgets where the key stood, so order must not matter."""
