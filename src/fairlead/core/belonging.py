@@ -214,25 +214,31 @@ class Belonging:
         if not self.believes:
             return
         self.believes = False
+        admitted: set[tuple[str, ...]] = set()  # of most pods that run there are many alike
         for _, task in sorted(self._state.tasks.items()):
-            if task.state is TaskState.BOUND:
+            alike = task.queue, task.service_class, task.user, task.pod.namespace
+            if task.state is TaskState.BOUND and alike not in admitted:
                 with self._state.isolation.guard("belonging", task):
-                    self.lodge(task)
+                    if self.lodge(task):
+                        admitted.add(alike)
 
-    def lodge(self, task: Task) -> None:
-        """A pod came that has a node already: it is charged only where it may be, and keeps only a class that it may use."""
+    def lodge(self, task: Task) -> bool:
+        """A pod came that has a node already: it is charged only where it may be, and keeps only a class that it may use.
+
+        Returns whether it may have the queue and the class that it names.
+        """
         if self.believes or not task.pod.ours:
-            return
+            return False
         state = self._state
-        refused = state.admission.refuses_class(task)
-        if refused:
+        refused_class = state.admission.refuses_class(task)
+        if refused_class:
             name = task.service_class
             if task.gang is not None and task.gang.group is not None and task.gang.group.service_class == name:
                 task.gang.group = msgspec.structs.replace(task.gang.group, service_class="")
             self._recharge(
                 task, msgspec.structs.replace(task.pod, service_class="", priority=min(0, task.pod.priority)), task.queue
             )
-            self._tell(task, f"{refused}; it runs, and counts as a pod without a class")
+            self._tell(task, f"{refused_class}; it runs, and counts as a pod without a class")
         if not state.queues.knows(task.queue):
             refused = f"queue {task.queue!r} does not exist"
         else:
@@ -240,6 +246,7 @@ class Belonging:
         if refused and (queue := self.default_queue(task.pod.namespace)) != task.queue:
             self._recharge(task, msgspec.structs.replace(task.pod, queue=queue), queue)
             self._tell(task, f"{refused}; it runs, and is charged to {queue!r}, the default queue of its namespace")
+        return not refused and not refused_class
 
     def _recharge(self, task: Task, pod: Pod, queue: str) -> None:
         placed = task.row >= 0 or task.pod.uid in self._state.strays.get(task.pod.node, {})

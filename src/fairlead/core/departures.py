@@ -110,8 +110,8 @@ class Departures:
         A pod that was terminating before, and may take longer than that, is waited for as long as it may take.
         """
         asked = list(victims)
-        ends = [max(now + self.grace(task), self._left(task, now)) for task in asked]
-        due = max(ends, default=now) + self._policy.victim_timeout
+        due = max((now + self.grace(task) for task in asked), default=now)
+        due = max([due, *(self._left(task, now) for task in asked if task.pod.terminating)]) + self._policy.victim_timeout
         for task in asked:
             self.leaving[task.pod.uid] = Departure(now, due, task.pod.terminating)
         for task in beneficiaries:

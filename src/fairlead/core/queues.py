@@ -751,9 +751,11 @@ class QueueTree:
         """
         beneficiary = placed[0].queue if placed else ""
         above = self._node(beneficiary).path if placed else ()
-        near = [(sum(node in above for node in self._node(task.queue).path), task, row) for task, row in victims]
+        queues = {task.queue for task, _ in victims}
+        common = {queue: sum(node in above for node in self._node(queue).path) for queue in queues}  # how many are above both
+        near = [(common[task.queue], task, row) for task, row in victims]
         left: dict[str, list[tuple[str, int]]] = {}  # resource -> of which beneficiaries how much is left, the first one last
-        if any(count for count, _, _ in near):
+        if any(common.values()):
             near.sort(key=lambda each: -each[0])
             for task in reversed(placed):
                 for resource, amount in self.charge_at(task.shape, task.row) if task.queue == beneficiary else ():
@@ -769,9 +771,13 @@ class QueueTree:
     def owing(self, debt: Debt) -> Iterator[tuple[QueueNode, Charge]]:
         """Which queues a debt is charged to, and how much of it."""
         others = self._node(debt.beneficiary).path if debt.beneficiary else ()
-        rest = debt.rest
+        rest: Charge | None = None
         for node in self._node(debt.queue).path:
-            yield node, rest if node in others else debt.charge
+            if node in others:
+                rest = debt.rest if rest is None else rest
+                yield node, rest
+            else:
+                yield node, debt.charge
 
     def uncredit(self, victim: str, beneficiary: str) -> None:
         """A beneficiary is charged in a victim's stead no more: it does not start, or not once the victim is gone."""

@@ -75,9 +75,10 @@ class Services:
 
     def asked_limit(self, task: Task) -> float:
         """Seconds that a task asks to run: the smaller of its gang's limit and its own, or its class's default."""
-        group = task.gang.group if task.gang is not None else None
-        given = [each for each in (group.time_limit if group is not None else 0.0, task.pod.time_limit) if each]
-        return min(given, default=self.of(task).time_limit or math.inf)
+        group, own = task.gang.group if task.gang is not None else None, task.pod.time_limit
+        if group is not None and group.time_limit:
+            return min(own, group.time_limit) if own else group.time_limit
+        return own or self.of(task).time_limit or math.inf
 
     def over_time(self, tasks: dict[str, Task]) -> Iterator[Task]:
         """Those that run and have run as long as they may; each is said once, and again after a while if it is still there."""

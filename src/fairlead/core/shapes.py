@@ -28,6 +28,7 @@ BLOCK = 64
 _NONE = -1
 _LABEL_MASK = (1 << LABEL_BITS) - 1
 _FEW = 3
+_FEW_COUNTED = 8  # so many changed rows are counted one by one, which costs as much as some hundred at once
 _KEPT_BYTES = 256 << 20
 _NOT_WANTED = -(1 << 62)  # free amounts are never below this: a resource that is not asked for never refuses
 
@@ -236,9 +237,27 @@ class Shape:
         nodes = self.nodes
         if nodes.unlabelled:
             nodes.settle_labels()
-        stamp = nodes.generation, nodes.ring_end
-        if self._held is not None and self._held_at == stamp:
-            return self._held
+        held = self._counted_since()
+        if held is None:
+            held = self._count()
+        held.flags.writeable = False
+        self._held, self._held_at = held, (nodes.generation, nodes.ring_end)
+        return held
+
+    def _counted_since(self) -> Ints | None:
+        """What `counts` found last, with the few rows counted anew that changed since then; None if that does not do."""
+        nodes, held, (generation, place) = self.nodes, self._held, self._held_at
+        end = nodes.ring_end
+        if held is None or generation != nodes.generation or end - place > _FEW_COUNTED or len(held) != nodes.count:
+            return None
+        if place != end:
+            held = held.copy()
+            for row in set(nodes.ring[place:end].tolist()):
+                held[row] = self.count_on(row)
+        return held
+
+    def _count(self) -> Ints:
+        nodes = self.nodes
         rows = slice(0, nodes.count)
         held = resources.counts(nodes.free, self.demand, rows)
         held[~(nodes.open[rows] & self.admitted(rows))] = 0
@@ -248,8 +267,6 @@ class Shape:
             held = np.minimum(held, self.fit.counts(states))
         if self.leaves_room:
             held = np.minimum(held, gpu_room.counts(nodes, self, rows))
-        held.flags.writeable = False
-        self._held, self._held_at = held, stamp
         return held
 
     def count_on(self, row: int) -> int:

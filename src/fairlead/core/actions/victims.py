@@ -150,6 +150,8 @@ class VictimTable:
                     self._of.pop(task.pod.uid, None)
             if victims:
                 heads.append((victims[-1].order, node.name, len(victims) - 1, victims, node))
+        if wanted is Ground.PRIORITY:
+            heads = [each for each in heads if each[0][1] < contest.unit.priority]
         heapify(heads)
         while heads:
             order, name, at, victims, node = heads[0]
@@ -236,6 +238,10 @@ class VictimTable:
 
     def _victim(self, tasks: tuple[Task, ...]) -> Victim:
         services = self.state.services
+        if len(tasks) == 1:  # as below, without a generator for each: most are of one
+            (task,) = tasks
+            lost = 0.0 if task.pod.terminating else services.lost_with(task)
+            return Victim((1, task.pod.priority, -services.level(task), lost, 1, -task.pod.created, task.pod.uid), tasks)
         order = (
             1,
             max(task.pod.priority for task in tasks),
