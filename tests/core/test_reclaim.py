@@ -6,10 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model import AffinityTerm, Group, Namespace, Queue, QueueResource, ServiceClass
+from fairlead.core.model import WHOLE, AffinityTerm, Group, Namespace, Queue, QueueResource, ServiceClass
 from fairlead.core.schedule import has_work
 from fairlead.core.selectors import Requirement
 from fairlead.core.transactions import Place, Preempt, Refuse
+from fairlead.simulation.judged import evictions
+from fairlead.simulation.judged.world import Job
 from tests.builders import GPU, cluster, confirm, group, held, node, placed, play, pod, preempted, queue, run, settle, spec
 
 HOUR = 3600.0
@@ -366,3 +368,14 @@ def test_a_gang_that_stays_together_has_one_zone_cleared():
     (plan,) = [each for each in run(state) if isinstance(each, Preempt)]
     assert len(plan.victims) == 6
     assert len({int(each.node[1:]) % 3 for each in plan.beneficiaries}) == 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_larger_than_the_cluster_is_no_request_even_before_it_is_looked_at(seed):
+    """Else others would lose, or not get, in its first pass what it can never use."""
+    plain, burdened = (evictions.made("gangs 1/2/4", seed) for _ in range(2))
+    burdened.submit(Job("huge", "q0", 8 * WHOLE, burdened.gpus // (8 * WHOLE) + 1, created=99.0))
+    for each in (plain, burdened):
+        each.play()
+    assert burdened.evicted == []
+    assert burdened.places == plain.places

@@ -160,15 +160,28 @@ class FairShares:
         requests = {
             name: {resource: held for resource, held in node.used.items() if held} for name, node in self.tree.queues.items()
         }
+        totals: dict[str, int] = {}
         for node in self.tree.queues.values():
             for room in node.rooms.values():
                 if not room.waiting or (room.parked is not None and room.parked.code in HOPELESS):
+                    continue
+                if self._too_large(room, totals):
                     continue
                 for resource, amount in self._asked(room):
                     for each in node.path:
                         known = requests[each.name]
                         known[resource] = known.get(resource, 0) + amount * room.waiting
         return requests
+
+    def _too_large(self, room: Room, totals: dict[str, int]) -> bool:
+        """Whether the whole cluster holds less than a unit needs: that is known before it was looked at. totals: known ones."""
+        for resource, amount in room.core.items():
+            total = totals.get(resource)
+            if total is None:
+                total = totals[resource] = self.tree.total(resource)
+            if amount > total:
+                return True
+        return False
 
     def _asked(self, room: Room) -> Charge:
         """What one unit of a room asks for, of pools, too, where it can run nowhere else."""
