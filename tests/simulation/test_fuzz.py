@@ -134,6 +134,13 @@ def test_the_judge_counts_what_is_there():
     alone["spec"]["affinity"] = {"podAntiAffinity": {judge._REQUIRED: [{}]}}
     assert not starved(alone)
 
+    def offers(gpus, pods):
+        return {"status": {"allocatable": {"cpu": "32", "memory": "128Gi", "pods": str(pods), "amd.com/gpu": str(gpus)}}}
+
+    assert starved(changed=offers(2, 3))
+    assert not starved(changed=offers(2, 2)), "a slot is kept for each GPU"
+    assert not starved(changed=offers(32, 110)), "and a CPU"
+
 
 @given(st.randoms(use_true_random=False), st.integers(0, 5))
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

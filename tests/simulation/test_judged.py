@@ -19,6 +19,24 @@ def test_nobody_is_evicted_in_a_sample_of_every_variety():
     assert found.servable > 300
 
 
+@pytest.mark.parametrize(
+    ("variety", "seed"),
+    [
+        ("gangs 1/2/4/8", 1509),
+        ("gangs 1/2/4/8", 1659),
+        ("gangs 1/2/4/8", 1874),
+        ("fractions 1", 244),
+        ("fractions 1/2/4", 285),
+        ("fractions 1/2/4", 800),
+        ("fractions 1/2/4", 1734),
+    ],
+)
+def test_nobody_is_evicted_in_worlds_where_somebody_was(variety, seed):
+    """A gang larger than the cluster; others tried in an order in which they would not be served."""
+    found = judged.run("evictions", [seed], [variety])
+    assert (found.evicting_worlds, found.missed) == (0, 0), found.examples
+
+
 def test_worlds_notice_an_eviction_and_who_waits_again():
     world = World([2], [Share("a", 0), Share("b", WHOLE)])
     world.submit(Job("one", "a"))

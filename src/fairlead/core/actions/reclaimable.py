@@ -11,8 +11,9 @@ something then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
+from typing import TypeVar
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions import allocate
@@ -24,11 +25,46 @@ from fairlead.core.shares import HOPELESS
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit
 
-_Line = tuple[Place, int, Unit, Iterator[Unit]]
-"""A pending class: place of the next of it, its number, the next, and those behind it."""
-
 _MOST = 256
 """So many units of a pending class find free places in one trial; what is behind them is not looked at."""
+
+T = TypeVar("T")
+
+
+class _Line:
+    """A pending class. unit: the next of it that is served."""
+
+    __slots__ = ("_behind", "queue", "unit")
+
+    def __init__(self, queue: QueueNode, first: Unit) -> None:
+        self.queue = queue
+        self.unit = first
+        self._behind: list[tuple[Place, int, Unit]] | None = None  # put in order only once the first has found a place
+
+    def place(self) -> Place:
+        """Where its next stands in its queue, as things are."""
+        return self.queue.place(self.unit)
+
+    def go_on(self) -> bool:
+        """Its next was looked at: those behind it are only if it found a place. Whether there is another."""
+        if self.unit.tasks[0].row < 0 or self.unit.room is None:
+            return False
+        if self._behind is None:
+            others = [unit for unit in self.unit.room.in_order()[:_MOST] if unit is not self.unit]
+            self._behind = [(self.queue.place(unit), number, unit) for number, unit in enumerate(others)]
+            heapify(self._behind)
+        if not self._behind:
+            return False
+        self.unit = _next(self._behind, self.queue.place)
+        heappop(self._behind)
+        return True
+
+
+def _next(heap: list[tuple[Place, int, T]], place: Callable[[T], Place]) -> T:
+    """Whose turn it is, the first in the heap then. Places only get worse while others are placed: what is out of date sinks."""
+    while (present := place(heap[0][2])) != heap[0][0]:
+        heapreplace(heap, (present, heap[0][1], heap[0][2]))
+    return heap[0][2]
 
 
 def goes_beyond(state: ClusterState, unit: Unit) -> bool:
@@ -95,25 +131,28 @@ def _creditors(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
     The next of a pending class comes only if the one before it found a place.
     """
     queues = state.queues
-    order: list[tuple[Standing, int, list[_Line]]] = []
+    order: list[tuple[Standing, int, list[tuple[Place, int, _Line]]]] = []
     for other in queues.queues.values():
         if not other.pods_waiting or other in own.path or own in other.path:
             continue
-        lines = [(other.place(first), number, first, _rest(first)) for number, first in enumerate(_firsts(other))]
+        lines = [(other.place(first), number, _Line(other, first)) for number, first in enumerate(_firsts(other))]
         heapify(lines)
         if lines:
-            order.append((queues.standing(lines[0][2]), len(order), lines))
+            order.append((queues.standing(lines[0][2].unit), len(order), lines))
     heapify(order)
     while order:
         standing, number, lines = order[0]
-        unit = lines[0][2]
-        if (present := queues.standing(unit)) != standing:
+        _, line_number, line = lines[0]
+        if (present := queues.standing(line.unit)) != standing:
             heapreplace(order, (present, number, lines))
             continue
-        yield unit
-        _go_on(lines)
+        yield line.unit
+        if line.go_on():
+            heapreplace(lines, (line.place(), line_number, line))
+        else:
+            heappop(lines)
         if lines:
-            heapreplace(order, (queues.standing(lines[0][2]), number, lines))
+            heapreplace(order, (queues.standing(_next(lines, _Line.place).unit), number, lines))
         else:
             heappop(order)
 
@@ -128,22 +167,6 @@ def _firsts(node: QueueNode) -> Iterator[Unit]:
             continue
         if node.blocked is None or first.rank <= node.blocked:
             yield first
-
-
-def _rest(first: Unit) -> Iterator[Unit]:
-    """Those behind the first of a pending class, put in order only if they are asked for."""
-    if first.room is not None:
-        yield from [unit for unit in first.room.in_order()[:_MOST] if unit is not first]
-
-
-def _go_on(lines: list[_Line]) -> None:
-    """The first of a queue's lines was looked at: its next stands there now, if it found a place."""
-    _, number, unit, rest = lines[0]
-    after = next(rest, None) if unit.tasks[0].row >= 0 and unit.room is not None else None
-    if after is not None and after.room is not None:
-        heapreplace(lines, (after.room.queue.place(after), number, after, rest))
-    else:
-        heappop(lines)
 
 
 def _is_within(state: ClusterState, node: QueueNode, placed: Sequence[Task]) -> bool:

@@ -101,6 +101,10 @@ def _has_room(node: Object, pods: Iterable[Object]) -> bool:
     if any(_plain(each) is None for each in amounts.values()):
         return False
     left = {resource: _plain(amounts.get(resource, "0")) or Fraction(0) for resource in ("cpu", "memory", "pods")}
+    for resource in names.GPU_RESOURCES:  # pods without devices leave a slot and a CPU for each that is free, as any may be
+        gpus = _plain(amounts.get(resource, "0")) or Fraction(0)
+        left["pods"] -= gpus
+        left["cpu"] -= gpus
     for pod in pods:
         given = pod.get("spec") if isinstance(pod.get("spec"), dict) else {}
         status = pod.get("status") if isinstance(pod.get("status"), dict) else {}
