@@ -290,3 +290,24 @@ def test_a_preference_weighs_no_more_than_an_api_server_admits(given, counts):
     spec = convert.pod_spec(view(spec={"containers": [container(cpu="1")], "affinity": affinity}))
     assert [weight for weight, _ in spec.preferred_nodes] == ([counts] if counts else [])
     assert [weight for weight, _ in spec.preferred_pods] == [counts or 0, -(counts or 0)]
+
+
+@pytest.mark.parametrize(
+    ("given", "counts"), [(1, 1), (3, 3), (1 << 31, (1 << 31) - 1), (1 << 70, (1 << 31) - 1), (0, 1), (-5, 1)]
+)
+def test_spread_counts_no_further_than_an_api_server_admits(given, counts):
+    """Beyond 31 bits sums of it would not fit the integers that nodes are scored in."""
+    term = {"topologyKey": "zone", "labelSelector": {}, "maxSkew": given, "minDomains": given}
+    terms = [{**term, "whenUnsatisfiable": each} for each in ("DoNotSchedule", "ScheduleAnyway")]
+    spec = convert.pod_spec(view(spec={"containers": [container(cpu="1")], "topologySpreadConstraints": terms}))
+    assert [(each.max_skew, each.min_domains) for each in (*spec.spread, *spec.preferred_spread)] == [(counts, counts)] * 2
+
+
+def test_an_image_is_no_larger_than_can_be_summed():
+    images = [
+        {"names": ["huge"], "sizeBytes": 1 << 70},
+        {"names": ["usual"], "sizeBytes": 5},
+        {"names": ["odd"], "sizeBytes": -1},
+    ]
+    given = msgspec.convert({"metadata": {"name": "n"}, "status": {"images": images}}, views.Node)
+    assert dict(convert.node(given).images) == {"huge": 1 << 50, "usual": 5, "odd": 0}

@@ -45,6 +45,7 @@ from fairlead.core.selectors import Requirement, Selector
 _MOST_DEVICES = 1024
 _DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 _MOST_SHOWN = 64
+_MOST_IMAGE = 1 << 50  # bytes
 _NO_STATUS = views.PodStatus()
 _NO_AFFINITY = views.Affinity()
 _NO_NODE_STATUS = views.NodeStatus()
@@ -475,7 +476,9 @@ def node(view: views.Node) -> Node:
         unschedulable=view.spec.unschedulable,
         shares_gpus=labels.get(names.GPU_SHARING_LABEL, "") in names.SHARING_AGENTS,
         error=error,
-        images=tuple((name, each.size_bytes) for each in status.images or () for name in each.names or ()),
+        images=tuple(
+            (name, min(max(each.size_bytes, 0), _MOST_IMAGE)) for each in status.images or () for name in each.names or ()
+        ),
         features=tuple(sorted(status.declared_features or ())),
     )
 

@@ -15,6 +15,7 @@ from fairlead.core.selectors import Requirement, Selector, SelectorTerm, mistake
 _AFFINITY = "InterPodAffinity"
 _SPREAD = "PodTopologySpread"
 _MOST_WEIGHT = 100
+_MOST_COUNTED = (1 << 31) - 1  # what the API's integers of 32 bits hold
 
 
 def label_selector(view: views.LabelSelector | None) -> tuple[Selector, str]:
@@ -88,9 +89,9 @@ def spread_constraints(
             selector = (*(Requirement(key, "In", (value,)) for key, value in sorted(keys.items())), *selector)
         constraint = SpreadConstraint(
             each.topology_key,
-            each.max_skew,
+            min(max(each.max_skew, 1), _MOST_COUNTED),
             selector,
-            1 if each.min_domains is None else each.min_domains,
+            1 if each.min_domains is None else min(max(each.min_domains, 1), _MOST_COUNTED),
             each.node_affinity_policy != "Ignore",
             each.node_taints_policy == "Honor",
         )
