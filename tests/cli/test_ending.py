@@ -1,6 +1,7 @@
 """Processes of ours end with their terminal, on SIGHUP, SIGTERM and SIGINT, and leave nothing behind."""
 
 import contextlib
+import json
 import os
 import pty
 import signal
@@ -129,3 +130,28 @@ def test_a_command_that_calculates_cleans_up_and_says_which_signal_ended_it(numb
         assert process.wait(LIMIT) == 128 + number
         told.join()
     assert not list(tmp_path.iterdir())
+
+
+def ignores_interrupts(pid):
+    (mask,) = [line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigIgn")]
+    return bool(int(mask, 16) & 1 << signal.SIGINT - 1)
+
+
+def test_several_processes_end_without_a_traceback():
+    """Those that share out the seeds are ended once all are done; Ctrl-C reaches all of them."""
+    command = [*FAIRLEAD, "simulate", "faults", "--seeds", "1-2", "--workers", "2", "--nodes", "10", "--jobs", "3", "--hours"]
+    done = subprocess.run([*command, "0.5", "-o", "json"], capture_output=True, text=True, timeout=2 * LIMIT, check=True)
+    assert json.loads(done.stdout)["clean"] == 2
+    assert "Traceback" not in done.stderr
+    command = ["env", "--default-signal=INT", *command]
+    with subprocess.Popen(
+        [*command, "240"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        try:
+            until(lambda: len(children(process.pid)) == 2 and all(map(ignores_interrupts, children(process.pid))))
+            os.killpg(process.pid, signal.SIGINT)
+            told = process.communicate(timeout=LIMIT)[1].decode()
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in told

@@ -286,6 +286,7 @@ def faults(
     import sys
     import time
 
+    from fairlead.observability.ending import as_worker
     from fairlead.simulation import chaos
 
     try:
@@ -304,7 +305,8 @@ def faults(
     else:
         # Forked before there are threads: what is imported by now need not be imported again.
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-        with context.Pool(min(len(numbers), workers or os.cpu_count() or 1)) as pool, progress("seeds") as report:
+        count = min(len(numbers), workers or os.cpu_count() or 1)
+        with context.Pool(count, initializer=as_worker) as pool, progress("seeds") as report:
             for outcome in pool.imap(chaos.run_quietly, [(seed, settings) for seed in numbers]):
                 runs.append(outcome)
                 report(len(runs), len(numbers))

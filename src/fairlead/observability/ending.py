@@ -42,6 +42,13 @@ def as_interrupts() -> None:
             signal.signal(number, _interrupt)
 
 
+def as_worker() -> None:
+    """This process is one of several that another one began, and ends when that one says so: without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes of a terminal; the other one acts on it
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     if _Process.received and number == signal.SIGHUP:
         return  # a terminal that closes is noticed more than once: the end has begun
