@@ -184,6 +184,15 @@ def test_a_gang_that_does_not_move(service, now):
     invariants.check(state)
 
 
+def test_a_gang_of_which_members_have_succeeded_stays_where_it_is():
+    """Its controller may make these again with those that move: for them no place is kept."""
+    state = gang_in_the_way(least=3, service=WHOLE_CLASS)
+    state.upsert_pod(pod("done", "q", group="g", finished=True, succeeded=5.0, service_class="whole"))
+    state.upsert_pod(pod("wide", "q", gpus=2))
+    assert not preempted(run(state, 610.0))
+    invariants.check(state)
+
+
 def test_a_member_without_a_controller_keeps_its_gang_where_it_is():
     state = gang_in_the_way(least=2, service=WHOLE_CLASS, members=1)
     state.upsert_pod(pod("g-1", "q", group="g", at="n1", started=0.0, service_class="whole", controlled=False))

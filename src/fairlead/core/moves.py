@@ -82,10 +82,11 @@ def beyond_minimum(gang: Gang) -> list[Task]:
 def movable_gang(state: ClusterState, task: Task) -> tuple[Task, ...]:
     """The members of a task's gang if all of them may be stopped and started elsewhere as one, else none.
 
-    Their class says so, and how often they save their work: without that all of it would be lost.
+    Their class says so, and how often they save their work: without that all of it would be lost. Where members have succeeded
+    it stays: its controller may make these anew with the others, who need more than they left.
     """
     gang, service = task.gang, state.services.of(task)
-    if gang is None or gang.group is None or not (service.moves_whole and service.checkpoint_interval):
+    if gang is None or gang.group is None or gang.succeeded or not (service.moves_whole and service.checkpoint_interval):
         return ()
     members = tuple(sorted(gang.placed(), key=lambda each: each.pod.key))
     return members if members and all(may_leave(state, each) for each in members) else ()
