@@ -5,6 +5,7 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core.model import Group, Member, Pod, Queue, ServiceClass, Target
+from fairlead.core.schedule import schedule
 from fairlead.core.tasks import TaskState, stands_in
 from fairlead.core.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
 from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
@@ -609,3 +610,220 @@ def test_a_pod_of_another_owner_that_joins_the_gang_of_a_suspended_job_is_bound_
     assert placed(decided) == {"guest": "n"}
     assert [len(each.pods) for each in story.resumed] == [2]
     assert all(stands_in(each.uid) for each in story.resumed[0].pods)
+
+
+AI_JOB = "fairlead.dev/v1alpha1/AIJob/train"
+
+
+def member_done(story, number, **more):
+    """A member of `train` succeeds."""
+    story.state.upsert_pod(worker("train", number, group="gang", finished=True, succeeded=story.now, at="n", **more))
+
+
+def suspended_after_one_succeeded(root, *, pod_stays=True):
+    """Two of three members run on, of one device each, when their job is suspended."""
+    story = Story()
+    story.group("gang", 3)
+    story.submit("train", 3, group="gang", root=root)
+    story.step()
+    member_done(story, 0, root=root)
+    if not pod_stays:
+        story.state.remove_pod("uid-train-0")
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    story.delete("train")
+    story.state.remove_pod("uid-train-0")
+    story.step()
+    return story
+
+
+def test_members_of_an_ai_job_that_have_succeeded_come_back_with_the_others_and_need_places():
+    story = suspended_after_one_succeeded(AI_JOB)
+    assert [(member.count, member.pod.attempt, member.pod.finished) for member in story.asked[0].members] == [(3, 1, False)]
+    assert len(story.stand_ins()) == 3
+    story.state.upsert_pod(pod("other", priority=5, gpus=2, created=20.0))
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert not story.resumed, "two places are too few for three"
+    story.state.remove_pod("uid-other")
+    story.step()
+    assert [len(each.pods) for each in story.resumed] == [3]
+    story.submit("train", 3, group="gang", root=AI_JOB, attempt=1, created=60.0)
+    story.step()
+    assert story.running() == ["train-0", "train-1", "train-2"]
+
+
+def test_a_member_that_succeeds_while_it_is_suspended_comes_back_too():
+    story = Story()
+    story.group("gang", 2)
+    story.submit("train", 2, group="gang", root=AI_JOB)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    member_done(story, 0, root=AI_JOB)
+    story.delete("train")
+    story.state.remove_pod("uid-train-0")
+    story.step()
+    story.state.upsert_pod(pod("other", priority=5, gpus=3, created=20.0))
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert not story.resumed, "one place is too few for two"
+
+
+def test_members_of_other_shapes_that_have_succeeded_are_remembered_as_such():
+    story = Story()
+    story.group("gang", 3)
+    story.submit("train", 2, group="gang", root=AI_JOB)
+    story.state.upsert_pod(worker("train", 2, group="gang", root=AI_JOB, gpus=2))
+    story.step()
+    member_done(story, 2, root=AI_JOB, gpus=2)
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    assert [(member.count, member.pod.spec.gpus) for member in story.asked[0].members] == [(2, 1), (1, 2)]
+
+
+def test_members_of_a_job_that_goes_on_where_it_was_do_not_come_back():
+    story = suspended_after_one_succeeded("batch/v1/Job/train")
+    assert [(member.count, member.pod.attempt) for member in story.asked[0].members] == [(2, 0)]
+    story.state.remove_pod("uid-high")
+    story.step()
+    for number in (1, 2):
+        story.state.upsert_pod(worker("train", number, group="gang", created=60.0))
+    story.step()
+    assert story.running() == ["train-1", "train-2"], "the first has succeeded"
+
+
+def test_a_stand_in_that_is_called_as_a_member_that_succeeded_is_not_that_member_made_again():
+    """Else its gang would need one more than comes back, and wait for ever."""
+    story = Story()
+    story.group("train", 2)
+    story.submit("train", 2, group="train")
+    story.step()
+    story.state.upsert_pod(worker("train", 0, group="train", finished=True, succeeded=1.0, at="n"))
+    story.displace("train")
+    assert story.stand_ins() == ["ns/train-0"]
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert len(story.resumed) == 1
+
+
+def resumed_without_a_place_for_one(**more):
+    """Nobody knew any more what the third asks for: its pod was gone. All three come."""
+    story = suspended_after_one_succeeded(AI_JOB, pod_stays=False)
+    assert [member.count for member in story.asked[0].members] == [2]
+    if more:
+        story.state.upsert_pod(pod("other", priority=5, **more))
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert [len(each.pods) for each in story.resumed] == [2]
+    return story
+
+
+def test_a_gang_that_comes_back_larger_than_what_is_kept_starts_at_once_where_there_is_room():
+    story = resumed_without_a_place_for_one()
+    story.submit("train", 2, group="gang", root=AI_JOB, attempt=1, created=60.0)
+    story.step()
+    assert story.running() == [], "one is still to come"
+    story.state.upsert_pod(pod("next", gpus=2, created=70.0))
+    story.state.upsert_pod(worker("train", 2, group="gang", root=AI_JOB, attempt=1, created=60.0))
+    story.step()
+    assert story.running() == ["train-0", "train-1", "train-2"]
+
+
+def test_a_gang_that_comes_back_too_large_keeps_no_places_in_vain():
+    story = resumed_without_a_place_for_one(gpus=2, created=20.0)
+    story.submit("train", 3, group="gang", root=AI_JOB, attempt=1, created=60.0)
+    story.state.upsert_pod(pod("next", gpus=2, created=70.0))
+    story.step()
+    assert story.running() == ["next", "other"]
+    assert story.state.moves.returning == {}
+    story.state.remove_pod("uid-other")
+    story.state.remove_pod("uid-next")
+    story.step()
+    assert story.running() == ["train-0", "train-1", "train-2"]
+
+
+@pytest.mark.parametrize("least", [1, 3, 5])
+def test_a_job_whose_minimum_is_changed_while_it_is_suspended_resumes_as_what_it_was_and_starts_as_what_it_is(least):
+    story = suspended_gang()
+    story.groups["ns/low"] = msgspec.structs.replace(story.groups["ns/low"], min_member=least)
+    story.state.upsert_group(story.groups["ns/low"])
+    story.step()
+    story.state.remove_pod("uid-high")
+    story.state.upsert_node(node("m", gpus=8))
+    story.step()
+    assert [len(each.pods) for each in story.resumed] == [2]
+    story.submit("low", least, group="low", gpus=2, created=60.0)
+    story.step()
+    assert story.running() == [f"low-{number}" for number in range(least)]
+
+
+def test_a_job_that_is_suspended_again_with_fewer_pods_resumes_though_its_group_was_made_for_more():
+    """The PodGroup of the first time is still there: it goes only when the job has resumed."""
+    story = Story()
+    story.submit("low", 2)
+    story.step()
+    story.displace("low")
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.state.upsert_pod(worker("low", 1, created=60.0))  # the other had succeeded
+    story.step()
+    story.step(300.0)
+    assert story.running() == ["low-1"]
+    story.displace("low")
+    assert [[member.count for member in each.members] for each in story.asked] == [[2], [1]]
+    assert (story.groups["ns/job-low"].min_member, len(story.stand_ins())) == (2, 1)
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert [len(each.pods) for each in story.resumed] == [2, 1]
+
+
+def test_places_go_to_the_members_that_are_needed_whoever_comes_first():
+    """Of a job that may do with one, one came back to two: its first member must not wait while the place is another's."""
+    story = Story()
+    story.group("train", 2)
+    story.submit("train", 4, group="train")
+    story.step()
+    story.displace("train")
+    assert len(story.stand_ins()) == 4
+    story.state.upsert_pod(pod("other", priority=5, gpus=2, created=20.0))
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert [len(each.pods) for each in story.resumed] == [2]
+    for number in (3, 2, 1, 0):
+        story.state.upsert_pod(worker("train", number, group="train", created=60.0))
+    story.step()
+    assert story.running() == ["other", "train-0", "train-1"]
+
+
+def test_a_place_that_is_kept_for_a_pod_that_has_another_is_given_up():
+    """As when another scheduler binds it."""
+    story = resumed_without_a_place_for_one()
+    story.submit("train", 2, group="gang", root=AI_JOB, attempt=1, created=60.0)
+    story.step()
+    assert sorted(story.state.moves.returning) == ["uid-train-0", "uid-train-1"]
+    story.state.upsert_pod(worker("train", 0, group="gang", root=AI_JOB, attempt=1, created=60.0, at="n"))
+    story.step()
+    assert sorted(story.state.moves.returning) == ["uid-train-1"]
+    assert story.state.snapshot()["nodes"]["n"]["free"]["nvidia.com/gpu"] == 2
+
+
+def test_a_pod_that_goes_while_others_are_brought_back_disturbs_nobody():
+    story = Story()
+    for job in ("a", "b"):
+        story.submit(job, 1, gpus=2)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    for job in ("a", "b"):
+        story.delete(job)
+    story.step()
+    story.state.remove_pod("uid-high")
+    story.step()
+    for job in ("a", "b"):
+        story.submit(job, 1, gpus=2, created=60.0)
+    decisions = schedule(story.state, story.now + 1.0)
+    assert next(decisions).bindings[0].pod.name == "a-0"
+    story.state.remove_pod("uid-b-0")
+    list(decisions)
+    invariants.check(story.state)

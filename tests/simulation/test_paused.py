@@ -10,7 +10,7 @@ from tests.simulation.test_endings import Live, alive, live
 from tests.simulation.test_starting import job, role
 
 
-def _service_class(name, value, mode):
+def service_class(name, value, mode):
     yield {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -31,7 +31,7 @@ def _annotations(world, name):
     return record.object["metadata"].get("annotations") or {}
 
 
-def _of(world, name):
+def of(world, name):
     return [pod for pod in alive(world) if pod["metadata"]["name"].startswith(f"{name}-")]
 
 
@@ -40,12 +40,12 @@ def test_the_next_job_starts_at_once_and_the_paused_one_goes_on_when_it_is_resum
     async def story():
         found = Live(kills=False)
         world = found.world
-        for each in (*_service_class("batch", 10, "Suspend"), *_service_class("urgent", 1000, "Requeue")):
+        for each in (*service_class("batch", 10, "Suspend"), *service_class("urgent", 1000, "Requeue")):
             world.create(each)
         world.create(job(role("worker", 8, seconds=300), name="low", serviceClass="batch"), "vision")
         await found.until(lambda: aijobs.phase(world, "low") == "Running", 60)
         world.create(job(role("worker", 8, seconds=9000), name="high", serviceClass="urgent"), "vision")
-        await found.until(lambda: aijobs.phase(world, "low") == "Suspended" and len(_of(world, "high")) == 8, 120)
+        await found.until(lambda: aijobs.phase(world, "low") == "Suspended" and len(of(world, "high")) == 8, 120)
         assert _annotations(world, "low").get(names.PAUSED_ANNOTATION) is None
         if not late:
             _pause(world, "low", suspend=True)
@@ -57,11 +57,11 @@ def test_the_next_job_starts_at_once_and_the_paused_one_goes_on_when_it_is_resum
         if late:
             _pause(world, "low", suspend=True)
         since = world.clock.now()
-        while not all(pod["spec"].get("nodeName") for pod in _of(world, "next")) or len(_of(world, "high")):
+        while not all(pod["spec"].get("nodeName") for pod in of(world, "next")) or len(of(world, "high")):
             await asyncio.sleep(0.5)
         waited = world.clock.now() - since
         await found.until(lambda: aijobs.phase(world, "next") == "Succeeded", 120)
-        assert _of(world, "low") == []
+        assert of(world, "low") == []
         _pause(world, "low", suspend=False)
         await found.until(lambda: aijobs.phase(world, "low") == "Succeeded", 900)
         assert _annotations(world, "low").get(names.PAUSED_ANNOTATION) is None

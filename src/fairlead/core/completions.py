@@ -19,6 +19,7 @@ from collections.abc import Iterable
 import msgspec
 
 from fairlead.core.model import Completed, Pod
+from fairlead.core.tasks import stands_in
 
 
 class _Ended(msgspec.Struct):
@@ -97,8 +98,8 @@ class Completions:
         """A pod came that has not ended. others: whether there are more such members; least: the gang's `min_member`."""
         if pod.attempt > self.attempt:
             self._begin(pod.attempt, 0.0)
-        elif pod.attempt < self.attempt:
-            return
+        elif pod.attempt < self.attempt or stands_in(pod.uid):
+            return  # what stands in for a pod has been made by nobody, whatever its name
         elif not pod.node and not others and self.total >= least and pod.owner not in self._owners:
             self._begin(pod.attempt, pod.created)
         self._made_again(pod)
@@ -141,6 +142,10 @@ class Completions:
     def record(self) -> Completed | None:
         """What is written to the PodGroup's status; None: nothing to tell."""
         return Completed(self.total, self.attempt, self.since, self.until) if self.total or self.since else None
+
+    def pods(self) -> list[Pod]:
+        """The members that count, as far as their pods are still there."""
+        return [ended.pod for ended in self._ended.values() if ended.counts]
 
     def uids(self) -> Iterable[str]:
         """Of the pods that are still there."""

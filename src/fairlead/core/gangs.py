@@ -91,6 +91,8 @@ class Gang:
             for task in ready:
                 task.beyond = True
             return [Unit((task,), 1, self) for task in ready], None
+        if len(waiting) < need and any(stands_in(task.pod.uid) for task in waiting):
+            need = len(waiting)  # of a suspended job no more is known; what it needs beyond that has no place kept for it
         if len(waiting) < need:
             members = placed + len(waiting) + self.succeeded
             message = f"PodGroup {self.key} has {members} of the {self.group.min_member} pods it needs"

@@ -14,7 +14,7 @@ from fairlead.core.model import WHOLE
 from fairlead.core.queues import Room
 from fairlead.core.shapes import Shape
 from fairlead.core.state import ClusterState
-from fairlead.core.tasks import PLACED, Task, TaskState
+from fairlead.core.tasks import PLACED, Task, TaskState, stands_in
 from fairlead.core.undo import UndoLog
 
 Placed = dict[int, list[Task]]
@@ -344,14 +344,19 @@ def _promises(state: ClusterState) -> list[str]:
 
 
 def _gangs(state: ClusterState) -> list[str]:
-    """Of each gang at least the minimum is placed, or nothing, unless a fault is being repaired."""
+    """Of each gang at least the minimum is placed, or nothing, unless a fault is being repaired.
+
+    A suspended job may be known to come back as less: all that is known of it has places, then, and no pod has.
+    """
     wrong = []
     for key, gang in state.gangs.items():
         if gang.group is None or gang.fault_at is not None:
             continue
-        placed = len(gang.placed())
-        if 0 < placed < gang.needed:
-            wrong.append(f"gang {key} has {placed} of {gang.needed} members placed")
+        placed = gang.placed()
+        if 0 < len(placed) < gang.needed:
+            known = [task for task in gang.tasks.values() if stands_in(task.pod.uid)]
+            if len(placed) < len(known) or any(task not in known for task in placed):
+                wrong.append(f"gang {key} has {len(placed)} of {gang.needed} members placed")
     return wrong
 
 

@@ -285,6 +285,14 @@ class Moves:
         state.log.rollback(mark)
         return takes
 
+    def release(self, uid: str) -> None:
+        """The place that a replacement would get is given up: it runs elsewhere, or its gang is placed anew."""
+        self._give_up(self.returning.pop(uid))
+
+    def awaits(self, gang: Gang) -> bool:
+        """Whether places are kept for members of a gang that have not come yet."""
+        return any(f"{kept.key[0]}/{kept.key[3]}" == gang.key for kept in self.kept.values())
+
     def _give_up(self, kept: Kept) -> None:
         """No replacement came: while a victim still fills the place it stays closed."""
         stand_in, awaited = kept.stand_in, sorted(self.awaited(kept))

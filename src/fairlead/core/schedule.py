@@ -145,10 +145,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     for task in unit.tasks if state.pairs.active else ():
         task.shape.prepare()
     beyond = goes_beyond(state, unit)
-    mark = state.log.mark() if beyond else 0
-    outcome = allocate(state, unit)
-    if beyond:
-        outcome = _unless_reclaimed(state, unit, outcome, mark)
+    outcome = _allocated(state, unit, beyond=beyond)
     if isinstance(outcome, list):
         _placed(state, unit, outcome, now)
         if _joins_held(state, unit, outcome):
@@ -173,6 +170,14 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     if outcome is NO_ROW:
         outcome = explain.no_row(state, unit.tasks[0])
     yield from _park(state, unit, outcome, now)
+
+
+def _allocated(state: ClusterState, unit: Unit, *, beyond: bool) -> list[Task] | Reason:
+    """Those placed on free capacity, or why none is. beyond: whether it goes beyond its queue's share."""
+    if not beyond:
+        return allocate(state, unit)
+    mark = state.log.mark()
+    return _unless_reclaimed(state, unit, allocate(state, unit), mark)
 
 
 def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
@@ -371,15 +376,65 @@ def _bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
     """Whoever replaces a pod that was moved, or comes again with a job that resumes, gets the place that was kept for it."""
     returning = state.moves.returning
     for uid in sorted(returning):
-        task = state.tasks[uid]
-        unit = task.unit
-        if uid not in returning or task.state is not TaskState.WAITING or unit is None:
+        task = state.tasks.get(uid)  # None: it went while others were brought back
+        if task is None or uid not in returning:
             continue
-        together = [each for each in unit.tasks if each.pod.uid in returning]
-        if len(together) < unit.need:
-            continue  # the others of its gang are still to come
-        with state.isolation.guard("returns", unit):
-            yield from _place_returned(state, unit, together, now)
+        if task.row >= 0:
+            state.moves.release(uid)  # it has found a place elsewhere meanwhile
+            continue
+        unit = task.unit or _needed_of(task.gang)
+        if task.state is TaskState.WAITING and unit is not None:
+            with state.isolation.guard("returns", unit):
+                together = _share_out(state, unit)
+                if len(together) >= unit.need:
+                    yield from _place_returned(state, unit, together, now)
+                elif not _still_to_come(state, unit, together):
+                    yield from _place_anew(state, unit, together, now)
+
+
+def _needed_of(gang: Gang | None) -> Unit | None:
+    """The unit of the members of a gang that come first, if these are there."""
+    members = gang.tasks.values() if gang is not None else ()
+    return next((each.unit for each in members if each.unit is not None), None)
+
+
+def _share_out(state: ClusterState, unit: Unit) -> list[Task]:
+    """Those of a unit for which places are kept: the places of members that come after it are for members that it needs."""
+    returning = state.moves.returning
+    if unit.gang is not None:
+        later = [each for each in unit.gang.later(state.services.now) if each.pod.uid in returning]
+        for task in unit.tasks if later else ():
+            other = next((each for each in later if each.shape is task.shape and each.queue == task.queue), None)
+            if task.pod.uid not in returning and other is not None:
+                later.remove(other)
+                returning[task.pod.uid] = returning.pop(other.pod.uid)
+    return [each for each in unit.tasks if each.pod.uid in returning]
+
+
+def _still_to_come(state: ClusterState, unit: Unit, together: list[Task]) -> bool:
+    """Whether the unit may yet get all places: others of its gang have places that they have not come to, or victims leave."""
+    moves, gang = state.moves, unit.gang
+    if any(moves.awaited(moves.returning[each.pod.uid]) for each in together):
+        return True
+    return gang is not None and (moves.awaits(gang) or state.suspended.awaits(gang.key))
+
+
+def _place_anew(state: ClusterState, unit: Unit, together: list[Task], now: float) -> Iterator[Transaction]:
+    """A gang needs more members than places were kept for: it is placed as a whole before others may have these, or waits."""
+    for each in together:
+        state.moves.release(each.pod.uid)
+    state.shapes.refresh()
+    for task in unit.tasks if state.pairs.active else ():
+        task.shape.prepare()
+    state.reserved.weigh(unit)
+    try:
+        placed = _allocated(state, unit, beyond=goes_beyond(state, unit))
+    finally:
+        state.reserved.weigh(None)
+    if isinstance(placed, list):
+        _placed(state, unit, placed, now)
+        if not _joins_held(state, unit, placed):
+            yield from _start(state, placed, now)
 
 
 def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: float) -> Iterator[Transaction]:

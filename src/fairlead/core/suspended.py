@@ -6,6 +6,8 @@ from that record wait in their stead, with the rank that the job had: they are s
 pods. When they get places, the intent becomes Running, the places are kept, and each pod that the controller makes takes
 one. All of that can be read from the PodGroup, what the job has attained, too, so nothing is lost with the scheduler.
 
+An AIJob begins another attempt when it resumes: members that have succeeded before come back with the others, and need places.
+
 Nobody may be listening: if pods are still there after a while they are evicted, and the intent is withdrawn. It is withdrawn,
 too, when somebody else resumes the job.
 """
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.names import KUBERNETES_PROFILE
+from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model import Group, Member, Pod, Target
 from fairlead.core.moves import Kept
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 60.0  # seconds for the operator, beyond what the pods take to end
 _KEPT_FOR = 120.0  # seconds in which a resumed job's pods must come
+_AI_JOB = f"{API_VERSION}/AIJob/"
 
 
 class Suspended:
@@ -88,6 +91,10 @@ class Suspended:
     def kept(self) -> list[Task]:
         """The stand-ins that hold the places of jobs that resume."""
         return [task for key in self._stand_ins for task in self._of(key) if task.row >= 0]
+
+    def awaits(self, key: str) -> bool:
+        """Whether places are kept for pods of a job that have not come yet."""
+        return any(task.row >= 0 for task in self._of(key))
 
     def remove(self, key: str) -> None:
         """A PodGroup is gone, and what was meant with it."""
@@ -261,22 +268,18 @@ class Suspended:
             first = tasks[0]
             if first.gang is not None and first.gang.group is not None and len(tasks) < first.gang.needed:
                 continue  # one of them is on its way out: it is started again anyway, and half a gang could never resume
-            shapes: dict[int, list[Task]] = {}
-            for task in tasks:
-                shapes.setdefault(task.shape.number, []).append(task)
             log, epoch = self.state.log, self._next_epoch(key)
             log.insert(self._epochs, key, epoch)
             log.insert(self._leaving, key, now + _PATIENCE)
             for task in tasks:
                 log.insert(self._owners, task.pod.owner, key)
             attained = max(0.0, self.state.services.attained_by(tasks))  # its start may lie ahead of a clock that was set back
-            members = tuple(Member(len(alike), self._record(alike[0], attained)) for _, alike in sorted(shapes.items()))
             found.append(
                 Suspension(
                     key,
                     epoch,
                     tuple(sorted({(task.pod.root, task.pod.owner) for task in tasks})),
-                    members,
+                    self._members(tasks, attained),
                     tuple(sorted(task.pod.uid for task in tasks)),
                     made=first.gang is None or first.gang.group is None,
                     queue=first.queue,
@@ -285,9 +288,43 @@ class Suspended:
             )
         return tuple(found)
 
-    def _record(self, task: Task, attained: float) -> Pod:
-        """What is remembered of a pod: what decides where and when one like it runs. attained: device-seconds of its job."""
-        pod, services = task.pod, self.state.services
+    def _members(self, tasks: list[Task], attained: float) -> tuple[Member, ...]:
+        """What a job comes back as: the pods that fall, and of an AIJob also those that have succeeded.
+
+        These start anew with the others. Where their pods are gone nobody knows what they ask for: no places are kept for them.
+        """
+        gang, services = tasks[0].gang, self.state.services
+        done = gang.completions.pods() if gang is not None and gang.completions is not None else []
+        anew = gang is not None and tasks[0].pod.root.startswith(_AI_JOB)
+        shapes: dict[int, list[Task]] = {}
+        for task in tasks:
+            shapes.setdefault(task.shape.number, []).append(task)
+        pods, counts = [], []
+        for _, alike in sorted(shapes.items()):
+            pods.append(self._record(alike[0].pod, attained, services.first_came(alike[0]), anew=anew))
+            counts.append(len(alike))
+        if anew and done:
+            came = min(map(services.first_came, tasks))
+            kinds = {self._kind(pod): number for number, pod in enumerate(pods)}
+            for pod in done:
+                number = kinds.setdefault(self._kind(pod), len(pods))
+                if number == len(pods):
+                    pods.append(self._record(pod, attained, came, anew=anew))
+                    counts.append(0)
+                counts[number] += 1
+        return tuple(Member(count, pod) for count, pod in zip(counts, pods, strict=True))
+
+    def _kind(self, pod: Pod) -> tuple[object, ...]:
+        """Equal for pods of a job that have one shape."""
+        keys = self.state.pairs.keys
+        return pod.spec, tuple(pair for pair in pod.labels if pair[0] in keys)
+
+    @staticmethod
+    def _record(pod: Pod, attained: float, came: float, *, anew: bool) -> Pod:
+        """What is remembered of a pod: what decides where and when one like it runs.
+
+        attained: device-seconds of its job. came: when that came first. anew: it comes back as one of the next attempt.
+        """
         return msgspec.structs.replace(
             pod,
             uid="",
@@ -300,8 +337,11 @@ class Suspended:
             terminating=False,
             preempted=False,
             controlled=False,
+            finished=False,
+            succeeded=0.0,
             attained=attained,
-            created=services.first_came(task),
+            created=came,
+            attempt=pod.attempt + anew,
         )
 
     def resume(self, tasks: list[Task], now: float) -> Resume:
