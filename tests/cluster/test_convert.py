@@ -5,6 +5,7 @@ from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, policies, views
 from fairlead.cluster.requests import pod_requests
+from fairlead.core.model import Pod, PodSpec
 
 
 def view(**pod):
@@ -311,3 +312,17 @@ def test_an_image_is_no_larger_than_can_be_summed():
     ]
     given = msgspec.convert({"metadata": {"name": "n"}, "status": {"images": images}}, views.Node)
     assert dict(convert.node(given).images) == {"huge": 1 << 50, "usual": 5, "odd": 0}
+
+
+@pytest.mark.parametrize(("count", "labels", "needed"), [(1, True, 1), (3, True, 3), (0, True, 2), (1, False, 2)])
+def test_a_group_that_was_made_for_an_intent_has_as_many_members_as_the_intent_says_now(count, labels, needed):
+    """It outlives its intent for as long as no operator runs, and serves the next one."""
+    record = msgspec.json.encode(Pod("", "ns", "", PodSpec())).decode()
+    members = [{"count": count, "pod": record}] if count else []
+    labels = {"fairlead.dev/made-for": "Job"} if labels else {}
+    manifest = {
+        "metadata": {"name": "job-x", "namespace": "ns", "labels": labels},
+        "spec": {"minMember": 2},
+        "status": {"target": {"state": "Suspended", "epoch": 7, "members": members}},
+    }
+    assert convert.group(msgspec.convert(manifest, views.PodGroup)).min_member == needed

@@ -827,3 +827,66 @@ def test_a_pod_that_goes_while_others_are_brought_back_disturbs_nobody():
     story.state.remove_pod("uid-b-0")
     list(decisions)
     invariants.check(story.state)
+
+
+def gang_without_pods(count=2, **more):
+    """A gang of `count` whose pods are gone, on a node that has become free again."""
+    story = Story()
+    story.group("train", count)
+    story.submit("train", count, group="train", gpus=4 // count, **more)
+    story.step()
+    story.displace("train")
+    assert len(story.stand_ins()) == count
+    return story
+
+
+def test_a_job_of_which_nothing_is_recorded_resumes():
+    story = Story()
+    story.intend("ns/bare", Target("Suspended", 7, ("uid-job-bare",)))
+    story.step()
+    assert [(each.group, each.epoch, each.pods) for each in story.resumed] == [("ns/bare", 8, ())]
+    story.step()
+    assert len(story.resumed) == 1
+
+
+def test_stand_ins_are_not_taken_for_members_that_succeeded_before():
+    """They are named after the group, as members may be: what has succeeded counts on."""
+    story = Story()
+    story.group("train", 4)
+    story.submit("train", 4, group="train")
+    story.step()
+    story.state.upsert_pod(worker("train", 1, group="train", at="n", finished=True, succeeded=5.0))
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    story.delete("train")
+    story.step()
+    assert len(story.stand_ins()) == 3
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert [len(each.pods) for each in story.resumed] == [3]
+
+
+def test_an_intent_that_could_not_be_withdrawn_is_withdrawn_again():
+    """Else an operator that comes back suspends a job of which nobody thinks any more."""
+    story = Story()
+    story.submit("low", 1, gpus=4)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+    (lost,) = [each for each in run(story.state, story.now + 61.0) if isinstance(each, Resume)]
+    assert story.state.next_due <= story.now + 122.0
+    (again,) = [each for each in run(story.state, story.now + 122.0) if isinstance(each, Resume)]
+    assert (again.group, again.epoch) == (lost.group, lost.epoch + 1)
+    owners = story.groups[again.group].target.owners
+    story.intend(again.group, Target("Running", again.epoch, owners))
+    assert not [each for each in run(story.state, story.now + 400.0) if isinstance(each, Resume)]
+
+
+def test_an_intent_that_somebody_takes_out_of_its_group_is_meant_no_more():
+    story = gang_without_pods()
+    story.state.upsert_group(msgspec.structs.replace(story.groups["ns/train"], target=None))
+    story.state.remove_pod("uid-high")
+    assert not [each for each in run(story.state, 60.0) if isinstance(each, Resume)]
+    assert (story.stand_ins(), story.state.suspended.targets) == ([], {})
+    invariants.check(story.state)

@@ -501,17 +501,20 @@ def budget(view: views.Budget) -> DisruptionBudget:
 
 def group(view: views.PodGroup) -> Group:
     """A PodGroup as the core sees it."""
-    metadata = view.metadata
+    metadata, target = view.metadata, intents.target(view)
+    needed = view.spec.min_member
+    if target is not None and target.members and names.MADE_FOR_LABEL in (metadata.labels or {}):
+        needed = sum(each.count for each in target.members)  # it may have been made for an earlier intent
     return Group(
         metadata.namespace,
         metadata.name,
-        max(1, view.spec.min_member),
+        max(1, needed),
         view.spec.queue or "",
         seconds(metadata.creation_timestamp),
         view.spec.service_class or "",
         _span(view.spec.time_limit),
         _span(view.spec.expected_duration),
-        intents.target(view),
+        target,
         _completed(view.status),
         _span(view.spec.start_timeout),
         _failed_starts(view.status),

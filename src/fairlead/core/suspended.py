@@ -9,7 +9,7 @@ one. All of that can be read from the PodGroup, what the job has attained, too, 
 An AIJob begins another attempt when it resumes: members that have succeeded before come back with the others, and need places.
 
 Nobody may be listening: if pods are still there after a while they are evicted, and the intent is withdrawn. It is withdrawn,
-too, when somebody else resumes the job.
+too, when somebody else resumes the job, and when nothing is recorded of its pods. An intent is withdrawn until the PodGroup says so.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Suspended:
         self._floor = 0
         self._over: set[str] = set()  # groups of which something has ended: perhaps nothing is meant with them any more
         self._withdrawn: set[str] = set()
+        self._unheard: dict[str, float] = {}  # group -> when its intent is withdrawn once more, unless that was heard of
         self._served: dict[str, tuple[str, ...]] = {}  # group -> owners whose jobs carry on what they attained
         self._paused: set[str] = set()  # groups whose jobs their users have suspended, too
         self._recalled: set[str] = set()  # owners of which this was heard since the last pass
@@ -59,16 +60,20 @@ class Suspended:
         """A PodGroup came or changed."""
         key, target = group.key, group.target
         if target is None:
+            if key in self.targets:
+                self.remove(key)  # somebody took it back
             return
-        self._epochs[key] = max(self._epochs.get(key, 0), target.epoch)
+        if target.epoch >= self._epochs.get(key, 0):
+            self._epochs[key] = target.epoch
+            self._unheard.pop(key, None)
         for owner in target.owners:
             self._owners[owner] = key
-        if target.state == "Suspended":
+        if target.state == "Suspended" and key not in self._unheard:
             if self.targets.get(key) != target:
                 self.targets[key] = target
                 self._look.add(key)
                 self.state.moves.give_up(target.owners)
-        else:
+        elif target.state != "Suspended":
             if target.attained:
                 self._carry(key, target.owners, target.attained, target.since)
             self._over.add(key)
@@ -101,6 +106,7 @@ class Suspended:
         self.targets.pop(key, None)
         self._leaving.pop(key, None)
         self._withdrawn.discard(key)
+        self._unheard.pop(key, None)
         self._paused.discard(key)
         self._drop(key, waiting_only=True)
         owners = self._served.pop(key, ())
@@ -125,9 +131,7 @@ class Suspended:
             self.state.assign(stand_in, row, devices)
             self.state.moves.returning[task.pod.uid] = Kept(task.pod.uid, ("", "", "", "", 0), stand_in, until)
         elif not placed and self._stand_ins.get(key):
-            self._carry_on(key)  # somebody else has resumed it
-            self._drop(key)
-            self._withdrawn.add(key)
+            self._withdraw(key)  # somebody else has resumed it
 
     def left(self, owner: str) -> None:
         """A pod is gone: if it was the last of a job that is suspended, stand-ins wait from now on."""
@@ -160,8 +164,16 @@ class Suspended:
                 self._leaving.pop(key, None)
                 if key not in self._paused:
                     self._raise(key)
+                    if not self._stand_ins.get(key):
+                        self._withdraw(key)  # nothing is recorded of it: nothing would ever wait in its stead
         if self._over:
             self._forget_over()
+
+    def _withdraw(self, key: str) -> None:
+        """Its stand-ins give way to the job's own pods; what it attained is carried on."""
+        self._carry_on(key)
+        self._drop(key)
+        self._withdrawn.add(key)
 
     def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> None:
         """What a job had attained counts for its pods from now on; those that are there are looked at in the next pass."""
@@ -187,7 +199,8 @@ class Suspended:
         next of whatever was forgotten is above all that were.
         """
         over, self._over = self._over, set()
-        meant: tuple[Collection[str], ...] = (self.targets, self._leaving, self._coming, self._stand_ins, self._withdrawn)
+        due = (self._leaving, self._coming, self._unheard)
+        meant: tuple[Collection[str], ...] = (self.targets, self._stand_ins, self._withdrawn, *due)
         over = {key for key in over if not any(key in each for each in meant)}
         if any(group in over for group in self._owners.values()):
             self._owners = {owner: group for owner, group in self._owners.items() if group not in over}
@@ -236,7 +249,7 @@ class Suspended:
     @property
     def next_due(self) -> float | None:
         """When something happens by itself."""
-        return min((*self._leaving.values(), *self._coming.values()), default=None)
+        return min((*self._leaving.values(), *self._coming.values(), *self._unheard.values()), default=None)
 
     # -- decisions -----------------------------------------------------------------------------
 
@@ -369,8 +382,11 @@ class Suspended:
                 yield Evict(tuple(Binding(_ref(task), task.pod.node) for task in asked), key, reason, graces)
             if pods:
                 self._withdrawn.add(key)
-        withdrawn, self._withdrawn = self._withdrawn, set()
+        withdrawn, self._withdrawn = self._withdrawn | {key for key, due in self._unheard.items() if due <= now}, set()
         for key in sorted(withdrawn):
+            gang = self.state.gangs.get(key)
+            if gang is not None and gang.group is not None:
+                self._unheard[key] = now + _PATIENCE
             epoch = self._epochs[key] = self._next_epoch(key)
             self.targets.pop(key, None)
             self._over.add(key)

@@ -19,6 +19,7 @@ from fairlead.api import names
 from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Change, Key, Object
+from fairlead.core.suspended import made_for
 from fairlead.simulation.people import People, Strike, template
 from fairlead.simulation.workload import FAILS, Job
 from fairlead.simulation.world import GPU, OperatorProcess, World
@@ -228,7 +229,9 @@ class Researchers(People):
         found = []
         for key in sorted(self._kinds):
             if not self._over(key):
-                group = self.world.api.store.get(_GROUPS, key)
+                named = "/".join(key) if self._kinds[key] == _AI_JOBS else made_for(key[0], "Job", key[1])
+                namespace, _, name = named.partition("/")
+                group = self.world.api.store.get(_GROUPS, (namespace, name))
                 target = (group.object.get("status") or {}).get("target") if group is not None else None
                 found.append(f"job {key} did not end: {self._status(key)}, meant to be {target}")
         return found
