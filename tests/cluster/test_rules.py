@@ -63,9 +63,9 @@ def test_its_pods_are_known_by_their_label(rules):
 def test_it_is_suspended_by_the_field_that_the_rule_names(rules):
     (kind,) = known(rules()).keys() - WORKLOADS.keys()
     workload = known(rules())[kind]
-    patch = workload.to_suspend(sweep(1), 3)
+    patch = workload.to_suspend(sweep(1), 3, "g")
     assert patch["spec"] == {"paused": True}
-    assert workload.to_suspend(sweep(1, paused=True), 3) is None
+    assert workload.to_suspend(sweep(1, paused=True), 3, "g") is None
     assert workload.to_resume({**sweep(1, paused=True), "metadata": {"name": "lr", **patch["metadata"]}})["spec"] == {
         "paused": False
     }
@@ -74,14 +74,14 @@ def test_it_is_suspended_by_the_field_that_the_rule_names(rules):
 def test_a_field_that_suspends_may_be_an_annotation(rules):
     made = known(rules(suspend={"path": ["metadata", "annotations", "stopped.example.com"], "suspended": "us", "resumed": None}))
     workload = made["example.com/v1", "Sweep"]
-    patch = workload.to_suspend(sweep(1), 3)
+    patch = workload.to_suspend(sweep(1), 3, "g")
     assert patch["metadata"]["annotations"]["stopped.example.com"] == "us"
     assert patch["metadata"]["annotations"]["fairlead.dev/suspended-by"] == "policy"
     suspended = {"metadata": {"name": "lr", **patch["metadata"]}, "spec": {}}
-    assert workload.to_suspend(suspended, 4) is None
+    assert workload.to_suspend(suspended, 4, "g") is None
     resumed = workload.to_resume(suspended)["metadata"]["annotations"]
     assert set(resumed.values()) == {None}
-    assert len(resumed) == 3
+    assert len(resumed) == 4
 
 
 def test_the_examples():

@@ -14,11 +14,12 @@ from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.translate import Change
 from fairlead.observability.store import History
-from fairlead.operator import books, budgets, gangs, intents, provisioning, recorder, stays, upstream
+from fairlead.operator import books, budgets, gangs, intents, provisioning, recorder, stays, suspensions, upstream
 from fairlead.operator.app import Operator, Options
 from fairlead.operator.faults import Faults, pause
 from fairlead.operator.jobs import controller, hardware
 from fairlead.operator.stays import NodeView
+from fairlead.operator.workloads.job import JOB
 from fairlead.simulation.chaos import silence
 from fairlead.simulation.world import World
 from tests.operator.test_books import entries, pod
@@ -63,6 +64,7 @@ HEARD = {
     "jobs.classes": (controller.Jobs, "_class_changed", lambda op: op.jobs.classes_informer),
     "nodes.heard": (hardware.Hardware, "_changed", lambda op: op.jobs.hardware.informer),
     "intents.heard": (intents.Intents, "_changed", lambda op: op.intents.informer),
+    "suspensions.heard": (suspensions.Suspensions, "_heard", lambda op: op.suspensions.informer(JOB)),
     "gangs.heard": (gangs.Gangs, "_heard", lambda op: op.gangs._informer(first_kind(op))),
     "upstream.heard": (upstream.Upstream, "_heard", lambda op: op.upstream.informer),
     "provisioning.heard": (provisioning.Provisioning, "_groups_changed", lambda op: op.provisioning.groups),
@@ -72,6 +74,7 @@ LOOKS = {
     "jobs": (controller.Jobs, "_look", lambda op: op.jobs.queue),
     "nodes": (hardware.Hardware, "_look", lambda op: op.jobs.hardware.queue),
     "intents": (intents.Intents, "_look", lambda op: op.intents.queue),
+    "suspensions": (suspensions.Suspensions, "_look", lambda op: op.suspensions.queue),
     "gangs": (gangs.Gangs, "_look", lambda op: op.gangs.queue),
     "upstream": (upstream.Upstream, "_look", lambda op: op.upstream.queue),
     "provisioning": (provisioning.Provisioning, "_look", lambda op: op.provisioning.queue),
@@ -119,7 +122,8 @@ def test_what_one_object_breaks_when_it_is_looked_at_is_not_the_others(site, mon
     async def story(_, operator):
         seen.clear()
         operator.faults.counts.clear()
-        keys = [named(first_kind(operator), each) if site == "gangs" else each for each in (BAD, GOOD)]
+        kind = {"gangs": first_kind(operator), "suspensions": JOB}.get(site)
+        keys = [named(kind, each) if kind is not None else each for each in (BAD, GOOD)]
         if site == "provisioning":  # its kind is not served here
             operator.idle = asyncio.create_task(queue(operator).run())
         for key in keys:

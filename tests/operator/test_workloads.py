@@ -96,7 +96,7 @@ def test_a_pod_belongs_to_the_group_that_is_made_for_its_workload(labels, group)
 def test_every_kind_is_suspended_by_its_own_field_and_resumed_only_by_who_did_it(kind):
     workload = WORKLOADS[kind]
     users = {"metadata": {}, "spec": {}}
-    patch = workload.to_suspend(users, 3)
+    patch = workload.to_suspend(users, 3, "g")
     if not workload.suspend_at:
         assert patch is None
         return
@@ -105,13 +105,13 @@ def test_every_kind_is_suspended_by_its_own_field_and_resumed_only_by_who_did_it
         found = found[step]
     assert found is True
     ours = {"metadata": patch["metadata"], "spec": patch["spec"]}
-    assert workload.to_suspend(ours, 3) is None, "it is"
+    assert workload.to_suspend(ours, 3, "g") is None, "it is"
     resumed = workload.to_resume(ours)
     for step in workload.suspend_at:
         resumed = resumed[step]
     assert resumed is False
     assert workload.to_resume({"metadata": {}, "spec": patch["spec"]}) is None, "its user did it"
-    assert workload.to_suspend({**users, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}, 3) is None
+    assert workload.to_suspend({**users, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}, 3, "g") is None
 
 
 def test_only_what_fairlead_schedules_is_looked_at():

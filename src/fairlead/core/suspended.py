@@ -9,7 +9,7 @@ one. All of that can be read from the PodGroup, what the job has attained, too, 
 An AIJob begins another attempt when it resumes: members that have succeeded before come back with the others, and need places.
 
 Nobody may be listening: if pods are still there after a while they are evicted, and the intent is withdrawn. It is withdrawn,
-too, when somebody else resumes the job, and when nothing is recorded of its pods. An intent is withdrawn until the PodGroup says so.
+too, when somebody else resumes the job, and when nothing is recorded of its pods; again and again until the PodGroup says so.
 """
 
 from __future__ import annotations

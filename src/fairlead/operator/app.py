@@ -27,6 +27,7 @@ from fairlead.operator.jobs.hardware import CONDITIONS
 from fairlead.operator.jobs.limits import Bounds
 from fairlead.operator.provisioning import Provisioning
 from fairlead.operator.recorder import Recorder
+from fairlead.operator.suspensions import Suspensions
 from fairlead.operator.upstream import Upstream
 from fairlead.operator.workloads import known
 
@@ -81,6 +82,8 @@ class Operator:
         )
         workloads = known(grouping.RULES.values())
         self.intents = Intents(client, self.jobs, workloads, faults)
+        self.suspensions = Suspensions(client, workloads.values(), self.intents.counters, speed=speed, faults=faults)
+        self.intents.unintended = self.suspensions.unintended
         self.gangs = Gangs(client, workloads.values(), speed=speed, faults=faults)
         self.upstream = Upstream(client, faults)
         self.provisioning = Provisioning(client, classes=options.provisioning_classes, speed=speed, faults=faults)
@@ -118,6 +121,7 @@ class Operator:
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "intents.watch": self.intents.informer.run,
             "intents.queue": self.intents.queue.run,
+            "suspensions.watch": self.suspensions.run,
             "gangs.watch": self.gangs.run,
             "upstream.watch": self.upstream.informer.run,
             "upstream.queue": self.upstream.queue.run,

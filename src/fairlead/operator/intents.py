@@ -6,7 +6,7 @@ user who edits at the same moment is never overruled unseen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
@@ -38,7 +38,10 @@ class Counters(msgspec.Struct):
 
 
 class Intents:
-    """Watches PodGroups and acts on their targets. synced: whether all have been listed."""
+    """Watches PodGroups and acts on their targets. synced: whether all have been listed.
+
+    unintended: told of each PodGroup that says of nothing that it is to be suspended, or is gone.
+    """
 
     def __init__(
         self, client: Client, jobs: Jobs, workloads: Mapping[tuple[str, str], Workload], faults: Faults | None = None
@@ -48,6 +51,7 @@ class Intents:
         self.jobs = jobs
         self.counters = Counters()
         self.synced = False
+        self.unintended: Callable[[str], None] = lambda _: None
         self._groups: dict[str, views.PodGroup] = {}
         self.faults = faults or Faults(client)
         self.queue = WorkQueue(self._look, site="intents", report=self._fault)
@@ -67,13 +71,17 @@ class Intents:
         if change.view is None:
             self._groups.pop(change.key, None)
             self.jobs.intent(change.key, None)
+            self.unintended(change.key)
         elif change.error:
             log.error("PodGroup cannot be read", group=change.key, error=change.error)
         else:
             self._groups[change.key] = change.view
             self.jobs.intent(change.key, change.view)
-            if change.view.status is not None and change.view.status.target is not None:
+            target = change.view.status.target if change.view.status is not None else None
+            if target is not None:
                 self.queue.add(change.key)
+            if target is None or target.state != SUSPENDED:
+                self.unintended(change.key)
 
     async def _look(self, key: str) -> None:
         """Make the objects behind one PodGroup what its target says."""
@@ -107,7 +115,7 @@ class Intents:
             await self._act(group, higher, target)
             return
         suspends = target.state == SUSPENDED
-        patch = workload.to_suspend(manifest, target.epoch) if suspends else workload.to_resume(manifest)
+        patch = workload.to_suspend(manifest, target.epoch, group.metadata.name) if suspends else workload.to_resume(manifest)
         if patch is None:
             return
         patch["metadata"]["resourceVersion"] = manifest["metadata"]["resourceVersion"]

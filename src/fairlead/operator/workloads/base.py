@@ -1,7 +1,7 @@
 """What the operator must know of a kind of workload: how it is suspended and resumed, and which of its pods start together.
 
 Kinds that can be suspended say so by a field which belongs to the user: what Fairlead suspended carries the annotation
-`fairlead.dev/suspended-by: policy`, with the epoch of the intent, and only that is resumed.
+`fairlead.dev/suspended-by: policy`, with the epoch of the intent and the name of its PodGroup, and only that is resumed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Workload(msgspec.Struct, frozen=True):
         conditions = (manifest.get("status") or {}).get("conditions") or ()
         return any(each.get("type") in _ENDS and each.get("status") == "True" for each in conditions)
 
-    def to_suspend(self, manifest: Manifest, epoch: int) -> Manifest | None:
-        """A merge patch that suspends it; None if nothing is to be done.
+    def to_suspend(self, manifest: Manifest, epoch: int, group: str) -> Manifest | None:
+        """A merge patch that suspends it; None if nothing is to be done. group: the name of the PodGroup that says so.
 
         Whoever resumed it himself since this epoch's intent is heeded, and what he suspended is his.
         """
@@ -61,14 +61,16 @@ class Workload(msgspec.Struct, frozen=True):
             return None
         if _ours(manifest) and _epoch(manifest) >= epoch:
             return None
-        marks = {names.SUSPENDED_BY_ANNOTATION: POLICY, names.TARGET_EPOCH_ANNOTATION: str(epoch)}
-        return _merged({"metadata": {"annotations": marks}}, self._set(suspended=True))
+        marks = dict(zip(_MARKS, (POLICY, str(epoch), group), strict=True))
+        return _merged(
+            {"metadata": {"annotations": marks, "labels": {names.SUSPENDED_BY_LABEL: POLICY}}}, self._set(suspended=True)
+        )
 
     def to_resume(self, manifest: Manifest) -> Manifest | None:
         """A merge patch that resumes it if we suspended it; None if nothing is to be done."""
         if not _ours(manifest):
             return None
-        patch: Manifest = {"metadata": {"annotations": dict.fromkeys(_MARKS)}}
+        patch: Manifest = {"metadata": {"annotations": dict.fromkeys(_MARKS), "labels": {names.SUSPENDED_BY_LABEL: None}}}
         if self._suspended(manifest) and not self.over(manifest):
             return _merged(patch, self._set(suspended=False))
         return patch
@@ -87,7 +89,7 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 _ENDS = ("Complete", "Completed", "Failed", "Succeeded")
-_MARKS = (names.SUSPENDED_BY_ANNOTATION, names.TARGET_EPOCH_ANNOTATION)
+_MARKS = (names.SUSPENDED_BY_ANNOTATION, names.TARGET_EPOCH_ANNOTATION, names.SUSPENDED_FOR_ANNOTATION)
 
 
 def number(value: object, default: int) -> int:
