@@ -153,6 +153,15 @@ def test_any_text_is_read_or_refused(text):
         (["--cpus-per-gpu=12 --gpus-per-node=4"], (1, 4, "48", "")),
         (["--mem=1500"], (1, 0, "", "1500Mi")),
         (["--mem=2K"], (1, 0, "", "2Ki")),
+        (["--tasks=8"], (1, 0, "8", "")),
+        (["--gres=gpu:2,nvme:1"], (1, 2, "", "")),
+        (["--gres=gres:gpu:2"], (1, 2, "", "")),
+        (["--gres=gpu:4", "--gres=none"], (1, 0, "", "")),
+        (["--ntasks=4 --ntasks-per-gpu=1 -N 2"], (2, 2, "2", "")),
+        (["--gpus=8 -N 2 --ntasks-per-gpu=2 -c 4"], (2, 4, "32", "")),
+        (["--gpus-per-node=2 -N 2 --ntasks-per-gpu=1"], (2, 2, "2", "")),
+        (["--mincpus=8 -c 2"], (1, 0, "8", "")),
+        (["--gpus-per-n=4 --cpus-per-t=6"], (1, 4, "6", "")),
     ],
 )
 def test_the_amounts_are_those_that_slurm_gives(lines, expected):
@@ -179,6 +188,20 @@ def test_what_stands_alone_swallows_nothing():
         ("--mem-per-gpu=4G", "no GPUs are asked for"),
         ("--cpus-per-gpu=4", "no GPUs are asked for"),
         ("--gpus=4 --gpus-per-node=8", "not the same"),
+        ("--gpus=volta:3,kepler:5", "members have GPUs of one model"),
+        ("--gres=gpu:a100:2,gpu:v100:1", "members have GPUs of one model"),
+        ("--gpus=a100:4 --gpus-per-node=h100:4", "GPUs of several models"),
+        ("--gpus-per-socket=2", "give --gpus-per-node"),
+        ("--tres-per-task=gres/gpu:1 -n 4", "give --gpus-per-task"),
+        ("--ntasks-per-gpu=2 -n 3", "whole GPUs"),
+        ("--ntasks-per-gpu=2 -n 8 --gpus=8", "of those asked for"),
+        ("--ntasks-per-gpu=2", "neither tasks (--ntasks) nor GPUs"),
+        ("--ntasks-per-gpu=2 --gpus-per-task=1 -n 2", "goes with neither"),
+        ("--gpu-per-node=4", "is no option of sbatch"),
+        ("--mem_per_cpu=4G", "is no option of sbatch"),
+        ("--cpus=4", "may be --cpus-per-gpu, --cpus-per-task"),
+        ("--nodes=²", "is not a number"),
+        ("-d afterok:a?afterany:b", "one of several is not known here"),
     ],
 )
 def test_what_cannot_be_given_is_refused_by_name(line, told):
@@ -205,3 +228,26 @@ def test_random_scripts_get_the_devices_and_cpus_that_they_ask_for_together(seed
     if cpus is not None:
         assert found.nodes * int(found.cpus) == in_all * cpus
     assert found.nodes == (1 if nodes is None else nodes if tasks is None else min(nodes, tasks))
+
+
+def test_the_lines_are_those_that_sbatch_reads():
+    assert read(" #SBATCH --nodes=4\n#SBATCHED --nodes=4\n##SBATCH --nodes=4").nodes == 1
+    assert read("#SBATCH--nodes=4").nodes == 4
+
+
+def test_the_last_of_a_kind_holds_and_a_model_stays_with_its_option():
+    assert read("#SBATCH -d afterok:a\n#SBATCH --depend=afterany:b,afterok:c").dependencies == [
+        ("b", "afterany"),
+        ("c", "afterok"),
+    ]
+    for line in ("--gres=gpu:a100:4 --gpus=4", "--gpus=4 --gres=gpu:a100:4", "--gres=gpu:a100 --gpus-per-task=1"):
+        assert read(f"#SBATCH {line}").gpu_model == "a100"
+    assert read("#SBATCH --gres=gpu:a100:4\n#SBATCH --gres=gpu:2").gpu_model == ""
+
+
+@pytest.mark.parametrize("flag", ["--oom-kill-step", "--no-container-mount-home", "--container-writable", "-I", "--resv-ports"])
+def test_what_a_plugin_adds_swallows_no_option(flag):
+    found = read(f"#SBATCH {flag} --nodes=4\n#SBATCH {flag}")
+    assert (found.nodes, len(found.left_out)) == (4, 2)
+    assert read("#SBATCH --container-image img:1 --nodes=4").nodes == 4
+    assert read("#SBATCH -j job --nodes=4").name == "", "only long names may be cut short"

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.submission.sizes import SizeError, Sizes, member, shown
 
-_MARK = re.compile(r"^#(SBATCH|FAIRLEAD)\s+(.*)$")
+_MARK = re.compile(r"#(SBATCH|FAIRLEAD)(?=[\s-])(.*)")
 _SHORT = {
     "J": "job-name",
     "N": "nodes",
@@ -36,24 +36,47 @@ _SHORT = {
     "s": "oversubscribe",
     "O": "overcommit",
     "k": "no-kill",
+    "A": "account",
+    "B": "extra-node-info",
+    "C": "constraint",
+    "F": "nodefile",
+    "I": "immediate",
+    "L": "licenses",
+    "M": "clusters",
+    "S": "core-spec",
+    "V": "version",
+    "b": "begin",
+    "h": "help",
+    "i": "input",
+    "m": "distribution",
+    "w": "nodelist",
+    "x": "exclude",
 }
-_SAME = {"queue": "partition", "class": "qos", "name": "job-name"}
+_SAME = {"queue": "partition", "class": "qos", "name": "job-name", "tasks": "ntasks", "workdir": "chdir"}
 _COUNTS = {
     "ntasks": "tasks",
     "ntasks-per-node": "tasks_per_node",
     "tasks-per-node": "tasks_per_node",
+    "ntasks-per-gpu": "tasks_per_gpu",
     "cpus-per-task": "cpus_per_task",
     "cpus-per-gpu": "cpus_per_gpu",
+    "mincpus": "cpus_at_least",
 }
 _DEVICES = {"gpus": "gpus", "gpus-per-node": "gpus_per_node", "gpus-per-task": "gpus_per_task"}
 _MEMORY = {"mem": "memory", "mem-per-cpu": "memory_per_cpu", "mem-per-gpu": "memory_per_gpu"}
 _KNOWN = (
-    frozenset(_SHORT.values()) - {"wait", "quiet", "verbose", "oversubscribe", "overcommit", "no-kill"}
+    frozenset(["job-name", "nodes", "time", "array", "dependency", "output", "error", "partition", "qos", "chdir", "hold"])
     | _COUNTS.keys()
     | _DEVICES.keys()
     | _MEMORY.keys()
     | {"gres", "export", "requeue", "no-requeue", "exclusive"}
 )
+_SAID_OTHERWISE = {
+    "gpus-per-socket": "give --gpus-per-node: how many sockets a node has is not known here",
+    "tres-per-task": "give --gpus-per-task and --cpus-per-task",
+}
+_AMOUNT = re.compile(r"(gpu|cpu|core|task|node|mem|gres|tres|socket|thread)s?", re.IGNORECASE)
+"""What names that sbatch does not have must not contain: they would be left out, and with them what was asked for."""
 _OURS = frozenset({"image", "env", "checkpoint", "restarts", "ttl"})
 _FLAGS = frozenset(
     {
@@ -63,24 +86,103 @@ _FLAGS = frozenset(
         "exclusive",
         "contiguous",
         "get-user-env",
+        "help",
         "ignore-pbs",
+        "immediate",
         "nice",
         "no-kill",
+        "no-rotate",
+        "oom-kill-step",
         "overcommit",
         "oversubscribe",
         "parsable",
         "propagate",
         "quiet",
         "reboot",
+        "resv-ports",
+        "share",
         "spread-job",
         "stepmgr",
         "test-only",
+        "usage",
         "use-min-nodes",
         "verbose",
+        "version",
         "wait",
     }
 )
 """Options of sbatch that stand alone; some take a value, after `=` only."""
+_IDLE = frozenset(
+    [
+        "account",
+        "acctg-freq",
+        "batch",
+        "bb",
+        "bbf",
+        "begin",
+        "burst-buffer",
+        "cluster",
+        "cluster-constraint",
+        "clusters",
+        "comment",
+        "consolidate-segments",
+        "constraint",
+        "container",
+        "container-id",
+        "core-spec",
+        "cores-per-socket",
+        "cpu-freq",
+        "deadline",
+        "delay-boot",
+        "distribution",
+        "exclude",
+        "export-file",
+        "extra",
+        "extra-node-info",
+        "gid",
+        "gpu-bind",
+        "gpu-freq",
+        "gres-flags",
+        "hint",
+        "input",
+        "kill-on-invalid-dep",
+        "licenses",
+        "mail-type",
+        "mail-user",
+        "mcs-label",
+        "mem-bind",
+        "mincores",
+        "minsockets",
+        "minthreads",
+        "network",
+        "nodefile",
+        "nodelist",
+        "ntasks-per-core",
+        "ntasks-per-socket",
+        "open-mode",
+        "power",
+        "prefer",
+        "priority",
+        "profile",
+        "reservation",
+        "segment",
+        "signal",
+        "sockets-per-node",
+        "switches",
+        "thread-spec",
+        "threads-per-core",
+        "time-min",
+        "tmp",
+        "tres-bind",
+        "uid",
+        "umask",
+        "wait-all-nodes",
+        "wckey",
+        "wrap",
+    ]
+)
+"""Options of sbatch, each with a value, that change nothing of what a job asks for here."""
+_OF_SBATCH = sorted(_KNOWN | _FLAGS | _IDLE | _SAID_OTHERWISE.keys() | {"tasks", "workdir"})
 _BYTES = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _WHEN = ("afterok", "afterany", "afternotok", "aftercorr", "singleton")
 
@@ -118,11 +220,10 @@ def options_of(script: str) -> list[tuple[str, str, str]]:
     """(option, value, where) of the lines at the head of a script. Raises `DirectiveError`."""
     options: list[tuple[str, str, str]] = []
     for number, line in enumerate(script.splitlines(), 1):
-        text = line.strip()
-        found = _MARK.match(text)
+        found = _MARK.match(line)
         if found is not None:
             options += _options(found[2], f"line {number}", ours=found[1] == "FAIRLEAD")
-        elif text and not text.startswith("#"):
+        elif line.strip() and not line.strip().startswith("#"):
             break
     return options
 
@@ -138,11 +239,15 @@ def _options(text: str, where: str, *, ours: bool) -> list[tuple[str, str, str]]
         word = words.pop(0)
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
+            name = _whole(name, where)
         elif word.startswith("-") and len(word) > 1:
             name, equals, value = _SHORT.get(word[1], word[1]), word[2:], word[2:].removeprefix("=")
         else:
             raise DirectiveError(f"{where}: {word!r} is no option; write --name=value")
-        if not equals and name not in _FLAGS:
+        foreign = name not in _OF_SBATCH and name not in _OURS and name not in _SAME
+        if not equals and foreign:  # of a plugin: whether it stands alone is not known
+            value = words.pop(0) if words and not words[0].startswith("-") else ""
+        elif not equals and name not in _FLAGS:
             if not words:
                 raise DirectiveError(f"{where}: --{name} needs a value")
             value = words.pop(0)
@@ -152,12 +257,28 @@ def _options(text: str, where: str, *, ours: bool) -> list[tuple[str, str, str]]
     return found
 
 
+def _whole(name: str, where: str) -> str:
+    """An option's name; as for sbatch, the beginning will do where no other begins so. Raises `DirectiveError`."""
+    if name in _OF_SBATCH or name in _OURS or name in _SAME:
+        return name
+    begin = [each for each in _OF_SBATCH if each.startswith(name)]
+    if len(begin) == 1:
+        return begin[0]
+    if begin:
+        raise DirectiveError(f"{where}: --{name} may be {', '.join(f'--{each}' for each in begin)}: write it whole")
+    if _AMOUNT.search(name):
+        raise DirectiveError(f"{where}: --{name} is no option of sbatch; what it asks for would be left out")
+    return name
+
+
 def asked(options: list[tuple[str, str, str]]) -> Asked:
     """What options, given one after the other, ask for; the last of a kind holds. Raises `DirectiveError`."""
     made = Asked(dependencies=[], env={}, left_out=[])
-    sizes = Sizes()
+    sizes, models = Sizes(), dict[str, str]()
     for given, value, where in options:
         name = _SAME.get(given, given)
+        if name in _SAID_OTHERWISE:
+            raise DirectiveError(f"{where}: --{given}: {_SAID_OTHERWISE[name]}")
         if name not in _KNOWN and name not in _OURS:
             made.left_out.append(f"{where}: --{given} has no meaning here")
         elif name in ("output", "error"):
@@ -169,9 +290,8 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
         elif name in _COUNTS:
             setattr(sizes, _COUNTS[name], _number(value, name, where, least=1))
         elif name in _DEVICES:
-            model, _, count = value.rpartition(":")
-            made.gpu_model = model
-            setattr(sizes, _DEVICES[name], _number(count, name, where))
+            models[_DEVICES[name]], amount = _gpus(value, name, where)
+            setattr(sizes, _DEVICES[name], amount)
         elif name in _MEMORY:
             setattr(sizes, _MEMORY[name], _memory(value, name, where))
         elif name == "exclusive":
@@ -181,19 +301,21 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
         elif name == "hold":
             made.held = True
         elif name == "gres":
-            kind, _, rest = value.partition(":")
-            if kind != "gpu":
-                made.left_out.append(f"{where}: --gres={value}: only gpu is known here")
-                continue
-            model, _, count = (rest or "1").rpartition(":")
-            made.gpu_model, sizes.gpus_per_node = model, _number(count, name, where)
+            listed = [re.sub("^gres[:/]", "", each) for each in value.split(",")]
+            others = [each for each in listed if not re.fullmatch("gpu(:.*)?", each)]
+            ours = [each.partition(":")[2] or "1" for each in listed if each not in others]
+            made.left_out += [f"{where}: --gres={each}: only gpu is known here" for each in others if each not in ("", "none")]
+            if ours:
+                models["gpus_per_node"], sizes.gpus_per_node = _gpus(",".join(ours), name, where)
+            elif "none" in others:
+                models["gpus_per_node"], sizes.gpus_per_node = "", None
         elif name == "time":
             made.time = duration(value, where)
         elif name == "array":
             indexes, _, at_once = value.partition("%")
             made.array, made.parallelism = indexes, _number(at_once, name, where, least=1) if at_once else None
         elif name == "dependency":
-            made.dependencies += _dependencies(value, where)
+            made.dependencies = _dependencies(value, where)
         elif name == "partition":
             made.queue = value
         elif name == "qos":
@@ -214,6 +336,12 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
         each = member(sizes)
     except SizeError as error:
         raise DirectiveError(str(error)) from error
+    kinds = {model for model in models.values() if model}
+    if len(kinds) > 1:
+        raise DirectiveError(
+            f"GPUs of several models are asked for ({', '.join(sorted(kinds))}), and members are alike: give one"
+        )
+    made.gpu_model = next(iter(kinds), "")
     made.nodes, made.gpus = each.count, each.gpus
     made.cpus = str(each.cpus) if each.cpus is not None else ""
     made.memory = shown(each.memory) if each.memory is not None else ""
@@ -241,8 +369,18 @@ def duration(text: str, where: str = "--time") -> str:
     return f"{seconds}s"
 
 
+def _gpus(text: str, name: str, where: str) -> tuple[str, int]:
+    """(model, how many) of `[MODEL:]N`, or of a model alone: one."""
+    if "," in text:
+        raise DirectiveError(f"{where}: --{name} {text!r}: members have GPUs of one model; give one of them")
+    model, _, count = text.rpartition(":")
+    if not model and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", count):
+        model, count = count, "1"
+    return model, _number(count, name, where)
+
+
 def _number(text: str, name: str, where: str, least: int = 0) -> int:
-    if not text.isdigit() or not least <= int(text) <= 1_000_000:
+    if not re.fullmatch(r"[0-9]{1,7}", text) or not least <= int(text) <= 1_000_000:
         raise DirectiveError(f"{where}: --{name} {text!r} is not a number of at least {least}")
     return int(text)
 
@@ -262,6 +400,8 @@ def _dependencies(text: str, where: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for part in text.split(","):
         when, *jobs = part.split(":")
+        if "?" in part:
+            raise DirectiveError(f"{where}: --dependency {part!r}: one of several is not known here, `,` asks for all")
         if when not in _WHEN or (not jobs and when != "singleton") or not all(jobs):
             raise DirectiveError(
                 f"{where}: --dependency {part!r} is not one of {', '.join(_WHEN)}, with names of jobs: afterok:prepare"

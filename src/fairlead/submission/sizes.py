@@ -21,11 +21,13 @@ class Sizes(msgspec.Struct):
     nodes: int | None = None
     tasks: int | None = None
     tasks_per_node: int | None = None
+    tasks_per_gpu: int | None = None
     gpus: int | None = None
     gpus_per_node: int | None = None
     gpus_per_task: int | None = None
     cpus_per_task: int | None = None
     cpus_per_gpu: int | None = None
+    cpus_at_least: int | None = None
     memory: int | None = None
     memory_per_cpu: int | None = None
     memory_per_gpu: int | None = None
@@ -44,11 +46,33 @@ class Member(msgspec.Struct, frozen=True):
 def member(sizes: Sizes) -> Member:
     """The members. Raises `SizeError`."""
     notes: list[str] = []
+    sizes = _with_tasks_of_gpus(sizes)
     count, tasks = _tasks(sizes, notes)
     gpus = _gpus(sizes, count, tasks)
     cpus = _cpus(sizes, tasks, gpus)
+    if sizes.cpus_at_least is not None:
+        cpus = max(cpus or 1, sizes.cpus_at_least)
     memory = _memory(sizes, cpus, gpus, notes)
     return Member(count, gpus, cpus, memory, tuple(notes))
+
+
+def _with_tasks_of_gpus(sizes: Sizes) -> Sizes:
+    """With `--ntasks-per-gpu` tasks say how many GPUs there are, or GPUs how many tasks."""
+    each = sizes.tasks_per_gpu
+    if each is None:
+        return sizes
+    if sizes.gpus_per_task is not None or sizes.tasks_per_node is not None:
+        raise SizeError("--ntasks-per-gpu goes with neither --gpus-per-task nor --ntasks-per-node: give one of them")
+    gpus = sizes.gpus
+    if gpus is None and sizes.gpus_per_node is not None:
+        gpus = sizes.gpus_per_node * (sizes.nodes or 1)
+    if sizes.tasks is None:
+        if not gpus:
+            raise SizeError("--ntasks-per-gpu is given, but neither tasks (--ntasks) nor GPUs are asked for")
+        return msgspec.structs.replace(sizes, tasks=gpus * each)
+    if sizes.tasks % each or (gpus is not None and gpus * each != sizes.tasks):
+        raise SizeError(f"--ntasks={sizes.tasks} are not --ntasks-per-gpu={each} on each of whole GPUs, or of those asked for")
+    return msgspec.structs.replace(sizes, gpus=sizes.tasks // each)
 
 
 def _tasks(sizes: Sizes, notes: list[str]) -> tuple[int, int]:
