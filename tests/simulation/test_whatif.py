@@ -87,6 +87,29 @@ def test_quotas_nodes_and_drains():
     assert result.delayed, "some that would have started wait now"
 
 
+@pytest.mark.parametrize("state", ["cordoned", "quarantined", "down"])
+def test_further_nodes_are_sound_though_the_one_that_they_are_like_is_not(state):
+    labels = {"fairlead.dev/quarantined": "true"} if state == "quarantined" else {}
+    like = made.node("c", gpus=8, labels=labels)
+    if state == "cordoned":
+        like["spec"] = {"unschedulable": True, "taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}
+    if state == "down":
+        like["spec"] = {"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]}
+    gang = made.pod("big", queue="owner", gpus=8)
+    terms = [{"matchExpressions": [{"key": "fairlead.dev/quarantined", "operator": "DoesNotExist"}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    gang["spec"]["affinity"] = {"nodeAffinity": required}
+    before = a_cluster(view(views.Pod, gang, "ns"))
+    before.nodes.append(view(views.Node, like))
+    after = changed(before)
+    whatif.add_nodes(after, 1, "")
+    whatif.add_nodes(after, 1, "")
+    result = whatif.what_if(before, after)
+    assert by_job(result.before)["ns/big"].starts == "never"
+    assert by_job(result.after)["ns/big"].starts == "now"
+    assert len({each.metadata.name for each in after.nodes}) == 5
+
+
 def test_gangs_reservations_and_classes_count():
     before = a_cluster()
     after = changed(before)

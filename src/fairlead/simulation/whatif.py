@@ -7,6 +7,7 @@ changes, for comparison.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
@@ -216,6 +217,14 @@ def _gpus(tasks: list[Task]) -> float:
 
 _OF_THE_NODE = ("DaemonSet", "Node")
 """What makes pods for a node, and no other one where that goes."""
+_OF_ITS_STATE = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidate",
+)
+"""Taints that tell how one node is, such as cordoned, and nothing of others like it."""
+_HOST = "kubernetes.io/hostname"
 
 # -- changes -----------------------------------------------------------------------------------
 
@@ -316,7 +325,7 @@ def set_amount(objects: Objects, queue: str, field: str, resource: str, amount: 
 
 
 def add_nodes(objects: Objects, count: int, like: str) -> None:
-    """More nodes like one that is there (empty: like the one with most devices). Raises `WhatIfError`."""
+    """More nodes like one that is there (empty: like the one with most devices), but sound and open. Raises `WhatIfError`."""
     if not objects.nodes:
         raise WhatIfError("there is no node to copy: give a Node in a file")
     if like:
@@ -325,12 +334,15 @@ def add_nodes(objects: Objects, count: int, like: str) -> None:
             raise WhatIfError(f"node {like!r} does not exist")
     else:
         model = max(objects.nodes, key=_devices)
-    host = {"kubernetes.io/hostname"}
-    for number in range(count):
-        name = f"what-if-{number:04d}"
-        labels = {key: name if key in host else value for key, value in (model.metadata.labels or {}).items()}
+    taints = [each for each in model.spec.taints or () if not each.key.startswith(_OF_ITS_STATE)]
+    spec = msgspec.structs.replace(model.spec, unschedulable=False, taints=taints)
+    said = {key: value for key, value in (model.metadata.labels or {}).items() if key != names.QUARANTINED_LABEL}
+    taken = {each.metadata.name for each in objects.nodes}
+    fresh = (name for number in itertools.count() if (name := f"what-if-{number:04d}") not in taken)
+    for name in itertools.islice(fresh, count):
+        labels = said | ({_HOST: name} if _HOST in said else {})
         metadata = msgspec.structs.replace(model.metadata, name=name, uid=name, labels=labels)
-        objects.nodes.append(msgspec.structs.replace(model, metadata=metadata))
+        objects.nodes.append(msgspec.structs.replace(model, metadata=metadata, spec=spec))
 
 
 def _devices(node: views.Node) -> int:
