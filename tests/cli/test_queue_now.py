@@ -52,6 +52,16 @@ def test_numbers_are_those_of_now():
     assert found[-1].reason.message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
+def test_a_gang_that_would_start_without_its_surplus_does_not_wait():
+    group = view(views.PodGroup, objects.pod_group("g", 1, "q"))
+    pods = [told(objects.pod(f"g-{i}", group="g", queue="q", gpus=3), "GangIncomplete", "old") for i in range(2)]
+    (job,) = jobs(picture(*pods, groups=[group]))
+    assert (job.state, job.reason) == ("Pending", None)
+    pods[0].spec.node_name = "n"
+    (job,) = jobs(picture(*pods, groups=[group]))
+    assert job.reason.message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", "the rest of it waits"
+
+
 @pytest.mark.parametrize("code", ["WaitingForVictims", "Reservation", "Backoff", "DisruptionBudget", "InternalError"])
 def test_what_only_the_scheduler_can_know_stays(code):
     (job,) = jobs(picture(told(objects.pod("p", queue="q"), code, "as it said")))

@@ -6,6 +6,7 @@ import pytest
 from fairlead.cluster import views
 from fairlead.cluster.translate import Objects
 from fairlead.core.model import Member, Pod, PodSpec, Policy
+from fairlead.core.transactions import Binding, Place, PodRef, Preempt
 from fairlead.simulation import whatif
 from testbed import objects as made
 
@@ -266,3 +267,18 @@ def test_nobody_falls_whom_a_disruption_budget_protects():
     }
     after.budgets = [view(views.Budget, budget, "ns")]
     assert whatif.play(after).evicted == []
+
+
+def test_what_starts_and_falls_on_paper_is_no_job_without_a_name():
+    """A pod of its own that starts and is evicted before all is quiet: it is told as evicted, and not as started."""
+    before = a_cluster(view(views.Pod, made.pod("first", queue="guest", gpus=4), "ns"))
+    trial = whatif._Trial(before, Policy())
+    (task,) = [each for each in trial.core.state.tasks.values() if each.pod.name == "first"]
+    trial.core.decide(before.now)
+    for each in [each for each in trial.decided if isinstance(each, Place)]:
+        trial._carry_out(each)
+    assert list(trial.started) == [task.job]
+    victims = (Binding(PodRef(task.pod.uid, "ns", "first"), "b"),)
+    trial._carry_out(Preempt(beneficiaries=(), victims=victims, why="another"))
+    assert [each.pod for each in trial.evicted] == ["ns/first"]
+    assert trial.started == {}

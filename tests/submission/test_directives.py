@@ -191,6 +191,7 @@ def test_what_stands_alone_swallows_nothing():
         ("--gpus=volta:3,kepler:5", "members have GPUs of one model"),
         ("--gres=gpu:a100:2,gpu:v100:1", "members have GPUs of one model"),
         ("--gpus=a100:4 --gpus-per-node=h100:4", "GPUs of several models"),
+        ("--gpus=many", "is not a number"),
         ("--gpus-per-socket=2", "give --gpus-per-node"),
         ("--tres-per-task=gres/gpu:1 -n 4", "give --gpus-per-task"),
         ("--ntasks-per-gpu=2 -n 3", "whole GPUs"),

@@ -226,6 +226,8 @@ def _why(pods: list[tuple[views.Pod, Pod]], picture: Picture) -> Why | None:
     known = [outlook[pod.uid] for _, pod in waiting if pod.uid in outlook]
     if not known:
         return told
+    if None in known and len(waiting) == len(pods):
+        return None  # the job would start, though perhaps not with all that it could use
     reason = next((each for each in known if each is not None), None)
     return Why(*why_waiting(reason)) if reason is not None else None
 

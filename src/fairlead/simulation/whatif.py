@@ -171,6 +171,8 @@ class _Trial:
             if task.pod.controlled or task.pod.group:
                 fields = {"uid": f"{task.pod.uid}+", "node": "", "started": None, "created": self.objects.now, "nominated": ""}
                 state.upsert_pod(msgspec.structs.replace(task.pod, **fields))
+            if task.job in self.started and not any(each.job == task.job and each.row >= 0 for each in state.tasks.values()):
+                del self.started[task.job]  # it fell again before anything was done: it did not start
 
     def _job(self, first: Task, mates: list[Task], foreseen: dict[str, float]) -> Job:
         start = foreseen.get(first.job)

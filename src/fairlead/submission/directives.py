@@ -370,11 +370,11 @@ def duration(text: str, where: str = "--time") -> str:
 
 
 def _gpus(text: str, name: str, where: str) -> tuple[str, int]:
-    """(model, how many) of `[MODEL:]N`, or of a model alone: one."""
+    """(model, how many) of `[MODEL:]N`; of a model alone, as only `--gres` takes it, one."""
     if "," in text:
         raise DirectiveError(f"{where}: --{name} {text!r}: members have GPUs of one model; give one of them")
     model, _, count = text.rpartition(":")
-    if not model and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", count):
+    if name == "gres" and not model and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", count):
         model, count = count, "1"
     return model, _number(count, name, where)
 
