@@ -5,6 +5,8 @@ import random
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core.model import DisruptionBudget
+from fairlead.core.selectors import Requirement
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, run, settle
 
 
@@ -108,3 +110,87 @@ def test_no_gang_loses_a_needed_member_while_others_can_do_without_some(seed):
     for name, tasks in running.items():
         left = len(tasks) - sum(each.startswith(f"{name}-") for each in gone)
         assert left >= sizes[name][0] or not tasks or len(gone) > beyond
+
+
+LAUNCHER = (("training.kubeflow.org/replica-type", "launcher"),)
+
+
+@pytest.mark.parametrize(
+    ("minimum", "rows", "leader"),
+    [(3, "0011", None), (1, "110", None), (1, "110", 1), (2, "0110", 3)],
+    ids=["too few would be left", "rank 0 is evicted", "the launcher is evicted", "the launcher, and too few are left"],
+)
+@pytest.mark.parametrize("gang_wants", [False, True])
+def test_what_is_of_no_use_alone_goes_with_the_members_that_are_needed(minimum, rows, leader, gang_wants):
+    """Whatever row a member beyond the minimum is on: nothing keeps devices without its rank 0, its launcher or its minimum."""
+    state = cluster(
+        [node("n0", gpus=4), node("n1", gpus=4)], groups=[group("g", minimum), group("high", 2)], moves_per_minute=0.0
+    )
+    for index, row in enumerate(rows):
+        labels = LAUNCHER if index == leader else ()
+        state.upsert_pod(pod(f"g-{index}", group="g", gpus=2, at=f"n{row}", started=0.0, labels=labels))
+    if len(rows) < 4:
+        state.upsert_pod(pod("stays", gpus=2, at="n0", started=0.0, priority=9))
+    for index in range(2 if gang_wants else 1):
+        gang = "high" if gang_wants else ""
+        wants = 3 if gang_wants and len(rows) == 4 else 4
+        if gang_wants and len(rows) < 4:
+            wants = 2
+        state.upsert_pod(pod(f"high-{index}", group=gang, gpus=wants, priority=5, created=5.0))
+    decided = run(state, 10.0)
+    (victims,) = preempted(decided)
+    gone = {name for name in victims if name.startswith("g-")}
+    left = {f"g-{index}" for index in range(len(rows))} - gone
+    assert not left or (len(left) >= minimum and f"g-{leader or 0}" in left)
+    invariants.check(state)
+
+
+def test_a_budget_that_forbids_it_keeps_only_what_the_plan_does_not_need():
+    state = cluster([node("n0", gpus=4), node("n1", gpus=4)], groups=[group("g", 3)], moves_per_minute=0.0)
+    for index, row in enumerate("0011"):
+        labels = (("app", "kept"),) if index == 3 else ()
+        state.upsert_pod(pod(f"g-{index}", group="g", gpus=2, at=f"n{row}", started=0.0, labels=labels))
+    state.upsert_budget(DisruptionBudget("ns", "kept", (Requirement("app", "In", ("kept",)),), 0))
+    state.upsert_pod(pod("high", gpus=4, priority=5, created=5.0))
+    assert evicted(state, 10.0) == ["g-0", "g-1", "g-2"]
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_no_plan_leaves_a_part_of_a_gang_that_cannot_go_on(first):
+    """Random clusters full of elastic gangs, some with a launcher of any index; a pod or a gang takes by priority or by share."""
+    ended = 0
+    for seed in range(first, first + 50):
+        rng = random.Random(f"rest {seed}")
+        gpus, count, by_share = rng.choice([4, 6, 8]), rng.randint(2, 3), rng.random() < 0.5
+        queues = [queue("a", quota=gpus), queue("b", quota=gpus * (count - 1))]
+        state = cluster([node(f"n{row}", gpus=gpus) for row in range(count)], queues, moves_per_minute=0.0)
+        free, sizes = [gpus] * count, {}
+        for name in rng.sample("stuvwxyz", 6):
+            size, leader = rng.choice([1, 2]), rng.choice([None, rng.randrange(5)])
+            rows = []
+            for _ in range(rng.randint(2, 5)):
+                rows += rng.choices([row for row in range(count) if free[row] >= size] or [-1])
+                if rows[-1] < 0:
+                    rows.pop()
+                    break
+                free[rows[-1]] -= size
+            if not rows:
+                continue
+            leader = leader if leader is not None and leader < len(rows) else None
+            sizes[name] = minimum, *_ = rng.randint(1, len(rows)), len(rows), leader or 0
+            state.upsert_group(group(name, minimum, "a"))
+            for index, row in rng.sample(list(enumerate(rows)), len(rows)):
+                labels = LAUNCHER if index == leader else ()
+                state.upsert_pod(pod(f"{name}-{index}", "a", group=name, gpus=size, at=f"n{row}", started=0.0, labels=labels))
+        members = rng.choice([1, 1, 2])
+        state.upsert_group(group("taker", members, "b" if by_share else "a"))
+        for index in range(members):
+            more = {"queue": "b"} if by_share else {"queue": "a", "priority": 2}
+            state.upsert_pod(pod(f"taker-{index}", group="taker", gpus=rng.choice([2, gpus // 2, gpus]), created=9.0, **more))
+        gone = {name for names in preempted(run(state, 10.0)) for name in names}
+        for name, (minimum, size, leader) in sizes.items():
+            left = {f"{name}-{index}" for index in range(size)} - gone
+            assert not left or (len(left) >= minimum and f"{name}-{leader}" in left), (seed, name, gone)
+            ended += not left
+        invariants.check(state)
+    assert ended >= 5

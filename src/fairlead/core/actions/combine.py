@@ -74,7 +74,10 @@ def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, i
     spent = sum(state.services.lost_with(task) for task in plan.victims) if plan is not None else 0.0
     most_lost = spent + work_waited(unit, now)
     steps = _STEPS_LESS if plan is not None else _STEPS_MORE
-    for chosen in _sets(candidates, lacking, bound):
+    for some in _sets(candidates, lacking, bound):
+        chosen = state.victims.with_rest(contest, some)
+        if sum(_devices(victim.tasks) for _, victim in chosen) >= bound:
+            continue
         found, taken = _try(contest, core, chosen, most_lost, now, steps)
         steps -= taken
         if found is not None or steps <= 0:

@@ -159,6 +159,7 @@ def _for_one(contest: Contest) -> Plan | None:
             if chosen is None or not Ledger(contest).stands(chosen):
                 continue
             examined += 1
+            chosen = state.victims.with_rest(contest, chosen)
             price = (*cost(chosen), state.nodes.names[row])
             if best is None or price < best[0]:
                 best = (price, row, chosen)
@@ -168,7 +169,7 @@ def _for_one(contest: Contest) -> Plan | None:
             break
     if best is None and (found := _by_subsets(contest, unit)):
         chosen, (row,) = found
-        best = (cost(chosen), row, chosen)
+        best = (cost(chosen), row, state.victims.with_rest(contest, chosen))
     if best is None:
         # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
         pool_is_full = state.queues.closed(task) is not None
@@ -196,6 +197,8 @@ def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
     task, (victim,) = unit.tasks[0], cheapest[1].tasks
     row = victim.row
     if not _may_have(state, task, slice(row, row + 1))[0] or state.takes(task, row):
+        return None
+    if len(state.victims.with_rest(contest, [cheapest])) > 1:
         return None
     mark = state.log.mark()
     fallen = Fallen(state)
@@ -247,6 +250,11 @@ def _for_gang(contest: Contest) -> Plan | None:
         chosen = chosen if Ledger(contest).stands(chosen) else []
         for _, victim in chosen:
             fallen.take(victim.tasks)
+        state.shapes.refresh()
+    if rest := state.victims.with_rest(contest, chosen)[len(chosen) :]:
+        for _, victim in rest:
+            fallen.take(victim.tasks)
+        chosen = [*chosen, *rest]
         state.shapes.refresh()
     placed = allocate.allocate(state, core) if chosen else None
     if not isinstance(placed, list):

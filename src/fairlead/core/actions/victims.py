@@ -7,7 +7,7 @@ Members that their gangs can do without have a list of their own: they go before
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,6 +58,9 @@ class Victim(NamedTuple):
             if task.state is not TaskState.BOUND or task.row < 0:
                 return False
         return True
+
+
+Falling = tuple[Ground, Victim]
 
 
 class _Reversed:
@@ -187,6 +190,29 @@ class VictimTable:
             if ground is not None:
                 found[id(victim)] = (ground, victim)
         return sorted(found.values(), key=lambda each: (not each[1].spare, each[0], each[1].order))
+
+    def with_rest(self, contest: Contest, chosen: Sequence[Falling]) -> list[Falling]:
+        """These, and the members of no use alone: what else runs of gangs that lose members which they need.
+
+        They stay where disruption budgets forbid it.
+        """
+        ended = [victim.tasks[0].gang for _, victim in chosen if not victim.spare and not victim.tasks[0].pod.terminating]
+        gangs = {gang.key: gang for gang in ended if gang is not None and gang.group is not None}
+        if not gangs:
+            return list(chosen)
+        rest, falling = list[Falling](), {task.pod.uid for _, victim in chosen for task in victim.tasks}
+        for task in sorted((each for gang in gangs.values() for each in gang.placed()), key=lambda each: each.pod.key):
+            victim = self._of.get(task.pod.uid)
+            if task.pod.uid in falling or victim is None or not (victim.spare and victim.alive):
+                continue
+            ground = contest.ground_of(victim.tasks)
+            if ground is not None:
+                rest.append((ground, victim))
+        if self.state.guarded and rest:
+            guard = self.state.guard()
+            if not guard.admits([task for _, victim in (*chosen, *rest) for task in victim.tasks]):
+                return list(chosen)
+        return [*chosen, *rest]
 
     def of_queue(self, queue: str) -> list[Victim]:
         """The victims of a queue, the cheapest last: from there they are taken out once they have fallen.
