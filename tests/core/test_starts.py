@@ -122,6 +122,26 @@ def test_members_that_it_can_do_without_go_alone():
     assert taken_down(later(state, 0.0, 1001.0)) == [["d"]]
 
 
+def test_members_beyond_the_minimum_wait_ever_longer_too():
+    state = world(start_timeout=60.0)
+    for name in "abc":
+        member(state, name, 0.0)
+    tried, waits, decided = [], 0.0, []
+    for second in range(600):
+        now = float(second)
+        if second == 0 or taken_down(decided):
+            gone(state, *tried[-1:])
+            state.upsert_pod(pod(f"d{len(tried)}", "q", group="g", owner="job", created=now))
+            waits = now
+        decided = run(state, now)
+        for name in placed(decided):
+            tried.append(name)
+            state.bound(f"uid-{name}")
+            member(state, name, now, PULLS)
+            assert now - waits == (0.0, 9.0, 19.0, 39.0, 79.0, 159.0)[len(tried) - 1]
+    assert len(tried) >= 5
+
+
 def test_those_that_succeeded_count():
     state = world()
     member(state, "a", 0.0)

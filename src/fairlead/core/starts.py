@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.agenda import Agenda
 from fairlead.core.model import START_RETRIES, START_TIMEOUT, FailedStarts, StartTrouble
-from fairlead.core.tasks import Task
+from fairlead.core.tasks import Task, TaskState
 from fairlead.core.transactions import Binding, Evict, PodRef
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Starts:
             self.stay.pop(gang.key, None)
             if bound and whole:
                 self._asked.discard(gang.key)
-                gang.failed_starts = None  # it has started: a later failure is a first one
+                self._has_started(gang, now)
             return
         if gang.key in self.state.suspended.targets:
             return
@@ -118,6 +118,18 @@ class Starts:
             due = now + self.state.policy.gang_grace  # an eviction may fail
         if due < math.inf:
             self._due.put(gang.key, due)
+
+    def _has_started(self, gang: Gang, now: float) -> None:
+        """A later failure is a first one, unless members that were taken down alone are still to be started again."""
+        failed = gang.failed_starts
+        if failed is None:
+            return
+        running = all(task.state is TaskState.BOUND and task.pod.node for task in gang.tasks.values())
+        over = failed.until if running else failed.until + _LONGEST  # they may find no room
+        if now >= over:
+            gang.failed_starts = None
+        else:
+            self._due.put(gang.key, over)
 
     def _late(
         self, gang: Gang, bound: list[Task], starting: list[Task], *, whole: bool, enough: bool, now: float
