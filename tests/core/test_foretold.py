@@ -6,7 +6,7 @@ import random
 import msgspec
 import pytest
 
-from fairlead.core.foretold import HIGH, LONG, LOW, Expected, Foretold, _distribution, _Line
+from fairlead.core.foretold import HIGH, LONG, LOW, Expected, Foretold, _distribution, _Error, _Line
 from fairlead.core.model import Queue
 from tests.builders import cluster, group, node, pod, queue, run
 
@@ -80,11 +80,13 @@ def test_jobs_that_still_wait_count_as_waits_that_are_at_least_so_long():
     for _ in range(20):
         key, _ = line.come(HOUR)
         line.starts(key, HOUR)
+        line.now += HOUR
     _, before = line.come(HOUR)
     assert before.latest == pytest.approx(HOUR, rel=0.05)
     kept = line.state.foretold
     for _ in range(20):
         line.come(HOUR)
+        line.now += LONG + 1
     line.now += 10 * HOUR
     _, after = line.come(HOUR)
     assert after.latest > 9 * HOUR, "half of those that came wait for ten hours by now"
@@ -100,6 +102,7 @@ def test_an_interval_lies_ahead_of_what_has_been_waited_already():
     for number in range(16):
         key, _ = line.come(HOUR)
         line.starts(key, (1 + number % 4) * HOUR)
+        line.now += 10 * HOUR
     key, told = line.come(HOUR)
     assert (told.earliest, told.latest) == pytest.approx((HOUR, 4 * HOUR), rel=0.01)
     state, came = line.state, line.now
@@ -108,6 +111,28 @@ def test_an_interval_lies_ahead_of_what_has_been_waited_already():
         later = state.foretold.look(state, {key: came + HOUR}, came + waited)[key]
         assert came + waited <= later.earliest <= later.start <= later.latest
     assert told.earliest <= told.start <= told.latest
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_burst_teaches_does_not_make_the_next_interval_narrow(seed):
+    """Jobs that were submitted together start together: their forecasts are off by the same, and those of the next by something else."""
+    draw, line, inside = random.Random(seed), Line(), []
+    for _ in range(150):
+        off, count = draw.lognormvariate(0, 0.8), draw.choice((1, 2, 12))
+        jobs = [line.come(2 * HOUR) for _ in range(count)]
+        waited = max(LONG + 1, 2 * HOUR * off)
+        for number, (key, _) in enumerate(jobs):
+            line.starts(key, waited + number)
+        inside.append(jobs[0][1].earliest <= waited <= jobs[0][1].latest)
+        line.now += 400 * HOUR
+    assert 0.7 <= sum(inside[30:]) / 120 <= 0.9
+
+
+def test_errors_that_share_a_weight_count_as_one():
+    alone = [_Error(error, True, 1.0) for error in (0.0, 1.0, 2.0)]
+    shared = [_Error(0.0, True, 0.1)] * 10 + alone[1:]
+    values, parts = _distribution(shared)
+    assert dict(zip(values, parts, strict=True)) == pytest.approx(dict(zip(*_distribution(alone), strict=True)))
 
 
 def test_what_starts_within_ten_minutes_and_what_ran_before_teaches_nothing():
@@ -127,6 +152,7 @@ def test_what_was_learned_survives_a_restart_and_what_is_known_goes_before():
     for number in range(30):
         key, _ = line.come(HOUR)
         line.starts(key, (2 + number % 2) * HOUR)
+        line.now += 10 * HOUR
     written = line.state.foretold.written("q")
     assert len(written) == 20
     assert line.state.foretold.changed == {"q"}
@@ -170,8 +196,8 @@ class Read(list):
 
 
 def line(rng, size):
-    errors = [(round(rng.gauss(0, 1), 1), rng.random() < 0.7) for _ in range(size)]
-    return _Line(rng.uniform(0, 1), rng.uniform(0, 3), *map(Read, _distribution(errors)), max(error for error, _ in errors))
+    errors = [_Error(round(rng.gauss(0, 1), 1), rng.random() < 0.7, rng.choice((1.0, 0.5, 0.01))) for _ in range(size)]
+    return _Line(rng.uniform(0, 1), rng.uniform(0, 3), *map(Read, _distribution(errors)), max(each.error for each in errors))
 
 
 @pytest.mark.parametrize("seed", range(20))

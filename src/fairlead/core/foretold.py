@@ -7,6 +7,10 @@ bound theirs from below: the sample's quantiles are those of the estimator of Ka
 be missing from it. The levels of both ends follow what came true (adaptive conformal inference, Gibbs and Candes, NeurIPS
 2021), so that a tenth of the starts lies outside at each end also where the errors change with time.
 
+Starts come in bursts: hundreds of jobs that were submitted together start one after the other, and their forecasts are off by
+much the same. A burst teaches as much as a single start: its errors share one weight, and its first start moves the levels
+most. Else one burst would make the interval too narrow for the next.
+
 Only jobs that waited over ten minutes count: one that starts sooner needs no forecast. Nothing here decides anything.
 """
 
@@ -15,7 +19,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.model import WHOLE, ForecastRecord
@@ -32,7 +36,7 @@ SIZES = (1, 8)
 
 _KEPT = 1000  # forecasts that came true, of each size class
 _WRITTEN = 20  # of them of each queue that survive a restart
-_ENOUGH = 8  # of them, before a class is believed
+_ENOUGH = 8  # bursts, before a class is believed
 _PRIOR = (-1.6, -0.9, -0.4, 0.0, 0.4, 0.9, 1.6)  # errors in logarithms while too little is known
 _STEP = 0.04  # by which one start moves the level of an end
 _LEAST = 60.0  # seconds; shorter waits and forecasts count as this
@@ -56,6 +60,22 @@ class _Asked(NamedTuple):
     told: Expected
 
 
+class _Point(NamedTuple):
+    """A forecast and what came of it, in logarithms. weight: its part of a burst."""
+
+    foretold: float
+    waited: float
+    weight: float
+
+
+class _Error(NamedTuple):
+    """What a forecast was off by, in logarithms. true: whether the job has started; else it is at least so much."""
+
+    error: float
+    true: bool
+    weight: float
+
+
 class _Line(NamedTuple):
     """log(wait) = base + slope * log(forecast) + error; the errors in order, each with the part of all that lies up to it.
 
@@ -70,6 +90,8 @@ class _Line(NamedTuple):
 
     def at(self, foretold: float, level: float, beyond: float) -> float:
         """The wait in seconds that such a part of those who wait for longer than `beyond` do not exceed."""
+        if level <= 0.0:
+            return beyond  # too many came before the least that was known
         middle = self.base + self.slope * math.log(foretold)
         passed = bisect_right(self.errors, math.log(max(beyond, _LEAST)) - middle)
         before = self.parts[passed - 1] if passed else 0.0
@@ -81,13 +103,27 @@ class _Line(NamedTuple):
         return float(max(longest, beyond * 2.0 ** (1 + level) if passed == len(self.errors) else 0.0))
 
 
+class _Burst:
+    """Starts of a size class of which each follows another within ten minutes. starts: how many; latest: when the last was."""
+
+    __slots__ = ("latest", "starts")
+
+    def __init__(self, now: float = -math.inf) -> None:
+        self.starts = 1
+        self.latest = now
+
+
+_Past = tuple[ForecastRecord, _Burst]
+
+
 class Foretold:
     """What was foretold and what came of it. changed: queues of which more is known than was written."""
 
     def __init__(self) -> None:
         self.changed: set[str] = set()
         self._asked: dict[str, _Asked] = {}  # job -> its first forecast
-        self._past: dict[int, deque[ForecastRecord]] = {}  # by size class
+        self._past: dict[int, deque[_Past]] = {}  # by size class
+        self._bursts: dict[int, _Burst] = {}  # the latest of each size class
         self._levels: dict[int, tuple[float, float]] = {}
         self._known: set[str] = set()
 
@@ -123,40 +159,60 @@ class Foretold:
             return
         size = _size_of(asked.devices)
         low, high = self._levels.get(size, (LOW, HIGH))
-        low += _STEP * (LOW - (now < asked.told.earliest))
-        high += _STEP * ((now > asked.told.latest) - (1 - HIGH))
+        burst = self._burst(size, now)
+        step = _STEP / burst.starts
+        low += step * (LOW - (now < asked.told.earliest))
+        high += step * ((now > asked.told.latest) - (1 - HIGH))
         self._levels[size] = min(max(low, 0.0), 0.4), min(max(high, 0.6), 1.0)
-        self._remember(ForecastRecord(asked.queue, asked.devices, round(asked.foretold), round(now - asked.created)))
+        self._remember(ForecastRecord(asked.queue, asked.devices, round(asked.foretold), round(now - asked.created)), burst)
         self.changed.add(asked.queue)
         self._known.add(asked.queue)
 
     def written(self, queue: str) -> tuple[ForecastRecord, ...]:
         """What is to survive a restart: the latest of a queue's."""
-        return tuple([each for past in self._past.values() for each in past if each.queue == queue][-_WRITTEN:])
+        return tuple([each for past in self._past.values() for each, _ in past if each.queue == queue][-_WRITTEN:])
 
     def restore(self, queue: str, records: Iterable[ForecastRecord]) -> None:
         """What a scheduler before this one wrote; what this one knows itself goes before."""
         if queue not in self._known:
             self._known.add(queue)
             for record in records:
-                self._remember(record)
+                self._remember(record, _Burst())  # when it started is not written
 
-    def _remember(self, record: ForecastRecord) -> None:
-        self._past.setdefault(_size_of(record.devices), deque(maxlen=_KEPT)).append(record)
+    def _burst(self, size: int, now: float) -> _Burst:
+        """The burst that a start belongs to, which counts it."""
+        burst = self._bursts.get(size)
+        if burst is None or abs(now - burst.latest) > LONG:
+            burst = self._bursts[size] = _Burst(now)
+        else:
+            burst.starts += 1
+            burst.latest = now
+        return burst
+
+    def _remember(self, record: ForecastRecord, burst: _Burst) -> None:
+        self._past.setdefault(_size_of(record.devices), deque(maxlen=_KEPT)).append((record, burst))
 
     def _line(self, size: int, now: float) -> _Line:
         """What past forecasts of a size class, else of all, say of the next one."""
         past = list(self._past.get(size, ()))
-        waiting = [asked for asked in self._asked.values() if _size_of(asked.devices) == size and now - asked.created > LONG]
-        if len(past) < _ENOUGH:
+        of_size = (asked for asked in self._asked.values() if _size_of(asked.devices) == size and now - asked.created > LONG)
+        waiting = sorted(of_size, key=lambda each: each.created)
+        if _bursts(past) < _ENOUGH:
             past, waiting = [each for every in self._past.values() for each in every], []
-        if len(past) < _ENOUGH:
-            return _Line(1.0, 0.0, list(_PRIOR), [(i + 1) / len(_PRIOR) for i in range(len(_PRIOR))], _PRIOR[-1])
-        points = [(math.log(max(_LEAST, each.foretold)), math.log(max(_LEAST, each.waited))) for each in past]
-        slope, base = _fit(points)
-        errors = [(y - base - slope * x, True) for x, y in points]
-        errors += [(math.log(now - each.created) - base - slope * math.log(each.foretold), False) for each in waiting]
-        return _Line(slope, base, *_distribution(errors), max(error for error, _ in errors))
+        points = [
+            _Point(math.log(max(_LEAST, each.foretold)), math.log(max(_LEAST, each.waited)), 1 / burst.starts)
+            for each, burst in past
+        ]
+        slope, base = _fit(points) if points else (1.0, 0.0)
+        errors = [_Error(y - base - slope * x, True, weight) for x, y, weight in points]
+        errors += [
+            _Error(math.log(now - each.created) - base - slope * math.log(each.foretold), False, weight)
+            for each, weight in zip(waiting, _shared([each.created for each in waiting]), strict=True)
+        ]
+        if (missing := _ENOUGH - _bursts(past)) > 0:
+            # Half as wide once something is known, and worth half of the bursts that are missing.
+            errors += [_Error(error / 2 if past else error, True, missing / 2 / len(_PRIOR)) for error in _PRIOR]
+        return _Line(slope, base, *_distribution(errors), max(each.error for each in errors))
 
 
 def _size_of(devices: int) -> int:
@@ -173,28 +229,43 @@ def _unit_of(state: ClusterState, job: str) -> Unit | None:
     return task.unit if task is not None and task.unit is not None and task.unit.alive else None
 
 
-def _fit(points: list[tuple[float, float]]) -> tuple[float, float]:
+def _shared(times: Sequence[float]) -> list[float]:
+    """The weights of jobs that came at these times, in order: those that follow each other within ten minutes share one."""
+    sizes: list[int] = []
+    for number, at in enumerate(times):
+        if number and at - times[number - 1] <= LONG:
+            sizes[-1] += 1
+        else:
+            sizes.append(1)
+    return [1 / size for size in sizes for _ in range(size)]
+
+
+def _bursts(past: Iterable[_Past]) -> int:
+    return len({id(burst) for _, burst in past})
+
+
+def _fit(points: Sequence[_Point]) -> tuple[float, float]:
     """Slope, from 0 to 1, and base of the line of least squares."""
-    count = len(points)
-    mean_x, mean_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread > 1e-9 else 1.0
+    total = sum(each.weight for each in points)
+    mean_x, mean_y = (sum(each[axis] * each.weight for each in points) / total for axis in (0, 1))
+    spread = sum(weight * (x - mean_x) ** 2 for x, _, weight in points)
+    slope = sum(weight * (x - mean_x) * (y - mean_y) for x, y, weight in points) / spread if spread > 1e-9 else 1.0
     slope = min(1.0, max(0.0, slope))
     return slope, mean_y - slope * mean_x
 
 
-def _distribution(errors: list[tuple[float, bool]]) -> tuple[list[float], list[float]]:
+def _distribution(errors: Iterable[_Error]) -> tuple[list[float], list[float]]:
     """Errors that came true, in order, and the part of all up to each, by the estimator of Kaplan and Meier.
 
-    errors: (error, whether it came true); one that did not is at least so much.
+    One that did not come true is at least so much.
     """
-    ordered = sorted(errors, key=lambda each: (each[0], not each[1]))
-    left, beyond = len(ordered), 1.0
+    ordered = sorted(errors, key=lambda each: (each.error, not each.true))
+    left, beyond = sum(each.weight for each in ordered), 1.0
     values, parts = [], []
-    for error, true in ordered:
+    for error, true, weight in ordered:
         if true:
-            beyond *= 1 - 1 / left
+            beyond *= max(0.0, 1 - weight / left) if left > weight else 0.0
             values.append(error)
             parts.append(1 - beyond)
-        left -= 1
+        left -= weight
     return values, parts

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -1185,18 +1185,19 @@ class QueueTree:
         heads = node.heads
         while heads and node.blocked is None:
             place, _, room = heads[0]
-            if room.parked is None:
-                unit = room.first()
-                if unit is not None and node.place(unit) == place:
+            unit = room.first() if room.parked is None else None
+            if unit is not None:
+                present = node.place(unit)
+                if present == place:
                     return unit
-                heappop(heads)
-                if room.offered == place:
-                    if unit is not None:
-                        self._head(node, room, unit)
-                    elif not room.waiting:
-                        self._dissolve(room)
-            else:
-                heappop(heads)
+                if room.offered == place:  # it is out of date: its user holds more now, or another unit is its first
+                    self._sequence += 1
+                    room.offered = present
+                    heapreplace(heads, (present, self._sequence, room))
+                    continue
+            heappop(heads)
+            if unit is None and room.parked is None and room.offered == place and not room.waiting:
+                self._dissolve(room)
         return None
 
     def _head(self, node: QueueNode, room: Room, unit: Unit) -> None:
