@@ -23,6 +23,7 @@ from fairlead.cluster.simulated.kubelet import amounts, requests_of
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.cluster.translate import Translator
 from fairlead.core import invariants
+from fairlead.core.actions.preempt import preempt
 from fairlead.core.model import WHOLE, Policy
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import TaskState
@@ -294,6 +295,22 @@ class Auditor:
         return fits
 
     @staticmethod
+    def _rests(live: ClusterState, beneficiary: Binding, now: float) -> bool:
+        """Whether the live core only rests: it searched in vain too often of late, and would find victims if it looked now."""
+        task = live.tasks.get(beneficiary.pod.uid)
+        unit = task.unit if task is not None else None
+        if unit is None or unit.room is None or unit.room.rests_until <= now:
+            return False
+        mark = live.log.mark()
+        live.victims.forget()
+        found = any(preempt(live, unit, insists=pressing, waited=pressing) is not None for pressing in (False, True))
+        live.log.rollback(mark)
+        for each in unit.tasks:
+            each.state = TaskState.WAITING
+        live.victims.forget()
+        return found
+
+    @staticmethod
     def _kept(live: ClusterState, bindings: Sequence[Binding]) -> bool:
         """Whether the live core keeps one of these places for somebody else."""
         for each in bindings:
@@ -323,6 +340,7 @@ class Auditor:
                 and not each.moves
                 and not differs
                 and any(self._fits(live, binding, each.victims) for binding in each.beneficiaries)
+                and not self._rests(live, each.beneficiaries[0], now)
             ):
                 self._wrong(f"settled: {each.beneficiaries[0].pod.key} waits though it may preempt {each.victims[0].pod.key}")
 
