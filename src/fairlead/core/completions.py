@@ -99,7 +99,7 @@ class Completions:
         if pod.attempt > self.attempt:
             self._begin(pod.attempt, 0.0)
         elif pod.attempt < self.attempt or stands_in(pod.uid):
-            return  # what stands in for a pod has been made by nobody, whatever its name
+            return  # what stands in for a pod is none, whatever its name
         elif not pod.node and not others and self.total >= least and pod.owner not in self._owners:
             self._begin(pod.attempt, pod.created)
         self._made_again(pod)

@@ -9,7 +9,7 @@ one. All of that can be read from the PodGroup, what the job has attained, too, 
 An AIJob begins another attempt when it resumes: members that have succeeded before come back with the others, and need places.
 
 Nobody may be listening: if pods are still there after a while they are evicted, and the intent is withdrawn. It is withdrawn,
-too, when somebody else resumes the job, and when nothing is recorded of its pods; again and again until the PodGroup says so.
+too, when its user resumes the job, and when nothing is recorded of its pods; again and again until the PodGroup says so.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Suspended:
         key, target = group.key, group.target
         if target is None:
             if key in self.targets:
-                self.remove(key)  # somebody took it back
+                self.remove(key)  # it was taken out of the group
             return
         if target.epoch >= self._epochs.get(key, 0):
             self._epochs[key] = target.epoch
@@ -131,7 +131,7 @@ class Suspended:
             self.state.assign(stand_in, row, devices)
             self.state.moves.returning[task.pod.uid] = Kept(task.pod.uid, ("", "", "", "", 0), stand_in, until)
         elif not placed and self._stand_ins.get(key):
-            self._withdraw(key)  # somebody else has resumed it
+            self._withdraw(key)  # it was resumed by others
 
     def left(self, owner: str) -> None:
         """A pod is gone: if it was the last of a job that is suspended, stand-ins wait from now on."""
@@ -304,7 +304,7 @@ class Suspended:
     def _members(self, tasks: list[Task], attained: float) -> tuple[Member, ...]:
         """What a job comes back as: the pods that fall, and of an AIJob also those that have succeeded.
 
-        These start anew with the others. Where their pods are gone nobody knows what they ask for: no places are kept for them.
+        These start anew with the others. Where their pods are gone, what they ask for is not known: no places are kept for them.
         """
         gang, services = tasks[0].gang, self.state.services
         done = gang.completions.pods() if gang is not None and gang.completions is not None else []
