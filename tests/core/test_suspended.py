@@ -472,13 +472,14 @@ def paused(story, key, *, by_its_user=True):
     story.state.upsert_group(story.groups[key])
 
 
-def suspended_gang():
-    story = Story()
-    story.group("low", 2)
-    story.submit("low", 2, group="low", gpus=2)
+def suspended_gang(job="low", group="", count=2):
+    """A gang of a job that held all devices; its pods are gone. group: its PodGroup; absent: called as the job."""
+    story, group = Story(), group or job
+    story.group(group, count)
+    story.submit(job, count, group=group, gpus=4 // count)
     story.step()
-    story.displace("low")
-    assert story.stand_ins() == ["ns/low-0", "ns/low-1"]
+    story.displace(job)
+    assert story.stand_ins() == [f"ns/{group}-{number}" for number in range(count)]
     return story
 
 
@@ -597,12 +598,7 @@ def test_places_kept_for_moved_pods_are_given_up_when_their_job_is_suspended():
 
 def test_a_pod_of_another_owner_that_joins_the_gang_of_a_suspended_job_is_bound_and_the_job_resumes():
     """No binding is written for what only stands in for a pod."""
-    story = Story()
-    story.group("gang", 2)
-    story.submit("low", 2, group="gang", gpus=2)
-    story.step()
-    story.displace("low")
-    assert story.stand_ins() == ["ns/gang-0", "ns/gang-1"]
+    story = suspended_gang(group="gang")
     story.state.upsert_pod(pod("guest", group="gang", gpus=0, cpu=100))
     story.step()
     story.state.remove_pod("uid-high")
@@ -829,17 +825,6 @@ def test_a_pod_that_goes_while_others_are_brought_back_disturbs_nobody():
     invariants.check(story.state)
 
 
-def gang_without_pods(count=2, **more):
-    """A gang of `count` whose pods are gone, on a node that has become free again."""
-    story = Story()
-    story.group("train", count)
-    story.submit("train", count, group="train", gpus=4 // count, **more)
-    story.step()
-    story.displace("train")
-    assert len(story.stand_ins()) == count
-    return story
-
-
 def test_a_job_of_which_nothing_is_recorded_resumes():
     story = Story()
     story.intend("ns/bare", Target("Suspended", 7, ("uid-job-bare",)))
@@ -884,7 +869,7 @@ def test_an_intent_that_could_not_be_withdrawn_is_withdrawn_again():
 
 
 def test_an_intent_that_somebody_takes_out_of_its_group_is_meant_no_more():
-    story = gang_without_pods()
+    story = suspended_gang("train")
     story.state.upsert_group(msgspec.structs.replace(story.groups["ns/train"], target=None))
     story.state.remove_pod("uid-high")
     assert not [each for each in run(story.state, 60.0) if isinstance(each, Resume)]

@@ -17,7 +17,7 @@ def deleted(world, name):
 
 @pytest.mark.parametrize("collected", [False, True], ids=["pods stay", "pods that succeeded are gone"])
 def test_it_starts_at_once_with_those_that_had_succeeded(collected):
-    """Where nobody knows any more what these ask for it resumes earlier, and waits in line for what it lacks."""
+    """Where what these ask for is not known any more it resumes earlier, and waits in line for what it lacks."""
 
     async def story():
         found = Live(kills=False)

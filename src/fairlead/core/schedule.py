@@ -139,18 +139,12 @@ def has_work(state: ClusterState) -> bool:
 
 
 def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
-    state.shapes.refresh()
-    shape = unit.tasks[0].shape
-    state.shapes.used(shape)
-    for task in unit.tasks if state.pairs.active else ():
-        task.shape.prepare()
+    state.shapes.used(unit.tasks[0].shape)
+    _prepare(state, unit)
     beyond = goes_beyond(state, unit)
     outcome = _allocated(state, unit, beyond=beyond)
     if isinstance(outcome, list):
-        _placed(state, unit, outcome, now)
-        if _joins_held(state, unit, outcome):
-            return
-        yield from _start(state, outcome, now)
+        yield from _begin(state, unit, outcome, now)
         return
     if outcome.is_capacity or outcome.code in _MAY_BE_TAKEN:
         # Until the transaction is made all of it can be taken back: victims run as if nobody had looked at them.
@@ -170,6 +164,20 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     if outcome is NO_ROW:
         outcome = explain.no_row(state, unit.tasks[0])
     yield from _park(state, unit, outcome, now)
+
+
+def _prepare(state: ClusterState, unit: Unit) -> None:
+    """What the nodes are asked about a unit holds for how things are now."""
+    state.shapes.refresh()
+    for task in unit.tasks if state.pairs.active else ():
+        task.shape.prepare()
+
+
+def _begin(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> Iterator[Transaction]:
+    """Those of a unit that have places start, unless members with places wait for victims."""
+    _placed(state, unit, placed, now)
+    if not _joins_held(state, unit, placed):
+        yield from _start(state, placed, now)
 
 
 def _allocated(state: ClusterState, unit: Unit, *, beyond: bool) -> list[Task] | Reason:
@@ -423,18 +431,14 @@ def _place_anew(state: ClusterState, unit: Unit, together: list[Task], now: floa
     """A gang needs more members than places were kept for: it is placed as a whole before others may have these, or waits."""
     for each in together:
         state.moves.release(each.pod.uid)
-    state.shapes.refresh()
-    for task in unit.tasks if state.pairs.active else ():
-        task.shape.prepare()
+    _prepare(state, unit)
     state.reserved.weigh(unit)
     try:
         placed = _allocated(state, unit, beyond=goes_beyond(state, unit))
     finally:
         state.reserved.weigh(None)
     if isinstance(placed, list):
-        _placed(state, unit, placed, now)
-        if not _joins_held(state, unit, placed):
-            yield from _start(state, placed, now)
+        yield from _begin(state, unit, placed, now)
 
 
 def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: float) -> Iterator[Transaction]:

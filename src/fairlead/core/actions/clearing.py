@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.core.actions.contest import Contest
-from fairlead.core.actions.fallen import Fallen, Falling, cost, least_on
+from fairlead.core.actions.fallen import Fallen, cost, least_on
 from fairlead.core.actions.ledger import Ledger
+from fairlead.core.actions.victims import Falling
 from fairlead.core.filters.base import Mask
 from fairlead.core.tasks import Task, Unit, by_column
 

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 from fairlead.core.actions.consolidate import Moved, can_be_placed, core_of, devices_free, rearranged, usable_by, work_waited
 from fairlead.core.actions.contest import Contest
-from fairlead.core.actions.fallen import Fallen, Falling
+from fairlead.core.actions.fallen import Fallen
 from fairlead.core.actions.ledger import Ledger
 from fairlead.core.actions.preempt import Plan, why
 from fairlead.core.actions.rearrange import Movers, Rearrangement
+from fairlead.core.actions.victims import Falling
 from fairlead.core.actions.worth import Worth
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit

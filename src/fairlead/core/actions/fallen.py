@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fairlead.core.actions.contest import Ground
-from fairlead.core.actions.victims import Victim
+from fairlead.core.actions.victims import Falling
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, by_column
 
 _SKEW = 1 << 31  # makes every priority positive, as kube-scheduler does when it sums them
-
-Falling = tuple[Ground, Victim]
 
 
 class Fallen:

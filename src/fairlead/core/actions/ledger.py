@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from fairlead.core.actions.contest import Budgets, Contest, Ground
 
 if TYPE_CHECKING:
-    from fairlead.core.actions.victims import Victim
+    from fairlead.core.actions.victims import Falling, Victim
     from fairlead.core.budgets import Guard
-
-    Falling = tuple[Ground, Victim]
 
 
 class Ledger:

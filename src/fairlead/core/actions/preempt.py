@@ -19,9 +19,10 @@ from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.actions import allocate
 from fairlead.core.actions.clearing import clear
 from fairlead.core.actions.contest import Budgets, Contest, Ground
-from fairlead.core.actions.fallen import Fallen, Falling, cost, least_on, reprieve
+from fairlead.core.actions.fallen import Fallen, cost, least_on, reprieve
 from fairlead.core.actions.ledger import Ledger
 from fairlead.core.actions.subsets import search
+from fairlead.core.actions.victims import Falling
 from fairlead.core.colocation import kin
 from fairlead.core.filters.base import Mask
 from fairlead.core.state import ClusterState

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.core.actions.contest import Contest
-from fairlead.core.actions.fallen import Fallen, Falling, cost, reprieve
+from fairlead.core.actions.fallen import Fallen, cost, reprieve
 from fairlead.core.actions.ledger import Ledger
+from fairlead.core.actions.victims import Falling
 from fairlead.core.tasks import Unit, by_column
 
 _EACH = 1200
