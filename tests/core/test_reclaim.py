@@ -143,7 +143,7 @@ def test_a_turn_ends_just_after_a_checkpoint_where_the_class_says_so():
     assert not preempted(run(state, 1799.0))
     assert state.next_due == 1800.0, "nobody has to ask for it"
     assert preempted(run(state, 1800.0)) == [["old"]]
-    # Who comes just too late waits for the next one; priorities and shares do not wait.
+    # What comes just too late waits for the next one; priorities do not wait.
     state = cluster([node("n", gpus=1)])
     state.upsert_class(msgspec.structs.replace(LEVELS, levels=(600.0,), max_loss=60.0))
     state.upsert_pod(sliced("old"))
@@ -154,6 +154,42 @@ def test_a_turn_ends_just_after_a_checkpoint_where_the_class_says_so():
     assert state.next_due == 3600.0
     state.upsert_pod(pod("boss", priority=5, created=1862.0))
     assert preempted(run(state, 1862.0)) == [["old"]]
+
+
+def two_halves(interval):
+    """Queue `full` runs four pods of one device since 0, of which two are beyond its share; `poor` is guaranteed one device."""
+    queues = [weighted("full", 1, quota=1), weighted("poor", 1, quota=1)]
+    state = cluster([node("n", gpus=4)], queues)
+    state.upsert_class(msgspec.structs.replace(LEVELS, levels=(600.0,), max_loss=60.0, checkpoint_interval=interval))
+    for name in "abcd":
+        state.upsert_pod(sliced(name, queue="full"))
+    confirm(state, run(state, 0.0))
+    return state
+
+
+@pytest.mark.parametrize(("interval", "due"), [(1800.0, 1800.0), (7200.0, 900.0 + HOUR)])
+def test_what_is_fair_beyond_a_guarantee_waits_for_a_checkpoint_and_no_longer_than_for_a_share(interval, due):
+    state = two_halves(interval)
+    state.upsert_pod(sliced("guaranteed", queue="poor", created=900.0))
+    first = preempted(run(state, 900.0))
+    assert len(first) == 1, "what is guaranteed is due at once, whatever is lost"
+    state.remove_pod(f"uid-{first[0][0]}")
+    confirm(state, run(state, 900.0))
+    state.upsert_pod(sliced("fair", queue="poor", created=901.0))
+    state.upsert_pod(sliced("more", queue="poor", created=902.0))
+    assert not preempted(run(state, 902.0)), "work of a quarter of an hour would be lost"
+    assert not preempted(run(state, due - 1.0))
+    assert state.next_due is not None
+    assert state.next_due <= due + 2.0, "it looks again by itself"
+    assert len(preempted(run(state, due + 2.0))) == 1, "two each are fair"
+
+
+def test_what_is_fair_beyond_a_guarantee_is_due_at_once_where_no_class_waits_for_checkpoints():
+    state = two_halves(1800.0)
+    state.upsert_class(msgspec.structs.replace(LEVELS, levels=(600.0,)))
+    state.upsert_pod(sliced("guaranteed", queue="poor", created=900.0))
+    state.upsert_pod(sliced("fair", queue="poor", created=900.0))
+    assert len(preempted(run(state, 900.0))) == 2
 
 
 def test_who_comes_back_saves_its_work_later_since_it_must_load_it_first():

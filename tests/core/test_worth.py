@@ -30,10 +30,10 @@ class Immediate:
         return enough
 
 
-def lossy(count, **policy):
+def lossy(count, max_loss=0.0, **policy):
     """Pods of which each loses work if it is moved, more from one to the next."""
     state = cluster([node("n", gpus=8)], [Queue("q")], reservations=0, **policy)
-    state.upsert_class(ServiceClass("saves", checkpoint_interval=1000.0))
+    state.upsert_class(ServiceClass("saves", checkpoint_interval=1000.0, max_loss=max_loss))
     for number in range(count):
         state.upsert_pod(pod(f"p{number}", "q", at="n", started=-50.0 * number, service_class="saves"))
     run(state, 0.0)
@@ -48,13 +48,17 @@ def kept(moves):
 def test_noting_once_leaves_what_noting_each_question_would(seed):
     draw = random.Random(seed)
     most = draw.choice((0, 1, 2, 5))
-    state, tasks = lossy(6, moves_per_minute=most)
+    max_loss = draw.choice((0.0, 0.0, 30.0, 200.0))
+    state, tasks = lossy(6, max_loss, moves_per_minute=most)
     judge, now = Immediate(most), 0.0
     for _ in range(12):
         now += draw.choice((0.0, 7.0, 30.0, 100.0))
         state.services.begin(now)
         later, limit = draw.random() < 0.5, draw.choice((0.0, 400.0, 1e9))
-        worth, before = Worth(state, now, limit, later=later), kept(state.moves)
+        devices = draw.choice((0, 500, 2000, 8000))
+        worth, before = Worth(state, now, limit, devices, later=later), kept(state.moves)
+        if max_loss:
+            limit = min(limit, devices / 1000 * (max_loss + 60.0))  # what a turn costs at most: the work and the restart
         for _ in range(draw.randrange(4)):
             moved = draw.sample(tasks, draw.randrange(1, 6))
             lost = sum(state.services.lost_with(task) for task in moved)
@@ -72,7 +76,7 @@ def test_noting_once_leaves_what_noting_each_question_would(seed):
 @pytest.mark.parametrize("none", [False, True])
 def test_moving_nothing_asks_nothing(none):
     state, _ = lossy(1, moves_per_minute=5)
-    worth, before = Worth(state, 3.0, 0.0, none=none, later=True), kept(state.moves)
+    worth, before = Worth(state, 3.0, 0.0, 8000, none=none, later=True), kept(state.moves)
     assert worth.of([]) is none
     worth.note()
     assert kept(state.moves) == before

@@ -158,7 +158,11 @@ class TimeSlicing(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     max_loss: (
         Annotated[
             str,
-            Meta(description="A turn ends only while no more work than this was done since a checkpoint.", pattern=_SPAN),
+            Meta(
+                description="A turn ends, and a share beyond a guarantee is taken, only while no more work than this was done "
+                "since a checkpoint; moves for a job lose no more than that on as many devices as it asks for.",
+                pattern=_SPAN,
+            ),
         ]
         | None
     ) = None

@@ -140,6 +140,11 @@ class Services:
             return 0.0
         return (self._unsaved(task, interval) + _RESTART) * task.shape.gpus
 
+    def turn_costs(self, task: Task) -> float:
+        """Seconds of work on each of its devices that a turn costs at most, the restart included; infinite: any."""
+        service = self.of(task)
+        return service.max_loss + _RESTART if service.turn_interval else math.inf
+
     def _unsaved(self, task: Task, interval: float) -> float:
         """Seconds of work since a task's last checkpoint, of which there is one every `interval` seconds of work."""
         return max(0.0, self.now - self.works_since(task)) % interval

@@ -35,8 +35,8 @@ BATCH = ServiceClass(
 """The class of all jobs: by attained GPU-hours, those with less than four from any queue's, just after checkpoints."""
 
 
-POLICY = Policy(strategy="binpack", reservations=0, moves_per_minute=0.0)
-"""What goes with turns: whoever attained little takes its place, so nothing is kept for later and nobody is moved for it."""
+POLICY = Policy(strategy="binpack", reservations=0)
+"""What goes with time slicing: a job that attained little takes its place, so nothing is kept for later."""
 
 
 PATIENT = ServiceClass("batch", mode="Suspend", checkpoint_interval=1800.0)

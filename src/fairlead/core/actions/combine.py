@@ -14,7 +14,16 @@ from collections.abc import Sequence
 from itertools import combinations, islice
 from typing import NamedTuple
 
-from fairlead.core.actions.consolidate import Moved, can_be_placed, core_of, devices_free, rearranged, usable_by, work_waited
+from fairlead.core.actions.consolidate import (
+    Moved,
+    can_be_placed,
+    core_of,
+    devices_free,
+    devices_of,
+    rearranged,
+    usable_by,
+    work_waited,
+)
 from fairlead.core.actions.contest import Contest
 from fairlead.core.actions.fallen import Fallen
 from fairlead.core.actions.ledger import Ledger
@@ -65,8 +74,8 @@ def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, i
     """A plan that evicts less than one of evictions alone, or what that cannot do at all (None); None changes nothing."""
     core = core_of(unit)
     usable = usable_by(state, core)
-    lacking = max(0, sum(task.shape.device_milli for task in core.tasks) - devices_free(state, usable))
-    bound = _devices(plan.victims) if plan is not None else 1 << 60
+    lacking = max(0, devices_of(core.tasks) - devices_free(state, usable))
+    bound = devices_of(plan.victims) if plan is not None else 1 << 60
     if lacking >= bound or (plan is None and not lacking):
         return None
     contest = Contest(state, unit, insists=insists)
@@ -77,7 +86,7 @@ def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, i
     steps = _STEPS_LESS if plan is not None else _STEPS_MORE
     for some in _sets(candidates, lacking, bound):
         chosen = state.victims.with_rest(contest, some)
-        if sum(_devices(victim.tasks) for _, victim in chosen) >= bound:
+        if sum(devices_of(victim.tasks) for _, victim in chosen) >= bound:
             continue
         found, taken = _try(contest, core, chosen, most_lost, now, steps)
         steps -= taken
@@ -86,13 +95,9 @@ def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, i
     return None
 
 
-def _devices(tasks: Sequence[Task]) -> int:
-    return sum(task.shape.device_milli for task in tasks)
-
-
 def _sets(candidates: list[Falling], lacking: int, bound: int) -> list[tuple[Falling, ...]]:
     """Sets of victims that hold what is lacking and less than the bound, those with the least devices first."""
-    held = [_devices(victim.tasks) for _, victim in candidates]
+    held = [devices_of(victim.tasks) for _, victim in candidates]
     found: list[tuple[int, int, tuple[int, ...]]] = []
     for size in range(_LARGEST + 1):
         for chosen in combinations(range(len(candidates)), size):
@@ -120,7 +125,7 @@ def _try(
     ledger = Ledger(contest)
     if not all(ledger.admits(*each) for each in chosen) or (down and contest.in_vain(down)):
         return None, 0
-    worth = Worth(state, now, most_lost - sum(services.lost_with(task) for task in down), none=True)
+    worth = Worth(state, now, most_lost - sum(services.lost_with(task) for task in down), devices_of(core.tasks), none=True)
     mark, fallen = state.log.mark(), Fallen(state)
     fallen.take(down)
     ended = {task.gang.key for _, victim in chosen if not victim.spare for task in victim.tasks if task.gang is not None}

@@ -49,7 +49,7 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
     core = core_of(unit)
     if not can_be_placed(state, core) or not _enough(state, core):
         return None
-    worth, first = Worth(state, now, work_waited(unit, now), later=True), core.tasks[0]
+    worth, first = Worth(state, now, work_waited(unit, now), devices_of(core.tasks), later=True), core.tasks[0]
     alike = all(task.shape is first.shape for task in core.tasks) and first.shape.gpu_milli == WHOLE
     found = _by_counting(state, core, unit, worth) if alike else None
     found = found or _by_search(state, core, unit, worth, whole=False)
@@ -95,7 +95,7 @@ def devices_free(state: ClusterState, usable: Mask) -> int:
 
 def _enough(state: ClusterState, core: Unit) -> bool:
     """Whether what is free would do if it were in one piece."""
-    wanted = sum(task.shape.device_milli for task in core.tasks)
+    wanted = devices_of(core.tasks)
     usable = usable_by(state, core)
     if wanted and devices_free(state, usable) < wanted:
         return False
@@ -105,7 +105,12 @@ def _enough(state: ClusterState, core: Unit) -> bool:
 
 def work_waited(unit: Unit, now: float) -> float:
     """Device-seconds that a unit could have done while it waited."""
-    return (now - unit.created) * sum(task.shape.device_milli for task in unit.tasks[: unit.need]) / WHOLE
+    return (now - unit.created) * devices_of(unit.tasks[: unit.need]) / WHOLE
+
+
+def devices_of(tasks: Sequence[Task]) -> int:
+    """What tasks ask for of devices, in milli."""
+    return sum(task.shape.device_milli for task in tasks)
 
 
 def _by_search(state: ClusterState, core: Unit, unit: Unit, worth: Worth, *, whole: bool) -> Moved | None:

@@ -73,6 +73,7 @@ class Contest:
         self._amount = _amounts(core) if self._reclaims else (0, 0)
         self._entitled: bool | None = None
         self._owing: dict[str, bool] = {}
+        self._at_once: dict[str, bool] = {}
         self._within: dict[str, bool] = {}
         self._within_quota: dict[str, bool] = {}
         self._wanted: dict[str, list[tuple[str, int]]] = {}
@@ -256,6 +257,22 @@ class Contest:
             self._owing[other.name] = owed
         return owed
 
+    def _owes_at_once(self, other: QueueNode) -> bool:
+        """Whether what a queue owes is due now: it is guaranteed to this unit's, or was waited for as long as one may.
+
+        What is fair beyond a guarantee is due at the next checkpoint, where the class of its tasks waits for these.
+        """
+        known = self._at_once.get(other.name)
+        if known is None:
+            rivals = self.queue.rivals(other)
+            known = self.waited or (rivals is not None and self._is_guaranteed(rivals[0]))
+            self._at_once[other.name] = known
+        return known
+
+    def _is_guaranteed(self, top: QueueNode) -> bool:
+        """Whether a queue on its path is within quota with it, or would be without what may be evicted beside its own."""
+        return self.within_quota(top) or (self.nested and self._guaranteed_without(top, self._all_beside))
+
     @cached_property
     def _all_beside(self) -> dict[str, dict[str, int]]:
         """What falls at most below the queues above its own: all that is not its own queue's."""
@@ -303,7 +320,9 @@ class Contest:
         if other is self.queue:
             goes_first = task.pod.priority <= unit.priority and unit.level <= level  # else it would take its place back
             return Ground.USER if goes_first and self.user_owes((task,)) else None
-        return Ground.SHARE if self._owes(other) and not (self._wide and self._circle.keeps(task, level)) else None
+        if not self._owes(other) or (self._wide and self._circle.keeps(task, level)):
+            return None
+        return Ground.SHARE if services.gives_turns(task) or self._owes_at_once(other) else None
 
     def in_vain(self, tasks: Sequence[Task]) -> bool:
         """Whether somebody who waits would take in turn what all these leave together, where each alone is no use to him."""
