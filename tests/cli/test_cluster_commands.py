@@ -208,8 +208,8 @@ def test_a_job_is_suspended_and_resumes_with_an_operator(slow_box):
         box.create(*(objects.pod(f"high-{i}", gpus=8, priorityClassName="serving") for i in range(nodes)))
         until(lambda: box.json("queue", "--state", "Suspended")["jobs"])
         (found,) = box.json("queue", "--state", "Suspended")["jobs"]
-        assert (found["name"], found["pods"], found["gpus"], found["priority"] > 0) == ("job-train", 2, 16.0, True)
-        told = box.json("explain", "podgroup/job-train", "-n", "vision")
+        assert (found["name"], found["pods"], found["gpus"], found["priority"] > 0) == ("job-batch.train", 2, 16.0, True)
+        told = box.json("explain", "podgroup/job-batch.train", "-n", "vision")
         assert told["state"] == "Suspended"
         assert told["position"] > 0
         assert "Suspended by" in told["preempted"]

@@ -320,9 +320,9 @@ async def test_the_intent_to_suspend_a_job_is_written_and_heard(port):
 
 
 async def test_a_group_is_made_for_a_job_that_has_none_and_only_once(port):
-    name = f"job-port-{next(counter)}"
+    name = f"job-batch.port-{next(counter)}"
     members = (Member(3, Pod("", NS, "", PodSpec())),)
-    lone = f"lone-{name}"
+    lone = f"lone-{name.rpartition('.')[2]}"
     await port.create({**objects.job(lone), "spec": {**objects.job(lone)["spec"], "suspend": True}})
     uid = (await port.admin("GET", f"/apis/batch/v1/namespaces/{NS}/jobs/{lone}", None))["metadata"]["uid"]
     job = Suspension(f"{NS}/{name}", 1, ((f"batch/v1/Job/{lone}", uid),), members, ("uid-a",), made=True, queue="vision")
@@ -332,6 +332,11 @@ async def test_a_group_is_made_for_a_job_that_has_none_and_only_once(port):
     assert made["spec"] == {"minMember": 3, "queue": "vision"}
     assert made["metadata"]["labels"] == {"fairlead.dev/made-for": "Job"}
     assert made["metadata"]["ownerReferences"][0]["uid"] == uid
+    other = msgspec.structs.replace(job, epoch=2, owners=((f"batch/v1/Job/{lone}-other", "uid-other"),))
+    outcome, message = await port.cluster.suspend(other)
+    assert (outcome, "belongs to another object" in message) == (Outcome.REFUSED, True)
+    made = await port.admin("GET", f"/apis/fairlead.dev/v1alpha1/namespaces/{NS}/podgroups/{name}", None)
+    assert made["status"]["target"]["epoch"] == 1
 
 
 async def test_events_are_written_about_pods_and_groups(port):

@@ -260,7 +260,7 @@ class Moving:
 
 def given_up_for_a_suspension(moving):
     target = Target("Suspended", 1, ("job",), (), 0.0, 0.0)
-    moving.state.upsert_group(Group("ns", "job-j", 1, target=target))
+    moving.state.upsert_group(Group("ns", "job-batch.j", 1, target=target))
 
 
 def node_of_the_new_place_goes(moving):

@@ -89,18 +89,18 @@ def test_a_job_is_suspended_as_a_whole_and_resumes_when_there_is_room():
     decided = story.step()
     assert preempted(decided) == [["low-0", "low-1", "low-2"]]
     (job,) = story.asked
-    assert (job.group, job.made, job.epoch) == ("ns/job-low", True, 1)
+    assert (job.group, job.made, job.epoch) == ("ns/job-batch.low", True, 1)
     assert job.owners == (("batch/v1/Job/low", "uid-job-low"),)
     assert [member.count for member in job.members] == [3]
     assert story.stand_ins() == [], "its pods are still there"
     story.delete("low")
     assert placed(story.step()) == {"high": "n"}
-    assert story.stand_ins() == ["ns/job-low-0", "ns/job-low-1", "ns/job-low-2"]
+    assert story.stand_ins() == ["ns/job-batch.low-0", "ns/job-batch.low-1", "ns/job-batch.low-2"]
     assert story.state.queues.queues["default"].pods_waiting == 3
     story.state.remove_pod("uid-high")
     story.step()
     (resumed,) = story.resumed
-    assert (resumed.group, resumed.epoch, resumed.nodes) == ("ns/job-low", 2, ("n", "n", "n"))
+    assert (resumed.group, resumed.epoch, resumed.nodes) == ("ns/job-batch.low", 2, ("n", "n", "n"))
     story.submit("low", 3, created=100.0)
     story.step()
     story.step()
@@ -119,7 +119,7 @@ def test_it_keeps_its_place_in_line():
     story.step()
     story.state.remove_pod("uid-high")
     story.step()
-    assert [each.group for each in story.resumed] == ["ns/job-low"], "it is older than the other"
+    assert [each.group for each in story.resumed] == ["ns/job-batch.low"], "it is older than the other"
     assert "later" not in story.running()
     story.submit("low", 1, gpus=4, created=50.0)
     story.step()
@@ -196,7 +196,7 @@ def test_it_is_read_from_the_group_after_a_restart():
     known = story.stand_ins()
     fresh = cluster([node("n", gpus=4)])
     fresh.upsert_class(PATIENT)
-    fresh.upsert_group(story.groups["ns/job-low"])
+    fresh.upsert_group(story.groups["ns/job-batch.low"])
     fresh.upsert_pod(pod("high", priority=5, gpus=4, created=9.0, at="n"))
     assert not [each for each in run(fresh, 100.0) if not isinstance(each, Refuse)]
     assert sorted(task.pod.key for uid, task in fresh.tasks.items() if stands_in(uid)) == known
@@ -217,7 +217,7 @@ def test_without_an_operator_its_pods_are_evicted_after_a_while():
     (evict,) = [each for each in decided if isinstance(each, Evict)]
     assert [victim.pod.name for victim in evict.victims] == ["low-0"]
     assert "no operator" in evict.reason.message
-    assert [(each.group, each.pods) for each in story.resumed] == [("ns/job-low", ())], "nobody is to act on it later"
+    assert [(each.group, each.pods) for each in story.resumed] == [("ns/job-batch.low", ())], "nobody is to act on it later"
     story.delete("low")
     story.submit("low", 1, gpus=4, created=90.0)
     assert placed(story.step()) == {"high": "n"}
@@ -233,7 +233,7 @@ def test_whoever_resumes_it_himself_is_heeded():
     story.submit("low", 1, gpus=4, created=20.0)
     story.step()
     assert story.stand_ins() == []
-    assert [(each.group, each.pods) for each in story.resumed] == [("ns/job-low", ())]
+    assert [(each.group, each.pods) for each in story.resumed] == [("ns/job-batch.low", ())]
     assert story.state.queues.queues["default"].pods_waiting == 1
 
 
@@ -270,7 +270,7 @@ def test_a_group_that_is_deleted_takes_its_stand_ins_along():
     story.submit("low", 1, gpus=4)
     story.step()
     story.displace("low")
-    story.state.remove_group("ns/job-low")
+    story.state.remove_group("ns/job-batch.low")
     story.step()
     assert story.stand_ins() == []
     invariants.check(story.state)
@@ -294,7 +294,7 @@ def test_a_suspended_job_is_taken_back_for_across_queues_and_nothing_flaps():
     for number in range(6):
         story.state.upsert_pod(pod(f"owner-{number}", queue="owner", created=50.0))
     story.step()
-    assert sorted(job.group for job in story.asked) == ["ns/job-guest1", "ns/job-guest2", "ns/job-guest3"]
+    assert sorted(job.group for job in story.asked) == ["ns/job-batch.guest1", "ns/job-batch.guest2", "ns/job-batch.guest3"]
     for job in range(1, 4):
         story.delete(f"guest{job}")
     story.step()
@@ -385,10 +385,10 @@ def test_who_waits_beside_its_siblings_stands_on_the_level_of_their_job():
     story.state.upsert_pod(worker("low", 1, gpus=4))
     waiting = story.state.tasks["uid-low-1"]
     assert waiting.level == 0
-    story.intend("ns/job-low", Target("Running", 2, ("uid-job-low",), (), 200.0, 1.0))
+    story.intend("ns/job-batch.low", Target("Running", 2, ("uid-job-low",), (), 200.0, 1.0))
     assert not [each for each in story.step() if isinstance(each, Preempt)], "it takes no turn from its own job"
     assert waiting.level == 1
-    story.state.remove_group("ns/job-low")
+    story.state.remove_group("ns/job-batch.low")
     story.step()
     assert waiting.level == 0, "as if it had never been known"
 
@@ -768,7 +768,7 @@ def test_a_job_that_is_suspended_again_with_fewer_pods_resumes_though_its_group_
     assert story.running() == ["low-1"]
     story.displace("low")
     assert [[member.count for member in each.members] for each in story.asked] == [[2], [1]]
-    assert (story.groups["ns/job-low"].min_member, len(story.stand_ins())) == (2, 1)
+    assert (story.groups["ns/job-batch.low"].min_member, len(story.stand_ins())) == (2, 1)
     story.state.remove_pod("uid-high")
     story.step()
     assert [len(each.pods) for each in story.resumed] == [2, 1]

@@ -62,17 +62,17 @@ def test_a_job_gives_way_as_a_whole_and_comes_back(cluster):
     assert annotations(cluster, "train")["fairlead.dev/suspended-by"] == "policy"
     cluster.until(lambda: not bound(cluster, "train"))
     group = cluster.until(
-        lambda: (found := group_of(cluster, "job-train")) and found["status"].get("phase") == "Suspended" and found
+        lambda: (found := group_of(cluster, "job-batch.train")) and found["status"].get("phase") == "Suspended" and found
     )
     assert group["status"]["target"]["state"] == "Suspended"
     assert group["metadata"]["ownerReferences"][0]["name"] == "train"
-    cluster.until(lambda: (group_of(cluster, "job-train")["status"].get("reason") or {}).get("code") == "Resources")
-    assert {reason for reason, _ in cluster.events("job-train")} >= {"Suspended"}
+    cluster.until(lambda: (group_of(cluster, "job-batch.train")["status"].get("reason") or {}).get("code") == "Resources")
+    assert {reason for reason, _ in cluster.events("job-batch.train")} >= {"Suspended"}
     cluster.delete("/api/v1/namespaces/default/pods/urgent")
     cluster.until(lambda: len(bound(cluster, "train")) == 3)
     assert not suspended(cluster, "train")
     assert "fairlead.dev/suspended-by" not in annotations(cluster, "train")
-    cluster.until(lambda: group_of(cluster, "job-train") is None)
+    cluster.until(lambda: group_of(cluster, "job-batch.train") is None)
     assert not job_of(cluster, "train")["status"].get("failed"), "it was no failure"
 
 
@@ -101,10 +101,10 @@ def test_suspend_belongs_to_the_user(cluster):
     cluster.all_placed(2)
     cluster.create(pod("urgent", gpus=4, priorityClassName="urgent"))
     cluster.until(lambda: "urgent" in cluster.placed() and suspended(cluster, "own"))
-    cluster.until(lambda: (group_of(cluster, "job-own") or {}).get("status", {}).get("phase") == "Suspended")
+    cluster.until(lambda: (group_of(cluster, "job-batch.own") or {}).get("status", {}).get("phase") == "Suspended")
     # He resumes it himself: its pods wait like any others, and it is not suspended again.
     cluster.kubectl("patch", "job", "own", "--type=merge", "-p", '{"spec":{"suspend":false}}')
-    cluster.until(lambda: group_of(cluster, "job-own") is None)
+    cluster.until(lambda: group_of(cluster, "job-batch.own") is None)
     assert "fairlead.dev/suspended-by" not in annotations(cluster, "own")
     assert not suspended(cluster, "own")
     # He suspends it himself: nobody else resumes it.

@@ -128,9 +128,9 @@ SPECS = {
     "RayCluster": {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": [{"replicas": 2, "template": TEMPLATE}]},
 }
 LABELS = {
-    "PyTorchJob": ({"training.kubeflow.org/job-name": "x"}, "training-x"),
-    "LeaderWorkerSet": ({"leaderworkerset.sigs.k8s.io/name": "x", "leaderworkerset.sigs.k8s.io/group-index": "0"}, "lws-x-0"),
-    "RayCluster": ({"ray.io/cluster": "x"}, "raycluster-x"),
+    "PyTorchJob": ({"training.kubeflow.org/job-name": "x"}, "pytorchjob.x"),
+    "LeaderWorkerSet": ({"leaderworkerset.sigs.k8s.io/name": "x", "leaderworkerset.sigs.k8s.io/group-index": "0"}, "lws.x.0"),
+    "RayCluster": ({"ray.io/cluster": "x"}, "raycluster.x"),
 }
 
 
@@ -169,7 +169,7 @@ def test_gangs_start_together_under_a_name_that_the_configuration_gives(cluster,
     template = {"spec": {"schedulerName": "gpus", "containers": [{"name": "main", "image": "i"}]}}
     job = {"name": "worker", "replicas": 1, "template": {"spec": {"parallelism": 2, "completions": 2, "template": template}}}
     made = make(cluster, "JobSet", "js", {"replicatedJobs": [job]})
-    cluster.until(lambda: group(cluster, "jobset-js"))
+    cluster.until(lambda: group(cluster, "jobset.js"))
     labels = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/jobset-uid": made["metadata"]["uid"]}
     first, second = pods_of(made, ["js-0", "js-1"], labels, gpus=1, scheduler="gpus")
     cluster.create(pod("foreign", gpus=1), first)
@@ -191,7 +191,7 @@ def test_a_jobset_is_suspended_as_a_whole_and_resumed(cluster):
     start(cluster)
     job = {"name": "worker", "replicas": 1, "template": {"spec": {"parallelism": 2, "completions": 2, "template": TEMPLATE}}}
     made = make(cluster, "JobSet", "js", {"replicatedJobs": [job]}, **{"fairlead.dev/service-class": "patient"})
-    cluster.until(lambda: group(cluster, "jobset-js"))
+    cluster.until(lambda: group(cluster, "jobset.js"))
     uid = made["metadata"]["uid"]
     labels = {
         "jobset.sigs.k8s.io/jobset-name": "js",
@@ -219,7 +219,7 @@ def test_upstreams_gangs_are_gangs(cluster):
     gang = {"metadata": {"name": "up"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
     made = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **gang}
     cluster.plane.request("POST", "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups", made)
-    cluster.until(lambda: group(cluster, "upstream-up"))
+    cluster.until(lambda: group(cluster, "upstream.up"))
     cluster.create(*(pod(f"up-{index}", schedulingGroup={"podGroupName": "up"}) for index in range(3)))
     cluster.until(lambda: "PodScheduled" in str(cluster.pods()["up-2"]["status"].get("conditions")))
     assert cluster.placed() == {}

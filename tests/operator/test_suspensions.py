@@ -187,13 +187,13 @@ def test_a_ray_job_whose_cluster_goes_when_it_is_suspended_resumes():
     async def story(made):
         job = made.create("RayJob", "train", "ray.io/v1")
         cluster = made.create("RayCluster", "train-abcde", "ray.io/v1", owner=job)
-        made.intend("raycluster-train-abcde", cluster, owned=True)
+        made.intend("raycluster.train-abcde", cluster, owned=True)
         await asyncio.sleep(5.0)
         assert made.suspended("RayJob", "train", "ray.io/v1")
         made.delete("RayCluster", "train-abcde", "ray.io/v1")  # its controller's answer
         await asyncio.sleep(10.0)
         with pytest.raises(StatusError):
-            made.found("PodGroup", "raycluster-train-abcde", names.API_VERSION)
+            made.found("PodGroup", "raycluster.train-abcde", names.API_VERSION)
         assert not made.suspended("RayJob", "train", "ray.io/v1")
 
     play(story)

@@ -1,8 +1,22 @@
 """Kinds of others: which of their pods start together, which group a pod belongs to, and how they are suspended."""
 
+import re
+
 import pytest
 
-from fairlead.cluster.grouping import group_of
+from fairlead.cluster import views
+from fairlead.cluster.grouping import (
+    TRAINING_KINDS,
+    group_of,
+    jobset,
+    leader_worker_set,
+    name_before,
+    ray_cluster,
+    serves,
+    training_job,
+    upstream,
+)
+from fairlead.core.suspended import made_for
 from fairlead.operator.workloads import WORKLOADS
 from fairlead.operator.workloads.base import number
 
@@ -12,6 +26,7 @@ LWS = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
 PYTORCH, MPI = ("kubeflow.org/v1", "PyTorchJob"), ("kubeflow.org/v2beta1", "MPIJob")
 UPSTREAM = ("scheduling.k8s.io/v1alpha2", "PodGroup")
 RAY = ("ray.io/v1", "RayCluster")
+SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 
 
 def replicated(name, replicas, parallelism, **more):
@@ -34,44 +49,44 @@ def ray(*groups, **spec):
 @pytest.mark.parametrize(
     ("kind", "spec", "gangs"),
     [
-        (JOBSET, {"replicatedJobs": [replicated("a", 2, 4), replicated("b", 1, 1)]}, {"jobset-x": 9}),
-        (JOBSET, {"replicatedJobs": [replicated("a", 2, 4), replicated("b", 1, 1, dependsOn=[{"name": "a"}])]}, {"jobset-x": 8}),
+        (JOBSET, {"replicatedJobs": [replicated("a", 2, 4), replicated("b", 1, 1)]}, {"jobset.x": 9}),
+        (JOBSET, {"replicatedJobs": [replicated("a", 2, 4), replicated("b", 1, 1, dependsOn=[{"name": "a"}])]}, {"jobset.x": 8}),
         (
             JOBSET,
             {
                 "startupPolicy": {"startupPolicyOrder": "InOrder"},
                 "replicatedJobs": [replicated("a", 1, 2), replicated("b", 1, 8)],
             },
-            {"jobset-x": 2},
+            {"jobset.x": 2},
         ),
         (
             JOBSET,
             {"replicatedJobs": [{"name": "a", "template": {"spec": {"parallelism": 8, "completions": 2}}}]},
-            {"jobset-x": 2},
+            {"jobset.x": 2},
         ),
         (JOBSET, {}, {}),
-        (LWS, lws(replicas=2), {"lws-x-0": 4, "lws-x-1": 4}),
-        (LWS, lws(replicas=1, startupPolicy="LeaderReady"), {"lws-x-0": 1}),
+        (LWS, lws(replicas=2), {"lws.x.0": 4, "lws.x.1": 4}),
+        (LWS, lws(replicas=1, startupPolicy="LeaderReady"), {"lws.x.0": 1}),
         (LWS, lws(replicas=0), {}),
-        (PYTORCH, {"pytorchReplicaSpecs": roles(Master=1, Worker=7)}, {"training-x": 8}),
-        (PYTORCH, {"pytorchReplicaSpecs": roles(Worker=8), "elasticPolicy": {"minReplicas": 2}}, {"training-x": 2}),
+        (PYTORCH, {"pytorchReplicaSpecs": roles(Master=1, Worker=7)}, {"pytorchjob.x": 8}),
+        (PYTORCH, {"pytorchReplicaSpecs": roles(Worker=8), "elasticPolicy": {"minReplicas": 2}}, {"pytorchjob.x": 2}),
         (
             PYTORCH,
             {"pytorchReplicaSpecs": roles(Worker=8), "runPolicy": {"schedulingPolicy": {"minAvailable": 5}}},
-            {"training-x": 5},
+            {"pytorchjob.x": 5},
         ),
-        (MPI, {"mpiReplicaSpecs": roles(Launcher=1, Worker=4)}, {"training-x": 5}),
+        (MPI, {"mpiReplicaSpecs": roles(Launcher=1, Worker=4)}, {"mpijob.x": 5}),
         (
             MPI,
             {"mpiReplicaSpecs": roles(Launcher=1, Worker=4), "launcherCreationPolicy": "WaitForWorkersReady"},
-            {"training-x": 4},
+            {"mpijob.x": 4},
         ),
-        (RAY, ray({"replicas": 3}, {"replicas": 2, "numOfHosts": 4}), {"raycluster-x": 12}),
-        (RAY, ray({"replicas": 3, "minReplicas": 1}, enableInTreeAutoscaling=True), {"raycluster-x": 2}),
-        (RAY, ray({"replicas": 3, "suspend": True}), {"raycluster-x": 1}),
-        (RAY, ray({"replicas": "three"}), {"raycluster-x": 1}),
-        (UPSTREAM, {"schedulingPolicy": {"gang": {"minCount": 4}}}, {"upstream-x": 4}),
-        (UPSTREAM, {"schedulingPolicy": {"basic": {}}}, {"upstream-x": 1}),
+        (RAY, ray({"replicas": 3}, {"replicas": 2, "numOfHosts": 4}), {"raycluster.x": 12}),
+        (RAY, ray({"replicas": 3, "minReplicas": 1}, enableInTreeAutoscaling=True), {"raycluster.x": 2}),
+        (RAY, ray({"replicas": 3, "suspend": True}), {"raycluster.x": 1}),
+        (RAY, ray({"replicas": "three"}), {"raycluster.x": 1}),
+        (UPSTREAM, {"schedulingPolicy": {"gang": {"minCount": 4}}}, {"upstream.x": 4}),
+        (UPSTREAM, {"schedulingPolicy": {"basic": {}}}, {"upstream.x": 1}),
     ],
 )
 def test_what_starts_together(kind, spec, gangs):
@@ -81,15 +96,67 @@ def test_what_starts_together(kind, spec, gangs):
 @pytest.mark.parametrize(
     ("labels", "group"),
     [
-        ({"jobset.sigs.k8s.io/jobset-name": "x"}, "jobset-x"),
-        ({"leaderworkerset.sigs.k8s.io/name": "x", "leaderworkerset.sigs.k8s.io/group-index": "1"}, "lws-x-1"),
-        ({"training.kubeflow.org/job-name": "x"}, "training-x"),
-        ({"ray.io/cluster": "x"}, "raycluster-x"),
+        ({"jobset.sigs.k8s.io/jobset-name": "x"}, "jobset.x"),
+        ({"leaderworkerset.sigs.k8s.io/name": "x", "leaderworkerset.sigs.k8s.io/group-index": "1"}, "lws.x.1"),
+        ({"training.kubeflow.org/job-name": "x"}, "mpijob.x"),
+        ({"ray.io/cluster": "x"}, "raycluster.x"),
         ({"app": "x"}, ""),
     ],
 )
 def test_a_pod_belongs_to_the_group_that_is_made_for_its_workload(labels, group):
     assert group_of(labels) == group
+
+
+def test_training_jobs_of_several_kinds_are_told_by_their_pods_controllers():
+    labels = {"training.kubeflow.org/job-name": "x"}
+    found = {kind: group_of(labels, None, kind) for kind in TRAINING_KINDS}
+    assert len(set(found.values())) == len(TRAINING_KINDS)
+    assert found["PyTorchJob"] == "pytorchjob.x"
+    assert group_of(labels, None, "Job") == found["MPIJob"], "its launcher is a Job's"
+
+
+ROOTS = (
+    "batch/v1/Job",
+    "batch.volcano.sh/v1alpha1/Job",
+    "v1/ReplicationController",
+    "a-b.example/v1/Sweep",
+    "a.b.example/v1/Sweep",
+)
+NAMES = ("x", "x-0", "x.0", "a.x", "x-" + "y" * 250, "x." + "y" * 250, "job-x", "1")
+
+
+def test_no_two_objects_have_one_group_whatever_their_kinds_and_names():
+    """Names of AIJobs have no dots: those of none of these are without one."""
+    namespace = "ns-" + "n" * 60
+    found = [made_for(namespace, f"{root}/{name}").partition("/")[2] for root in ROOTS for name in NAMES]
+    found += [made(name) for made in (jobset, ray_cluster, upstream) for name in NAMES]
+    found += [training_job(kind, name) for kind in TRAINING_KINDS for name in NAMES]
+    found += [leader_worker_set(name, index) for name in NAMES for index in ("0", "1", "10")]
+    assert len(found) == len(set(found))
+    assert all("." in each and len(each) <= 253 and re.fullmatch(SUBDOMAIN, each) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "name", "gang"),
+    [
+        ("JobSet", "x", "jobset-x", "jobset.x"),
+        ("JobSet", "x", "jobset-x-1", ""),
+        ("JobSet", "x", "jobset.x", ""),
+        ("LeaderWorkerSet", "x-1", "lws-x-1-0", "lws.x-1.0"),
+        ("LeaderWorkerSet", "x", "lws-x-0", "lws.x.0"),
+        ("RayCluster", "x", "raycluster-x", "raycluster.x"),
+        ("PyTorchJob", "x", "training-x", "pytorchjob.x"),
+        ("MPIJob", "x", "training-x", "mpijob.x"),
+        ("PodGroup", "x", "upstream-x", "upstream.x"),
+        ("AIJob", "jobset-x", "jobset-x", ""),
+        ("AIJob", "lws-x", "lws-x-0", ""),
+    ],
+)
+def test_a_group_that_an_earlier_version_made_is_still_its_objects(kind, owner, name, gang):
+    reference = views.OwnerReference(kind=kind, name=owner, uid="u", controller=True)
+    found = serves(views.Metadata(name=name, owner_references=[reference]))
+    assert found == ((gang,) if gang else ())
+    assert not gang or name_before(gang) == name
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
@@ -39,6 +40,18 @@ def own_scheduler() -> str:
     return next((name for name, profile in _schedulers.items() if profile == AI_PROFILE), next(iter(_schedulers)))
 
 
+_LONGEST = 253  # characters of an object's name
+_DIGEST = 16
+
+
+def fitting(name: str) -> str:
+    """The name of an object that is made for another. One that is too long ends in a digest of it: two names stay two."""
+    if len(name) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]
+    return f"{name[: _LONGEST - _DIGEST - 1].rstrip('.-')}-{digest}"
+
+
 CONFIG_VARIABLE: Final = "FAIRLEAD_CONFIG"
 """The environment's variable for the configuration file."""
 ANY_SCHEDULER: Final = "*"
@@ -58,6 +71,8 @@ SINGLETON_LABEL: Final = "fairlead.dev/singleton"
 """On an AIJob: what a dependency `singleton` names."""
 MADE_FOR_LABEL: Final = "fairlead.dev/made-for"
 """On a PodGroup that the scheduler made to keep an intent: the kind of its owner."""
+SERVES_ANNOTATION: Final = "fairlead.dev/serves"
+"""On a PodGroup: whose gang it is beside what its name says, `GROUP/PART`, with spaces between (`fairlead.cluster.serving`)."""
 UPSTREAM_LABEL: Final = "fairlead.dev/upstream"
 """`true` on a PodGroup that stands for one of scheduling.k8s.io, to which its conditions are written."""
 QUARANTINED_LABEL: Final = "fairlead.dev/quarantined"

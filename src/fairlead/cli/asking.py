@@ -11,6 +11,7 @@ from fairlead.api import names
 from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.core.model import WHOLE
+from fairlead.core.suspended import made_before, made_for
 from fairlead.scheduler.explanations import Explanation, bare
 from fairlead.scheduler.visibility import BASE
 
@@ -31,13 +32,27 @@ async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Exp
     except (KeyError, TypeError, msgspec.MsgspecError):
         pass  # another version's answer
     if kind == "job":
-        return await _by_group(client, namespace, f"job-{name}")
+        return await _by_made(client, namespace, f"batch/v1/Job/{name}")
     return await (_by_pod if kind == "pod" else _by_group)(client, namespace, name)
 
 
-async def _by_group(client: Client, namespace: str, name: str) -> Explanation:
+async def _by_made(client: Client, namespace: str, root: str) -> Explanation:
+    """Of the PodGroup that was made for a workload, now or by an earlier version."""
+    _, kind, name = root.rsplit("/", 2)
+    try:
+        return await _by_group(client, namespace, made_for(namespace, root).partition("/")[2])
+    except ApiError as error:
+        if error.code != 404:
+            raise
+    before = made_before(namespace, kind, name).partition("/")[2]
+    return await _by_group(client, namespace, before, made_only=True)
+
+
+async def _by_group(client: Client, namespace: str, name: str, *, made_only: bool = False) -> Explanation:
     path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}"
     view = msgspec.json.decode(await client.get(path), type=_Group)
+    if made_only and names.MADE_FOR_LABEL not in (view.metadata.labels or {}):
+        raise ApiError(404, "NotFound", f"podgroup {name!r} was made for nothing else")
     status, reason = view.status, view.status.reason
     return bare(
         f"podgroup/{name}",
@@ -82,6 +97,7 @@ class _GroupStatus(views.PodGroupStatus):
 
 
 class _Group(msgspec.Struct):
+    metadata: views.Metadata = msgspec.field(default_factory=views.Metadata)
     spec: views.PodGroupSpec = msgspec.field(default_factory=views.PodGroupSpec)
     status: _GroupStatus = msgspec.field(default_factory=_GroupStatus)
 

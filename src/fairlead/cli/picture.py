@@ -58,7 +58,7 @@ class Picture:
         self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has claims
         self.decisions: list[Decision] = []
         self._core: CoreLoop | None = None
-        self._priorities: dict[str, int] | None = None
+        self._counted: dict[str, Pod] | None = None
         self._outlook: dict[str, Reason | None] | None = None
 
     @property
@@ -98,13 +98,13 @@ class Picture:
         return self._outlook
 
     @property
-    def priorities_counted(self) -> dict[str, int]:
-        """Pod UID -> the priority with which it counts: its class's, and no more than its queue's classes give."""
-        if self._priorities is None:
+    def counted(self) -> dict[str, Pod]:
+        """Pod UID -> the pod as it counts: in its PodGroup, and with its class's priority, as far as its queue lets it."""
+        if self._counted is None:
             events = first_events(self.objects())
             pods = [each.object for each in events if isinstance(each, Upsert) and isinstance(each.object, Pod)]
-            self._priorities = {pod.uid: pod.priority for pod in pods}
-        return self._priorities
+            self._counted = {pod.uid: pod for pod in pods}
+        return self._counted
 
     def default_queue(self, namespace: str) -> str:
         """The queue of a namespace's pods that name none."""

@@ -128,7 +128,8 @@ def members_of(picture: Picture) -> dict[tuple[str, str, str], list[tuple[views.
         if view.spec.scheduler_name not in names.SCHEDULERS or (view.status and view.status.phase in ("Succeeded", "Failed")):
             continue
         pod = convert.pod(view, picture.default_queue(view.metadata.namespace))
-        pod = msgspec.structs.replace(pod, priority=picture.priorities_counted.get(pod.uid, pod.priority))
+        if (counted := picture.counted.get(pod.uid)) is not None:
+            pod = msgspec.structs.replace(pod, priority=counted.priority, group=counted.group)
         key = ("PodGroup", pod.namespace, pod.group) if pod.group else ("Pod", pod.namespace, pod.name)
         members[key].append((view, pod))
     return members

@@ -77,7 +77,9 @@ def pod(
     status = view.status or _NO_STATUS
     owner = next((each for each in metadata.owner_references or () if each.controller), None)
     conditions = status.conditions or ()
-    group = labels.get(names.POD_GROUP_LABEL) or grouping.group_of(labels, spec.scheduling_group)
+    group = labels.get(names.POD_GROUP_LABEL)
+    if not group:
+        group = grouping.group_of(labels, spec.scheduling_group, owner.kind if owner is not None else "")
     if profile == names.AI_PROFILE and owner is not None and not group and not spec.topology_spread_constraints:
         replicas = _replicas(owner, labels)
         wanted = msgspec.structs.replace(wanted, default_spread=replicas) if replicas else wanted
@@ -519,6 +521,7 @@ def group(view: views.PodGroup) -> Group:
         _span(view.spec.start_timeout),
         _failed_starts(view.status),
         (metadata.annotations or {}).get(names.PAUSED_ANNOTATION) == "true",
+        names.MADE_FOR_LABEL in (metadata.labels or {}),
     )
 
 

@@ -1,6 +1,9 @@
 """Which pods belong together where nobody says so: those of kinds that are gangs by nature, told by their controllers' labels.
 
-The names are those of PodGroups that the operator makes for the objects behind them (`fairlead.operator.gangs`).
+The names are those of PodGroups that the operator makes for the objects behind them (`fairlead.operator.gangs`): `KIND.NAME`. No
+two objects have the same. AIJobs, whose gangs have their own names, have no dots in them. Before the first dot stands what kind
+it is, and what comes behind it is told apart at the last dot, before which alone a name may have others. Which PodGroup is a
+gang's is `fairlead.cluster.serving`'s to tell: earlier versions gave other names.
 """
 
 from __future__ import annotations
@@ -8,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from fairlead.api import names
 from fairlead.cluster.rules import Rule
-from fairlead.cluster.views import SchedulingGroup
+from fairlead.cluster.views import Metadata, SchedulingGroup
 
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_PART: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
 JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 JOBSET_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
@@ -19,33 +24,45 @@ LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 TRAINING_NAME: Final = "training.kubeflow.org/job-name"
 RAY_CLUSTER: Final = "ray.io/cluster"
+TRAINING_KINDS: Final = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
 
 
 def jobset(name: str) -> str:
-    """The gang of a JobSet."""
-    return f"jobset-{name}"
+    """The gang of a JobSet, or of what of it starts first."""
+    return names.fitting(f"jobset.{name}")
+
+
+def stage(name: str, first: str) -> str:
+    """The gang of what of a JobSet starts together later. first: the first of its replicated jobs."""
+    return names.fitting(f"stage.{name}.{first}")
+
+
+def part(name: str, job: str) -> str:
+    """What the pods of one replicated job of a JobSet belong to."""
+    return f"{jobset(name)}/{job}"
 
 
 def leader_worker_set(name: str, group: str) -> str:
     """The gang of one group of a LeaderWorkerSet."""
-    return f"lws-{name}-{group}"
+    return names.fitting(f"lws.{name}.{group}")
 
 
-def training_job(name: str) -> str:
+def training_job(kind: str, name: str) -> str:
     """The gang of a PyTorchJob, MPIJob and their like."""
-    return f"training-{name}"
+    return names.fitting(f"{kind.lower()}.{name}")
 
 
 def ray_cluster(name: str) -> str:
     """The gang of a RayCluster."""
-    return f"raycluster-{name}"
+    return names.fitting(f"raycluster.{name}")
 
 
-_RULES: tuple[tuple[str, Callable[[str, Mapping[str, str]], str]], ...] = (
-    (JOBSET_NAME, lambda name, _: jobset(name)),
-    (LWS_NAME, lambda name, labels: leader_worker_set(name, labels.get(LWS_GROUP, "0"))),
-    (TRAINING_NAME, lambda name, _: training_job(name)),
-    (RAY_CLUSTER, lambda name, _: ray_cluster(name)),
+_RULES: tuple[tuple[str, Callable[[str, Mapping[str, str], str], str]], ...] = (
+    (JOBSET_NAME, lambda name, *_: jobset(name)),
+    (LWS_NAME, lambda name, labels, _: leader_worker_set(name, labels.get(LWS_GROUP, "0"))),
+    # An MPIJob's launcher is a Job's pod; all others have the training job itself as their controller.
+    (TRAINING_NAME, lambda name, _, owner: training_job(owner if owner in TRAINING_KINDS else "MPIJob", name)),
+    (RAY_CLUSTER, lambda name, *_: ray_cluster(name)),
 )
 
 
@@ -73,29 +90,64 @@ def root_by_rule(labels: Mapping[str, str]) -> tuple[str, str]:
     return "", ""
 
 
-_UPSTREAM = "upstream-"
+_UPSTREAM = "upstream."
 
 
 def upstream(name: str) -> str:
     """The gang of a PodGroup of scheduling.k8s.io."""
-    return f"{_UPSTREAM}{name}"
+    return names.fitting(f"{_UPSTREAM}{name}")
 
 
 def is_upstream(key: str) -> bool:
-    """Whether a PodGroup, `namespace/name`, stands for one of scheduling.k8s.io."""
-    return key.partition("/")[2].startswith(_UPSTREAM)
+    """Whether a PodGroup, `namespace/name`, may stand for one of scheduling.k8s.io."""
+    return key.partition("/")[2].startswith((_UPSTREAM, "upstream-"))
 
 
-def group_of(labels: Mapping[str, str], scheduling: SchedulingGroup | None = None) -> str:
-    """The PodGroup of a pod that names none; empty if it is a pod by itself. scheduling: its `spec.schedulingGroup`."""
+def group_of(labels: Mapping[str, str], scheduling: SchedulingGroup | None = None, owner: str = "") -> str:
+    """The gang of a pod that names none; empty if it is a pod by itself.
+
+    scheduling: its `spec.schedulingGroup`; owner: the kind of its controller.
+    """
     if scheduling is not None and scheduling.pod_group_name:
         return upstream(scheduling.pod_group_name)
     for label, rule in _RULES:
         name = labels.get(label)
         if name:
-            return rule(name, labels)
+            return rule(name, labels, owner)
     for label, described in RULES.items():
         name = labels.get(label)
         if name and described.gang is not None:
             return described.group(name)
     return ""
+
+
+_BEFORE: Final[Mapping[str, tuple[str, str]]] = {
+    "JobSet": ("jobset-", "jobset."),
+    "LeaderWorkerSet": ("lws-", "lws."),
+    "RayCluster": ("raycluster-", "raycluster."),
+    "PodGroup": ("upstream-", _UPSTREAM),
+    **{kind: ("training-", f"{kind.lower()}.") for kind in TRAINING_KINDS},
+}
+"""Kind -> how the names of its PodGroups began in earlier versions, and how they do."""
+
+
+def name_before(gang: str) -> str:
+    """What earlier versions called the PodGroup of a gang; empty: they had none, or called it so."""
+    for kind, (before, now) in _BEFORE.items():
+        if gang.startswith(now):
+            name = gang.removeprefix(now)
+            return before + ("-".join(name.rsplit(".", 1)) if kind == "LeaderWorkerSet" else name)
+    return ""
+
+
+def serves(metadata: Metadata) -> tuple[str, ...]:
+    """Whose gang a PodGroup is, beside what its name says: that of parts of an object, or of one whose gang had another name."""
+    found = tuple((metadata.annotations or {}).get(names.SERVES_ANNOTATION, "").split())
+    for each in metadata.owner_references or ():
+        before, now = _BEFORE.get(each.kind, ("", ""))
+        if each.controller and before and metadata.name.startswith(f"{before}{each.name}"):
+            rest = metadata.name.removeprefix(f"{before}{each.name}")
+            gang = f"{now}{each.name}.{rest[1:]}" if rest.startswith("-") else f"{now}{each.name}"
+            if name_before(gang) == metadata.name:
+                found = (*found, gang)
+    return found

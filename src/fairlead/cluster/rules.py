@@ -6,7 +6,7 @@
       plural: sparkapplications
       podLabel: sparkoperator.k8s.io/app-name      # on its pods; its value is the object's name
       schedulerNames: [spec.driver.schedulerName]  # the kind's objects that are ours; absent: all are
-      gang: {name: "spark-{name}", minMember: [1, "spec.executor.instances|1"]}
+      gang: {name: "spark.{name}", minMember: [1, "spec.executor.instances|1"]}
       suspend: {path: spec.suspend}
 
 Scheduler, operator and the commands that show things read the same file, so that all see the same gangs. A path leads through
@@ -24,7 +24,9 @@ from typing import Annotated, Any
 import msgspec
 import yaml
 
-_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+from fairlead.api.names import fitting
+
+_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 _MOST_BYTES = 1 << 20
 
 Steps = list[str]
@@ -62,7 +64,7 @@ class Rule(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 
     def group(self, name: str) -> str:
         """The PodGroup of an object's pods; empty: they are none."""
-        return self.gang.name.replace("{name}", name) if self.gang is not None else ""
+        return fitting(self.gang.name.replace("{name}", name)) if self.gang is not None else ""
 
     def needed(self, manifest: Mapping[str, Any]) -> int:
         """How many pods of an object start together."""
@@ -80,6 +82,7 @@ def load(path: Path) -> tuple[Rule, ...]:
     for what, names in (
         ("kind", [f"{rule.api_version} {rule.kind}" for rule in found]),
         ("podLabel", [rule.pod_label for rule in found]),
+        ("gang.name", [rule.gang.name for rule in found if rule.gang is not None]),
     ):
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
@@ -103,7 +106,7 @@ def _read(path: Path) -> list[Rule]:
 
 def _wrong(rule: Rule) -> str:
     if rule.gang is not None and not _NAME.match(rule.gang.name.replace("{name}", "x")):
-        return f"gang.name {rule.gang.name!r} makes no name of an object: small letters, digits, -, and {{name}}"
+        return f"gang.name {rule.gang.name!r} makes no name of an object: small letters, digits, -, ., and {{name}}"
     if rule.gang is not None and "{name}" not in rule.gang.name:
         return f"gang.name {rule.gang.name!r} is the same for all objects: it needs {{name}}"
     for each in rule.gang.min_member if rule.gang is not None else ():

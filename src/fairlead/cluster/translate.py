@@ -15,9 +15,10 @@ import structlog
 from fairlead.api import names, quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import convert, policies, storage_views, views
+from fairlead.cluster import convert, grouping, policies, storage_views, views
 from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Judged, StorageKnown, Upsert
 from fairlead.cluster.priorities import Priorities
+from fairlead.cluster.serving import Serving
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.model import (
@@ -75,6 +76,7 @@ class Translator:
         self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> our pods in its default queue
         self._workloads = Workloads()
         self._priorities = Priorities()
+        self._serving = Serving()
         self._spread: dict[str, dict[str, tuple[views.Metadata, Pod]]] = {}  # namespace -> waiting pods that are spread
 
     def namespaces(self, changes: list[Change[views.Namespace]]) -> list[ClusterEvent]:
@@ -91,7 +93,7 @@ class Translator:
                 pods = self._unlabelled.get(change.key, {})
                 for uid, pod in pods.items():
                     pods[uid] = msgspec.structs.replace(pod, queue=queue or names.DEFAULT_QUEUE)
-                events += [Upsert(self._priorities.of(pod)) for pod in pods.values()]
+                events += [Upsert(self._as_counted(pod)) for pod in pods.values()]
             events.append(Gone("namespace", change.key) if change.view is None else Upsert(convert.namespace(change.view)))
         return events
 
@@ -184,14 +186,19 @@ class Translator:
         for change in changes:
             if change.view is None:
                 events.append(Gone("group", change.key))
+                events += self._served(change.key, ())
                 events += [Upsert(pod) for pod in self._priorities.set_group(change.key, "")]
             elif change.error:
                 log.error("PodGroup cannot be read", group=change.key, error=change.error)
             else:
                 group = convert.group(change.view)
                 events.append(Upsert(group))
+                events += self._served(change.key, grouping.serves(change.view.metadata))
                 events += [Upsert(pod) for pod in self._priorities.set_group(change.key, group.service_class, group.queue)]
         return events
+
+    def _served(self, key: str, serves: tuple[str, ...]) -> list[ClusterEvent]:
+        return [Upsert(self._priorities.of(pod)) for pod in self._serving.set_group(key, serves)]
 
     def pods(self, changes: list[Change[views.Pod]]) -> list[ClusterEvent]:
         """Pods, by UID."""
@@ -220,8 +227,12 @@ class Translator:
                     self._unlabelled.get(metadata.namespace, {}).pop(change.key, None)
                 else:
                     self._unlabelled.setdefault(metadata.namespace, {})[change.key] = pod
-            events.append(Upsert(self._priorities.of(pod)))
+            events.append(Upsert(self._as_counted(pod)))
         return events
+
+    def _as_counted(self, pod: Pod) -> Pod:
+        """In its PodGroup, with its priority."""
+        return self._priorities.of(self._serving.of(pod))
 
     def unchanged(self, view: views.Pod) -> bool:
         """Whether a pod without a node is still what was told of it, whatever was written to its status."""
@@ -261,7 +272,7 @@ class Translator:
                     spec = msgspec.structs.replace(pod.spec, default_spread=selector)
                     changed = msgspec.structs.replace(pod, spec=spec)
                     self._spread[namespace][uid] = metadata, changed
-                    events.append(Upsert(self._priorities.of(changed)))
+                    events.append(Upsert(self._as_counted(changed)))
         return events
 
     @staticmethod
@@ -313,6 +324,7 @@ class Translator:
             pods.pop(uid, None)
         for spread in self._spread.values():
             spread.pop(uid, None)
+        self._serving.forget(uid)
         self._priorities.forget(uid)
 
     def _pod(self, view: views.Pod) -> Pod:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE
+from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE, fitting
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model import Group, Member, Pod, Target
 from fairlead.core.moves import Kept
@@ -401,12 +401,22 @@ def _group_of(task: Task) -> str:
     """Where a job's intent is kept: in its PodGroup, or in one that is made for it."""
     if task.gang is not None and task.gang.group is not None:
         return task.gang.key
-    kind, _, name = task.pod.root.rpartition("/")
-    return made_for(task.pod.namespace, kind.rpartition("/")[2], name)
+    return made_for(task.pod.namespace, task.pod.root)
 
 
-def made_for(namespace: str, kind: str, name: str) -> str:
-    """The PodGroup, `namespace/name`, that is made for a workload which has none."""
+def made_for(namespace: str, root: str) -> str:
+    """The PodGroup, `namespace/name`, that is made for a workload which has none. root: its `apiVersion/kind/name`.
+
+    Its name is `KIND-GROUP.NAME`, such as `job-batch.train`, and no other workload's: no AIJob has a dot in its name, dots of the
+    API group are dashes, and dashes are doubled.
+    """
+    version, kind, name = root.rsplit("/", 2)
+    told = [each.replace("-", "--").replace(".", "-") for each in (kind.lower(), version.rpartition("/")[0]) if each]
+    return f"{namespace}/{fitting('-'.join(told) + '.' + name)}"
+
+
+def made_before(namespace: str, kind: str, name: str) -> str:
+    """The same as earlier versions called it; an AIJob may have that name, so it is believed only if it was made for this."""
     return f"{namespace}/{kind.lower()}-{name}"[:317]
 
 

@@ -14,10 +14,11 @@ import structlog
 
 from fairlead.api import names
 from fairlead.api.objects import AIJob, AIJobStatus, NodePoolSpec
-from fairlead.cluster import convert, views
+from fairlead.cluster import convert, grouping, views
 from fairlead.cluster.times import seconds
 from fairlead.core.model import WHOLE
 from fairlead.core.model import Pod as CorePod
+from fairlead.core.suspended import made_before, made_for
 from fairlead.observability.history import HistoryError, Job, Run, Scaler, State, Stay
 from fairlead.observability.store import History
 from fairlead.operator.causes import Causes, Failure
@@ -333,9 +334,19 @@ class Books:
     def _read(self, view: PodView) -> CorePod:
         return convert.pod(view, self._default_queue(view.metadata.namespace))
 
+    def _group_of(self, pod: CorePod) -> views.PodGroup | None:
+        """The PodGroup of a pod. Parts of an object may have others, which have the same owner."""
+        if not pod.group:
+            return None
+        found, before = self._group(f"{pod.namespace}/{pod.group}"), grouping.name_before(pod.group)
+        if found is None and before:
+            earlier = self._group(f"{pod.namespace}/{before}")
+            found = earlier if earlier is not None and pod.group in grouping.serves(earlier.metadata) else None
+        return found
+
     def _whose(self, pod: CorePod, view: PodView) -> Job:
         """The job of a pod, as it begins."""
-        group = self._group(f"{pod.namespace}/{pod.group}") if pod.group else None
+        group = self._group_of(pod)
         owner = _controller(group.metadata if group is not None else view.metadata) or _controller(view.metadata)
         uid, kind, name = pod.uid, "Pod", pod.name
         if owner is not None:
@@ -489,12 +500,19 @@ class Books:
 
     def _suspended(self, job: Job) -> bool:
         """Whether the scheduler has it suspended: then it comes back."""
-        for name in (job.name, f"job-{job.name}"):
-            group = self._group(f"{job.namespace}/{name}")
+        made = made_for(job.namespace, f"batch/v1/{job.kind}/{job.name}"), made_before(job.namespace, job.kind, job.name)
+        for key in (f"{job.namespace}/{job.name}", *made):
+            group = self._group(key)
             target = group.status.target if group is not None and group.status is not None else None
-            if target is not None and target.state == "Suspended":
+            if target is not None and target.state == "Suspended" and _means(target, job):
                 return True
         return False
+
+
+def _means(target: views.GroupTarget, job: Job) -> bool:
+    """Whether a target is a job's: a PodGroup of that name may be another's."""
+    owners = target.owners or ()
+    return not owners or job.kind == "PodGroup" or any((each.kind, each.name) == (job.kind, job.name) for each in owners)
 
 
 def subject(heard: Heard) -> str:

@@ -1,7 +1,8 @@
 """PodGroups for workloads whose pods start together though nobody wrote one: JobSets, PyTorchJobs, RayClusters and their like.
 
 Each kind that is served is watched; for each object whose pods Fairlead schedules, a PodGroup is made that the object owns, so
-that it goes with it. A PodGroup of that name which somebody else made is left alone.
+that it goes with it. A PodGroup of that name which somebody wrote is left alone; one that belongs to another object is told of.
+One that an earlier version made under another name stays the object's (`fairlead.cluster.serving`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.cluster import views
+from fairlead.cluster import grouping, views
 from fairlead.cluster.grouping import is_upstream
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.discovery import served
@@ -54,6 +55,8 @@ class Gangs:
         self.queue = WorkQueue(self._look, site="gangs", report=self._fault)
         self._kinds = {f"{each.api_version} {each.plural}": each for each in kinds if each.gangs is not None}
         self._objects: dict[str, _Object] = {}  # `version plural namespace/name` -> object
+        self._told: dict[str, str] = {}  # UID of an object -> that of a PodGroup of its name which is another's
+        self._names: dict[str, dict[str, str]] = {}  # UID of an object -> gang -> what its PodGroup is called
 
     def _fault(self, site: str, key: str, error: Exception) -> None:
         named, _, where = key.rpartition(" ")
@@ -82,7 +85,10 @@ class Gangs:
     def _heard(self, kind: Workload, change: Change[_Object]) -> None:
         key = f"{kind.api_version} {kind.plural} {change.key}"
         if change.view is None:
-            self._objects.pop(key, None)  # its PodGroups go with it
+            gone = self._objects.pop(key, None)  # its PodGroups go with it
+            if gone is not None:
+                self._names.pop(gone.metadata.uid, None)
+                self._told.pop(gone.metadata.uid, None)
         elif change.error:
             log.error("it cannot be read", kind=kind.kind, key=change.key, error=change.error)
         else:
@@ -95,10 +101,31 @@ class Gangs:
             return
         manifest = found.manifest()
         if kind.ours(manifest):
-            for name, needed in kind.gangs(manifest).items():
-                await self._ensure(kind, found.metadata, name, needed)
+            serves = kind.serves(manifest)
+            for gang, needed in kind.gangs(manifest).items():
+                name = await self._name_of(found.metadata, gang)
+                await self._ensure(kind, found.metadata, name, needed, serves.get(gang, ()))
 
-    async def _ensure(self, kind: Workload, owner: views.Metadata, name: str, needed: int) -> None:
+    async def _name_of(self, owner: views.Metadata, gang: str) -> str:
+        """What the PodGroup of a gang is called: as it was by an earlier version, where that made it."""
+        known = self._names.setdefault(owner.uid, {})
+        if gang not in known:
+            before = grouping.name_before(gang)
+            group = await self._read(owner.namespace, before) if before else None
+            is_its = group is not None and gang in grouping.serves(group.metadata) and _owned(group.metadata, owner)
+            known[gang] = before if is_its else gang
+        return known[gang]
+
+    async def _read(self, namespace: str, name: str) -> views.PodGroup | None:
+        try:
+            body = await self.client.get(f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}")
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+        return msgspec.json.decode(body, type=views.PodGroup)
+
+    async def _ensure(self, kind: Workload, owner: views.Metadata, name: str, needed: int, serves: tuple[str, ...]) -> None:
         path = f"/apis/{names.API_VERSION}/namespaces/{owner.namespace}/podgroups"
         labels = owner.labels or {}
         spec: Manifest = {"minMember": needed}
@@ -109,6 +136,8 @@ class Gangs:
         reference = {"apiVersion": kind.api_version, "kind": kind.kind, "name": owner.name, "uid": owner.uid, "controller": True}
         metadata: Manifest = {"name": name, "namespace": owner.namespace, "ownerReferences": [reference]}
         metadata["annotations"] = {**provisioning(owner.annotations), **stamp(owner.annotations)}
+        if serves:
+            metadata["annotations"][names.SERVES_ANNOTATION] = " ".join(serves)
         marks = {names.UPSTREAM_LABEL: "true"} if is_upstream(f"{owner.namespace}/{name}") else {}
         metadata["labels"] = marks
         body = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "metadata": metadata, "spec": spec}
@@ -119,10 +148,27 @@ class Gangs:
         except ApiError as error:
             if error.code != 409:
                 raise
-        group = msgspec.json.decode(await self.client.get(f"{path}/{name}"), type=views.PodGroup)
-        whose = [each.uid for each in group.metadata.owner_references or ()]
+        group = await self._read(owner.namespace, name)
+        if group is None:
+            self.queue.add(f"{kind.api_version} {kind.plural} {owner.key}")  # it went in between
+            return
+        if not _owned(group.metadata, owner):
+            self._tell_of_other(kind, owner, group)
+            return
         asks = group.spec.min_member, group.spec.queue or "", {**(group.metadata.labels or {}), **marks}
-        if owner.uid in whose and asks != (needed, spec.get("queue", ""), group.metadata.labels or {}):
+        if asks != (needed, spec.get("queue", ""), group.metadata.labels or {}):
             changed = {"resourceVersion": group.metadata.resource_version, "labels": marks}
             patch = {"metadata": changed, "spec": {"queue": None, **spec}}
             await self.client.patch(f"{path}/{name}", encode(patch), _MERGE)
+
+    def _tell_of_other(self, kind: Workload, owner: views.Metadata, group: views.PodGroup) -> None:
+        """A PodGroup of another object's: its pods would start, and be suspended, with that."""
+        other = next((each for each in group.metadata.owner_references or () if each.controller), None)
+        if other is not None and self._told.get(owner.uid) != group.metadata.uid:
+            self._told[owner.uid] = group.metadata.uid
+            message = f"its PodGroup {group.metadata.name} belongs to {other.kind} {other.name}: give one of them another name"
+            self.faults.tell(owner.key, "NameTaken", message, About(kind.api_version, kind.kind), owner.uid)
+
+
+def _owned(metadata: views.Metadata, owner: views.Metadata) -> bool:
+    return any(each.uid == owner.uid for each in metadata.owner_references or ())

@@ -21,7 +21,7 @@ from fairlead.core.model import WHOLE
 from fairlead.core.queues import QueueNode
 from fairlead.core.standing import Ahead, Term, ahead_of, behind, line, terms
 from fairlead.core.state import ClusterState
-from fairlead.core.suspended import made_for
+from fairlead.core.suspended import made_before, made_for
 from fairlead.core.tasks import Task, TaskState, Unit, stands_in
 from fairlead.scheduler.core_loop import CoreLoop
 
@@ -227,7 +227,10 @@ def find(state: ClusterState, kind: str, namespace: str, name: str) -> tuple[lis
     if kind == "job":
         tasks = [task for task in ours if task.pod.root == f"batch/v1/Job/{name}"]
         if not tasks:
-            gang = state.gangs.get(made_for(namespace, "Job", name))
+            gang = state.gangs.get(made_for(namespace, f"batch/v1/Job/{name}"))
+            before = state.gangs.get(made_before(namespace, "Job", name))
+            if gang is None and before is not None and before.group is not None and before.group.made:
+                gang = before
             return (list(gang.tasks.values()), gang) if gang is not None and gang.tasks else ([], None)
     else:
         tasks = [task for task in ours if task.pod.name == name]

@@ -229,7 +229,7 @@ class Researchers(People):
         found = []
         for key in sorted(self._kinds):
             if not self._over(key):
-                named = "/".join(key) if self._kinds[key] == _AI_JOBS else made_for(key[0], "Job", key[1])
+                named = "/".join(key) if self._kinds[key] == _AI_JOBS else made_for(key[0], f"batch/v1/Job/{key[1]}")
                 namespace, _, name = named.partition("/")
                 group = self.world.api.store.get(_GROUPS, (namespace, name))
                 target = (group.object.get("status") or {}).get("target") if group is not None else None

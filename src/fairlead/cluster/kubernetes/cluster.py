@@ -282,7 +282,8 @@ class KubernetesCluster:
             outcome, message = await _outcome(self.client.post(path, encode(intents.group_for(job))))
             if outcome is Outcome.REFUSED or outcome is Outcome.GONE:
                 return Outcome.REFUSED, message
-        return await targets.write(self.client, f"{path}/{name}", intents.suspended(job))
+        owner = job.owners[0][1] if job.made else ""
+        return await targets.write(self.client, f"{path}/{name}", intents.suspended(job), owner)
 
     async def resume(self, job: Resume) -> tuple[Outcome, str]:
         """Write the intent into the job's PodGroup."""

@@ -19,8 +19,13 @@ _TRIES = 5
 _MERGE = "application/merge-patch+json"
 
 
+class _Owner(msgspec.Struct):
+    uid: str = ""
+
+
 class _Metadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
+    owner_references: list[_Owner] = []
 
 
 class _Target(msgspec.Struct):
@@ -37,16 +42,19 @@ class _Group(msgspec.Struct):
     status: _Status | None = None
 
 
-async def write(client: Client, path: str, target: dict[str, Any]) -> tuple[Outcome, str]:
+async def write(client: Client, path: str, target: dict[str, Any], owner: str = "") -> tuple[Outcome, str]:
     """Write a target into the PodGroup at a path. `GONE`: there is none. `REFUSED`: a target of that epoch or later stands.
 
-    `DONE` where that is so after a write without an answer: it is this one, or has overtaken it.
+    `DONE` where that is so after a write without an answer: it is this one, or has overtaken it. owner: the UID of what must own
+    it; empty: that is not asked.
     """
     message, unanswered = "", False
     for _ in range(_TRIES):
         sent = False
         try:
             group = msgspec.json.decode(await client.get(path), type=_Group)
+            if owner and all(each.uid != owner for each in group.metadata.owner_references):
+                return Outcome.REFUSED, f"PodGroup {path.rpartition('/')[2]} is there and belongs to another object"
             stands = group.status.target if group.status is not None else None
             if stands is not None and stands.epoch >= target["epoch"]:
                 if unanswered or stands == _Target(target["state"], target["epoch"]):

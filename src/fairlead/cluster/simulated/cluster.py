@@ -201,8 +201,12 @@ class SimulatedCluster:
     async def suspend(self, job: Suspension) -> tuple[Outcome, str]:
         """Write the intent into the job's PodGroup, made first where it has none."""
         namespace, _, name = job.group.partition("/")
-        if job.made and self.api.store.get(_GROUPS, (namespace, name)) is None:
-            self.api.create(self.api.served(names.API_VERSION, "podgroups"), namespace, intents.group_for(job))
+        if job.made:
+            found = self.api.store.get(_GROUPS, (namespace, name))
+            if found is None:
+                self.api.create(self.api.served(names.API_VERSION, "podgroups"), namespace, intents.group_for(job))
+            elif all(each.get("uid") != job.owners[0][1] for each in found.object["metadata"].get("ownerReferences") or ()):
+                return Outcome.REFUSED, f"PodGroup {name} is there and belongs to another object"
         return self._intend(job.group, intents.suspended(job))
 
     async def resume(self, job: Resume) -> tuple[Outcome, str]:

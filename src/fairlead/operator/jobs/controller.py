@@ -133,7 +133,6 @@ class Jobs:
         self.quotas = Quotas(client, self.faults, self._quota_changed)
         self._short: dict[str, set[str]] = {}  # namespace -> jobs that wait for a quota
         self._looking: set[str] = set()  # namespaces whose jobs are about to look for room
-        self._policy: dict[str, bool] = {}  # job -> whether the scheduler has it suspended
         self._served: dict[str, str] = {}  # job -> its uid, once its Service is there
         self.untrusted_as = ""  # the user that the API server takes us for, where it does not believe whose pods are
         self._classes: dict[str, ServiceClass] = {}
@@ -182,13 +181,19 @@ class Jobs:
 
     def intent(self, key: str, group: views.PodGroup | None) -> None:
         """A PodGroup as it is, and with it what the scheduler means its job to be; None: it is gone."""
-        target = group.status.target if group is not None and group.status is not None else None
-        self._policy[key] = target is not None and target.state == "Suspended"
         if group is None:
             self._groups.pop(key, None)
         else:
             self._groups[key] = group
         self._again(key)
+
+    def _suspended(self, key: str, job: AIJob) -> bool:
+        """Whether the scheduler has a job suspended; what it means of another's PodGroup of that name is not the job's."""
+        group = self._groups.get(key)
+        target = group.status.target if group is not None and group.status is not None else None
+        if group is None or target is None or target.state != "Suspended":
+            return False
+        return made.owned(group.metadata.owner_references, job)
 
     def _again(self, key: str) -> None:
         if self.synced and key in self._jobs:
@@ -214,7 +219,6 @@ class Jobs:
             self._short.get(change.key.partition("/")[0], set()).discard(change.key)
             if (timer := self._timers.pop(change.key, None)) is not None:
                 timer.cancel()
-            self._policy.pop(change.key, None)
             self._kinds.pop(change.key, None)
             self.hardware.over(change.key)
         elif change.error:
@@ -403,7 +407,7 @@ class Jobs:
         else:
             pods = [self._as_is(pod) for pod in self._pods.get(key, {}).values()]
             idle, look = judge_idle(job, pods, self.idleness.measured, now)
-            given = Given(now=now, suspended=self._policy.get(key, False), first=first, idle=idle, ended=ended)
+            given = Given(now=now, suspended=self._suspended(key, job), first=first, idle=idle, ended=ended)
             decided = self._without_unheard(key, job, plan(job, pods, given))
             if look is not None and (decided.look_again is None or look < decided.look_again):
                 decided = msgspec.structs.replace(decided, look_again=look)

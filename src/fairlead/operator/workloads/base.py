@@ -23,7 +23,8 @@ class Workload(msgspec.Struct, frozen=True):
 
     suspend_at: where its field for that is; empty: it cannot be suspended; suspended, resumed: what it says then; None: it is not
     there. gangs: the PodGroups of an object, and how many pods each needs; None: its pods are pods by themselves. templates:
-    its pod templates. all_ours: whether all objects of the kind are ours, whatever their templates say.
+    its pod templates. serves: those of its PodGroups that are for parts of it, and which (`fairlead.cluster.serving`).
+    all_ours: whether all objects of the kind are ours, whatever their templates say.
     """
 
     api_version: str
@@ -35,6 +36,7 @@ class Workload(msgspec.Struct, frozen=True):
     suspended: bool | str | int = True
     resumed: bool | str | int | None = False
     all_ours: bool = False
+    serves: Callable[[Manifest], Mapping[str, tuple[str, ...]]] = lambda _: {}
 
     def path(self, namespace: str, name: str) -> str:
         """Where an object of the kind is."""

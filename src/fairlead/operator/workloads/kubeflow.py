@@ -14,7 +14,7 @@ def _replicas(manifest: Manifest, field: str) -> dict[str, Manifest]:
     return {role: each for role, each in found.items() if isinstance(each, dict)}
 
 
-def gangs(field: str, manifest: Manifest) -> Mapping[str, int]:
+def gangs(kind: str, field: str, manifest: Manifest) -> Mapping[str, int]:
     """One gang: `runPolicy.schedulingPolicy.minAvailable`, an elastic job's fewest workers, or all replicas."""
     spec = manifest.get("spec") or {}
     counts = {role: number(each.get("replicas"), 1) for role, each in _replicas(manifest, field).items()}
@@ -25,7 +25,7 @@ def gangs(field: str, manifest: Manifest) -> Mapping[str, int]:
         counts.pop("Launcher", None)  # it is made later
     policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
     needed = number(policy.get("minAvailable"), sum(counts.values()))
-    return {grouping.training_job(manifest["metadata"]["name"]): needed} if needed else {}
+    return {grouping.training_job(kind, manifest["metadata"]["name"]): needed} if needed else {}
 
 
 def templates(field: str, manifest: Manifest) -> Iterable[Manifest]:
@@ -34,7 +34,7 @@ def templates(field: str, manifest: Manifest) -> Iterable[Manifest]:
 
 
 def _kind(kind: str, field: str, version: str = "kubeflow.org/v1") -> Workload:
-    found: Callable[[Manifest], Mapping[str, int]] = partial(gangs, field)
+    found: Callable[[Manifest], Mapping[str, int]] = partial(gangs, kind, field)
     return Workload(version, kind, f"{kind.lower()}s", ("spec", "runPolicy", "suspend"), found, partial(templates, field))
 
 
