@@ -59,8 +59,8 @@ def expected(pod, groups):
     if named := labels.get(names.POD_GROUP_LABEL):
         return named
     there = {each.metadata.name for each in groups}
-    if labels["jobset.sigs.k8s.io/replicatedjob-name"] in ("driver", "worker") and "stage.x.driver" in there:
-        return "stage.x.driver"
+    if labels["jobset.sigs.k8s.io/replicatedjob-name"] in ("driver", "worker") and "jobsetstage.x.driver" in there:
+        return "jobsetstage.x.driver"
     earlier = any(each.metadata.name == "jobset-x" and each.metadata.owner_references[0].kind == "JobSet" for each in groups)
     return "jobset-x" if earlier else "jobset.x"
 
@@ -72,7 +72,7 @@ def test_in_any_order(seed, earlier):
     objects = [
         group("jobset-x", earlier),
         group("jobset.x", JOBSET),
-        group("stage.x.driver", JOBSET, "jobset.x/driver jobset.x/worker"),
+        group("jobsetstage.x.driver", JOBSET, "jobset.x/driver jobset.x/worker"),
         *(waiting(f"{part}-{number}", part) for part in ("init", "driver", "worker") for number in range(2)),
         waiting("own", "worker", named="jobset.x"),
         waiting("other", "init", named="mine"),

@@ -33,6 +33,10 @@ def replicated(name, replicas, parallelism, **more):
     return {"name": name, "replicas": replicas, "template": {"spec": {"parallelism": parallelism, "template": POD}}, **more}
 
 
+def waits(*jobs):
+    return [{"name": each, "status": "Complete"} for each in jobs]
+
+
 def roles(**counts):
     return {role: {"replicas": count, "template": POD} for role, count in counts.items()}
 
@@ -50,14 +54,31 @@ def ray(*groups, **spec):
     ("kind", "spec", "gangs"),
     [
         (JOBSET, {"replicatedJobs": [replicated("a", 2, 4), replicated("b", 1, 1)]}, {"jobset.x": 9}),
-        (JOBSET, {"replicatedJobs": [replicated("a", 2, 4), replicated("b", 1, 1, dependsOn=[{"name": "a"}])]}, {"jobset.x": 8}),
+        (
+            JOBSET,
+            {"replicatedJobs": [replicated("a", 2, 4), replicated("b", 1, 1, dependsOn=[{"name": "a"}])]},
+            {"jobset.x": 8, "jobsetstage.x.b": 1},
+        ),
+        (
+            JOBSET,
+            {
+                "replicatedJobs": [
+                    replicated("data", 1, 1),
+                    replicated("model", 1, 1),
+                    replicated("ps", 2, 1, dependsOn=waits("data", "model")),
+                    replicated("node", 1, 8, dependsOn=waits("model", "data")),
+                    replicated("report", 1, 1, dependsOn=waits("node")),
+                ]
+            },
+            {"jobset.x": 2, "jobsetstage.x.ps": 10, "jobsetstage.x.report": 1},
+        ),
         (
             JOBSET,
             {
                 "startupPolicy": {"startupPolicyOrder": "InOrder"},
                 "replicatedJobs": [replicated("a", 1, 2), replicated("b", 1, 8)],
             },
-            {"jobset.x": 2},
+            {"jobset.x": 2, "jobsetstage.x.b": 8},
         ),
         (
             JOBSET,
@@ -66,7 +87,7 @@ def ray(*groups, **spec):
         ),
         (JOBSET, {}, {}),
         (LWS, lws(replicas=2), {"lws.x.0": 4, "lws.x.1": 4}),
-        (LWS, lws(replicas=1, startupPolicy="LeaderReady"), {"lws.x.0": 1}),
+        (LWS, lws(replicas=1, startupPolicy="LeaderReady"), {"lwsworkers.x.0": 3, "lws.x.0": 1}),
         (LWS, lws(replicas=0), {}),
         (PYTORCH, {"pytorchReplicaSpecs": roles(Master=1, Worker=7)}, {"pytorchjob.x": 8}),
         (PYTORCH, {"pytorchReplicaSpecs": roles(Worker=8), "elasticPolicy": {"minReplicas": 2}}, {"pytorchjob.x": 2}),
@@ -79,7 +100,7 @@ def ray(*groups, **spec):
         (
             MPI,
             {"mpiReplicaSpecs": roles(Launcher=1, Worker=4), "launcherCreationPolicy": "WaitForWorkersReady"},
-            {"mpijob.x": 4},
+            {"mpijob.x": 4, "mpilauncher.x": 1},
         ),
         (RAY, ray({"replicas": 3}, {"replicas": 2, "numOfHosts": 4}), {"raycluster.x": 12}),
         (RAY, ray({"replicas": 3, "minReplicas": 1}, enableInTreeAutoscaling=True), {"raycluster.x": 2}),
@@ -91,6 +112,14 @@ def ray(*groups, **spec):
 )
 def test_what_starts_together(kind, spec, gangs):
     assert WORKLOADS[kind].gangs({"metadata": {"name": "x"}, "spec": spec}) == gangs
+
+
+def test_a_later_stage_says_whose_pods_it_has():
+    jobs = [replicated("init", 1, 1), *(replicated(name, 1, 4, dependsOn=waits("init")) for name in ("driver", "node"))]
+    manifest = {"metadata": {"name": "x"}, "spec": {"replicatedJobs": jobs}}
+    assert WORKLOADS[JOBSET].serves(manifest) == {"jobsetstage.x.driver": ("jobset.x/driver", "jobset.x/node")}
+    manifest = {"metadata": {"name": "x"}, "spec": lws(replicas=1, startupPolicy="LeaderReady")}
+    assert WORKLOADS[LWS].serves(manifest) == {"lwsworkers.x.0": ("lws.x.0/workers",)}
 
 
 @pytest.mark.parametrize(

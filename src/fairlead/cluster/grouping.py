@@ -22,7 +22,9 @@ JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 JOBSET_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
 LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 TRAINING_NAME: Final = "training.kubeflow.org/job-name"
+TRAINING_ROLE: Final = "training.kubeflow.org/job-role"
 RAY_CLUSTER: Final = "ray.io/cluster"
 TRAINING_KINDS: Final = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
 
@@ -32,14 +34,9 @@ def jobset(name: str) -> str:
     return names.fitting(f"jobset.{name}")
 
 
-def stage(name: str, first: str) -> str:
+def jobset_stage(name: str, first: str) -> str:
     """The gang of what of a JobSet starts together later. first: the first of its replicated jobs."""
-    return names.fitting(f"stage.{name}.{first}")
-
-
-def part(name: str, job: str) -> str:
-    """What the pods of one replicated job of a JobSet belong to."""
-    return f"{jobset(name)}/{job}"
+    return names.fitting(f"jobsetstage.{name}.{first}")
 
 
 def leader_worker_set(name: str, group: str) -> str:
@@ -47,9 +44,19 @@ def leader_worker_set(name: str, group: str) -> str:
     return names.fitting(f"lws.{name}.{group}")
 
 
+def workers(name: str, group: str) -> str:
+    """The gang of the workers of such a group, where they start once their leader is ready."""
+    return names.fitting(f"lwsworkers.{name}.{group}")
+
+
 def training_job(kind: str, name: str) -> str:
     """The gang of a PyTorchJob, MPIJob and their like."""
     return names.fitting(f"{kind.lower()}.{name}")
+
+
+def launcher(name: str) -> str:
+    """The gang of an MPIJob's launcher, where it starts once the workers are ready."""
+    return names.fitting(f"mpilauncher.{name}")
 
 
 def ray_cluster(name: str) -> str:
@@ -88,6 +95,30 @@ def root_by_rule(labels: Mapping[str, str]) -> tuple[str, str]:
         if name and rule.suspend is not None:
             return f"{rule.api_version}/{rule.kind}/{name}", uid_by_name(rule.kind, name)
     return "", ""
+
+
+WORKERS: Final = "workers"
+LAUNCHER: Final = "launcher"
+
+
+def part_of(labels: Iterable[tuple[str, str]]) -> str:
+    """Which part of its object a pod is, such as may start by itself; empty: that is not told.
+
+    Of a JobSet which replicated job; of a group of a LeaderWorkerSet, whether it is a worker; of an MPIJob, the launcher.
+    """
+    for label, value in labels:
+        if label == JOBSET_PART:
+            return value
+        if label == LWS_WORKER and value != "0":
+            return WORKERS
+        if label == TRAINING_ROLE and value == LAUNCHER:
+            return LAUNCHER
+    return ""
+
+
+def part(gang: str, name: str) -> str:
+    """What a PodGroup serves that is one of a part of an object."""
+    return f"{gang}/{name}"
 
 
 _UPSTREAM = "upstream."

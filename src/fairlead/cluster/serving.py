@@ -64,9 +64,10 @@ class Serving:
         return [self._served(pod) for gang in gangs for pod in self._pods.get(gang, {}).values()]
 
     def _served(self, pod: Pod) -> Pod:
-        part = next((value for label, value in pod.labels if label == grouping.JOBSET_PART), "")
+        if not self._by:
+            return pod
         gang = f"{pod.namespace}/{pod.group}"
-        found = self._by.get(f"{gang}/{part}") or self._by.get(gang)
+        found = self._by.get(grouping.part(gang, grouping.part_of(pod.labels))) or self._by.get(gang)
         return msgspec.structs.replace(pod, group=min(found)) if found else pod
 
 

@@ -15,17 +15,34 @@ def _replicas(manifest: Manifest, field: str) -> dict[str, Manifest]:
 
 
 def gangs(kind: str, field: str, manifest: Manifest) -> Mapping[str, int]:
-    """One gang: `runPolicy.schedulingPolicy.minAvailable`, an elastic job's fewest workers, or all replicas."""
+    """One gang: `runPolicy.schedulingPolicy.minAvailable`, an elastic job's fewest workers, or all replicas.
+
+    A launcher that is made once the workers are ready is by itself.
+    """
     spec = manifest.get("spec") or {}
     counts = {role: number(each.get("replicas"), 1) for role, each in _replicas(manifest, field).items()}
     elastic = (spec.get("elasticPolicy") or {}).get("minReplicas")
     if elastic is not None and "Worker" in counts:
         counts["Worker"] = min(counts["Worker"], number(elastic, counts["Worker"]))
-    if spec.get("launcherCreationPolicy") == "WaitForWorkersReady":
-        counts.pop("Launcher", None)  # it is made later
+    later = {grouping.launcher(manifest["metadata"]["name"]): counts.pop("Launcher", 0)} if _launched_later(manifest) else {}
     policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
     needed = number(policy.get("minAvailable"), sum(counts.values()))
-    return {grouping.training_job(kind, manifest["metadata"]["name"]): needed} if needed else {}
+    if later:
+        needed = min(needed, sum(counts.values()))  # it may have been counted with the launcher
+    found = {**later, grouping.training_job(kind, manifest["metadata"]["name"]): needed}
+    return {gang: count for gang, count in found.items() if count}
+
+
+def _launched_later(manifest: Manifest) -> bool:
+    return (manifest.get("spec") or {}).get("launcherCreationPolicy") == "WaitForWorkersReady"
+
+
+def serves(kind: str, manifest: Manifest) -> Mapping[str, tuple[str, ...]]:
+    """Of a launcher that is made later: that it is in a gang of its own."""
+    if not _launched_later(manifest):
+        return {}
+    name = manifest["metadata"]["name"]
+    return {grouping.launcher(name): (grouping.part(grouping.training_job(kind, name), grouping.LAUNCHER),)}
 
 
 def templates(field: str, manifest: Manifest) -> Iterable[Manifest]:
@@ -35,7 +52,15 @@ def templates(field: str, manifest: Manifest) -> Iterable[Manifest]:
 
 def _kind(kind: str, field: str, version: str = "kubeflow.org/v1") -> Workload:
     found: Callable[[Manifest], Mapping[str, int]] = partial(gangs, kind, field)
-    return Workload(version, kind, f"{kind.lower()}s", ("spec", "runPolicy", "suspend"), found, partial(templates, field))
+    return Workload(
+        version,
+        kind,
+        f"{kind.lower()}s",
+        ("spec", "runPolicy", "suspend"),
+        found,
+        partial(templates, field),
+        serves=partial(serves, kind),
+    )
 
 
 TRAINING_JOBS = (

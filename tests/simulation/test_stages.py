@@ -1,0 +1,179 @@
+"""JobSets and LeaderWorkerSets of which parts start later: each stage is a gang of its own, whatever the stage before needed."""
+
+import asyncio
+import copy
+import random
+
+import pytest
+
+from fairlead.api import names
+from fairlead.simulation import aijobs
+from tests.simulation.test_endings import Live, live
+
+GPUS = 8
+
+
+def definition(group, version, kind, plural):
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+JOBSET = definition("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+LWS = definition("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
+
+
+def replicated(name, pods, **more):
+    template = {"spec": {"schedulerName": "fairlead", "containers": [{"name": "main", "image": "i"}]}}
+    spec = {"parallelism": pods, "completions": pods, "template": template}
+    return {"name": name, "replicas": 1, "template": {"spec": spec}, **more}
+
+
+def after(*jobs):
+    return [{"name": each, "status": "Complete"} for each in jobs]
+
+
+class Stages(Live):
+    """The cluster, and what the JobSet controller would do in it."""
+
+    def __init__(self):
+        super().__init__(kills=False)
+        for each in (JOBSET, LWS):
+            self.world.create(copy.deepcopy(each))
+
+    def jobset(self, name, jobs, order="AnyOrder"):
+        spec = {"replicatedJobs": jobs, "startupPolicy": {"startupPolicyOrder": order}}
+        manifest = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}, "spec": spec}
+        return self.world.create({**manifest, "metadata": {"name": name, "namespace": "vision"}}, "vision")["metadata"]["uid"]
+
+    def pods(self, name, job, count, *, uid="", seconds=60):
+        labels = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": job}
+        labels |= {"jobset.sigs.k8s.io/jobset-uid": uid} if uid else {}
+        self.make(name, job, count, labels, seconds)
+
+    def make(self, name, job, count, labels, seconds=60):
+        owner = {"apiVersion": "simulated/v1", "kind": "Job", "name": f"{name}-{job}", "uid": f"{name}-{job}", "controller": True}
+        for number in range(count):
+            made = aijobs.single(f"{name}-{job}-{number}")
+            made["metadata"] |= {"namespace": "vision", "labels": labels, "ownerReferences": [owner]}
+            made["metadata"]["annotations"] = {names.SIMULATED_DURATION_ANNOTATION: f"{seconds}s"}
+            self.world.create(made, "vision")
+
+    def of(self, name, job):
+        return [pod for pod in aijobs.pods(self.world) if pod["metadata"]["name"].startswith(f"{name}-{job}-")]
+
+    def placed(self, name, job):
+        return sum(bool(pod["spec"].get("nodeName")) for pod in self.of(name, job))
+
+    def done(self, name, job):
+        found = self.of(name, job)
+        return bool(found) and all((pod.get("status") or {}).get("phase") == "Succeeded" for pod in found)
+
+
+@pytest.mark.parametrize("uid", [True, False], ids=["with its UID", "without"])
+def test_a_later_stage_that_is_smaller_does_not_wait_for_the_size_of_the_first(uid):
+    async def story():
+        found = Stages()
+        given = found.jobset("js", [replicated("a", 4), replicated("b", 2)], order="InOrder") if uid else ""
+        if not uid:
+            found.jobset("js", [replicated("a", 4), replicated("b", 2)], order="InOrder")
+        found.pods("js", "a", 4, uid=given)
+        await found.until(lambda: found.done("js", "a"), 200)
+        found.pods("js", "b", 2, uid=given)
+        await found.until(lambda: found.placed("js", "b") == 2, 60)
+        await found.until(lambda: found.done("js", "b"), 200)
+
+    live(story)
+
+
+@pytest.mark.parametrize("uid", [True, False], ids=["with its UID", "without"])
+def test_trainers_after_a_small_initializer_start_together_or_not_at_all(uid):
+    async def story():
+        found = Stages()
+        jobs = [replicated("init", 1), replicated("driver", 1, dependsOn=after("init"))]
+        jobs += [replicated("trainer", GPUS - 1, dependsOn=after("init"))]
+        given = found.jobset("js", jobs) if uid else found.jobset("js", jobs) and ""
+        found.pods("js", "init", 1, uid=given)
+        await found.until(lambda: found.done("js", "init"), 200)
+        found.world.create({**aijobs.single("other"), "metadata": {"name": "other", "namespace": "vision"}}, "vision")
+        await asyncio.sleep(5.0)
+        found.pods("js", "trainer", GPUS - 1, uid=given)
+        await asyncio.sleep(20.0)
+        assert found.placed("js", "trainer") == 0, "the driver is not there"
+        found.pods("js", "driver", 1, uid=given)
+        await asyncio.sleep(20.0)
+        assert found.placed("js", "trainer") == 0, "one GPU is another's"
+        found.world.api.delete(found.world.api.served("v1", "pods"), "vision", "other")
+        await found.until(lambda: found.placed("js", "trainer") == GPUS - 1 and found.placed("js", "driver") == 1, 100)
+
+    live(story)
+
+
+def test_workers_whose_leader_is_ready_start_together_or_not_at_all():
+    async def story():
+        found = Stages()
+        template = {"spec": {"schedulerName": "fairlead", "containers": [{"name": "main", "image": "i"}]}}
+        spec = {"replicas": 1, "startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": GPUS, "workerTemplate": template}}
+        manifest = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "spec": spec}
+        found.world.create({**manifest, "metadata": {"name": "lws", "namespace": "vision"}}, "vision")
+        labels = {"leaderworkerset.sigs.k8s.io/name": "lws", "leaderworkerset.sigs.k8s.io/group-index": "0"}
+        index = "leaderworkerset.sigs.k8s.io/worker-index"
+        found.make("lws", "leader", 1, {**labels, index: "0"}, seconds=9000)
+        await found.until(lambda: found.placed("lws", "leader") == 1, 60)
+        found.make("lws", "worker", GPUS - 2, {**labels, index: "1"}, seconds=9000)
+        await asyncio.sleep(20.0)
+        assert found.placed("lws", "worker") == 0, "one of seven is missing"
+        found.make("lws", "last", 1, {**labels, index: "7"}, seconds=9000)
+        await found.until(lambda: found.placed("lws", "worker") + found.placed("lws", "last") == GPUS - 1, 100)
+
+    live(story)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_jobsets_start_stage_by_stage(seed):
+    """As many of a stage have nodes as it has pods, or none, at any moment; and all come to their end."""
+    draw = random.Random(seed)
+
+    async def one(found, name):
+        stages = [[(f"{name}{stage}{part}", draw.randint(1, 4)) for part in "ab"[: draw.randint(1, 2)]] for stage in range(3)]
+        in_order = draw.random() < 0.5
+        if in_order:
+            stages = [stage[:1] for stage in stages]
+        jobs, before = [], []
+        for stage in stages:
+            jobs += [
+                replicated(job, count, **({"dependsOn": after(*before)} if before and not in_order else {}))
+                for job, count in stage
+            ]
+            before = [job for job, _ in stage]
+        uid = found.jobset(name, jobs, "InOrder" if in_order else "AnyOrder")
+        told = uid if draw.random() < 0.5 else ""
+        for stage in stages:
+            for job, count in stage:
+                found.pods(name, job, count, uid=told, seconds=draw.randint(5, 90))
+                await asyncio.sleep(draw.choice([0.0, 0.0, 3.0]))
+            needed = sum(count for _, count in stage)
+            while not all(found.done(name, job) for job, _ in stage):
+                placed = sum(found.placed(name, job) for job, _ in stage)
+                found.seen.append((name, placed, needed))
+                await asyncio.sleep(1.0)
+
+    async def story():
+        found = Stages()
+        found.seen = []
+        async with asyncio.timeout(20_000):
+            await asyncio.gather(*(one(found, f"js{number}") for number in range(4)))
+        partial = [each for each in found.seen if 0 < each[1] < each[2]]
+        # Bindings of a gang are written one by one.
+        assert all(partial.count(each) <= 2 for each in partial), partial
+
+    live(story)
