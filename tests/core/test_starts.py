@@ -117,15 +117,46 @@ def test_members_that_it_can_do_without_go_alone():
     state = world()
     for name in "abc":
         member(state, name, 0.0)
-    member(state, "d", 100.0, NAME)
+    member(state, "d", 100.0, PULLS)
     member(state, "e", 100.0)
-    assert taken_down(later(state, 0.0, 1001.0)) == [["d"]]
+    assert not taken_down(later(state, 0.0, 999.0))
+    assert taken_down(later(state, 999.0, 2.0)) == [["d"]]
 
 
-def test_members_beyond_the_minimum_wait_ever_longer_too():
-    state = world(start_timeout=60.0)
+@pytest.mark.parametrize("others", [None, PULLS], ids=["the others run", "the others start still"])
+@pytest.mark.parametrize(("trouble", "after"), [(NAME, 0.0), (CONFIG, 30.0)])
+def test_what_is_hopeless_beyond_the_minimum_does_not_wait_either_and_goes_alone(trouble, after, others):
+    state = world()
+    for name in "abce":
+        member(state, name, 0.0, others)
+    run(state, 10.0)
+    member(state, "d", 0.0, trouble)
+    assert not taken_down(later(state, 10.0, after))
+    assert taken_down(run(state, 10.0 + after)) == [["d"]]
+    assert "d cannot start" in state.gangs["ns/g"].failed_starts.message
+
+
+def test_too_many_hopeless_members_and_a_leader_take_the_gang_down():
+    state = world()
+    for name in "abcd":
+        member(state, name, 0.0, NAME if name in "cd" else PULLS)
+    assert taken_down(run(state, 10.0)) == [["a", "b", "c", "d"]]
+    state = world()
+    for name in "abc":
+        member(state, name, 0.0, PULLS)
+    member(state, "d", 0.0, NAME, labels=(("training.kubeflow.org/job-role", "launcher"),))
+    assert taken_down(run(state, 10.0)) == [["a", "b", "c", "d"]]
+
+
+@pytest.mark.parametrize("starting", [False, True], ids=["the others run", "one starts still"])
+@pytest.mark.parametrize(("trouble", "after"), [(PULLS, 60.0), (NAME, 1.0)])
+def test_members_beyond_the_minimum_wait_ever_longer_too(trouble, after, starting):
+    """Whether or not another of them is starting all the time."""
+    state = world(start_timeout=60.0 if trouble is PULLS else 9000.0)
     for name in "abc":
         member(state, name, 0.0)
+    if starting:
+        member(state, "e", 9e9, PULLS)
     tried, waits, decided = [], 0.0, []
     for second in range(600):
         now = float(second)
@@ -137,7 +168,7 @@ def test_members_beyond_the_minimum_wait_ever_longer_too():
         for name in placed(decided):
             tried.append(name)
             state.bound(f"uid-{name}")
-            member(state, name, now, PULLS)
+            member(state, name, now, trouble)
             assert now - waits == (0.0, 9.0, 19.0, 39.0, 79.0, 159.0)[len(tried) - 1]
     assert len(tried) >= 5
 
@@ -231,6 +262,46 @@ def test_random_histories_against_a_judge_that_looks_at_every_second(seed):
                 expected |= {str(i): now for i in (late if enough else there)}
         assert fallen == expected, second
         if expected and not enough:
+            break
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_troubles_against_a_judge_that_looks_at_every_second(seed):
+    """As above, with members that cannot start at all: these go at once, alone where the others are enough."""
+    draw = random.Random(seed)
+    needed, limit = draw.randint(1, 4), draw.choice([60.0, 100.0])
+    count = needed + draw.randint(0, 3)
+    bound = [float(draw.randint(0, 80)) for _ in range(count)]
+    kinds = [draw.choice([PULLS, PULLS, PULLS, NAME, CONFIG]) for _ in range(count)]
+    starts = [
+        draw.choice([at + draw.randint(1, 300), math.inf]) if kind is PULLS else math.inf
+        for at, kind in zip(bound, kinds, strict=True)
+    ]
+    state = world(start_timeout=limit, min_member=needed)
+    state.policy = msgspec.structs.replace(state.policy, gang_grace=1e9)
+    fallen: dict[str, float] = {}
+    expected: dict[str, float] = {}
+    for second in range(500):
+        now = float(second)
+        there = [i for i in range(count) if bound[i] <= now and str(i) not in expected]
+        for i in [i for i in there if str(i) not in fallen]:
+            member(state, str(i), bound[i], None if starts[i] <= now else kinds[i])
+        for names in taken_down(run(state, now)):
+            fallen |= dict.fromkeys(names, now)
+        for name in [name for name in fallen if fallen[name] == now]:
+            gone(state, name)
+        hopeless = [i for i in there if kinds[i] is NAME or (kinds[i] is CONFIG and now - bound[i] >= 30.0)]
+        late, whole = hopeless, len(there) >= needed
+        running = sum(starts[i] <= now for i in there)
+        alone = running >= needed or len(there) - len(hopeless) >= needed
+        if whole and not hopeless:
+            since = sorted(bound[i] for i in there)[needed - 1]
+            late = [i for i in there if starts[i] > now >= max(since, bound[i]) + limit]
+            alone = running >= needed
+        if late:
+            expected |= {str(i): now for i in (late if alone else there)}
+        assert fallen == expected, second
+        if late and not alone:
             break
 
 

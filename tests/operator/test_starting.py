@@ -147,16 +147,59 @@ def elastic():
     return story
 
 
-@pytest.mark.parametrize("reason", ["ImagePullBackOff", "CreateContainerConfigError", "InvalidImageName"])
-def test_members_beyond_the_minimum_that_do_not_start_are_given_up_alone(reason):
+@pytest.mark.parametrize(
+    ("reason", "after"), [("ImagePullBackOff", 900.0), ("CreateContainerConfigError", 30.0), ("InvalidImageName", 1.0)]
+)
+def test_members_beyond_the_minimum_that_do_not_start_are_given_up_alone(reason, after):
+    """What is hopeless at once: its startTimeout is for what may come about."""
     story = elastic()
     stuck(story, "3", reason)
     story.set("2", phase="Running", starting=None)
-    story.look(899.0)
-    assert story.look(0.0).delete == ()
+    assert after == 1.0 or story.look(after - 1.0).delete == ()
     decided = story.look(1.0)
     assert decided.delete == ("bert-worker-3-0",)
     assert (story.phase, story.job.status.restarts) in (("Running", 0), ("Resizing", 0))
+    assert story.job.status.starts.failed == 1
+
+
+def test_one_that_is_hopeless_is_given_up_while_those_that_are_needed_start_still():
+    template = {"spec": {"containers": [CONTAINER]}}
+    roles = [{"name": "worker", "replicas": 2, "minReplicas": 2, "maxReplicas": 3, "template": template}]
+    story = Story(job(roles=roles))
+    story.look()
+    bind(story)
+    stuck(story, "2", "InvalidImageName", "no name")
+    assert story.look(1.0).delete == ("bert-worker-2-0",)
+    assert (story.phase, story.job.status.restarts) == ("Pending", 0)
+
+
+def test_members_that_were_given_up_come_back_ever_later():
+    """Until one starts, or finds no room for ten minutes; a new attempt begins anew."""
+    story = elastic()
+    story.set("2", phase="Running", starting=None)
+    story.look()
+    waits = []
+    for _ in range(8):
+        stuck(story, "3", "InvalidImageName", "no name")
+        assert story.look(1.0).delete == ("bert-worker-3-0",)
+        since = story.now
+        while "bert-worker-3-0" not in story.pods:
+            story.look(1.0)
+        waits.append(story.now - since)
+        bind(story, "3")
+    assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
+    assert (story.job.status.starts.failed, "no name" in story.job.status.starts.message) == (8, True)
+    story.set("3", phase="Running", starting=None)
+    story.look(1.0)
+    assert story.job.status.starts is None
+    stuck_again = story.pods["bert-worker-3-0"]
+    story.pods["bert-worker-3-0"] = msgspec.structs.replace(stuck_again, phase="Pending")
+    stuck(story, "3", "InvalidImageName", "no name")
+    story.look(1.0)
+    assert story.job.status.starts.failed == 1
+    story.policy = True
+    story.look(1.0)
+    assert story.job.status.starts is None
 
 
 def test_a_needed_member_that_does_not_start_stops_nothing_where_enough_others_run():

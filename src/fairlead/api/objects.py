@@ -522,6 +522,14 @@ class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     utilization_policy: Annotated[UtilizationPolicy, Meta(description="It is ended when it does not use its GPUs.")] | None = None
 
 
+class JobStarts(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Members beyond the minimum that had their nodes and did not start, since all members last ran."""
+
+    failed: Annotated[int, Meta(ge=0, description="How many times in a row.")] = 0
+    retry_at: Annotated[Time, Meta(description="They are made again no sooner.")] | None = None
+    message: Annotated[str, Meta(max_length=1024, description="What kept the last one, in its container's own words.")] = ""
+
+
 class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """What an element of an array that is under way has behind it."""
 
@@ -531,6 +539,7 @@ class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     interruptions: Annotated[int, Meta(ge=0)] = 0
     resume_at: Time | None = None
     avoided_nodes: Annotated[list[str], Meta(max_length=8, description="Where it failed by itself.")] = []
+    starts: JobStarts | None = None
 
 
 class RoleIndexes(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -578,6 +587,7 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
         list[str],
         Meta(max_length=8, description="Where a member failed by itself: tried again there only where there is no other room."),
     ] = []
+    starts: JobStarts | None = None
     running_since: Annotated[Time, Meta(description="When the attempt's first member began.")] | None = None
     started_at: Time | None = None
     finished_at: Time | None = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.agenda import Agenda
+from fairlead.core.members import leads
 from fairlead.core.model import START_RETRIES, START_TIMEOUT, FailedStarts, StartTrouble
 from fairlead.core.tasks import Task, TaskState
 from fairlead.core.transactions import Binding, Evict, PodRef
@@ -34,7 +35,7 @@ class Starts:
         self._due = Agenda()  # gangs: when they are judged next
         self._retries = Agenda()  # gangs: when they may be placed again
         self._since: dict[str, tuple[str, float]] = {}  # uid -> the reason that it says, and since when
-        self._asked: set[str] = set()  # gangs that were taken down, until the last of their members is gone
+        self._asked: dict[str, set[str]] = {}  # gang -> UIDs of members that were to go, each once
         self.stay: dict[str, Reason] = {}  # gangs with late members without a controller: those stay
 
     # -- what is heard -------------------------------------------------------------------------
@@ -63,7 +64,7 @@ class Starts:
         self._touched.discard(key)
         self._due.drop(key)
         self._retries.drop(key)
-        self._asked.discard(key)
+        self._asked.pop(key, None)
         self.stay.pop(key, None)
 
     # -- what is done --------------------------------------------------------------------------
@@ -101,20 +102,23 @@ class Starts:
         bound = sorted(gang.bound(), key=lambda task: task.rank)
         starting = [task for task in bound if task.pod.starting is not None]
         whole = len(bound) >= gang.needed
-        if not bound:
-            self._asked.discard(gang.key)
+        if gang.key in self._asked:
+            self._asked[gang.key].intersection_update(gang.tasks)
         if not starting:
             self.stay.pop(gang.key, None)
             if bound and whole:
-                self._asked.discard(gang.key)
                 self._has_started(gang, now)
             return
         if gang.key in self.state.suspended.targets:
             return
         enough = len(bound) - len(starting) >= gang.needed
-        late, due = self._late(gang, bound, starting, whole=whole, enough=enough, now=now)
+        late, due = self._hopeless(starting, now)
+        alone = enough or (len(bound) - len(late) >= gang.needed and not any(leads(task.pod) for task in late))
+        if whole and not late:
+            late, ends = self._late(gang, bound, starting, now)
+            alone, due = enough, min(due, ends)
         if late:
-            yield from self._take_down(gang, late if enough else bound, late, now)
+            yield from self._take_down(gang, late if alone else bound, late, now, alone=alone)
             due = now + self.state.policy.gang_grace  # an eviction may fail
         if due < math.inf:
             self._due.put(gang.key, due)
@@ -131,22 +135,23 @@ class Starts:
         else:
             self._due.put(gang.key, over)
 
-    def _late(
-        self, gang: Gang, bound: list[Task], starting: list[Task], *, whole: bool, enough: bool, now: float
-    ) -> tuple[list[Task], float]:
-        """Those that should have started by now, and when the next is to be judged. enough: without them it runs all the same."""
-        late, due = [], math.inf
-        for task in starting if not enough else ():
+    def _hopeless(self, starting: list[Task], now: float) -> tuple[list[Task], float]:
+        """Those that cannot start, however long they are waited for, and when the next may turn out to be such."""
+        hopeless, due = [], math.inf
+        for task in starting:
             trouble = task.pod.starting or StartTrouble()
             known = self._since.get(task.pod.uid)
             since = known[1] if known is not None and known[0] == trouble.reason else now
             self._since[task.pod.uid] = (trouble.reason, since)
             if trouble.hopeless or (trouble.retried and now - since >= START_RETRIES):
-                late.append(task)
+                hopeless.append(task)
             elif trouble.retried:
                 due = min(due, since + START_RETRIES)
-        if not whole or late:
-            return late, due
+        return hopeless, due
+
+    def _late(self, gang: Gang, bound: list[Task], starting: list[Task], now: float) -> tuple[list[Task], float]:
+        """Those of a whole gang that should have started by now, and when the next is to be judged."""
+        late, due = [], math.inf
         limit = self.limit(gang, bound[0])
         got = sorted(_bound(task) for task in bound)[max(0, gang.needed - 1)]
         for task in starting:
@@ -162,13 +167,16 @@ class Starts:
         given = gang.group.start_timeout if gang.group is not None else 0.0
         return given or self.state.services.of(member).start_timeout or START_TIMEOUT
 
-    def _take_down(self, gang: Gang, falling: list[Task], late: list[Task], now: float) -> Iterator[Evict]:
+    def _take_down(self, gang: Gang, falling: list[Task], late: list[Task], now: float, *, alone: bool) -> Iterator[Evict]:
         """Give their places back, and have the gang wait before it is placed again; who has no controller stays."""
         victims = [task for task in falling if task.pod.controlled]
         reason = self._reason(gang, late, kept=len(falling) - len(victims))
-        if victims and gang.key not in self._asked:
-            self._asked.add(gang.key)
-            count = gang.failed_starts.count + 1 if gang.failed_starts is not None else 1
+        asked, failed = self._asked.setdefault(gang.key, set()), gang.failed_starts
+        again = all(task.pod.uid in asked for task in victims)
+        asked.update(task.pod.uid for task in victims)
+        # Of members that go alone those that were placed with one that failed a moment ago are of the same start.
+        if victims and not again and not (alone and failed is not None and now < failed.until):
+            count = failed.count + 1 if failed is not None else 1
             until = math.ceil(now + min(_FIRST * 2.0 ** min(count - 1, 16), _LONGEST))
             gang.failed_starts = FailedStarts(count, float(until), reason.message)
             self._retries.put(gang.key, float(until))

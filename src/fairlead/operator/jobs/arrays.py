@@ -180,6 +180,7 @@ class ArrayRun:
             resume_at=old.resume_at,
             running_since=self._ran.pop(index, None),
             avoided_nodes=old.avoided_nodes,
+            starts=old.starts,
         )
         as_job = msgspec.structs.replace(look.job, status=status)
         why = self._judge(idle, as_job, present, index, look.now) if idle is not None else ""
@@ -204,6 +205,7 @@ class ArrayRun:
             interruptions=after.interruptions,
             resume_at=after.resume_at,
             avoided_nodes=after.avoided_nodes,
+            starts=after.starts,
         )
         changed = behind != old
         self._blamed += decided.blamed

@@ -840,6 +840,7 @@ _STATUS_FIELDS = (
     "nodes",
     "preferredNodes",
     "avoidedNodes",
+    "starts",
     "startedAt",
     "finishedAt",
     "message",

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import spans
-from fairlead.api.objects import AIJob, AIJobStatus, Condition, RoleIndexes
+from fairlead.api.objects import AIJob, AIJobStatus, Condition, JobStarts, RoleIndexes
 from fairlead.cluster.starting import RETRIED
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.operator.jobs.defaults import ENDLESS
@@ -27,6 +27,9 @@ from fairlead.operator.jobs.starting import Verdict as StartVerdict
 
 SHORTEST_BACKOFF, _LONGEST_BACKOFF = 1.0, 600.0
 """Seconds before a restart, whatever the job gives; doubled for each after the first."""
+_GIVEN_UP_FOR = 10.0
+"""Seconds until members beyond the minimum that did not start are made again; doubled for each time in a row."""
+_MOST_TEXT = 1024
 _CLOCKS_DIFFER = 2.0  # seconds
 _SETTLES_IN = 2.0  # seconds from the first that comes or goes until the size is what it is
 LEAST_AHEAD, MOST_AHEAD = 32, 256
@@ -245,10 +248,14 @@ class Step:
             pod for pod in self.pods.values() if pod.name not in wanted or (named[pod.name].role in closed and not pod.node)
         ]
         absent = tuple(each for name, each in wanted.items() if name not in self.pods and name not in done)
-        missing = self._as_they_find_places(absent)
         at_work = {name: each for name, each in named.items() if name in done or self._works(name)}
         counts = Counter(each.role for each in at_work.values())
         enough = all(counts[role] >= least for role, least in self.least.items())
+        failed_starts = self._failed_starts(starts, all_run=wanted.keys() <= at_work.keys())
+        rests = seconds(failed_starts.retry_at) - self.now if failed_starts is not None else 0.0
+        if rests > 0:
+            absent = tuple(each for each in absent if not each.surplus and counts[each.role] < self.least[each.role])
+        missing = self._as_they_find_places(absent)
         settles = self._settles(before, len(at_work)) if enough else None
         status = self.status(
             step(before, self._phase_with(enough=enough, settles=settles, somebody=bool(at_work))),
@@ -259,6 +266,7 @@ class Step:
             complete_attempt=self.old.complete_attempt if any(not each.surplus for each in missing) else self.attempt,
             resume_at=timestamp(settles) if settles is not None else None,
             running_since=self.since,
+            starts=failed_starts,
         )
         if enough:
             used = sorted({pod.node for pod in self.pods.values() if pod.node})[:_MOST_NODES]
@@ -266,12 +274,28 @@ class Step:
         if status.phase != before:
             self.events.append((status.phase, f"{len(at_work)} of {len(self.members)} members run", False))
         gone = self.leaving([*self.stale, *waiting, *leaving])
-        dues = [
-            each for each in (settles if settles is not None and settles > self.now else None, starts.due) if each is not None
-        ]
+        dues = [each for each in (settles, starts.due, self.now + rests) if each is not None]
+        dues = [each for each in dues if each > self.now or each == starts.due]
         again = max(0.0, min(dues) - self.now) if dues else None
         mark = tuple(sorted(pod.name for pod in failed if pod.name in done and not pod.excused))
         return Plan(status, create=missing, delete=gone, look_again=again, events=tuple(self.events), excused=mark)
+
+    def _failed_starts(self, starts: StartVerdict, *, all_run: bool) -> JobStarts | None:
+        """What is to be remembered of members that the job can do without and that did not start: it waits ever longer for them.
+
+        It is forgotten once all run, or when they have found no place for the longest wait. all_run: whether they do.
+        """
+        old = self.old.starts
+        if not starts.spared:
+            over = seconds(old.retry_at) + (0.0 if all_run else _LONGEST_BACKOFF) if old is not None else 0.0
+            tried = any(pod.starting is not None and pod.node for pod in self.pods.values())
+            return old if self.now < over or (tried and not all_run) else None
+        if old is not None and self.now < seconds(old.retry_at):
+            return old  # it was placed with one that failed a moment ago: that is one start
+        failed = old.failed + 1 if old is not None else 1
+        wait = min(_GIVEN_UP_FOR * 2.0 ** min(failed - 1, 16), _LONGEST_BACKOFF)
+        self.events.append(("NotStarted", f"{starts.message}: it is tried again in {wait:g} s, the others go on", True))
+        return JobStarts(failed=failed, retry_at=timestamp(math.ceil(self.now + wait)), message=starts.message[:_MOST_TEXT])
 
     def _done(self, named: Mapping[str, Member], failed: Iterable[PodSeen]) -> set[str]:
         """Members of this attempt that have run to their end, also those whose pods are gone."""
@@ -526,6 +550,8 @@ class Step:
         has started.
         """
         kept = {"running": 0, "succeeded": 0, "succeeded_members": [], "message": "", "running_since": None, **changes}
+        if kept.get("attempt", self.attempt) != self.attempt:
+            kept["starts"] = None
         if self.saved > (self.old.last_checkpoint or ""):
             kept["last_checkpoint"] = self.saved
         conditions = [

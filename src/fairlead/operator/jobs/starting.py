@@ -27,8 +27,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """What is to be done of members that do not start.
 
     culprit: the pod for whose sake the whole job is stopped, empty: none; reason: why, in its container's words or
-    `StartTimeout`; for_good: no further start can help. spared: pods beyond the minimum that are given up. due: when the next
-    is to be judged.
+    `StartTimeout`; for_good: no further start can help. spared: pods beyond the minimum that are given up, message: why the first
+    of them is. due: when the next is to be judged.
     """
 
     culprit: str = ""
@@ -79,6 +79,17 @@ def judge(
             return Verdict(name, reason, f"{name} cannot start: {said}", for_good=before == reason)
         if reason in RETRIED:
             times.append(found.since + START_RETRIES)
+    hopeless = []
+    for name in sorted(starting.keys() - needed):
+        found = starting[name]
+        reason = found.trouble.reason
+        if reason in HOPELESS or (reason in RETRIED and now - found.since >= START_RETRIES):
+            hopeless.append(name)
+        elif reason in RETRIED:
+            times.append(found.since + START_RETRIES)
+    if hopeless:
+        message = f"{hopeless[0]} cannot start: {starting[hopeless[0]].trouble.message}"
+        return Verdict(message=message, spared=tuple(hopeless), due=now)  # the others are judged in the next look
     if not needed <= placed.keys():
         return Verdict(due=min(times, default=None))  # the others have no nodes yet
     whole = max((placed[name] for name in needed), default=0.0)
@@ -94,4 +105,5 @@ def judge(
         trouble = starting[culprit].trouble
         message = f"{culprit} did not start within {allowed(job)}: {trouble.message}"
         return Verdict(culprit, trouble.reason or "StartTimeout", message)
-    return Verdict(spared=tuple(late), due=min(times, default=None))
+    message = f"{late[0]} did not start within {allowed(job)}: {starting[late[0]].trouble.message}" if late else ""
+    return Verdict(message=message, spared=tuple(late), due=min(times, default=None))
