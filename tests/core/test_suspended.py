@@ -875,3 +875,68 @@ def test_an_intent_that_somebody_takes_out_of_its_group_is_meant_no_more():
     assert not [each for each in run(story.state, 60.0) if isinstance(each, Resume)]
     assert (story.stand_ins(), story.state.suspended.targets) == ([], {})
     invariants.check(story.state)
+
+
+def test_a_gang_that_grew_while_places_are_kept_for_it_starts_whole():
+    """What is kept was admitted for nobody yet: the size that its PodGroup says now counts."""
+    story = Story(node("n", gpus=4))
+    story.group("g", 2)
+    story.submit("low", 2, group="g")
+    story.step()
+    story.displace("low")
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert len(story.resumed) == 1
+    story.groups["ns/g"] = msgspec.structs.replace(story.groups["ns/g"], min_member=3)
+    story.state.upsert_group(story.groups["ns/g"])
+    story.submit("low", 2, group="g", created=50.0)
+    for _ in range(200):
+        story.step()
+        assert story.running() == []
+    story.state.upsert_pod(worker("low", 2, group="g", created=50.0))
+    story.step()
+    story.step()
+    assert story.running() == ["low-0", "low-1", "low-2"]
+
+
+ROLES = "fairlead.dev/roles-digest"
+
+
+@pytest.mark.parametrize("moment", ["while pods leave", "while it waits", "while places are kept"])
+def test_what_stands_in_for_roles_that_a_job_has_no_more_gives_way_to_its_pods(moment):
+    story = Story(node("n", gpus=4))
+    story.group("g", 2)
+    story.groups["ns/g"] = msgspec.structs.replace(story.groups["ns/g"], roles="old")
+    story.state.upsert_group(story.groups["ns/g"])
+    story.submit("low", 2, group="g", gpus=2, labels=((ROLES, "old"),), created=3.0)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    story.step()
+
+    def edited():
+        story.groups["ns/g"] = msgspec.structs.replace(story.groups["ns/g"], roles="new")
+        story.state.upsert_group(story.groups["ns/g"])
+
+    if moment == "while pods leave":
+        edited()
+    story.delete("low")
+    story.step()
+    if moment == "while it waits":
+        assert len(story.stand_ins()) == 2
+        edited()
+    if moment == "while places are kept":
+        story.state.remove_pod("uid-high")
+        story.step()
+        assert len(story.resumed) == 1
+        edited()
+    story.step()
+    story.step()
+    assert story.stand_ins() == []
+    assert [each.epoch for each in story.resumed] == [2]
+    assert story.state.suspended.targets == {}
+    story.submit("low", 4, group="g", labels=((ROLES, "new"),), created=50.0)
+    story.state.upsert_pod(pod("later", gpus=4, created=60.0))
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.step()
+    assert story.running() == ["low-0", "low-1", "low-2", "low-3"]

@@ -522,6 +522,7 @@ def group(view: views.PodGroup) -> Group:
         _failed_starts(view.status),
         (metadata.annotations or {}).get(names.PAUSED_ANNOTATION) == "true",
         names.MADE_FOR_LABEL in (metadata.labels or {}),
+        (metadata.annotations or {}).get(names.ROLES_LABEL, ""),
     )
 
 

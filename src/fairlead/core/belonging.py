@@ -24,7 +24,7 @@ from fairlead.api.names import DEFAULT_QUEUE, DEFAULT_QUEUE_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.gangs import Gang
 from fairlead.core.model import Group, Pod
-from fairlead.core.tasks import Task, TaskState
+from fairlead.core.tasks import Task, TaskState, stands_in
 from fairlead.core.transactions import Kept, PodRef
 
 if TYPE_CHECKING:
@@ -130,8 +130,10 @@ class Belonging:
 
     @staticmethod
     def started(gang: Gang | None) -> bool:
-        """Whether a member of a gang has a place."""
-        return gang is not None and any(task.row >= 0 or task.pod.node for task in gang.tasks.values())
+        """Whether a member of a gang has a place; one that is kept for a job that resumes is nobody's yet."""
+        return gang is not None and any(
+            (task.row >= 0 or task.pod.node) and not stands_in(task.pod.uid) for task in gang.tasks.values()
+        )
 
     def group(self, gang: Gang, group: Group) -> Group:
         """A group as it counts: as it was admitted, once a member has a place."""

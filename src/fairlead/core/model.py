@@ -454,7 +454,7 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     time_limit, expected: as for pods. start_timeout: seconds in which its members start that have nodes, 0: it does not say.
     target, completed, failed_starts: as last written. paused: its user has suspended it, whatever the scheduler means it to be.
-    made: the scheduler made it, to keep an intent.
+    made: the scheduler made it, to keep an intent. roles: digest of the roles that its AIJob has now; empty: that is not told.
     """
 
     namespace: str
@@ -471,6 +471,7 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     failed_starts: FailedStarts | None = None
     paused: bool = False
     made: bool = False
+    roles: str = ""
 
     @property
     def key(self) -> str:

@@ -7,6 +7,8 @@ pods. When they get places, the intent becomes Running, the places are kept, and
 one. All of that can be read from the PodGroup, what the job has attained, too, so nothing is lost with the scheduler.
 
 An AIJob begins another attempt when it resumes: members that have succeeded before come back with the others, and need places.
+Its roles may be edited meanwhile. Then nothing waits in its stead any more: the intent is withdrawn, pods of the new roles wait
+like any others, what the job attained counts on, and what is kept for pods of the old ones is free.
 
 Nobody may be listening: if pods are still there after a while they are evicted, and the intent is withdrawn. It is withdrawn,
 too, when its user resumes the job, and when nothing is recorded of its pods; again and again until the PodGroup says so.
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE, fitting
+from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE, ROLES_LABEL, fitting
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model import Group, Member, Pod, Target
 from fairlead.core.moves import Kept
@@ -51,6 +53,7 @@ class Suspended:
         self._withdrawn: set[str] = set()
         self._unheard: dict[str, float] = {}  # group -> when its intent is withdrawn once more, unless that was heard of
         self._served: dict[str, tuple[str, ...]] = {}  # group -> owners whose jobs carry on what they attained
+        self._roles: dict[str, str] = {}  # group -> digest of the roles that its job has now
         self._paused: set[str] = set()  # groups whose jobs their users have suspended, too
         self._recalled: set[str] = set()  # owners of which this was heard since the last pass
 
@@ -59,6 +62,9 @@ class Suspended:
     def upsert(self, group: Group) -> None:
         """A PodGroup came or changed."""
         key, target = group.key, group.target
+        if group.roles and self._roles.get(key) != group.roles:
+            self._roles[key] = group.roles
+            self._look.add(key)
         if target is None:
             if key in self.targets:
                 self.remove(key)  # it was taken out of the group
@@ -108,6 +114,7 @@ class Suspended:
         self._withdrawn.discard(key)
         self._unheard.pop(key, None)
         self._paused.discard(key)
+        self._roles.pop(key, None)
         self._drop(key, waiting_only=True)
         owners = self._served.pop(key, ())
         for owner in owners:
@@ -155,6 +162,8 @@ class Suspended:
                 self._over.add(key)
                 self._look.add(key)
         looked, self._look = self._look, set()
+        for key in sorted(looked):
+            self._drop_outdated(key)
         for key in sorted(looked & set(self.targets)):
             if key in self._coming or self._stand_ins.get(key):
                 continue
@@ -164,10 +173,20 @@ class Suspended:
                 self._leaving.pop(key, None)
                 if key not in self._paused:
                     self._raise(key)
-                    if not self._stand_ins.get(key):
+                    self._drop_outdated(key)
+                    if key not in self._withdrawn and not self._stand_ins.get(key):
                         self._withdraw(key)  # nothing is recorded of it: nothing would ever wait in its stead
         if self._over:
             self._forget_over()
+
+    def _drop_outdated(self, key: str) -> None:
+        """Stand-ins of roles that their job has no more give way to its own pods."""
+        roles = self._roles.get(key)
+        if roles and any(label == ROLES_LABEL and value != roles for task in self._of(key) for label, value in task.pod.labels):
+            if key in self.targets and key not in self._coming:
+                self._withdraw(key)
+            else:
+                self._drop(key)
 
     def _withdraw(self, key: str) -> None:
         """Its stand-ins give way to the job's own pods; what it attained is carried on."""

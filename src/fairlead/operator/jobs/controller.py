@@ -121,7 +121,7 @@ class Jobs:
         self._pods: dict[str, dict[str, PodSeen]] = {}  # job -> pod's name -> pod
         self._job_of: dict[str, str] = {}  # pod -> job
         self._arrays: dict[str, tuple[str, ArrayRun]] = {}  # job -> what it was made from, and the run
-        self._bounds: dict[str, tuple[int, int]] = {}  # job -> how many members its PodGroup was told
+        self._bounds: dict[str, tuple[int, int, str]] = {}  # job -> how many members its PodGroup was told, and of which roles
         self._timers: dict[str, asyncio.TimerHandle] = {}  # job -> when it is looked at again by itself
         self._told: dict[str, float] = {}  # job -> when its status was written last
         self._attempted: dict[str, float] = {}  # job -> when it, or an element of it, last began again
@@ -775,15 +775,20 @@ class Jobs:
                 raise
 
     async def _resize_group(self, key: str, job: AIJob) -> None:
-        """An elastic job's bounds may change while it runs: its gang follows."""
-        known = self._bounds.get(key)
-        wanted = made.group(job)["spec"] if job.spec.array is None and made.is_gang(job) else {}
-        bounds = wanted.get("minMember", 0), wanted.get("maxMember", 0)
-        if bounds == known or not wanted or job.metadata.generation == 1:
+        """A job's roles may change while it runs, or is suspended: its gang follows, and the scheduler is told that they did."""
+        if job.spec.array is not None:
+            return
+        wanted, known = made.group(job), self._bounds.get(key)
+        bounds = wanted["spec"]["minMember"], wanted["spec"].get("maxMember", 0), made.digest(job)
+        group = self._groups.get(key)
+        if bounds == known or job.metadata.generation == 1:
             self._bounds[key] = bounds
             return
+        if group is not None and not made.owned(group.metadata.owner_references, job):
+            return
         path = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups/{job.metadata.name}"
-        patch = {"spec": {"minMember": bounds[0], "maxMember": bounds[1] or None}}
+        annotations = {names.ROLES_LABEL: bounds[2]}
+        patch = {"metadata": {"annotations": annotations}, "spec": {"minMember": bounds[0], "maxMember": bounds[1] or None}}
         try:
             await self.client.patch(path, encode(patch), "application/merge-patch+json")
         except ApiError as error:

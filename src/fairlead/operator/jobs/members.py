@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,6 +45,11 @@ def members(job: AIJob, element: int = -1) -> list[Member]:
 def needed(job: AIJob) -> int:
     """How many members it starts with."""
     return sum(bounds(role)[0] for role in job.spec.roles)
+
+
+def digest(job: AIJob) -> str:
+    """Of its roles: equal where the same members are made from them."""
+    return hashlib.sha256(msgspec.json.encode(job.spec.roles, order="deterministic")).hexdigest()[:16]
 
 
 def asks_gpus(role: Role) -> bool:
@@ -127,7 +133,11 @@ def group(job: AIJob, element: int = -1) -> Manifest:
             "name": gang_of(job, element),
             "namespace": job.metadata.namespace,
             "labels": {names.JOB_LABEL: job.metadata.name},
-            "annotations": {**provisioning(job.metadata.annotations), **stamp(job.metadata.annotations)},
+            "annotations": {
+                **provisioning(job.metadata.annotations),
+                **stamp(job.metadata.annotations),
+                names.ROLES_LABEL: digest(job),
+            },
             "ownerReferences": [owner(job)],
         },
         "spec": asked,
@@ -162,6 +172,7 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         names.ROLE_LABEL: member.role,
         names.INDEX_LABEL: str(member.index),
         names.ATTEMPT_LABEL: str(attempt),
+        names.ROLES_LABEL: digest(job),
     }
     if member.element < 0 or is_gang(job):
         labels[names.POD_GROUP_LABEL] = gang_of(job, member.element)
