@@ -252,3 +252,76 @@ def test_what_a_plugin_adds_swallows_no_option(flag):
     assert (found.nodes, len(found.left_out)) == (4, 2)
     assert read("#SBATCH --container-image img:1 --nodes=4").nodes == 4
     assert read("#SBATCH -j job --nodes=4").name == "", "only long names may be cut short"
+
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def pod_of(text):
+    made = ai_job("train", "vision", read(text), Profile({"image": "i"}), ["run"], scripted=False)
+    (role,) = made["spec"]["roles"]
+    return role["replicas"], role["template"]["spec"]
+
+
+def required(spec):
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return {(each["key"], each["operator"]): each["values"] for each in term["matchExpressions"]}
+
+
+@pytest.mark.parametrize(
+    "line", ["--nodelist=node[01-02],b", "-w node[01-02],b", "-w node[01-02],b -N 3", "-w b,node[01-02],b -N 1-4"]
+)
+def test_a_list_of_nodes_is_one_member_on_each_of_them(line):
+    count, spec = pod_of(f"#SBATCH {line} --gpus-per-node=8")
+    assert count == 3
+    assert sorted(required(spec)[HOSTNAME, "In"]) == ["b", "node01", "node02"]
+    (apart,) = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert apart == {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"fairlead.dev/job": "train"}}}
+
+
+def test_gpus_and_tasks_are_divided_among_the_nodes_that_are_listed():
+    found = read("#SBATCH -w node[1-4] --gpus=8 -n 8")
+    assert (found.nodes, found.gpus, found.cpus) == (4, 2, "2")
+
+
+def test_elements_of_an_array_keep_no_distance_from_each_other():
+    _, spec = pod_of("#SBATCH -w node[1-2] --array=0-9")
+    (apart,) = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["matchLabelKeys"] == ["fairlead.dev/array-index"]
+
+
+def test_one_node_and_nodes_that_are_left_out():
+    count, spec = pod_of("#SBATCH -w node1 -x bad[1-2]")
+    assert (count, required(spec)) == (1, {(HOSTNAME, "In"): ["node1"], (HOSTNAME, "NotIn"): ["bad1", "bad2"]})
+    assert "podAntiAffinity" not in spec["affinity"]
+    count, spec = pod_of("#SBATCH --exclude=bad[1-2] -N 2")
+    assert (count, required(spec), list(spec["affinity"])) == (2, {(HOSTNAME, "NotIn"): ["bad1", "bad2"]}, ["nodeAffinity"])
+    assert "affinity" not in pod_of("#SBATCH -N 2")[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("-w node[1-4] -N 2", "--nodelist names 4 nodes and the job has 2: give --nodes=4"),
+        ("-w node[1-4] -N 1-3", "--nodelist names 4 nodes and the job has 1"),
+        ("-w node[1-2] -n 1", "--nodelist names 2 nodes and the job has 1"),
+        ("-w node[1-2] -N 4", "--nodelist names 2 nodes and the job has 4: name all of them"),
+        ("-w node[1-2", "--nodelist: 'node[1-2': its brackets do not match"),
+        ("-x /etc/bad", "--exclude: '/etc/bad' is a file of names"),
+        ("-w node[1-2] -x node2", "--nodelist and --exclude both name node2"),
+        ("-C a100", "--constraint: nodes have no features here"),
+        ("--constraint='intel&gpu'", "nodeSelector"),
+        ("-F nodes.txt", "--nodefile: files of names are not read: give --nodelist"),
+        ("--begin=16:00", "--begin: a job begins when there is room: submit it then"),
+        ("-b now+1hour", "--hold"),
+    ],
+)
+def test_where_and_when_are_never_left_out(line, said):
+    with pytest.raises(DirectiveError) as refused:
+        read(f"#SBATCH {line}")
+    assert said in str(refused.value)
+    assert "line 1" in str(refused.value) or "--nodelist" in str(refused.value)
+
+
+def test_to_begin_now_is_no_wish():
+    assert read("#SBATCH --begin=now").left_out == []

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import msgspec
 
+from fairlead.submission.hostlists import HostlistError, hosts
 from fairlead.submission.sizes import SizeError, Sizes, member, shown
 
 _MARK = re.compile(r"#(SBATCH|FAIRLEAD)(?=[\s-])(.*)")
@@ -69,11 +70,14 @@ _KNOWN = (
     | _COUNTS.keys()
     | _DEVICES.keys()
     | _MEMORY.keys()
-    | {"gres", "export", "requeue", "no-requeue", "exclusive"}
+    | {"gres", "export", "requeue", "no-requeue", "exclusive", "nodelist", "exclude", "begin"}
 )
 _SAID_OTHERWISE = {
     "gpus-per-socket": "give --gpus-per-node: how many sockets a node has is not known here",
     "tres-per-task": "give --gpus-per-task and --cpus-per-task",
+    "constraint": "nodes have no features here: ask for a GPU model (--gres=gpu:MODEL:N), for nodes by name (--nodelist, "
+    "--exclude), or submit an AIJob with a nodeSelector on labels of the nodes",
+    "nodefile": "files of names are not read: give --nodelist",
 }
 _AMOUNT = re.compile(r"(gpu|cpu|core|task|node|mem|gres|tres|socket|thread)s?", re.IGNORECASE)
 """What names that sbatch does not have must not contain: they would be left out, and with them what was asked for."""
@@ -119,14 +123,12 @@ _IDLE = frozenset(
         "batch",
         "bb",
         "bbf",
-        "begin",
         "burst-buffer",
         "cluster",
         "cluster-constraint",
         "clusters",
         "comment",
         "consolidate-segments",
-        "constraint",
         "container",
         "container-id",
         "core-spec",
@@ -135,7 +137,6 @@ _IDLE = frozenset(
         "deadline",
         "delay-boot",
         "distribution",
-        "exclude",
         "export-file",
         "extra",
         "extra-node-info",
@@ -155,8 +156,6 @@ _IDLE = frozenset(
         "minsockets",
         "minthreads",
         "network",
-        "nodefile",
-        "nodelist",
         "ntasks-per-core",
         "ntasks-per-socket",
         "open-mode",
@@ -192,7 +191,10 @@ class DirectiveError(ValueError):
 
 
 class Asked(msgspec.Struct):
-    """What a job asks for. gpus, cpus, memory: for each member; time: as `1h30m`; left_out: what has no meaning here, and why."""
+    """What a job asks for. gpus, cpus, memory: for each member; time: as `1h30m`; left_out: what has no meaning here, and why.
+
+    on: names of nodes, one for each member, if any are named; not_on: of those where none may be.
+    """
 
     name: str = ""
     nodes: int = 1
@@ -213,6 +215,8 @@ class Asked(msgspec.Struct):
     checkpoint: str = ""
     restarts: int | None = None
     ttl: str = ""
+    on: list[str] = []
+    not_on: list[str] = []
     left_out: list[str] = []
 
 
@@ -274,7 +278,7 @@ def _whole(name: str, where: str) -> str:
 def asked(options: list[tuple[str, str, str]]) -> Asked:
     """What options, given one after the other, ask for; the last of a kind holds. Raises `DirectiveError`."""
     made = Asked(dependencies=[], env={}, left_out=[])
-    sizes, models = Sizes(), dict[str, str]()
+    sizes, models, most_nodes = Sizes(), dict[str, str](), 0
     for given, value, where in options:
         name = _SAME.get(given, given)
         if name in _SAID_OTHERWISE:
@@ -286,7 +290,9 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
         elif name == "job-name":
             made.name = label(value)
         elif name == "nodes":
-            sizes.nodes = _number(value.partition("-")[0], name, where, least=1)
+            least, _, most = value.partition("-")
+            sizes.nodes = _number(least, name, where, least=1)
+            most_nodes = _number(most, name, where, least=1) if most else sizes.nodes
         elif name in _COUNTS:
             setattr(sizes, _COUNTS[name], _number(value, name, where, least=1))
         elif name in _DEVICES:
@@ -300,6 +306,16 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
             )
         elif name == "hold":
             made.held = True
+        elif name == "nodelist":
+            made.on = _hosts(value, name, where)
+        elif name == "exclude":
+            made.not_on = _hosts(value, name, where)
+        elif name == "begin":
+            if value.lower() != "now":
+                raise DirectiveError(
+                    f"{where}: --begin: a job begins when there is room: submit it then (cron, at), or submit it with --hold and "
+                    "release it then"
+                )
         elif name == "gres":
             listed = [re.sub("^gres[:/]", "", each) for each in value.split(",")]
             others = [each for each in listed if not re.fullmatch("gpu(:.*)?", each)]
@@ -332,10 +348,13 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
             made.restarts = {"requeue": None, "no-requeue": 0}.get(name) if name != "restarts" else _number(value, name, where)
         elif name == "ttl":
             made.ttl = duration(value, where)
+    if made.on and (sizes.nodes is None or sizes.nodes < len(made.on) <= most_nodes):
+        sizes.nodes = len(made.on)  # as many as needed to contain them all
     try:
         each = member(sizes)
     except SizeError as error:
         raise DirectiveError(str(error)) from error
+    _check_hosts(made, each.count)
     kinds = {model for model in models.values() if model}
     if len(kinds) > 1:
         raise DirectiveError(
@@ -347,6 +366,27 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
     made.memory = shown(each.memory) if each.memory is not None else ""
     made.left_out += each.notes
     return made
+
+
+def _hosts(text: str, name: str, where: str) -> list[str]:
+    try:
+        return hosts(text)
+    except HostlistError as error:
+        raise DirectiveError(f"{where}: --{name}: {error}") from error
+
+
+def _check_hosts(made: Asked, count: int) -> None:
+    """Members are alike, so either all of them are on nodes that are named, one on each, or none has to be."""
+    both = [each for each in made.on if each in set(made.not_on)]
+    if both:
+        raise DirectiveError(f"--nodelist and --exclude both name {both[0]}")
+    named = len(made.on)
+    if named and count < named:
+        raise DirectiveError(f"--nodelist names {named} nodes and the job has {count}: give --nodes={named}, or name fewer")
+    if named and count > named:
+        raise DirectiveError(
+            f"--nodelist names {named} nodes and the job has {count}: name all of them, or say by --exclude where it must not run"
+        )
 
 
 def duration(text: str, where: str = "--time") -> str:

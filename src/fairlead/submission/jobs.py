@@ -18,6 +18,7 @@ Manifest = dict[str, Any]
 
 PROFILE = "fairlead-submit"
 MOST_BYTES = 1 << 20
+_HOSTNAME = "kubernetes.io/hostname"
 _FOLDER, _FILE = "/fairlead", "script"
 _MOST_ENV = 1 << 20
 
@@ -112,12 +113,31 @@ def ai_job(name: str, namespace: str, asked: Asked, profile: Profile, command: l
         pod["volumes"] = volumes
     if asked.gpu_model:
         pod["nodeSelector"] = {names.POOL_LABELS[0]: asked.gpu_model}
+    if asked.on or asked.not_on:
+        pod["affinity"] = _affinity(name, asked)
     return {
         "apiVersion": names.API_VERSION,
         "kind": "AIJob",
         "metadata": {"name": name, "namespace": namespace},
         "spec": _spec(name, asked, pod),
     }
+
+
+def _affinity(name: str, asked: Asked) -> Manifest:
+    """Members on the nodes that are named, one on each as in Slurm, and on none of the others."""
+    wanted = [
+        {"key": _HOSTNAME, "operator": operator, "values": values}
+        for operator, values in (("In", asked.on), ("NotIn", asked.not_on))
+        if values
+    ]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": wanted}]}
+    affinity: Manifest = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    if len(asked.on) > 1:
+        apart: Manifest = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": {names.JOB_LABEL: name}}}
+        if asked.array:
+            apart["matchLabelKeys"] = [names.ELEMENT_LABEL]
+        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    return affinity
 
 
 def _spec(name: str, asked: Asked, pod: Manifest) -> Manifest:
