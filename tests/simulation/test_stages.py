@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.simulation import aijobs
+from fairlead.simulation.world import OperatorProcess
 from tests.simulation.test_endings import Live, live
 
 GPUS = 8
@@ -175,5 +176,48 @@ def test_random_jobsets_start_stage_by_stage(seed):
         partial = [each for each in found.seen if 0 < each[1] < each[2]]
         # Bindings of a gang are written one by one.
         assert all(partial.count(each) <= 2 for each in partial), partial
+
+    live(story)
+
+
+def pod_group(name, uid, kind="JobSet", owner="js"):
+    reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": kind, "name": owner, "uid": uid, "controller": True}
+    metadata = {"name": name, "namespace": "vision", "ownerReferences": [reference]}
+    return {"apiVersion": names.API_VERSION, "kind": "PodGroup", "metadata": metadata, "spec": {"minMember": 1}}
+
+
+def test_a_group_that_an_earlier_version_made_stays_the_gangs():
+    async def story():
+        found = Stages()
+        await found.operator.kill()
+        uid = found.jobset("js", [replicated("a", 4)])
+        found.world.create(pod_group("jobset-js", uid), "vision")
+        found.operator = OperatorProcess(found.world)
+        found.operator.start()
+        await asyncio.sleep(10.0)
+        groups = {name: record.object for (_, name), record in found.world.api.store.records("fairlead.dev/podgroups")}
+        assert {name: each["spec"]["minMember"] for name, each in groups.items()} == {"jobset-js": 4}
+        found.pods("js", "a", 3)
+        await asyncio.sleep(10.0)
+        assert found.placed("js", "a") == 0
+        found.make("js", "last", 1, {"jobset.sigs.k8s.io/jobset-name": "js"})
+        await found.until(lambda: found.placed("js", "a") == 3 and found.placed("js", "last") == 1, 100)
+
+    live(story)
+
+
+def test_a_group_of_its_name_that_is_another_objects_is_told_of_once():
+    async def story():
+        found = Stages()
+        found.world.create(pod_group("jobset.js", "other", kind="Sweep", owner="lr"), "vision")
+        found.jobset("js", [replicated("a", 4)])
+        await asyncio.sleep(5.0)
+        sets = found.world.api.served("jobset.x-k8s.io/v1alpha2", "jobsets")
+        found.world.api.patch(sets, "vision", "js", "application/merge-patch+json", {"metadata": {"labels": {"a": "b"}}})
+        await asyncio.sleep(5.0)
+        events = [record.object for _, record in found.world.api.store.records("events")]
+        told = [each for each in events if each.get("reason") == "NameTaken"]
+        assert len(told) == 1
+        assert "belongs to Sweep lr" in str(told[0])
 
     live(story)
