@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from fairlead.core.forecast import forecast
-from fairlead.core.model import Group, Queue, ServiceClass, UserLimits
+from fairlead.core.model import Group, Queue, QueueResource, ServiceClass, UserLimits
 from fairlead.core.transactions import Place, Preempt
-from tests.builders import cluster, confirm, node, pod, queue, run
+from tests.builders import GPU, cluster, confirm, node, pod, queue, run
 
 HOUR = 3600.0
 
@@ -49,6 +49,22 @@ def test_limits_and_shares_decide_who_is_next():
     assert sorted([found["mine-0"], found["capped-0"]]) == [HOUR, 2 * HOUR]
     assert found["mine-1"] == 3 * HOUR, "the guest is last: it holds more than its due"
     assert found["capped-1"] >= found["capped-0"] + 10 * HOUR, "one at a time"
+
+
+@pytest.mark.parametrize("wait", [0.0, 600.0])
+def test_what_stays_within_its_queues_share_starts_when_its_wait_for_it_is_over(wait):
+    queues = [Queue(name, "", 0, (QueueResource(GPU, 2000, weight=part),)) for name, part in (("lender", 1), ("owner", 2))]
+    state = cluster([node("n", gpus=10)], queues, share_wait=wait, reservations=0)
+    state.upsert_pod(pod("large", queue="lender", gpus=8, at="n", expected=10 * HOUR, started=0.0))
+    state.upsert_pod(pod("fair", queue="owner", gpus=6, created=60.0))
+    state.upsert_pod(pod("beyond", queue="owner", gpus=3, created=90.0))
+    run(state, 100.0)
+    found = expected(state, 100.0)
+    assert found["fair"] == (660.0 if wait else 10 * HOUR)
+    assert found["beyond"] >= 10 * HOUR, "beside the other it is not within the share"
+    if wait:
+        confirm(state, run(state, 661.0))
+        assert state.tasks["uid-fair"].row >= 0 or "uid-large" in state.queues.owed
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -2,10 +2,11 @@
 
 The cluster is played forward from now: what runs ends in the order of its expected ends, and whatever then fits starts,
 in the order in which queues and their jobs are served, within the limits of queues; whoever gives turns loses its place to
-whoever attained less (`turns.py`), and is not played on. It is played with amounts, on copies: which devices, what pods ask of
-each other, limits of users, and whom somebody may evict for priority or shares is left out, so a start may come sooner or
-later. Work that starts in the forecast and whose run time is not known is thought to run as long as half of what ended, else
-an hour.
+whoever attained less (`turns.py`), and is not played on. What stays within its queue's share starts at the latest when its wait
+for that share is over (`shareWaitSeconds`); which victims leave for it is not played. It is played with amounts, on copies: which
+devices, what pods ask of each other, limits of users, and what may be evicted sooner for priority or shares is left out, so a
+start may come sooner or later. Work that starts in the forecast and whose run time is not known is thought to run as long as
+half of what ended, else an hour.
 
 Per end of a pod the shapes that wait are recounted on one row, all in one stroke, and of the lines of alike jobs those are
 looked at for whose shapes there is room enough: the cost is (ends + starts) x (shapes + lines), as array operations, whatever
@@ -14,6 +15,7 @@ the number of nodes.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -86,6 +88,7 @@ class _Play:
         self.promises = state.queues.promises.copy(UndoLog())
         self.lines: list[_Waiting] = []
         self.starts: dict[str, float] = {}
+        self.dues: dict[str, float] = {}  # job -> when it gets its place by its queue's share at the latest
         self._orders = 0
         self._spread_fractions()
         end_of = {task.pod.uid: self._end(task, now + state.runtimes.remaining(task, now)) for task in self._running()}
@@ -104,7 +107,9 @@ class _Play:
         heapify(self.turns)
         shapes: dict[int, tuple[int, Shape]] = {}
         for node in state.queues.queues.values():
+            known = len(self.lines)
             self._line_up(node, shapes)
+            self._note_dues(node, self.lines[known:])
         self._count([shape for _, shape in shapes.values()])
         self.waiting = len(self.lines)
         self.needs: Ints = np.zeros((len(self.lines), len(shapes)), np.int64)  # by line and shape
@@ -166,6 +171,20 @@ class _Play:
             service = self.state.services.of(core[0])
             self.lines.append(_Waiting(room, units, service, list(needs.items()), demand, firm, limits))
 
+    def _note_dues(self, node: QueueNode, lines: list[_Waiting]) -> None:
+        """What a queue's jobs get by its share: those that stay within it together with those before them."""
+        state, fair = self.state, self.state.queues.fair
+        if not state.policy.reclaim or not any(each.name in fair.share for each in node.path):
+            return
+        waiting = [(unit, line.demand) for line in lines for unit in line.units]
+        more: dict[str, int] = {}
+        for unit, demand in sorted(waiting, key=lambda each: node.place(each[0])):
+            due = fair.due(unit, state.policy.share_wait)
+            together = {resource: more.get(resource, 0) + amount for resource, amount in demand}
+            if due < math.inf and all(fair.within(each, list(together.items())) for each in node.path):
+                more.update(together)
+                self.dues[unit.tasks[0].job] = max(due, self.now)
+
     def _count(self, shapes: list[Shape]) -> None:
         """How many pods of each shape each row would take now: `held`, (shapes, rows); `total`, (shapes,)."""
         self.demands = [self._demand(shape) for shape in shapes]
@@ -203,6 +222,8 @@ class _Play:
             self._release(end, 1)
             if not self.ends or self.ends[0].at > at:
                 self._start_all(at)
+        for job, due in self.dues.items():
+            self.starts[job] = min(self.starts.get(job, due), due)
         for hold in self.state.reserved.of_units():
             if hold.unit is not None:
                 job = hold.unit.tasks[0].job

@@ -210,8 +210,8 @@ class Foretold:
             for each, weight in zip(waiting, _shared([each.created for each in waiting]), strict=True)
         ]
         if (missing := _ENOUGH - _bursts(past)) > 0:
-            # Half as wide once something is known, and worth half of the bursts that are missing.
-            errors += [_Error(error / 2 if past else error, True, missing / 2 / len(_PRIOR)) for error in _PRIOR]
+            # Worth half of the bursts that are missing.
+            errors += [_Error(error, True, missing / 2 / len(_PRIOR)) for error in _PRIOR]
         return _Line(slope, base, *_distribution(errors), max(each.error for each in errors))
 
 

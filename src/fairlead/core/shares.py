@@ -21,7 +21,7 @@ from fairlead.core.usage import UsageBook
 
 if TYPE_CHECKING:
     from fairlead.core.queues import Charge, QueueNode, QueueTree, Room
-    from fairlead.core.tasks import Task
+    from fairlead.core.tasks import Task, Unit
 
 HOPELESS = frozenset(
     {
@@ -129,6 +129,18 @@ class FairShares:
             if node.stays(name) - (less.get(name, 0) if less else 0) > may:
                 return True
         return False
+
+    def due(self, unit: Unit, wait: float) -> float:
+        """From when on a unit gets what makes up its queue's share, though a lender is left with less than its own by that.
+
+        Victims come in whole jobs: what a lender holds beyond its share may be part of one that is larger. wait: seconds that a
+        unit waits for it at most, 0: without end (infinity), as where nothing is scarce.
+        """
+        if not wait or unit.room is None or unit.tasks[0].pod.never_preempts:
+            return math.inf
+        if not any(node.name in self.share for node in unit.room.queue.path):
+            return math.inf
+        return unit.since + wait
 
     def contested(self, node: QueueNode, *, insists: bool = False) -> AbstractSet[str]:
         """The resources that a queue and its siblings take from each other: those that are scarce among them.

@@ -364,17 +364,8 @@ class Contest:
 
 
 def share_due(state: ClusterState, unit: Unit) -> float:
-    """From when on a unit takes what makes up its queue's share though a lender is left with less than its own by that.
-
-    Victims come in whole jobs: what a lender holds beyond its share may be part of one that is larger.
-    """
-    wait, queues = state.policy.share_wait, state.queues
-    if not wait or not state.policy.reclaim or unit.room is None or unit.tasks[0].pod.never_preempts:
-        return math.inf
-    queue = unit.room.queue
-    if not any(node.name in queues.fair.share for node in queue.path):
-        return math.inf
-    return unit.since + wait
+    """From when on a unit takes what makes up its queue's share though a lender is left with less than its own by that."""
+    return state.queues.fair.due(unit, state.policy.share_wait) if state.policy.reclaim else math.inf
 
 
 def _amounts(tasks: Sequence[Task]) -> tuple[int, int]:
