@@ -31,6 +31,11 @@ _PLACES = np.arange(_RING)
 _CEILING = 1 << 60
 _CPU_CEILING = 1 << 50
 _EACH_ROW = "\0"  # no label key
+_TAKES_NOTHING = frozenset(
+    f"node.kubernetes.io/{each}"
+    for each in ("unschedulable", "not-ready", "unreachable", "out-of-service", "network-unavailable")
+)
+"""Taints of nodes that take no new pods for now, but those few that are to run on every node."""
 
 
 class NodeClass:
@@ -78,6 +83,7 @@ class NodeTable:
         self.alloc: list[Ints] = []
         self.totals: list[int] = []  # allocatable of all nodes together, exact
         self.totals_version = 0
+        self.described = 0  # raised when a node comes, goes or changes, whatever runs there
         # (2, rows): milli-CPU and bytes that pods count with in scores beyond what they ask for.
         self.extra: Ints = np.zeros((2, self.capacity), np.int64)
         self.images: dict[str, dict[int, int]] = {}  # image name -> row -> bytes
@@ -85,6 +91,7 @@ class NodeTable:
         self.device: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
         self.label: Ints = np.zeros(self.capacity, np.int64)
         self.open: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
+        self.cordoned: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)  # takes nothing new for now
         self.shares: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
         self.static: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
         self.classes: list[NodeClass] = [_CLOSED_CLASS]
@@ -164,6 +171,15 @@ class NodeTable:
         index = self.resources.get(resource)
         return 0 if index is None else self.totals[index]
 
+    def unused(self, resource: str, among: npt.NDArray[np.bool_] | None = None) -> int:
+        """What is free of a resource on nodes that take nothing new, of devices in milli. among: on these rows only."""
+        column, shut = self.resources.get(resource), self.cordoned[: self.count]
+        if column is None or not shut.any():
+            return 0
+        rows = np.flatnonzero((shut if among is None else shut & among) & (self.alloc[column][: self.count] > 0))
+        free = self.devices.total[self.device[rows]] if resource in self.gpu_resources else self.free[column][rows]
+        return int(np.maximum(free, 0).sum())
+
     # -- events --------------------------------------------------------------------------------
 
     def upsert(self, node: Node) -> int:
@@ -175,6 +191,7 @@ class NodeTable:
         if old == node:
             return row
         self.objects[row] = node
+        self.described += 1
         if old is None or old.allocatable != node.allocatable:
             self._resize(row, old, node)
         if old is None or old.labels != node.labels:
@@ -195,9 +212,10 @@ class NodeTable:
         row = self.rows.pop(name, None)
         if row is None:
             return
-        self.open[row] = False
+        self.open[row] = self.cordoned[row] = False
         self.static[row] = CLOSED
         self.totals_version += 1
+        self.described += 1
         for index, column in enumerate(self.alloc):
             self.totals[index] -= column.item(row)
         for column in (*self.free, *self.alloc):
@@ -226,6 +244,7 @@ class NodeTable:
                 del self.poisoned[node]
         row = self.rows.get(node)
         if row is not None:
+            self.described += 1
             self._open(row)
             self._classify(row)
             self.touch(row)
@@ -312,7 +331,7 @@ class NodeTable:
         self.alloc = [double(column) for column in self.alloc]
         self.extra = np.concatenate([self.extra, np.zeros_like(self.extra)], axis=1)
         self.device, self.label, self.open = double(self.device), double(self.label), double(self.open)
-        self.shares, self.static = double(self.shares), double(self.static)
+        self.shares, self.static, self.cordoned = double(self.shares), double(self.static), double(self.cordoned)
         self._stamp = double(self._stamp)
         for topology in self.topologies.values():
             topology.domain = double(topology.domain)
@@ -389,6 +408,14 @@ class NodeTable:
     def _open(self, row: int) -> None:
         node = self.objects[row]
         self.open[row] = node is not None and node.error is None and node.name not in self.poisoned
+        cordoned = node is not None and (
+            not self.open[row]
+            or node.unschedulable
+            or any(each.key in _TAKES_NOTHING and each.effect != "PreferNoSchedule" for each in node.taints)
+        )
+        if cordoned != self.cordoned[row]:
+            self.cordoned[row] = cordoned
+            self.totals_version += 1
 
     def _classify(self, row: int) -> None:
         node = self.objects[row]

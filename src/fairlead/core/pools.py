@@ -165,6 +165,10 @@ class Pools:
         column = self.nodes.resources.get(resource)
         return 0 if column is None else int(self.nodes.alloc[column][: self.nodes.count][self.mask(pool)].sum())
 
+    def unused(self, resource: str, pool: str) -> int:
+        """What is free of a resource on nodes of a pool that take nothing new, of devices in milli."""
+        return self.nodes.unused(resource, self.mask(pool))
+
     def held(self, resource: str, pool: str) -> int:
         """What all pods there hold of a resource, whoever placed them, in the nodes' units."""
         column = self.nodes.resources.get(resource)

@@ -12,6 +12,7 @@ his own: among equals whoever holds least of the queue goes first, and a limit f
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,7 +29,7 @@ from fairlead.core.order import Entry, QueueOrder, Standing
 from fairlead.core.pools import Pools, key_of, split, sum_of
 from fairlead.core.promises import Promises
 from fairlead.core.shares import FairShares
-from fairlead.core.tasks import Rank, Task, Unit, demand_of
+from fairlead.core.tasks import Rank, Task, TaskState, Unit, demand_of
 from fairlead.core.undo import UndoLog
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Room:
         "composition",
         "core",
         "demand",
+        "elastic",
         "held_back",
         "kept_out",
         "limited",
@@ -72,6 +74,7 @@ class Room:
         "reserved",
         "rests_until",
         "searched",
+        "shapes",
         "shares",
         "told",
         "untold",
@@ -83,7 +86,9 @@ class Room:
         self.composition = composition
         self.demand = unit.demand  # what one unit of it asks for
         self.core = dict(demand_of(unit.tasks[: unit.need]))  # what its needed members ask for
+        self.shapes = Counter(task.shape for task in unit.tasks[: unit.need])  # how many of these are of each shape
         self.waiting = 0  # units that wait here and are alive
+        self.elastic = False  # whether there was a unit whose gang has members beyond it
         self.pods = len(unit.tasks)  # of one unit
         self.shares = (-1, -1)  # which fair shares it was looked at with last
         self.lines: dict[str, list[tuple[Rank, Unit]]] = {}
@@ -119,6 +124,11 @@ class Room:
     def units(self) -> Iterator[Unit]:
         """All that wait here."""
         return (unit for line in self.lines.values() for _, unit in line if unit.alive)
+
+    @property
+    def later(self) -> Iterator[Task]:
+        """Members beyond their gangs' minima that come to wait once the units here have places."""
+        return (task for unit in self.units for task in unit.later if task.state is TaskState.WAITING and task.unit is None)
 
     def in_order(self) -> list[Unit]:
         """Those whom no limit stops, in the order in which they are served as things stand."""
@@ -311,6 +321,8 @@ class QueueTree:
         self.ripening: dict[Room, float] = {}  # parked rooms for which pods may be moved from some time on
         self.limited: set[Room] = set()  # where limits stop some users
         self.owed: dict[str, Debt] = {}  # by the victim's uid
+        # By the victim's uid: stand-ins for what it fills beyond what was given away.
+        self.closing: Mapping[str, Sequence[Task]] = {}
         self.behind: dict[Room, Behind] = {}  # would take from others in vain -> who would take that in turn
         self.unlisted: list[tuple[Room, Exception]] = []  # could not be put in order, and why
         self.resting: set[Room] = set()  # were to search for victims, but did so in vain too often of late
@@ -811,6 +823,7 @@ class QueueTree:
         self._add_debt(debt, -1)
         self._measure_debt(debt, -1)
         if not log.depth:
+            self.fair.touch()
             self.restart(self._node(debt.queue))
 
     def _add_debt(self, debt: Debt, sign: int) -> None:
@@ -998,6 +1011,12 @@ class QueueTree:
         units = WHOLE if name in self.nodes.gpu_resources else 1
         return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * units
 
+    def usable(self, resource: str) -> int:
+        """The same without what is free on nodes that take nothing new: what runs there is part of what there is, no more is."""
+        name, pool = split(resource) if "@" in resource else (resource, "")
+        unused = self.pools.unused(name, pool) if pool else self.nodes.unused(name)
+        return self.total(resource) - unused
+
     def offered(self, resource: str) -> int:
         """The same without what pods of other schedulers hold that no queue is charged for."""
         return self.total(resource) - self.fair.foreign(resource, [node for node in self.queues.values() if node.parent is None])
@@ -1058,6 +1077,7 @@ class QueueTree:
             room = node.rooms[composition] = Room(node, composition, unit)
         unit.room = room
         room.waiting += 1
+        room.elastic = room.elastic or bool(unit.later)
         node.pods_waiting += room.pods
         self.fair.touch()
         heappush(room.lines.setdefault(unit.user, []), (unit.rank, unit))

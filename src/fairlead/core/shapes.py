@@ -81,6 +81,7 @@ class Shape:
         self._admitted: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._need: Ints = np.zeros((0, 1), np.int64)
         self._class_epoch = -1
+        self._most = (-1, -1, 0)  # how many nodes hold at most, and of which nodes that was found
         self._key: Ints = np.zeros(0, np.int64)
         self._blocks: Ints = np.zeros(0, np.int64)
         self._cursor = 0
@@ -289,6 +290,20 @@ class Shape:
         if self.asks_devices and self.gpu_milli < WHOLE:
             held[~self.nodes.shares[rows]] = 0
         return int(held.sum())
+
+    def most(self) -> int:
+        """A bound of `ceiling`, found anew only when nodes have changed: of parts of several devices it may be too large."""
+        nodes = self.nodes
+        if self._most[:2] != (nodes.described, nodes.class_epoch):
+            rows = slice(0, nodes.count)
+            held = resources.counts(nodes.alloc, self.demand, rows)
+            held[~(nodes.open[rows] & self.admitted(rows))] = 0
+            if self.asks_devices and self.gpu_milli < WHOLE:
+                there = nodes.devices.total[nodes.devices.whole[nodes.device[rows]]] // WHOLE
+                held = np.minimum(held, np.where(there >= self.gpus, there * (WHOLE // self.gpu_milli) // self.gpus, 0))
+                held[~nodes.shares[rows]] = 0
+            self._most = nodes.described, nodes.class_epoch, int(held.sum())
+        return self._most[2]
 
     def ceilings(self) -> Ints:
         """How many pods of this shape the amounts of each row hold, were it empty and open to them; shape (rows,)."""

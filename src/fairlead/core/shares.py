@@ -8,7 +8,7 @@ per pass at most, and only if something came, went or was edited since.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,6 +35,7 @@ HOPELESS = frozenset(
 )
 """Whoever waits for one of these could not use a larger share."""
 
+_TOLD_BY_NODES = frozenset({ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS, ReasonCode.TOO_LARGE})
 _NOTHING: dict[str, int] = {}
 _USAGE_STEP = 60.0  # seconds after which shares follow usage although nothing else happened
 
@@ -168,29 +169,40 @@ class FairShares:
         return self.usage.part_of(name, now, sum(self.tree.nodes.total(each) for each in self.tree.nodes.gpu_resources))
 
     def _requests(self) -> dict[str, dict[str, int]]:
-        """Queue -> resource -> what it holds and waits for, descendants' included."""
+        """Queue -> resource -> what it, and those below it, hold and wait for; members beyond a gang's minimum will wait, too."""
         requests = {
             name: {resource: held for resource, held in node.used.items() if held} for name, node in self.tree.queues.items()
         }
         totals: dict[str, int] = {}
         for node in self.tree.queues.values():
             for room in node.rooms.values():
-                if not room.waiting or (room.parked is not None and room.parked.code in HOPELESS):
+                if not room.waiting or self.hopeless(room) or self._too_large(room.core.items(), totals):
                     continue
-                if self._too_large(room, totals):
-                    continue
-                for resource, amount in self._asked(room):
-                    for each in node.path:
-                        known = requests[each.name]
-                        known[resource] = known.get(resource, 0) + amount * room.waiting
+                _request(requests, node, self._asked(room), room.waiting)
+                for task in room.later if room.elastic else ():
+                    asked = self.tree.asked(task.shape)
+                    if task.shape.most() and not self._too_large(asked, totals):
+                        _request(requests, self.tree.queues[task.queue], asked)
         return requests
 
-    def _too_large(self, room: Room, totals: dict[str, int]) -> bool:
-        """Whether the whole cluster holds less than a unit needs: that is known before it was looked at. totals: known ones."""
-        for resource, amount in room.core.items():
+    @staticmethod
+    def hopeless(room: Room) -> bool:
+        """Whether no share would help what waits in a room.
+
+        What labels, taints and sizes of nodes say is asked of the nodes as they are, not of the last refusal: they may have
+        changed since. Of what depends on other pods and on volumes only the refusal tells.
+        """
+        why = room.parked.code if room.parked is not None else None
+        if why in HOPELESS and (why not in _TOLD_BY_NODES or any(shape.relations for shape in room.shapes)):
+            return True
+        return any(shape.most() < count for shape, count in room.shapes.items())
+
+    def _too_large(self, wanted: Iterable[tuple[str, int]], totals: dict[str, int]) -> bool:
+        """Whether all that can be had is less than what is needed: that is known before it was looked at. totals: known ones."""
+        for resource, amount in wanted:
             total = totals.get(resource)
             if total is None:
-                total = totals[resource] = self.tree.total(resource)
+                total = totals[resource] = self.tree.usable(resource)
             if amount > total:
                 return True
         return False
@@ -211,7 +223,7 @@ class FairShares:
         resources |= {key_of(resource, pool) for pool, named in tree.pools.named.items() for resource in named}
         for resource in sorted(resources):
             unit, capped = tree.scale(resource), self._capped(resource)
-            pending = [("", tree.total(resource) - self.foreign(resource, children.get("", ())))]
+            pending = [("", tree.usable(resource) - self.foreign(resource, children.get("", ())))]
             while pending:
                 parent, amount = pending.pop()
                 siblings = children.get(parent, ())
@@ -261,7 +273,27 @@ class FairShares:
         if column is None:
             return 0
         held = self.tree.pools.held(name, pool) if pool else int((nodes.alloc[column] - nodes.free[column]).sum())
-        return max(0, held * self.tree.scale(resource) - sum(node.used.get(resource, 0) for node in top))
+        held -= self._closed(column, pool)
+        return max(0, held * self.tree.scale(resource) - sum(node.stays(resource) for node in top))
+
+    def _closed(self, column: int, pool: str) -> int:
+        """What is kept closed where victims are leaving, beyond what beneficiaries hold: once they are gone it is to be had."""
+        closed = {id(each): each for stand_ins in self.tree.closing.values() for each in stand_ins if each.row >= 0}
+        mask = self.tree.pools.mask(pool) if pool and closed else None
+        return sum(
+            amount
+            for each in closed.values()
+            if mask is None or mask.item(each.row)
+            for index, amount in each.shape.demand
+            if index == column
+        )
+
+
+def _request(requests: dict[str, dict[str, int]], node: QueueNode, charge: Charge, times: int = 1) -> None:
+    for each in node.path:
+        known = requests[each.name]
+        for resource, amount in charge:
+            known[resource] = known.get(resource, 0) + amount * times
 
 
 def _weights(siblings: Sequence[QueueNode], resource: str) -> list[int | None]:

@@ -120,6 +120,7 @@ class ClusterState:
         self.lingering: dict[str, int] = {}  # victim uid -> row: its room is given away, but it is still there
         self.plans: dict[str, frozenset[str]] = {}  # victim uid -> all victims of its plan: they go together or not at all
         self._leftovers: dict[str, list[Task]] = {}  # victim uid -> stand-ins for room it still fills, though given away
+        self.queues.closing = self._leftovers
         self._delayed: list[tuple[float, str]] = []
         self._nearing: list[tuple[float, str]] = []  # when a task that waits becomes more urgent
         self.overdue: list[Task] = []  # have waited longer than their class allows, and nobody was told yet
@@ -956,9 +957,11 @@ class ClusterState:
             waiting = tuple(task for task in gang.tasks.values() if task.state is TaskState.WAITING)
             self.notices.add(waiting, reason)
         gang.reason = reason or self.isolation.why_of(gang)
+        later = gang.later(now) if units else ()
         for unit in units:
+            unit.later = later
             self._push(unit)
-        if units and (later := gang.later(now)):
+        if later:
             message = f"gang {gang.key} can do without it: it gets a place once those that it needs have theirs"
             self.notices.add(later, Reason(ReasonCode.GANG_INCOMPLETE, message))
         placed = len(gang.placed())

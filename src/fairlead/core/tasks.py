@@ -148,14 +148,16 @@ class Unit:
 
     alive: until it is retired. express: so small, or so new, that it goes before all shares. since: from when on it waits,
     seconds since the epoch: what ran before waits anew. overdue: others passed it for too long, nodes are kept for it.
+    later: members of its gang that come to wait once it has its places.
     """
 
-    __slots__ = ("alive", "express", "gang", "need", "overdue", "rank", "room", "since", "tasks", "user")
+    __slots__ = ("alive", "express", "gang", "later", "need", "overdue", "rank", "room", "since", "tasks", "user")
 
     def __init__(self, tasks: tuple[Task, ...], need: int, gang: Gang | None = None) -> None:
         self.tasks = tasks
         self.need = need
         self.gang = gang
+        self.later: tuple[Task, ...] = ()
         self.alive = True
         self.express = self.overdue = False
         self.room: Room | None = None
