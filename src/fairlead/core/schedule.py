@@ -210,12 +210,8 @@ def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Reas
 
 
 def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) -> Plan | Moved | Reason:
-    """The same for a place that others leave; where its queue holds no more with it than before, it is not asked."""
-    placed, victims = (plan.plan if isinstance(plan, Moved) else plan)[1::-1]
-    queue = unit.tasks[0].queue
-    if sum(task.shape.device_milli for task in placed) <= sum(task.shape.device_milli for task in victims if task.queue == queue):
-        return plan
-    other = reclaimer(state, unit, placed)
+    """The same for a place that others leave."""
+    other = reclaimer(state, unit, (plan.plan if isinstance(plan, Moved) else plan).placed)
     if other is None:
         return plan
     for task in unit.tasks:

@@ -248,9 +248,10 @@ class Contest:
 
     def reaches(self, other: QueueNode) -> bool:
         """Whether anybody of a queue may fall at all."""
-        return self.in_scope(other) or self.express or self._owes(other)
+        return self.in_scope(other) or self.express or self.owes(other)
 
-    def _owes(self, other: QueueNode) -> bool:
+    def owes(self, other: QueueNode) -> bool:
+        """Whether a queue holds something that is its due, now or once others below the queues above its own were evicted."""
         owed = self._owing.get(other.name)
         if owed is None:
             owed = self.owed_by(other) or (self.nested and self.entitled and self.owed_by(other, self._all_beside))
@@ -320,7 +321,7 @@ class Contest:
         if other is self.queue:
             goes_first = task.pod.priority <= unit.priority and unit.level <= level  # else it would take its place back
             return Ground.USER if goes_first and self.user_owes((task,)) else None
-        if not self._owes(other) or (self._wide and self._circle.keeps(task, level)):
+        if not self.owes(other) or (self._wide and self._circle.keeps(task, level)):
             return None
         return Ground.SHARE if services.gives_turns(task) or self._owes_at_once(other) else None
 

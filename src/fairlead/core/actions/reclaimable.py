@@ -12,7 +12,8 @@ something then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
 from typing import TypeVar
 
 from fairlead.api.reasons import Reason, ReasonCode
@@ -20,8 +21,8 @@ from fairlead.core.actions import allocate
 from fairlead.core.actions.contest import Contest, share_due
 from fairlead.core.actions.preempt import by_upstream, preempt
 from fairlead.core.order import Standing
-from fairlead.core.queues import Place, QueueNode
-from fairlead.core.shares import HOPELESS
+from fairlead.core.queues import Place, QueueNode, Room
+from fairlead.core.shares import FairShares
 from fairlead.core.state import ClusterState
 from fairlead.core.tasks import Task, TaskState, Unit
 
@@ -92,14 +93,26 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit |
     for task in placed:
         log.set(task, "state", TaskState.ASSUMED)
         log.set(task, "started", state.services.now)
+    _suppose_gone(state)
     within = all(_is_within(state, node, placed) for node in own.path)
     found = next((unit for unit in _creditors(state, own) if _could_reclaim(state, unit, own, tried, within=within)), None)
     log.rollback(mark)
     for each in tried:
         for task in each.tasks:
             task.state = TaskState.WAITING
-            task.unit = each
+            task.unit = each if task.unit is not None else None  # those beyond a gang's minimum are in none yet
     return found
+
+
+def _suppose_gone(state: ClusterState) -> None:
+    """In a trial: victims that are leaving are gone from their queues' accounts, and what is kept closed for them is free.
+
+    What waits may be due, or have room for, just what they hold until then: it would reclaim a moment later.
+    """
+    for uid in list(state.queues.owed):
+        state.queues.repay(uid)
+    for stand_in in state.leftovers_of(list(state.queues.closing)):
+        state.unassign(stand_in)
 
 
 def refusal(state: ClusterState, unit: Unit, other: Unit) -> Reason:
@@ -126,19 +139,27 @@ def _falls_for_no_share(state: ClusterState, task: Task) -> bool:
 
 
 def _creditors(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
-    """What waits in other queues, as it would be served: queue by queue, in each by place.
+    """What waits in other queues, as it would be served: what is to be looked at in this pass, then what was refused before.
 
-    The next of a pending class comes only if the one before it found a place.
+    Queue by queue, in each by place. The next of a pending class comes only if the one before it found a place, members beyond
+    their gang's minimum only if that did.
     """
-    queues = state.queues
+    others = [
+        node for node in state.queues.queues.values() if node.pods_waiting and node not in own.path and own not in node.path
+    ]
+    for refused in (False, True):
+        yield from _in_turn(state, [[_Line(node, first) for first in _firsts(node, refused=refused)] for node in others])
+
+
+def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
+    """The units of pending classes, queue by queue, as they would be served."""
+    queues, numbers = state.queues, count()
     order: list[tuple[Standing, int, list[tuple[Place, int, _Line]]]] = []
-    for other in queues.queues.values():
-        if not other.pods_waiting or other in own.path or own in other.path:
-            continue
-        lines = [(other.place(first), number, _Line(other, first)) for number, first in enumerate(_firsts(other))]
+    for classes in waiting:
+        lines = [(line.place(), next(numbers), line) for line in classes]
         heapify(lines)
         if lines:
-            order.append((queues.standing(lines[0][2].unit), len(order), lines))
+            order.append((queues.standing(lines[0][2].unit), next(numbers), lines))
     heapify(order)
     while order:
         standing, number, lines = order[0]
@@ -147,20 +168,44 @@ def _creditors(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
             heapreplace(order, (present, number, lines))
             continue
         yield line.unit
+        later = _later(state, line.unit)
         if line.go_on():
             heapreplace(lines, (line.place(), line_number, line))
         else:
             heappop(lines)
+        for first in later:
+            heappush(lines, (line.queue.place(first), next(numbers), _Line(line.queue, first)))
         if lines:
             heapreplace(order, (queues.standing(_next(lines, _Line.place).unit), number, lines))
         else:
             heappop(order)
 
 
-def _firsts(node: QueueNode) -> Iterator[Unit]:
-    """The first of each pending class of a queue that a larger share could help."""
+def _later(state: ClusterState, unit: Unit) -> list[Unit]:
+    """The first of each pending class of those members of a gang that come to wait once its minimum, just tried, has places."""
+    log = state.log
+    if not unit.later or unit.tasks[0].row < 0:
+        return []
+    node, rooms = state.queues.queues[unit.tasks[0].queue], dict[tuple[object, ...], Room]()
+    for task in unit.later:
+        if task.queue != node.name:
+            continue  # hardly any gang has members in several queues
+        log.set(task, "beyond", True)
+        log.set(task, "unit", None)
+        log.set(task, "state", task.state)
+        each = Unit((task,), 1, unit.gang)
+        room = rooms.get(each.composition)
+        if room is None:
+            room = rooms[each.composition] = Room(node, each.composition, each)
+        each.room = room
+        heappush(room.lines.setdefault(each.user, []), (each.rank, each))
+    return [first for room in rooms.values() if (first := room.first()) is not None]
+
+
+def _firsts(node: QueueNode, *, refused: bool) -> Iterator[Unit]:
+    """The first of each pending class of a queue that a larger share could help. refused: of those that were, or the others."""
     for room in node.rooms.values():
-        if not room.waiting or (room.parked is not None and room.parked.code in HOPELESS):
+        if not room.waiting or (room.parked is not None) is not refused or FairShares.hopeless(room):
             continue
         first = room.first()
         if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:
@@ -203,5 +248,6 @@ def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[
     plan = preempt(state, unit, waited=waited)
     state.reserved.weigh(None)
     state.log.rollback(mark)
-    # Whom the search finds is the cheapest: where the other's queue owes something, too, he could be the one.
-    return plan is not None and any(contest.owed_by(state.queues.queues[task.queue]) for task in plan.victims)
+    # What the search finds is the cheapest: where the other's queue owes something, too, that could be evicted instead.
+    evicted = {state.queues.queues[task.queue] for task in plan.victims} if plan is not None else set()
+    return any(contest.owed_by(each) for each in evicted)

@@ -59,6 +59,14 @@ class Victim(NamedTuple):
                 return False
         return True
 
+    @property
+    def evicted(self) -> bool:
+        """Whether one of them does not run, or is leaving: one that is only taken off its row in a trial comes back."""
+        for task in self.tasks:  # noqa: SIM110 - as above
+            if task.state is not TaskState.BOUND:
+                return True
+        return False
+
 
 Falling = tuple[Ground, Victim]
 
@@ -103,11 +111,19 @@ class VictimTable:
             if not new or victims is None:
                 continue
             if any(task.gang is not None or self.state.suspended.suspendable(task) for task in new):
-                del self._lists[node.name]  # what falls together is put together anew
+                # What falls together is put together anew, and after the trial as it was.
+                self.state.log.call(self._list_again, (node.name, self._lists.pop(node.name), self._spares.pop(node.name, [])))
                 continue
             for task in new:
                 victim = self._of[task.pod.uid] = self._victim((task,))
                 bisect.insort(victims, victim, key=_Reversed)
+
+    def _list_again(self, listed: tuple[str, list[Victim], list[Victim]]) -> None:
+        queue, victims, spares = listed
+        self._lists[queue], self._spares[queue] = victims, spares
+        for victim in (*victims, *spares):
+            for task in victim.tasks:
+                self._of[task.pod.uid] = victim
 
     def one_by_one(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
         """Who may fall for a unit, each by itself, cheapest first; whatever budgets say."""
@@ -148,7 +164,7 @@ class VictimTable:
         heads: list[tuple[Order, str, int, list[Victim], QueueNode]] = []
         for node in near:
             victims = lists[node.name]
-            while victims and not victims[-1].alive:
+            while victims and victims[-1].evicted:
                 for task in victims.pop().tasks:
                     self._of.pop(task.pod.uid, None)
             if victims:
