@@ -184,6 +184,16 @@ def test_what_is_fair_beyond_a_guarantee_waits_for_a_checkpoint_and_no_longer_th
     assert len(preempted(run(state, due + 2.0))) == 1, "two each are fair"
 
 
+@pytest.mark.parametrize(("max_loss", "victim"), [(0.0, "long"), (60.0, "saved")])
+def test_among_what_is_not_express_the_victim_loses_least_where_turns_wait_for_checkpoints(max_loss, victim):
+    state = cluster([node("n", gpus=2)], [weighted("rich", 1, quota=1), weighted("poor", 1, quota=1)], reservations=0)
+    state.upsert_class(msgspec.structs.replace(LEVELS, express=1, max_loss=max_loss))
+    state.upsert_pod(sliced("long", queue="rich", at="n", started=-900.0, attained=20 * HOUR))
+    state.upsert_pod(sliced("saved", queue="rich", at="n", started=-1900.0, attained=5 * HOUR))
+    state.upsert_pod(sliced("owner", queue="poor", created=0.0))
+    assert preempted(run(state, 0.0)) == [[victim]]
+
+
 def test_what_is_fair_beyond_a_guarantee_is_due_at_once_where_no_class_waits_for_checkpoints():
     state = two_halves(1800.0)
     state.upsert_class(msgspec.structs.replace(LEVELS, levels=(600.0,)))

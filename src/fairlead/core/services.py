@@ -133,6 +133,14 @@ class Services:
             level = self._levels[key] = service.level(self.attained(task))
         return level
 
+    def victim_level(self, task: Task) -> int:
+        """The same as victims are compared: where turns wait for checkpoints, all that is not express any more is on one level.
+
+        What is evicted from it takes the place of another only when it is its turn, and little work is lost by that.
+        """
+        service = self.of(task)
+        return min(self.level(task), max(service.express, 1)) if service.turn_interval else self.level(task)
+
     def lost_with(self, task: Task) -> float:
         """Device-seconds of work that would be lost with a task: since its last checkpoint, and until it works again."""
         interval = self.of(task).checkpoint_interval

@@ -33,9 +33,10 @@ Order = tuple[int, int, int, float, int, float, str]
 class Victim(NamedTuple):
     """Tasks that only fall together.
 
-    order: what its gang can do without first, then lowest priority, then the highest level of attained service (who falls from
-    a low one takes the place of another, who takes that of a third), least lost work, fewest pods, latest created, UID. Of
-    members that their gangs can do without the highest index first instead of the level: gangs shrink one by one.
+    order: what its gang can do without first, then lowest priority, then the highest level of attained service (what is evicted
+    from a low one takes the place of another, which takes that of a third; `Services.victim_level`), least lost work, fewest
+    pods, latest created, UID. Of members that their gangs can do without the highest index first instead of the level: gangs
+    shrink one by one.
     lost: device-seconds of work.
     """
 
@@ -283,11 +284,11 @@ class VictimTable:
         if len(tasks) == 1:  # as below, without a generator for each: most are of one
             (task,) = tasks
             lost = 0.0 if task.pod.terminating else services.lost_with(task)
-            return Victim((1, task.pod.priority, -services.level(task), lost, 1, -task.pod.created, task.pod.uid), tasks)
+            return Victim((1, task.pod.priority, -services.victim_level(task), lost, 1, -task.pod.created, task.pod.uid), tasks)
         order = (
             1,
             max(task.pod.priority for task in tasks),
-            -max(services.level(task) for task in tasks),
+            -max(services.victim_level(task) for task in tasks),
             sum(services.lost_with(task) for task in tasks if not task.pod.terminating),
             len(tasks),
             -max(task.pod.created for task in tasks),
