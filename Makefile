@@ -11,7 +11,7 @@ export UV_LINK_MODE ?= copy
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
-.PHONY: help demo test lint unit e2e testbed crds protobuf soak differential bench clean
+.PHONY: decisions help demo test lint unit e2e testbed crds protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -56,6 +56,15 @@ soak: testbed  ## long runs, not part of make test
 
 differential: testbed  ## 50,000 random clusters against kube-scheduler's real plugins (some minutes)
 	$(RUN) --no-sync fairlead bench differential --seeds 0-49999
+
+DECISIONS = .cache/decisions/$(BASE)
+
+decisions: .cache/synced  ## replay decisions that the code of commit BASE takes: BASE=<commit>, none may differ (minutes)
+	@test -n "$(BASE)" || { echo 'give BASE=<commit>: whose decisions are compared'; exit 2; }
+	@test -f $(DECISIONS)/done || { mkdir -p $(DECISIONS)/tree $(DECISIONS)/logs && git archive $(BASE) src | tar -x -C $(DECISIONS)/tree \
+	  && PYTHONPATH=$(DECISIONS)/tree/src $(RUN) --no-sync python -m fairlead bench decisions --record $(DECISIONS)/logs \
+	  $(if $(FAIRLEAD_TRACES),--trace $(FAIRLEAD_TRACES)/philly/philly_oct_nov.csv.xz) && touch $(DECISIONS)/done; }
+	$(RUN) --no-sync fairlead bench decisions --replay $(DECISIONS)/logs
 
 bench: testbed  ## the table of benchmarks/README.md, from its commands (about an hour)
 	$(RUN) --no-sync python benchmarks/run.py

@@ -56,6 +56,7 @@ COMMANDS = {
     "many kills": "bench kills --count 100 --seed 2",
     "attacks": "bench attacks",
     "replay": "bench replay",
+    "decisions": "bench decisions --record .cache/decisions/present --replay .cache/decisions/present",
     "first picture": "bench demo",
     "lifecycles": "bench lifecycles",
     "blame": "bench blame --seeds 0-99",

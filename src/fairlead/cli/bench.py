@@ -443,6 +443,84 @@ def replay(
         raise typer.Exit(int(Exit.FAILED))
 
 
+class DecisionsResult(msgspec.Struct):
+    """Logs recorded, or replayed. identical: of those replayed; differing: the first pass of each that differs."""
+
+    logs: int
+    identical: int
+    differing: list[dict[str, object]]
+    contents: list[dict[str, object]]
+    seconds: float
+
+
+@app.command()
+def decisions(
+    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Write all recordings there, as DIR/NAME.jsonl.")] = None,
+    replay: Annotated[Path | None, typer.Option(metavar="DIR", help="Replay the logs that are there.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only recordings of this name; may be repeated.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="A job list whose first jobs are one recording more.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Record decision logs that between them hold nearly every kind of decision, and replay those of another version.
+
+    With both options what was recorded is replayed at once. Ends with 1 if a log differs, or lacks what it is there for.
+    """
+    import time
+
+    import structlog
+
+    from fairlead.scheduler.decision_log import LogError
+    from fairlead.simulation import decisions as logs
+    from fairlead.simulation.traces import read_jobs
+
+    if record is None and replay is None:
+        fail("give --record DIR, --replay DIR, or both", Exit.USAGE)
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    begun, result = time.perf_counter(), DecisionsResult(0, 0, [], [], 0.0)
+    try:
+        if record is not None:
+            known = logs.recordings(read_jobs(trace) if trace is not None else ())
+            chosen = [each for each in known if only is None or each.name in only]
+            if unknown := sorted(set(only or ()) - {each.name for each in known}):
+                fail(
+                    f"no recording is called {', '.join(unknown)}: choose of {', '.join(each.name for each in known)}", Exit.USAGE
+                )
+            with progress("recording") as report:
+                result.contents = [msgspec.to_builtins(each) for each in logs.record(record, chosen, report)]
+            result.logs = len(chosen)
+        if replay is not None:
+            paths = sorted(path for path in replay.glob("*.jsonl") if only is None or path.stem in only)
+            if not paths:
+                fail(f"there is no log in {replay}: write some with --record", Exit.NOT_FOUND)
+            with progress("replaying") as report:
+                found = logs.replay(paths, report)
+            result.logs = len(found)
+            result.identical = sum(each.identical for each in found.values())
+            result.differing = [
+                {"log": name, **msgspec.to_builtins(each.difference)}
+                for name, each in found.items()
+                if each.difference is not None
+            ]
+    except logs.Refused as error:
+        fail(str(error), Exit.FAILED)
+    except (LogError, OSError) as error:
+        fail(str(error), Exit.USAGE if isinstance(error, LogError) else Exit.NOT_FOUND)
+    result.seconds = time.perf_counter() - begun
+
+    def table() -> None:
+        rows = {"logs": result.logs, "seconds": result.seconds}
+        if replay is not None:
+            rows["identical"] = result.identical
+        print_table("bench decisions", rows)
+        for each in result.differing:
+            typer.echo(f"{each['log']}, pass {each['number']} recorded: {each['recorded']}")
+            typer.echo(f"{each['log']}, pass {each['number']} replayed: {each['replayed']}")
+
+    emit(result, output, table)
+    if result.differing:
+        raise typer.Exit(int(Exit.FAILED))
+
+
 @app.command()
 def kills(
     count: Annotated[int, typer.Option(min=1, max=10_000, help="How often the scheduler is killed.")] = 3,

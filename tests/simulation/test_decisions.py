@@ -1,0 +1,80 @@
+"""Decision logs on purpose: recorded alike twice, replayed byte for byte, and different where a decision is."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli.main import app
+from fairlead.simulation import decisions
+from fairlead.simulation.traces import TraceJob
+
+QUICK = ("limits-of-time", "moves-whole")
+
+
+def chosen(*names):
+    return [each for each in decisions.recordings() if each.name in names]
+
+
+def bench(*options):
+    return CliRunner().invoke(app, ["bench", "decisions", *map(str, options), "-o", "json"])
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("logs")
+    decisions.record(folder, chosen(*QUICK))
+    return folder
+
+
+def test_the_same_code_records_the_same_bytes_and_replays_them(recorded, tmp_path):
+    done = bench("--record", tmp_path, "--replay", tmp_path, "--only", QUICK[0], "--only", QUICK[1])
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert (result["logs"], result["identical"], result["differing"]) == (2, 2, [])
+    for name in QUICK:
+        assert (tmp_path / f"{name}.jsonl").read_bytes() == (recorded / f"{name}.jsonl").read_bytes()
+    assert sorted(each["name"] for each in result["contents"]) == sorted(QUICK)
+    assert all(each["decisions"]["Place"] > 50 for each in result["contents"])
+
+
+def test_a_decision_that_differs_is_found_by_log_and_pass(recorded, tmp_path):
+    for name in QUICK:
+        first, _, rest = (recorded / f"{name}.jsonl").read_text().partition("\n")
+        header = json.loads(first)
+        if name == QUICK[1]:
+            header["policy"]["strategy"] = "spread"
+        (tmp_path / f"{name}.jsonl").write_text(f"{json.dumps(header)}\n{rest}")
+    done = bench("--replay", tmp_path)
+    assert done.exit_code == 1
+    result = json.loads(done.stdout)
+    assert (result["logs"], result["identical"]) == (2, 1)
+    (difference,) = result["differing"]
+    assert difference["log"] == QUICK[1]
+    assert difference["recorded"] != difference["replayed"]
+
+
+def test_a_recording_that_lacks_its_subject_is_refused(tmp_path):
+    (each,) = chosen(QUICK[0])
+    with pytest.raises(decisions.Refused, match=r"holds 0 x Resume, not 1"):
+        decisions.record(tmp_path, [each._replace(least={"Resume": 1})])
+
+
+def test_there_are_thirty_recordings_of_different_names_and_each_asks_for_something():
+    found = decisions.recordings()
+    assert len({each.name for each in found}) == len(found) >= 30
+    assert all(each.least and each.subject for each in found)
+
+
+def test_jobs_of_a_trace_are_one_more(tmp_path):
+    jobs = [TraceJob(f"j{number}", 60.0 * number, 3 * 3600.0, 1 + number % 16, "q") for number in range(130)]
+    (each,) = [each for each in decisions.recordings(jobs) if each.name == "trace"]
+    (contents,) = decisions.record(tmp_path, [each])
+    assert contents.decisions["Place"] >= 100
+
+
+@pytest.mark.parametrize("options", [(), ("--record", "x", "--only", "nothing")])
+def test_what_is_asked_wrongly_is_said(options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert bench(*options).exit_code == 2
+    assert bench("--replay", tmp_path).exit_code == 4
