@@ -57,13 +57,14 @@ soak: testbed  ## long runs, not part of make test
 differential: testbed  ## 50,000 random clusters against kube-scheduler's real plugins (some minutes)
 	$(RUN) --no-sync fairlead bench differential --seeds 0-49999
 
-DECISIONS = .cache/decisions/$(BASE)
+DECISIONS = .cache/decisions/$(shell git rev-parse --verify --quiet '$(BASE)^{commit}')
 
 decisions: .cache/synced  ## replay decisions that the code of commit BASE takes: BASE=<commit>, none may differ (minutes)
-	@test -n "$(BASE)" || { echo 'give BASE=<commit>: whose decisions are compared'; exit 2; }
-	@test -f $(DECISIONS)/done || { mkdir -p $(DECISIONS)/tree $(DECISIONS)/logs && git archive $(BASE) src | tar -x -C $(DECISIONS)/tree \
+	@test -n "$(BASE)" && test "$(DECISIONS)" != .cache/decisions/ || { echo 'give BASE=<commit>: whose decisions are compared'; exit 2; }
+	@test -f $(DECISIONS)/logs/summary.json || { rm -rf $(DECISIONS) && mkdir -p $(DECISIONS)/tree \
+	  && git archive $(notdir $(DECISIONS)) src | tar -x -C $(DECISIONS)/tree \
 	  && PYTHONPATH=$(DECISIONS)/tree/src $(RUN) --no-sync python -m fairlead bench decisions --record $(DECISIONS)/logs \
-	  $(if $(FAIRLEAD_TRACES),--trace $(FAIRLEAD_TRACES)/philly/philly_oct_nov.csv.xz) && touch $(DECISIONS)/done; }
+	  $(if $(FAIRLEAD_TRACES),--trace $(FAIRLEAD_TRACES)/philly/philly_oct_nov.csv.xz); }
 	$(RUN) --no-sync fairlead bench decisions --replay $(DECISIONS)/logs
 
 bench: testbed  ## the table of benchmarks/README.md, from its commands (about an hour)

@@ -69,7 +69,7 @@ def test_there_are_thirty_recordings_of_different_names_and_each_asks_for_someth
 def test_jobs_of_a_trace_are_one_more(tmp_path):
     jobs = [TraceJob(f"j{number}", 60.0 * number, 3 * 3600.0, 1 + number % 16, "q") for number in range(130)]
     (each,) = [each for each in decisions.recordings(jobs) if each.name == "trace"]
-    (contents,) = decisions.record(tmp_path, [each])
+    (contents,) = decisions.record(tmp_path, [each]).logs
     assert contents.decisions["Place"] >= 100
 
 
@@ -78,3 +78,27 @@ def test_what_is_asked_wrongly_is_said(options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert bench(*options).exit_code == 2
     assert bench("--replay", tmp_path).exit_code == 4
+
+
+def test_what_no_recording_holds_is_told_and_a_kind_of_decision_is_refused(tmp_path):
+    few = chosen("limits-of-time", "schema-5")
+    summary = decisions.record(tmp_path, few)
+    assert {"Unread", "Resume"} <= set(summary.lacking_decisions)
+    assert not {"Place", "Overdue", "Kept"} & set(summary.lacking_decisions)
+    assert "Volumes" in summary.lacking_reasons
+    assert "Devices" not in summary.lacking_reasons
+    assert summary.bytes == sum(path.stat().st_size for path in tmp_path.glob("*.jsonl"))
+    with pytest.raises(decisions.Refused, match="Unread"):
+        decisions.record(tmp_path, few, complete=True)
+    assert not (tmp_path / decisions.SUMMARY).exists()
+
+
+@pytest.mark.parametrize("harm", ["cut", "missing"])
+def test_a_log_that_was_cut_off_or_is_missing_does_not_pass_for_identical(harm, tmp_path):
+    decisions.record(tmp_path, chosen("schema-1", "schema-2"))
+    assert bench("--replay", tmp_path).exit_code == 0
+    log = tmp_path / "schema-2.jsonl"
+    log.unlink() if harm == "missing" else log.write_bytes(log.read_bytes()[:-200])
+    done = bench("--replay", tmp_path)
+    assert done.exit_code == 2
+    assert "schema-2" in done.output

@@ -444,12 +444,17 @@ def replay(
 
 
 class DecisionsResult(msgspec.Struct):
-    """Logs recorded, or replayed. identical: of those replayed; differing: the first pass of each that differs."""
+    """Logs recorded, or replayed. identical: of those replayed; differing: the first pass of each that differs.
+
+    left_out: recordings that need what was not given; lacking: kinds of decision and reason codes that no recording holds.
+    """
 
     logs: int
     identical: int
     differing: list[dict[str, object]]
     contents: list[dict[str, object]]
+    left_out: list[str]
+    lacking: list[str]
     seconds: float
 
 
@@ -476,7 +481,7 @@ def decisions(
     if record is None and replay is None:
         fail("give --record DIR, --replay DIR, or both", Exit.USAGE)
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    begun, result = time.perf_counter(), DecisionsResult(0, 0, [], [], 0.0)
+    begun, result = time.perf_counter(), DecisionsResult(0, 0, [], [], [], [], 0.0)
     try:
         if record is not None:
             known = logs.recordings(read_jobs(trace) if trace is not None else ())
@@ -486,9 +491,14 @@ def decisions(
                     f"no recording is called {', '.join(unknown)}: choose of {', '.join(each.name for each in known)}", Exit.USAGE
                 )
             with progress("recording") as report:
-                result.contents = [msgspec.to_builtins(each) for each in logs.record(record, chosen, report)]
+                result.left_out = [] if trace is not None or only is not None else ["trace"]
+                summary = logs.record(record, chosen, report, complete=only is None, left_out=result.left_out)
+            result.contents = [msgspec.to_builtins(each) for each in summary.logs]
+            result.lacking = [*summary.lacking_decisions, *summary.lacking_reasons]
             result.logs = len(chosen)
         if replay is not None:
+            if only is None:
+                logs.check(replay)
             paths = sorted(path for path in replay.glob("*.jsonl") if only is None or path.stem in only)
             if not paths:
                 fail(f"there is no log in {replay}: write some with --record", Exit.NOT_FOUND)
@@ -508,9 +518,12 @@ def decisions(
     result.seconds = time.perf_counter() - begun
 
     def table() -> None:
-        rows = {"logs": result.logs, "seconds": result.seconds}
+        rows: dict[str, object] = {"logs": result.logs, "seconds": result.seconds}
         if replay is not None:
             rows["identical"] = result.identical
+        if record is not None:
+            rows["lacking"] = ", ".join(result.lacking)
+            rows["left out"] = ", ".join(result.left_out)
         print_table("bench decisions", rows)
         for each in result.differing:
             typer.echo(f"{each['log']}, pass {each['number']} recorded: {each['recorded']}")

@@ -1,21 +1,24 @@
-"""Decision logs by which a rebuilt core is compared with the one before: together they hold nearly every kind of decision.
+"""Decision logs by which a rebuilt core is compared with the one before: together they hold every kind of decision.
 
 A recording is a stream of events and passes of a `CoreLoop`: days of a lab, days full of faults, days of AIJobs with their
-operator, and small random clusters of which each has one subject (trees, time slicing, moves ...). All are made from seeds, so
-the same code writes the same bytes. Each says what it is there for, and a recording that does not hold that is refused.
+operator, random objects over the whole schema, and small random clusters of which each has one subject (trees, time slicing,
+moves ...). All are made from seeds, so the same code writes the same bytes. Each says what it is there for, and a recording
+that does not hold that is refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
+from fairlead.api.reasons import ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Synced, Upsert
 from fairlead.core.model import (
     WHOLE,
@@ -31,11 +34,12 @@ from fairlead.core.model import (
     ServiceClass,
     UserLimits,
 )
-from fairlead.core.transactions import Evict, Place, Preempt
-from fairlead.scheduler.core_loop import CoreLoop, Output, Recorder
-from fairlead.scheduler.decision_log import LogWriter, Player, Replay
+from fairlead.core.transactions import Evict, Fault, Place, Preempt
+from fairlead.scheduler.core_loop import CoreLoop, Output, Recorder, Trouble
+from fairlead.scheduler.decision_log import LogError, LogWriter, Player, Replay
 from fairlead.simulation import chaos, lab
 from fairlead.simulation.events import EventQueue
+from fairlead.simulation.fuzzing import world as fuzzing
 from fairlead.simulation.traces import TraceJob
 
 _GPU = "nvidia.com/gpu"
@@ -44,8 +48,13 @@ _START = 1_000_000.0
 _HOUR = 3600.0
 
 
+SUMMARY = "summary.json"
+KINDS = frozenset(each.__name__ for each in get_args(Output)) - {Fault.__name__, Trouble.__name__}
+"""Kinds of decision that all recordings hold between them. A `Fault` needs a bug of ours, and no `Trouble` is compared."""
+
+
 class Refused(ValueError):
-    """A recording lacks what it is there for."""
+    """A recording lacks what it is there for, or all together lack a kind of decision."""
 
 
 class Contents(msgspec.Struct):
@@ -56,10 +65,25 @@ class Contents(msgspec.Struct):
     passes: int
     events: int
     bytes: int
+    digest: str
     decisions: dict[str, int]
     reasons: dict[str, int]
     moves: int
     suspensions: int
+
+
+class Summary(msgspec.Struct):
+    """What was recorded. left_out: recordings that need what was not given. lacking: kinds and reason codes that none holds."""
+
+    logs: list[Contents]
+    passes: int
+    events: int
+    bytes: int
+    decisions: dict[str, int]
+    reasons: dict[str, int]
+    left_out: list[str]
+    lacking_decisions: list[str]
+    lacking_reasons: list[str]
 
 
 class Recording(NamedTuple):
@@ -389,6 +413,17 @@ _THEMES: dict[str, tuple[str, Theme, dict[str, int]]] = {
         {"moves": 3},
     ),
     "reservations": ("nodes are kept for large jobs", Theme(sizes=((1, 1), (8, 2), (8, 3)), load=1.2), {"Place": 30}),
+    "maintenance": (
+        "nodes that an administrator keeps for a while",
+        Theme(
+            queues=_FLAT,
+            reservations=(
+                Reservation("inspection", _START + 3 * _HOUR, _START + 6 * _HOUR, resources=((_GPU, 16),)),
+                Reservation("course", _START + 8 * _HOUR, _START + 12 * _HOUR, queue="red", resources=((_GPU, 8),)),
+            ),
+        ),
+        {"ReservationStatus": 4, "Reservation": 5},
+    ),
     "fractions": (
         "parts of devices",
         Theme(queues=_FLAT, fractions=(250, 300, 500, 700), sizes=((1, 1), (1, 1), (2, 1), (8, 1))),
@@ -448,6 +483,16 @@ _THEMES: dict[str, tuple[str, Theme, dict[str, int]]] = {
 }
 
 
+_SCHEMA: dict[int, dict[str, int]] = {
+    1: {"UnknownQueue": 10, "NotAllowed": 3},
+    2: {"Topology": 1, "TooLarge": 10},
+    3: {"Volumes": 5, "TimeLimit": 1},
+    4: {"InvalidSpec": 8, "UnknownServiceClass": 3},
+    5: {"Devices": 5, "Kept": 1},
+    6: {"Unread": 5, "Gated": 5},
+}
+
+
 def recordings(trace: Sequence[TraceJob] = ()) -> list[Recording]:
     """All of them. trace: jobs of which the first are replayed as one more; without them that one is left out."""
     found = [Recording(name, subject, _small(theme), least) for name, (subject, theme, least) in _THEMES.items()]
@@ -460,6 +505,8 @@ def recordings(trace: Sequence[TraceJob] = ()) -> list[Recording]:
         settings = chaos.Settings(nodes=14, jobs=60, hours=8.0, workload="aijobs", faults=False)
         least = {"Place": 30, "suspensions": 3, "Resume": 3}
         found.append(Recording(f"aijobs-{seed}", "AIJobs that are suspended and resumed", _day(seed, settings), least))
+    for seed, least in _SCHEMA.items():
+        found.append(Recording(f"schema-{seed}", "random objects over the whole schema", _schema(seed), least))
     if trace:
         theme = Theme(gpus=(8,) * 24, queues=(), classes=(_SAVED,), hours=48.0, policy=Policy(strategy="binpack", reservations=0))
         jobs = list(_of_trace(trace, theme.hours * 0.8 * _HOUR))
@@ -489,6 +536,14 @@ def _day(seed: int, settings: chaos.Settings) -> Callable[[Path], None]:
     return write
 
 
+def _schema(seed: int) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            fuzzing.World(seed, 80, lambda policy: LogWriter(file, policy)).run()
+
+    return write
+
+
 def _of_trace(trace: Sequence[TraceJob], until: float) -> Iterable[tuple[float, _Job]]:
     first = min(job.submitted for job in trace)
     for number, job in enumerate(trace):
@@ -504,17 +559,70 @@ def _of_trace(trace: Sequence[TraceJob], until: float) -> Iterable[tuple[float, 
 
 
 def record(
-    folder: Path, found: Sequence[Recording], progress: Callable[[int, int], None] = lambda _done, _of: None
-) -> list[Contents]:
-    """Write each recording to `folder/NAME.jsonl`. Raises `Refused` if one lacks what it is there for."""
+    folder: Path,
+    found: Sequence[Recording],
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+    *,
+    complete: bool = False,
+    left_out: Sequence[str] = (),
+) -> Summary:
+    """Write each recording to `folder/NAME.jsonl`, and the summary last: a folder without one is not complete.
+
+    complete: these are all, so that they hold every kind of decision. Raises `Refused` if they do not, or if one lacks what it
+    is there for.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / SUMMARY).unlink(missing_ok=True)
     contents = []
     for number, each in enumerate(found):
         path = folder / f"{each.name}.jsonl"
         each.write(path)
         contents.append(look(path, each))
         progress(number + 1, len(found))
-    return contents
+    summary = _summary(contents, left_out)
+    if complete and summary.lacking_decisions:
+        raise Refused(f"no recording holds a decision of kind {', '.join(summary.lacking_decisions)}")
+    (folder / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2))
+    return summary
+
+
+def _summary(logs: list[Contents], left_out: Sequence[str]) -> Summary:
+    decisions: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for log in logs:
+        decisions.update(log.decisions)
+        reasons.update(log.reasons)
+    return Summary(
+        logs=logs,
+        passes=sum(log.passes for log in logs),
+        events=sum(log.events for log in logs),
+        bytes=sum(log.bytes for log in logs),
+        decisions=dict(sorted(decisions.items())),
+        reasons=dict(sorted(reasons.items())),
+        left_out=list(left_out),
+        lacking_decisions=sorted(KINDS - set(decisions)),
+        lacking_reasons=sorted(str(code) for code in ReasonCode if str(code) not in reasons),
+    )
+
+
+def check(folder: Path) -> None:
+    """Raises `LogError` where a log that the folder's summary names is missing, or is not what was recorded.
+
+    A log that was cut off is identical as far as it goes. Without a summary the logs are whatever was put there.
+    """
+    if not (folder / SUMMARY).exists():
+        return
+    try:
+        logs = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Summary).logs
+    except msgspec.DecodeError as error:
+        raise LogError(f"{folder / SUMMARY} cannot be read: {error}") from error
+    for log in logs:
+        path = folder / f"{log.name}.jsonl"
+        if not path.exists():
+            raise LogError(f"{path} is missing: record it anew")
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != log.digest:
+                raise LogError(f"{path} is not what was recorded: record it anew")
 
 
 class _Line(msgspec.Struct):
@@ -528,14 +636,16 @@ def look(path: Path, recording: Recording) -> Contents:
     passes = events = moves = suspensions = 0
     kinds: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        file.readline()
+        digest.update(file.readline())
         for content in file:
+            digest.update(content)
             line = decode(content)
             events += len(line.events or ())
             passes += line.outputs is not None
             for each in line.outputs or ():
-                kinds[str(each.get("type", "status"))] += 1
+                kinds[str(each["type"])] += 1
                 reason = each.get("reason")
                 if isinstance(reason, dict):
                     reasons[str(reason.get("code"))] += 1
@@ -547,6 +657,7 @@ def look(path: Path, recording: Recording) -> Contents:
         passes,
         events,
         path.stat().st_size,
+        digest.hexdigest(),
         dict(sorted(kinds.items())),
         dict(sorted(reasons.items())),
         moves,

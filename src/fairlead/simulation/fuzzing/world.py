@@ -31,7 +31,7 @@ from fairlead.core.model import Defragment, Policy
 from fairlead.core.tasks import TaskState
 from fairlead.core.transactions import Binding, Evict, Place, Preempt, Refuse, Resume
 from fairlead.scheduler import explanations
-from fairlead.scheduler.core_loop import CoreLoop, Output, Trouble
+from fairlead.scheduler.core_loop import CoreLoop, Output, Recorder, Trouble
 from fairlead.simulation.fuzzing import judge
 from fairlead.simulation.fuzzing.pods import GROUPS, NODES, Object, PodWriter
 from fairlead.simulation.fuzzing.surroundings import Surroundings
@@ -53,9 +53,12 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class World:
-    """One random cluster. pods: how many are written besides the canaries; faults: takes what goes wrong."""
+    """One random cluster. pods: how many are written besides the canaries; faults: takes what goes wrong.
 
-    def __init__(self, seed: int, pods: int) -> None:
+    recorder: makes one for the policy that is drawn, where the decisions are to be written down.
+    """
+
+    def __init__(self, seed: int, pods: int, recorder: Callable[[Policy], Recorder] | None = None) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.now = _START
@@ -73,7 +76,8 @@ class World:
         self._writer = PodWriter(self.random)
         self._surroundings = Surroundings(self.random, self._writer)
         self.translator = Translator()
-        self.loop = CoreLoop(self._policy(), self._outputs.extend)
+        policy = self._policy()
+        self.loop = CoreLoop(policy, self._outputs.extend, recorder(policy) if recorder else None)
         self.loop.picture_rest = 30.0
         self._informers = {kind: self._informer(kind, *row) for kind, row in self._kinds().items()}
 
