@@ -20,7 +20,7 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import load
 from fairlead.cluster.port import Outcome
-from fairlead.core.transactions import Binding, PodRef
+from fairlead.core.model.transactions import Binding, PodRef
 
 
 async def _names(client: Client, path: str, **query: str) -> list[views.Metadata]:

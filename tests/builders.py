@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.core.model import Group, Node, Pod, PodSpec, Policy, Queue, QueueResource, SelectorTerm, Toleration
+from fairlead.core.model.objects import Group, Node, Pod, PodSpec, Policy, Queue, QueueResource, SelectorTerm, Toleration
+from fairlead.core.model.transactions import Evict, Place, Preempt, Refuse
 from fairlead.core.schedule import schedule
-from fairlead.core.state import ClusterState
-from fairlead.core.transactions import Evict, Place, Preempt, Refuse
+from fairlead.core.state.cluster import ClusterState
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30

@@ -21,8 +21,19 @@ from fairlead.cluster.simulated.cluster import SimulatedCluster
 from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
-from fairlead.core.model import ForecastRecord, Group, Member, Node, Pod, PodSpec, Queue, RunTimeRecord, Target, UsageRecord
-from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
+from fairlead.core.model.objects import (
+    ForecastRecord,
+    Group,
+    Member,
+    Node,
+    Pod,
+    PodSpec,
+    Queue,
+    RunTimeRecord,
+    Target,
+    UsageRecord,
+)
+from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 from testbed import objects
 
 LIMIT = 15.0

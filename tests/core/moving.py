@@ -11,10 +11,10 @@ from itertools import combinations
 import msgspec
 
 from fairlead.core import invariants
-from fairlead.core.model import Queue, ServiceClass
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Place, Preempt
+from fairlead.core.model.objects import Queue, ServiceClass
+from fairlead.core.model.transactions import Place, Preempt
+from fairlead.core.pods.tasks import TaskState
+from fairlead.core.state.cluster import ClusterState
 from tests.builders import cluster, confirm, group, node, pod, run
 
 LATE = 1000.0

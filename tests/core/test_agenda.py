@@ -2,7 +2,7 @@
 
 import random
 
-from fairlead.core.agenda import Agenda
+from fairlead.core.model.agenda import Agenda
 
 
 def test_it_says_what_a_dictionary_would_say_and_takes_no_more_memory():

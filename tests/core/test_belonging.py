@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Namespace, ServiceClass
-from fairlead.core.selectors import Requirement
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Evict, Kept, Preempt
+from fairlead.core.model.objects import Group, Namespace, ServiceClass
+from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.transactions import Evict, Kept, Preempt
+from fairlead.core.pods.tasks import TaskState
 from tests.builders import GPU, cluster, confirm, held, node, placed, pod, preempted, queue, refused, run, settle, spec
 
 replace = msgspec.structs.replace

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model import DisruptionBudget
-from fairlead.core.selectors import Requirement
+from fairlead.core.model.objects import DisruptionBudget
+from fairlead.core.model.selectors import Requirement
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, run, settle
 
 

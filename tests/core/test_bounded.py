@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairlead.core.model import DisruptionBudget, Group, Target
-from fairlead.core.transactions import Preempt, Resume
+from fairlead.core.model.objects import DisruptionBudget, Group, Target
+from fairlead.core.model.transactions import Preempt, Resume
 from tests.builders import cluster, held, node, pod, queue, refused, run, settle
 from tests.core.test_belonging import evicted
 from tests.core.test_suspended import Story

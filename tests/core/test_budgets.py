@@ -5,9 +5,9 @@ import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
-from fairlead.core.model import DisruptionBudget
-from fairlead.core.selectors import Requirement
-from fairlead.core.transactions import Preempt, Warn
+from fairlead.core.model.objects import DisruptionBudget
+from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.transactions import Preempt, Warn
 from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, settle
 
 

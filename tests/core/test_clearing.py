@@ -4,10 +4,10 @@ import random
 from itertools import combinations
 
 from fairlead.core import invariants
-from fairlead.core.actions import preempt
-from fairlead.core.actions.contest import Contest
-from fairlead.core.actions.ledger import Ledger
-from fairlead.core.tasks import Unit
+from fairlead.core.pods.tasks import Unit
+from fairlead.core.preemption import search
+from fairlead.core.preemption.ledger import Ledger
+from fairlead.core.preemption.policy import Contest
 from tests.builders import GPU, cluster, group, node, pod, run
 from tests.core.test_reclaim import weighted
 
@@ -62,18 +62,18 @@ def _clears(contest, need, size, rows):
 
 def test_a_gang_that_is_owed_its_places_gets_them(monkeypatch):
     served, missed = 0, 0
-    search = preempt._for_gang
+    for_gang = search._for_gang
 
     def watched(contest: Contest):
         nonlocal served, missed
         unit = contest.unit
         possible = contest.entitled and can_be_cleared(contest, Unit(unit.tasks[: unit.need], unit.need, unit.gang))
-        plan = search(contest)
+        plan = for_gang(contest)
         served += contest.entitled and plan is not None
         missed += possible and plan is None
         return plan
 
-    monkeypatch.setattr(preempt, "_for_gang", watched)
+    monkeypatch.setattr(search, "_for_gang", watched)
     for seed in range(1000):
         state = pieces(seed)
         run(state)

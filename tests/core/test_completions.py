@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.completions import Completions
-from fairlead.core.model import Completed
-from fairlead.core.transactions import Evict
+from fairlead.core.model.objects import Completed
+from fairlead.core.model.transactions import Evict
+from fairlead.core.pods.completions import Completions
 from tests.builders import cluster, group, node, placed, pod, queue, run
 
 

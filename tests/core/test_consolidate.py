@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fairlead.core import invariants
 from fairlead.core.actions.defragment import next_run
-from fairlead.core.model import Defragment, Group, Queue, ServiceClass
-from fairlead.core.transactions import Place, Preempt
+from fairlead.core.model.objects import Defragment, Group, Queue, ServiceClass
+from fairlead.core.model.transactions import Place, Preempt
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, run
 from tests.core.moving import move
 

@@ -8,12 +8,12 @@ import pytest
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.cluster.cases import Loaded, decode
 from fairlead.core import invariants
-from fairlead.core.actions.default_preemption import on_row
-from fairlead.core.model import DisruptionBudget
+from fairlead.core.model.objects import DisruptionBudget
+from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.transactions import Preempt
+from fairlead.core.pods.tasks import TaskState
+from fairlead.core.preemption.default_preemption import on_row
 from fairlead.core.schedule import schedule
-from fairlead.core.selectors import Requirement
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Preempt
 from testbed.clusters import generate
 from tests.builders import cluster, node, placed, pod, preempted, queue, run, settle
 

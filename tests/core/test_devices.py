@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from fairlead.core import devices, invariants
+from fairlead.core import invariants
+from fairlead.core.nodes import devices
 from tests.builders import cluster, confirm, node, pod, run, spec
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Queue, ServiceClass
-from fairlead.core.tasks import TaskState
+from fairlead.core.model.objects import Group, Queue, ServiceClass
+from fairlead.core.pods.tasks import TaskState
 from tests.builders import cluster, confirm, node, placed, pod, preempted, run
 
 

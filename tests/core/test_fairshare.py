@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core.fairshare import Claim, divide
+from fairlead.core.queues.division import Claim, divide
 
 
 @pytest.mark.parametrize(

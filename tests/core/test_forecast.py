@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from fairlead.core.forecast import forecast
-from fairlead.core.model import Group, Queue, QueueResource, ServiceClass, UserLimits
-from fairlead.core.transactions import Place, Preempt
+from fairlead.core.model.objects import Group, Queue, QueueResource, ServiceClass, UserLimits
+from fairlead.core.model.transactions import Place, Preempt
 from tests.builders import GPU, cluster, confirm, node, pod, queue, run
 
 HOUR = 3600.0

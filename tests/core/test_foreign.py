@@ -8,13 +8,14 @@ import pytest
 
 from fairlead.api.names import DEFAULT_QUEUE_LABEL, KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core import invariants, recount
-from fairlead.core.fairshare import Claim, divide
+from fairlead.core import invariants
 from fairlead.core.forecast import forecast
-from fairlead.core.model import Namespace, NodePool, Queue, QueueResource, ServiceClass, UserLimits
-from fairlead.core.selectors import Requirement
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Evict, Preempt
+from fairlead.core.model.objects import Namespace, NodePool, Queue, QueueResource, ServiceClass, UserLimits
+from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.transactions import Evict, Preempt
+from fairlead.core.pods.tasks import TaskState
+from fairlead.core.queues.division import Claim, divide
+from fairlead.core.state import recount
 from tests.builders import GPU, cluster, confirm, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 
 replace = msgspec.structs.replace

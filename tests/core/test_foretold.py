@@ -6,8 +6,8 @@ import random
 import msgspec
 import pytest
 
-from fairlead.core.foretold import HIGH, LONG, LOW, Expected, Foretold, _distribution, _Error, _Line
-from fairlead.core.model import Queue
+from fairlead.core.model.objects import Queue
+from fairlead.core.state.foretold import HIGH, LONG, LOW, Expected, Foretold, _distribution, _Error, _Line
 from tests.builders import cluster, group, node, pod, queue, run
 
 HOUR = 3600.0

@@ -1,6 +1,6 @@
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
-from fairlead.core.transactions import Evict, Place, Refuse
+from fairlead.core.model.transactions import Evict, Place, Refuse
 from tests.builders import cluster, confirm, group, node, placed, pod, queue, refused, run, settle
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.transactions import Evict, Place, Preempt
+from fairlead.core.model.transactions import Evict, Place, Preempt
 from tests.builders import cluster, group, node, pod, queue, run
 
 GRACE = 60.0

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core import schedule as decisions
-from fairlead.core.model import Queue, QueueResource, RunTimeRecord, ServiceClass
+from fairlead.core.model.objects import Queue, QueueResource, RunTimeRecord, ServiceClass
 from tests.builders import GPU, cluster, confirm, group, held, node, placed, pod, preempted, run
 
 WAIT = 600.0

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.idle import FreeDevices
-from fairlead.core.model import WHOLE
-from fairlead.core.recount import recount
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.nodes.idle import FreeDevices
+from fairlead.core.state.recount import recount
 from tests.builders import cluster, node, pod
 
 

@@ -15,17 +15,27 @@ import pytest
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import ReasonCode
-from fairlead.core import invariants, isolation, schedule
+from fairlead.core import invariants, schedule
 from fairlead.core.actions import reserve as reserve_module
-from fairlead.core.gangs import Gang
-from fairlead.core.isolation import Isolation
-from fairlead.core.model import AffinityTerm, ClaimUse, Group, Queue, QueueResource, ServiceClass, SpreadConstraint, UserLimits
-from fairlead.core.queues import QueueNode, Room
-from fairlead.core.selectors import Requirement, SelectorTerm
-from fairlead.core.state import ClusterState
-from fairlead.core.storage import BINDS_LATE, Claim, StorageClass, Volume
-from fairlead.core.tasks import Task, TaskState, Unit
-from fairlead.core.transactions import Evict, Fault, Place, Preempt
+from fairlead.core.model.objects import (
+    AffinityTerm,
+    ClaimUse,
+    Group,
+    Queue,
+    QueueResource,
+    ServiceClass,
+    SpreadConstraint,
+    UserLimits,
+)
+from fairlead.core.model.selectors import Requirement, SelectorTerm
+from fairlead.core.model.transactions import Evict, Fault, Place, Preempt
+from fairlead.core.nodes.storage import BINDS_LATE, Claim, StorageClass, Volume
+from fairlead.core.pods.gangs import Gang
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.queues.queues import QueueNode, Room
+from fairlead.core.state import isolation
+from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.isolation import Isolation
 from tests.builders import GIB, GPU, cluster, confirm, group, node, pod, queue, run, spec
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -268,7 +278,7 @@ class Tap:
 
     def _profile(self, frame, event, _):
         module = frame.f_globals.get("__name__", "")
-        if event != "call" or not module.startswith("fairlead.core.") or module == "fairlead.core.isolation":
+        if event != "call" or not module.startswith("fairlead.core.") or module == "fairlead.core.state.isolation":
             return
         name = f"{module}.{frame.f_code.co_qualname}"
         if frame.f_code.co_flags & inspect.CO_GENERATOR and self.entered[name]:

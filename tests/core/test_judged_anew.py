@@ -2,7 +2,7 @@
 
 import msgspec
 
-from fairlead.core.model import Queue, ServiceClass, UserLimits
+from fairlead.core.model.objects import Queue, ServiceClass, UserLimits
 from tests.builders import cluster, node, placed, pod, queue, refused, run
 
 

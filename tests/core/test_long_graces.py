@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model import DisruptionBudget, ServiceClass
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Evict, Preempt
+from fairlead.core.model.objects import DisruptionBudget, ServiceClass
+from fairlead.core.model.transactions import Evict, Preempt
+from fairlead.core.pods.tasks import TaskState
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, run
 from tests.core.test_outwait import leaving
 from tests.core.test_suspended import Story

@@ -3,10 +3,10 @@
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model import DisruptionBudget, Group, Queue, ServiceClass, Target
-from fairlead.core.selectors import Requirement
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Place, Preempt
+from fairlead.core.model.objects import DisruptionBudget, Group, Queue, ServiceClass, Target
+from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.transactions import Place, Preempt
+from fairlead.core.pods.tasks import TaskState
 from tests.builders import GPU, cluster, group, node, placed, pod, preempted, queue, run
 from tests.core.moving import KINDS, LATE, World, move, verdict
 

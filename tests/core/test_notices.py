@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from fairlead.core.model import Queue, ServiceClass
-from fairlead.core.transactions import Refuse
+from fairlead.core.model.objects import Queue, ServiceClass
+from fairlead.core.model.transactions import Refuse
 from tests.builders import cluster, group, node, pod, queue, run
 
 WORLDS = 300

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.transactions import Place, Preempt, Refuse, Warn
+from fairlead.core.model.transactions import Place, Preempt, Refuse, Warn
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, refused, run
 
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model import Queue, ServiceClass
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Evict, Place, Preempt
+from fairlead.core.model.objects import Queue, ServiceClass
+from fairlead.core.model.transactions import Evict, Place, Preempt
+from fairlead.core.pods.tasks import TaskState
 from tests.builders import cluster, group, node, pod, run
 
 GPUS = 4

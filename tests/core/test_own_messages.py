@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import explain
-from fairlead.core.model import Group, Policy, Queue
-from fairlead.core.transactions import Evict, Overdue, Refuse, Unread
+from fairlead.core.model.objects import Group, Policy, Queue
+from fairlead.core.model.transactions import Evict, Overdue, Refuse, Unread
 from fairlead.scheduler.core_loop import CoreLoop, GroupStatus, QueueStatus
 from fairlead.scheduler.explanations import pending, standing
 from tests.builders import cluster, confirm, group, node, pod, refused, run

@@ -3,10 +3,10 @@ import pytest
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import invariants
-from fairlead.core.model import PodSpec, Taint, Toleration
-from fairlead.core.selectors import Requirement, SelectorTerm, integer
-from fairlead.core.transactions import PodRef, Unread
-from fairlead.core.unread import MOST_RESOURCES
+from fairlead.core.model.objects import PodSpec, Taint, Toleration
+from fairlead.core.model.selectors import Requirement, SelectorTerm, integer
+from fairlead.core.model.transactions import PodRef, Unread
+from fairlead.core.state.unread import MOST_RESOURCES
 from tests.builders import GPU, cluster, group, node, placed, pod, queue, refused, run, settle, spec
 
 

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core import invariants
-from fairlead.core.actions import allocate
-from fairlead.core.model import NodePool, Queue, QueueResource, UserLimits
-from fairlead.core.selectors import Requirement
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Place, Preempt
+from fairlead.core import allocation, invariants
+from fairlead.core.model.objects import NodePool, Queue, QueueResource, UserLimits
+from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.transactions import Place, Preempt
+from fairlead.core.pods.tasks import TaskState
 from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, refused, run, settle
 
 H100, A100 = {"nvidia.com/gpu.product": "h100"}, {"nvidia.com/gpu.product": "a100"}
@@ -240,7 +239,7 @@ def test_no_limit_of_a_pool_is_ever_exceeded(pods, one, two):
     invariants.check(state)
     for task in state.tasks.values():
         if task.state is TaskState.WAITING and task.gang is None and state.queues.over_limit(task) is None:
-            closed = allocate.closed_to(state, task)
+            closed = allocation.closed_to(state, task)
             rows = [row for row in state.nodes.rows.values() if task.shape.fits_row(row) and (closed is None or not closed[row])]
             assert not rows, "work is conserved"
 

@@ -3,8 +3,8 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core import schedule as decisions
-from fairlead.core.actions.preempt import preempt
-from fairlead.core.transactions import Place, Preempt
+from fairlead.core.model.transactions import Place, Preempt
+from fairlead.core.preemption.search import preempt
 from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, settle
 
 

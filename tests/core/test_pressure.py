@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fairlead.core.model import Node, Pod, PodSpec, Policy, Taint, Toleration
+from fairlead.core.model.objects import Node, Pod, PodSpec, Policy, Taint, Toleration
+from fairlead.core.model.selectors import NAME_FIELD, Requirement, SelectorTerm
+from fairlead.core.pods.scores.pressure import Pressure
 from fairlead.core.schedule import schedule
-from fairlead.core.scores.pressure import Pressure
-from fairlead.core.selectors import NAME_FIELD, Requirement, SelectorTerm
-from fairlead.core.state import ClusterState
+from fairlead.core.state.cluster import ClusterState
 
 GPU = "nvidia.com/gpu"
 AMOUNTS = {"cpu": 64_000, "memory": 1 << 38, "pods": 110, GPU: 4}

@@ -7,10 +7,10 @@ import pytest
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.cluster.cases import Loaded, decode
-from fairlead.core.model import Taint
+from fairlead.core.model.objects import Taint
+from fairlead.core.model.selectors import Requirement, SelectorTerm
+from fairlead.core.model.transactions import Place
 from fairlead.core.schedule import schedule
-from fairlead.core.selectors import Requirement, SelectorTerm
-from fairlead.core.transactions import Place
 from testbed.clusters import generate
 from tests.builders import cluster, node, placed, pod, queue, run, spec
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.forecast import forecast
-from fairlead.core.model import Queue, QueueResource, ServiceClass
-from fairlead.core.transactions import Place, Preempt
+from fairlead.core.model.objects import Queue, QueueResource, ServiceClass
+from fairlead.core.model.transactions import Place, Preempt
 from tests.builders import GPU, cluster, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 
 FIRM = ServiceClass("firm", mode="Never", borrows=False)

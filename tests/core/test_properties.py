@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.core import invariants
-from fairlead.core.actions.allocate import lay_out
-from fairlead.core.model import (
+from fairlead.core.allocation import lay_out
+from fairlead.core.model.objects import (
     AffinityTerm,
     HostPort,
     NodePool,
@@ -19,11 +19,11 @@ from fairlead.core.model import (
     SpreadConstraint,
     Taint,
 )
-from fairlead.core.scores import STRATEGIES
-from fairlead.core.selectors import Requirement
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, TaskState
-from fairlead.core.transactions import Evict, Place, Preempt
+from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.transactions import Evict, Place, Preempt
+from fairlead.core.pods.scores import STRATEGIES
+from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.state.cluster import ClusterState
 from tests.builders import GIB, GPU, cluster, group, node, pod, queue, run, settle
 
 nodes_ = st.lists(

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model import WHOLE, AffinityTerm, Group, Namespace, Queue, QueueResource, ServiceClass
+from fairlead.core.model.objects import WHOLE, AffinityTerm, Group, Namespace, Queue, QueueResource, ServiceClass
+from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.transactions import Place, Preempt, Refuse
 from fairlead.core.schedule import has_work
-from fairlead.core.selectors import Requirement
-from fairlead.core.transactions import Place, Preempt, Refuse
 from fairlead.simulation.judged import evictions
 from fairlead.simulation.judged.world import Job
 from tests.builders import GPU, cluster, confirm, group, held, node, placed, play, pod, preempted, queue, run, settle, spec

@@ -7,9 +7,9 @@ import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
-from fairlead.core.model import DisruptionBudget, Queue, QueueResource
-from fairlead.core.recount import recount
-from fairlead.core.selectors import Requirement
+from fairlead.core.model.objects import DisruptionBudget, Queue, QueueResource
+from fairlead.core.model.selectors import Requirement
+from fairlead.core.state.recount import recount
 from tests.builders import GPU, cluster, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 
 QUIET = {"reservations": 0, "patience": 0.0}

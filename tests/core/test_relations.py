@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model import AffinityTerm, HostPort, Mistake, Namespace, SpreadConstraint
-from fairlead.core.selectors import Requirement
+from fairlead.core.model.objects import AffinityTerm, HostPort, Mistake, Namespace, SpreadConstraint
+from fairlead.core.model.selectors import Requirement
 from tests.builders import cluster, group, node, placed, pod, preempted, refused, run, spec
 
 ZONE = "zone"

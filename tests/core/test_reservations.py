@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Queue, QueueResource, Reservation, RunTimeRecord, ServiceClass
-from fairlead.core.selectors import Requirement
+from fairlead.core.model.objects import Group, Queue, QueueResource, Reservation, RunTimeRecord, ServiceClass
+from fairlead.core.model.selectors import Requirement
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, refused, run
 from tests.builders import queue as queue_of
 

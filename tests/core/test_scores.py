@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core.model import Policy
-from fairlead.core.scores import make
-from fairlead.core.scores.fgd import fragmentation
-from fairlead.core.scores.prices import Prices
-from fairlead.core.state import ClusterState
+from fairlead.core.model.objects import Policy
+from fairlead.core.pods.scores import make
+from fairlead.core.pods.scores.fgd import fragmentation
+from fairlead.core.pods.scores.prices import Prices
+from fairlead.core.state.cluster import ClusterState
 from tests.builders import cluster, node, placed, pod, run
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model import WHOLE, Queue, QueueResource
+from fairlead.core.model.objects import WHOLE, Queue, QueueResource
 from fairlead.simulation.judged.world import Job, Share, World
 from tests.builders import GPU, cluster, node, placed, pod, preempted, settle
 

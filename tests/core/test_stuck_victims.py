@@ -1,6 +1,6 @@
 """Victims that do not go: pods of profile `kubernetes` do not choose them again and again."""
 
-from fairlead.core.transactions import Preempt
+from fairlead.core.model.transactions import Preempt
 from tests.builders import cluster, node, placed, pod, preempted, queue, run
 from tests.core.test_outwait import leaving
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.actions import victims
+from fairlead.core.preemption import victims
 from tests.builders import cluster, node, pod, preempted, run
 from tests.core.test_reclaim import weighted
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fairlead.cluster.cases import Loaded, decode
-from fairlead.core.model import Namespace
-from fairlead.core.tasks import TaskState
+from fairlead.core.model.objects import Namespace
+from fairlead.core.pods.tasks import TaskState
 from testbed.clusters import generate
 
 

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Member, Pod, Queue, ServiceClass, Target
+from fairlead.core.model.objects import Group, Member, Pod, Queue, ServiceClass, Target
+from fairlead.core.model.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
+from fairlead.core.pods.tasks import TaskState, stands_in
 from fairlead.core.schedule import schedule
-from fairlead.core.tasks import TaskState, stands_in
-from fairlead.core.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
 from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
 
 PATIENT = ServiceClass("batch", mode="Suspend")

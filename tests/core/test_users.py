@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Queue, QueueResource, ServiceClass, UserLimits
-from fairlead.core.transactions import Place, Preempt
+from fairlead.core.model.objects import Group, Queue, QueueResource, ServiceClass, UserLimits
+from fairlead.core.model.transactions import Place, Preempt
 from tests.builders import GPU, cluster, confirm, node, placed, pod, preempted, refused, run
 
 ONE_GPU = UserLimits(resources=((GPU, 1000),))

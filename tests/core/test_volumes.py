@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model import ClaimUse, Disk
-from fairlead.core.selectors import Requirement, SelectorTerm
-from fairlead.core.storage import BINDS_LATE, SINGLE_POD, Claim, NodeDrivers, StorageClass, Volume
-from fairlead.core.transactions import Place, VolumeChoice
+from fairlead.core.model.objects import ClaimUse, Disk
+from fairlead.core.model.selectors import Requirement, SelectorTerm
+from fairlead.core.model.transactions import Place, VolumeChoice
+from fairlead.core.nodes.storage import BINDS_LATE, SINGLE_POD, Claim, NodeDrivers, StorageClass, Volume
 from tests.builders import cluster, group, node, placed, pod, preempted, refused, run, spec
 
 GIB = 1 << 30

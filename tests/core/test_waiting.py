@@ -1,8 +1,8 @@
 """How long somebody may wait: up the line as that time draws near, and a word to say when it is over."""
 
 from fairlead.core import invariants
-from fairlead.core.model import Group, Queue, ServiceClass
-from fairlead.core.transactions import Evict, Overdue
+from fairlead.core.model.objects import Group, Queue, ServiceClass
+from fairlead.core.model.transactions import Evict, Overdue
 from tests.builders import cluster, confirm, node, placed, pod, refused, run
 
 PROMPT = ServiceClass("prompt", max_wait=400.0)

@@ -8,9 +8,9 @@ import random
 import msgspec
 import pytest
 
-from fairlead.core.model import ServiceClass, Target
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Preempt, Resume
+from fairlead.core.model.objects import ServiceClass, Target
+from fairlead.core.model.transactions import Preempt, Resume
+from fairlead.core.pods.tasks import TaskState
 from tests.builders import cluster, group, node, pod, queue
 from tests.core.test_overbooked import GPUS, POLICY, World
 

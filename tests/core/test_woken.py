@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Evict, Place, Preempt
+from fairlead.core.model.transactions import Evict, Place, Preempt
+from fairlead.core.pods.tasks import TaskState
 from tests.builders import cluster, held, node, placed, pod, preempted, queue, run
 from tests.core.test_outwait import leaving
 from tests.core.worlds import GPUS, World

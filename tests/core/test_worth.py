@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from fairlead.core.actions.worth import Worth
-from fairlead.core.model import Queue, ServiceClass
-from fairlead.core.moves import Moves
+from fairlead.core.model.objects import Queue, ServiceClass
+from fairlead.core.preemption.worth import Worth
+from fairlead.core.state.moves import Moves
 from tests.builders import cluster, node, pod, run
 from tests.core.moving import LATE
 

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.actions.contest import Contest
-from fairlead.core.model import Queue, QueueResource, Taint
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Place, Preempt
+from fairlead.core.model.objects import Queue, QueueResource, Taint
+from fairlead.core.model.transactions import Place, Preempt
+from fairlead.core.pods.tasks import TaskState
+from fairlead.core.preemption.policy import Contest
 from tests.builders import GPU, cluster, group, held, node, placed, pod, preempted, queue, run, settle
 
 SHARE = "fair share"

@@ -12,11 +12,11 @@ from itertools import combinations
 import msgspec
 
 from fairlead.core import invariants
-from fairlead.core.model import DisruptionBudget, Group, Pod
-from fairlead.core.selectors import Requirement
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Evict, Place, Preempt
+from fairlead.core.model.objects import DisruptionBudget, Group, Pod
+from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.transactions import Evict, Place, Preempt
+from fairlead.core.pods.tasks import TaskState
+from fairlead.core.state.cluster import ClusterState
 from tests.builders import GPU, cluster, node, pod, queue, run
 
 POLICY = {"budget_override": 300.0, "victim_timeout": 60.0, "max_grace": 200}

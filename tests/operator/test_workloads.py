@@ -16,7 +16,7 @@ from fairlead.cluster.grouping import (
     training_job,
     upstream,
 )
-from fairlead.core.suspended import made_for
+from fairlead.core.state.suspended import made_for
 from fairlead.operator.workloads import WORKLOADS
 from fairlead.operator.workloads.base import number
 

@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 from fairlead.cluster.port import Synced, Upsert
-from fairlead.core.model import Policy
-from fairlead.core.transactions import Place
+from fairlead.core.model.objects import Policy
+from fairlead.core.model.transactions import Place
 from fairlead.scheduler.core_loop import CoreLoop, GroupStatus
 from tests.builders import group, node, pod
 

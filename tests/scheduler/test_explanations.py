@@ -3,7 +3,7 @@
 import msgspec
 
 from fairlead.cluster.port import Synced, Upsert
-from fairlead.core.model import Policy, ServiceClass
+from fairlead.core.model.objects import Policy, ServiceClass
 from fairlead.scheduler import explanations
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.core_thread import CoreThread

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from fairlead.cluster.port import Synced, Upsert
-from fairlead.core.model import Namespace, Policy
-from fairlead.core.selectors import Requirement
+from fairlead.core.model.objects import Namespace, Policy
+from fairlead.core.model.selectors import Requirement
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.external_metrics import backlogs
 from tests.builders import node, pod, queue

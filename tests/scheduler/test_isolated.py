@@ -9,11 +9,11 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.port import Gone, Synced, Upsert
 from fairlead.core import invariants
-from fairlead.core.model import Policy, Queue, Reservation
-from fairlead.core.queues import QueueNode
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Fault, Place, Refuse
+from fairlead.core.model.objects import Policy, Queue, Reservation
+from fairlead.core.model.transactions import Fault, Place, Refuse
+from fairlead.core.pods.tasks import TaskState
+from fairlead.core.queues.queues import QueueNode
+from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler import app, core_loop, explanations
 from fairlead.scheduler.core_loop import CoreLoop, GroupStatus, QueueStatus, ReservationStatus, Trouble
 from fairlead.scheduler.decision_log import LogWriter, Player

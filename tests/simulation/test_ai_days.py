@@ -40,7 +40,7 @@ def test_the_operator_and_the_jobs_own_users_are_part_of_it():
 
 
 def test_a_job_that_never_comes_back_is_told(monkeypatch):
-    monkeypatch.setattr("fairlead.core.suspended.Suspended.begin", lambda *_: None)
+    monkeypatch.setattr("fairlead.core.state.suspended.Suspended.begin", lambda *_: None)
     monkeypatch.setattr(chaos, "_DRAIN", 3600.0)
     found = [each for seed in (2, 5) for each in chaos.run(seed, DAY).violations]
     assert any("did not end" in each and "'Suspended'" in each for each in found)

@@ -3,8 +3,8 @@
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Binding, PodRef
+from fairlead.core.model.transactions import Binding, PodRef
+from fairlead.core.pods.tasks import TaskState
 from fairlead.simulation.audit import Auditor
 from tests.builders import cluster, node, pod, run
 

@@ -70,8 +70,8 @@ def test_every_kind_of_transport_fault_happens_somewhere():
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
-        ("fairlead.core.queues.QueueTree.over_limit", "takes queue"),
-        ("fairlead.core.state.ClusterState.hold_leftovers", "takes"),
+        ("fairlead.core.queues.queues.QueueTree.over_limit", "takes queue"),
+        ("fairlead.core.state.cluster.ClusterState.hold_leftovers", "takes"),
     ],
 )
 def test_the_auditor_sees_what_it_is_there_for(monkeypatch, broken, told):

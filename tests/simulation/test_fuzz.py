@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fairlead.cluster import convert, views
 from fairlead.core import schedule
-from fairlead.core.model import Pod
-from fairlead.core.state import ClusterState
+from fairlead.core.model.objects import Pod
+from fairlead.core.state.cluster import ClusterState
 from fairlead.simulation.fuzzing import judge
 from fairlead.simulation.fuzzing.pods import PodWriter
 from fairlead.simulation.fuzzing.run import fuzz

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.core.model import WHOLE
+from fairlead.core.model.objects import WHOLE
 from fairlead.simulation import judged
 from fairlead.simulation.judged.world import Job, Share, World
 
@@ -58,6 +58,6 @@ def test_no_victims_that_would_do_are_missed(variety):
 
 
 def test_the_judge_of_victims_finds_what_the_scheduler_does_not_try(monkeypatch):
-    monkeypatch.setattr("fairlead.core.actions.preempt._by_subsets", lambda *_: None)
+    monkeypatch.setattr("fairlead.core.preemption.search._by_subsets", lambda *_: None)
     varieties = [name for name in judged.KINDS["victims"].varieties if name.endswith("1/3/5")]
     assert judged.run("victims", range(30), varieties).missed

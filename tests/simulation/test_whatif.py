@@ -5,8 +5,8 @@ import pytest
 
 from fairlead.cluster import views
 from fairlead.cluster.translate import Objects
-from fairlead.core.model import Member, Pod, PodSpec, Policy
-from fairlead.core.transactions import Binding, Place, PodRef, Preempt
+from fairlead.core.model.objects import Member, Pod, PodSpec, Policy
+from fairlead.core.model.transactions import Binding, Place, PodRef, Preempt
 from fairlead.simulation import whatif
 from testbed import objects as made
 

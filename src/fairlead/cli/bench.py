@@ -26,7 +26,7 @@ def placement(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """How many placements per second the core decides, without any cluster."""
-    from fairlead.core.scores import STRATEGIES
+    from fairlead.core.pods.scores import STRATEGIES
     from fairlead.simulation import bench
 
     if strategy not in STRATEGIES:

@@ -19,7 +19,7 @@ from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emi
 from fairlead.cli.picture import KubeconfigOption, list_all, run
 from fairlead.cluster import cases, storage_views, views, workloads
 from fairlead.core.feasibility import Judgement
-from fairlead.core.tasks import Task
+from fairlead.core.pods.tasks import Task
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

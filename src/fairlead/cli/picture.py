@@ -22,9 +22,9 @@ from fairlead.cluster.kubernetes.cluster import STORAGE_KINDS
 from fairlead.cluster.kubernetes.config import ConfigError, load
 from fairlead.cluster.port import Synced, Upsert
 from fairlead.cluster.translate import Change, Objects, first_events
-from fairlead.core.model import Pod, Policy
-from fairlead.core.state import ClusterState
-from fairlead.core.transactions import Place, Preempt, Refuse, Resume
+from fairlead.core.model.objects import Pod, Policy
+from fairlead.core.model.transactions import Place, Preempt, Refuse, Resume
+from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.core_loop import Output as Decision
 from fairlead.scheduler.explanations import reason_of

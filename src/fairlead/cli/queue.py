@@ -17,7 +17,7 @@ from fairlead.cluster import convert, views
 from fairlead.cluster.intents import SUSPENDED
 from fairlead.cluster.times import seconds
 from fairlead.cluster.translate import why_waiting
-from fairlead.core.model import WHOLE, Pod, Target
+from fairlead.core.model.objects import WHOLE, Pod, Target
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,9 +9,9 @@ import typer
 
 from fairlead.cli.output import Column, Exit, Output, OutputOption, fail, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
-from fairlead.core.model import UserLimits
-from fairlead.core.pools import units_of
-from fairlead.core.queues import QueueNode
+from fairlead.core.model.objects import UserLimits
+from fairlead.core.pods.pools import units_of
+from fairlead.core.queues.queues import QueueNode
 
 if TYPE_CHECKING:
     from rich.table import Table

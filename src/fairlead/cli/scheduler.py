@@ -17,7 +17,7 @@ from fairlead.cli.configured import VARIABLE
 from fairlead.cli.output import Exit, fail
 
 if TYPE_CHECKING:
-    from fairlead.core.model import Policy
+    from fairlead.core.model.objects import Policy
     from fairlead.scheduler.decision_log import LogWriter
 
 
@@ -72,7 +72,7 @@ def scheduler(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Schedule the pods whose schedulerName is fairlead, fairlead-kubernetes or configured, until SIGTERM. Logs: JSON lines."""
-    from fairlead.core.scores import STRATEGIES
+    from fairlead.core.pods.scores import STRATEGIES
     from fairlead.scheduler import configuration
     from fairlead.scheduler.app import run_process
 

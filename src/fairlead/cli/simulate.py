@@ -44,7 +44,7 @@ def placement(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """How well a strategy packs: the openb fragmentation experiment."""
-    from fairlead.core.scores import STRATEGIES
+    from fairlead.core.pods.scores import STRATEGIES
     from fairlead.simulation import placement as experiment
     from fairlead.simulation.traces import TraceError, read_nodes, read_pods
 

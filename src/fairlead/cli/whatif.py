@@ -14,7 +14,7 @@ from fairlead.cli.picture import KubeconfigOption, read, run, span
 
 if TYPE_CHECKING:
     from fairlead.cluster.translate import Objects
-    from fairlead.core.model import Policy
+    from fairlead.core.model.objects import Policy
     from fairlead.simulation.whatif import Outcome, WhatIf
 
 _MOST_BYTES = 1 << 30
@@ -41,7 +41,7 @@ def whatif(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What would start, who would be evicted and how long each queue would wait, were the cluster different."""
-    from fairlead.core.model import Policy
+    from fairlead.core.model.objects import Policy
     from fairlead.simulation import whatif as trial
 
     adopt(config)

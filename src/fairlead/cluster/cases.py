@@ -10,9 +10,9 @@ import msgspec
 from fairlead.api import names
 from fairlead.cluster import convert, storage_views, views, workloads
 from fairlead.core.feasibility import Judgement, judge
-from fairlead.core.model import Policy
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task
+from fairlead.core.model.objects import Policy
+from fairlead.core.pods.tasks import Task
+from fairlead.core.state.cluster import ClusterState
 
 _EVERYBODY = {names.ANY_SCHEDULER: names.KUBERNETES_PROFILE}
 

@@ -19,8 +19,7 @@ from fairlead.cluster import bounds, grouping, intents, selection, starting, vie
 from fairlead.cluster.requests import RESIZE_PENDING, pod_requests, scored_requests
 from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.holdings import EVERY_ADDRESS
-from fairlead.core.model import (
+from fairlead.core.model.objects import (
     WHOLE,
     AffinityTerm,
     ClaimUse,
@@ -40,7 +39,8 @@ from fairlead.core.model import (
     Taint,
     Toleration,
 )
-from fairlead.core.selectors import Requirement, Selector
+from fairlead.core.model.selectors import Requirement, Selector
+from fairlead.core.pods.holdings import EVERY_ADDRESS
 
 _MOST_DEVICES = 1024
 _DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"

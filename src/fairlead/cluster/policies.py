@@ -11,7 +11,7 @@ from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import selection, views
 from fairlead.cluster.times import seconds
-from fairlead.core.model import (
+from fairlead.core.model.objects import (
     WHOLE,
     ForecastRecord,
     NodePool,
@@ -23,7 +23,7 @@ from fairlead.core.model import (
     UsageRecord,
     UserLimits,
 )
-from fairlead.core.selectors import Selector
+from fairlead.core.model.selectors import Selector
 
 
 def queue(view: views.Queue) -> Queue:

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model import (
+from fairlead.core.model.objects import (
     Completed,
     DisruptionBudget,
     FailedStarts,
@@ -29,8 +29,8 @@ from fairlead.core.model import (
     ServiceClass,
     UsageRecord,
 )
-from fairlead.core.storage import StorageObject
-from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
+from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
+from fairlead.core.nodes.storage import StorageObject
 
 
 class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlead.cluster import views
-from fairlead.core.model import AffinityTerm, Mistake, SpreadConstraint
-from fairlead.core.selectors import Requirement, Selector, SelectorTerm, mistake, term_mistake
+from fairlead.core.model.objects import AffinityTerm, Mistake, SpreadConstraint
+from fairlead.core.model.selectors import Requirement, Selector, SelectorTerm, mistake, term_mistake
 
 _AFFINITY = "InterPodAffinity"
 _SPREAD = "PodTopologySpread"

@@ -10,7 +10,7 @@ from fairlead.api import quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster.selection import label_selector, node_terms
 from fairlead.cluster.views import LabelSelector, Metadata, NodeSelector, Quantities, Resources, View
-from fairlead.core import storage
+from fairlead.core.nodes import storage
 
 _OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 _BOUND = "pv.kubernetes.io/bind-completed"

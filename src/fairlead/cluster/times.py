@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from functools import lru_cache
 
-from fairlead.core.instants import at_time
+from fairlead.core.model.instants import at_time
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.cluster.selection import label_selector
 from fairlead.cluster.views import LabelSelector, Metadata, View
-from fairlead.core.selectors import Requirement, Selector
+from fairlead.core.model.selectors import Requirement, Selector
 
 _KINDS = {
     ("apps/v1", "ReplicaSet"): "replicasets",

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from fairlead.api.names import GPU_SHARING_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.colocation import kin
-from fairlead.core.filters import devices, first_refusal, gpu_room, node_affinity, resources
-from fairlead.core.model import WHOLE
-from fairlead.core.queues import QueueNode
-from fairlead.core.reservations import Hold
-from fairlead.core.shapes import Shape
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, Unit
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.pods.colocation import kin
+from fairlead.core.pods.filters import devices, first_refusal, gpu_room, node_affinity, resources
+from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.queues.queues import QueueNode
+from fairlead.core.queues.reservations import Hold
+from fairlead.core.state.cluster import ClusterState
 
 Rows = npt.NDArray[np.int32]
 _SHARE_NOTHING = "don't share their GPUs"

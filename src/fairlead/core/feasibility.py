@@ -13,20 +13,20 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from fairlead.core.actions import default_preemption
-from fairlead.core.filters import ORDER, STATIC, node_affinity
-from fairlead.core.filters.base import Refusal, Relation, Stop
-from fairlead.core.holdings import Trial
-from fairlead.core.nodes import CLOSED
-from fairlead.core.scores.upstream import (
+from fairlead.core.nodes.table import CLOSED
+from fairlead.core.pods.filters import ORDER, STATIC, node_affinity
+from fairlead.core.pods.filters.base import Refusal, Relation, Stop
+from fairlead.core.pods.holdings import Trial
+from fairlead.core.pods.scores.upstream import (
     WEIGHTS,
     Preferences,
     balanced_allocation,
     image_locality,
     least_allocated,
 )
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task
+from fairlead.core.pods.tasks import Task
+from fairlead.core.preemption import default_preemption
+from fairlead.core.state.cluster import ClusterState
 
 _AMOUNTS = "NodeResourcesFit"
 

@@ -23,14 +23,14 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model import WHOLE, ServiceClass
-from fairlead.core.nodes import Ints
-from fairlead.core.queues import Charge, Place, QueueNode, Room
-from fairlead.core.shapes import Shape
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import SURPLUS, Task, Unit
-from fairlead.core.turns import Turn, first_times, turns
-from fairlead.core.undo import UndoLog
+from fairlead.core.model.objects import WHOLE, ServiceClass
+from fairlead.core.model.undo import UndoLog
+from fairlead.core.nodes.table import Ints
+from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.tasks import SURPLUS, Task, Unit
+from fairlead.core.queues.queues import Charge, Place, QueueNode, Room
+from fairlead.core.queues.turns import Turn, first_times, turns
+from fairlead.core.state.cluster import ClusterState
 
 _UNKNOWN = 3600.0
 _TURNS = 5_000  # so often somebody is asked to give up its place; later only ends are played

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.meters import Meter
-from fairlead.core.model import WHOLE
-from fairlead.core.queues import Room
-from fairlead.core.shapes import Shape
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import PLACED, Task, TaskState, stands_in
-from fairlead.core.undo import UndoLog
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.undo import UndoLog
+from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.tasks import PLACED, Task, TaskState, stands_in
+from fairlead.core.queues.meters import Meter
+from fairlead.core.queues.queues import Room
+from fairlead.core.state.cluster import ClusterState
 
 Placed = dict[int, list[Task]]
 """The pods that are listed on each row."""

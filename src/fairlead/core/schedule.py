@@ -13,26 +13,26 @@ from functools import partial
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
-from fairlead.core.actions import circles
-from fairlead.core.actions.allocate import NO_ROW, allocate
 from fairlead.core.actions.combine import Laid, combine, leaves_pieces
 from fairlead.core.actions.consolidate import Moved, consolidate
-from fairlead.core.actions.contest import Contest, share_due
 from fairlead.core.actions.defragment import Emptied, defragment, next_run
 from fairlead.core.actions.heads import bound_waits
 from fairlead.core.actions.leaving import awaited_before, beyond_leaving, enough_leaves
 from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting
-from fairlead.core.actions.override import override
-from fairlead.core.actions.preempt import Plan, by_upstream, could_make_room, holds_victims, preempt
-from fairlead.core.actions.reclaimable import goes_beyond, reclaimer, refusal
 from fairlead.core.actions.reserve import name_of, renew, reserve, reserve_for
-from fairlead.core.gangs import Gang
-from fairlead.core.model import WHOLE
-from fairlead.core.moves import GivenUp
-from fairlead.core.queues import Room
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, TaskState, Unit, refusal_told, shapes_of, stands_in
-from fairlead.core.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
+from fairlead.core.allocation import NO_ROW, allocate
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
+from fairlead.core.pods.gangs import Gang
+from fairlead.core.pods.tasks import Task, TaskState, Unit, refusal_told, shapes_of, stands_in
+from fairlead.core.preemption import cycles
+from fairlead.core.preemption.override import override
+from fairlead.core.preemption.policy import Contest, share_due
+from fairlead.core.preemption.reclaimable import goes_beyond, reclaimer, refusal
+from fairlead.core.preemption.search import Plan, by_upstream, could_make_room, holds_victims, preempt
+from fairlead.core.queues.queues import Room
+from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.moves import GivenUp
 
 _RIPENS = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET)
 _MAY_BE_TAKEN = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
@@ -656,7 +656,7 @@ def _wake(state: ClusterState) -> None:
     for room in sorted((room for room, ripe in queues.ripening.items() if ripe <= state.services.now), key=Room.order):
         with guard("wake", room):
             queues.unpark(room)
-    circles.wake(state)
+    cycles.wake(state)
     with guard("wake"):
         state.look_at_runtimes()
     stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)

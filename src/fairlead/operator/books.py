@@ -16,9 +16,9 @@ from fairlead.api import names
 from fairlead.api.objects import AIJob, AIJobStatus, NodePoolSpec
 from fairlead.cluster import convert, grouping, views
 from fairlead.cluster.times import seconds
-from fairlead.core.model import WHOLE
-from fairlead.core.model import Pod as CorePod
-from fairlead.core.suspended import made_before, made_for
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.objects import Pod as CorePod
+from fairlead.core.state.suspended import made_before, made_for
 from fairlead.observability.history import HistoryError, Job, Run, Scaler, State, Stay
 from fairlead.observability.store import History
 from fairlead.operator.causes import Causes, Failure

@@ -23,8 +23,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.grouping import is_upstream
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, GroupReport, Outcome, QueueReport
 from fairlead.cluster.transport import Unreachable
-from fairlead.core.tasks import stands_in
-from fairlead.core.transactions import (
+from fairlead.core.model.transactions import (
     Binding,
     Evict,
     Fault,
@@ -39,6 +38,7 @@ from fairlead.core.transactions import (
     Unread,
     Warn,
 )
+from fairlead.core.pods.tasks import stands_in
 from fairlead.observability.metrics import Distribution
 from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
 

@@ -14,8 +14,8 @@ import msgspec
 import yaml
 
 from fairlead.api import names
-from fairlead.core.model import Defragment, Policy
-from fairlead.core.scores import STRATEGIES
+from fairlead.core.model.objects import Defragment, Policy
+from fairlead.core.pods.scores import STRATEGIES
 from fairlead.scheduler.app import Options
 
 API_VERSION = "config.fairlead.dev/v1alpha1"

@@ -18,10 +18,8 @@ import structlog
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import JUDGED, BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
 from fairlead.core import explain
-from fairlead.core.actions.preempt import GROUNDS
 from fairlead.core.forecast import forecast
-from fairlead.core.foretold import Expected
-from fairlead.core.model import (
+from fairlead.core.model.objects import (
     Completed,
     DisruptionBudget,
     FailedStarts,
@@ -38,12 +36,14 @@ from fairlead.core.model import (
     ServiceClass,
     UsageRecord,
 )
-from fairlead.core.queues import QueueNode
+from fairlead.core.model.transactions import Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
+from fairlead.core.nodes.storage import STORAGE_KINDS, StorageObject
+from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.preemption.search import GROUNDS
+from fairlead.core.queues.queues import QueueNode
 from fairlead.core.schedule import has_work, schedule
-from fairlead.core.state import ClusterState
-from fairlead.core.storage import STORAGE_KINDS, StorageObject
-from fairlead.core.tasks import Task, TaskState
-from fairlead.core.transactions import Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
+from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.foretold import Expected
 from fairlead.observability.metrics import Distribution
 from fairlead.scheduler.echoes import Echoes
 from fairlead.scheduler.picture import Picture, take

@@ -15,8 +15,8 @@ from typing import TypeVar
 import structlog
 
 from fairlead.cluster.port import ClusterEvent
-from fairlead.core.model import Policy
-from fairlead.core.state import ClusterState
+from fairlead.core.model.objects import Policy
+from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
 from fairlead.scheduler.picture import Picture
 

@@ -15,8 +15,8 @@ import msgspec
 
 from fairlead import __version__
 from fairlead.cluster.port import ClusterEvent
-from fairlead.core.model import Policy
-from fairlead.core.state import ClusterState
+from fairlead.core.model.objects import Policy
+from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Output, Recorder, Trouble
 
 FORMAT = 1

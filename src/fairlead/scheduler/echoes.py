@@ -11,8 +11,8 @@ from collections.abc import Callable, Container, Mapping
 import msgspec
 
 from fairlead.cluster.port import JUDGED, Bound, ClusterEvent, Gone, Judged, Upsert
-from fairlead.core.model import Group, Namespace, Node, NodePool, Pod, Queue, Reservation, ServiceClass
-from fairlead.core.tasks import Task
+from fairlead.core.model.objects import Group, Namespace, Node, NodePool, Pod, Queue, Reservation, ServiceClass
+from fairlead.core.pods.tasks import Task
 
 _KINDS = {
     Queue: "queue",

@@ -15,14 +15,14 @@ from fairlead.api.names import JOB_LABEL
 from fairlead.api.reasons import Reason
 from fairlead.cluster.times import timestamp
 from fairlead.core.explain import own
-from fairlead.core.foretold import Expected
-from fairlead.core.gangs import Gang
-from fairlead.core.model import WHOLE
-from fairlead.core.queues import QueueNode
-from fairlead.core.standing import Ahead, Term, ahead_of, behind, line, terms
-from fairlead.core.state import ClusterState
-from fairlead.core.suspended import made_before, made_for
-from fairlead.core.tasks import Task, TaskState, Unit, stands_in
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.pods.gangs import Gang
+from fairlead.core.pods.tasks import Task, TaskState, Unit, stands_in
+from fairlead.core.queue_position import Ahead, Term, ahead_of, behind, line, terms
+from fairlead.core.queues.queues import QueueNode
+from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.foretold import Expected
+from fairlead.core.state.suspended import made_before, made_for
 from fairlead.scheduler.core_loop import CoreLoop
 
 SHOWN = 5

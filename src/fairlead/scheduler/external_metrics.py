@@ -22,10 +22,10 @@ from fairlead.cluster.kubernetes.aggregated import AggregatedApi, refusal
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.label_queries import LabelQueryError, Test, parse
 from fairlead.cluster.times import timestamp
-from fairlead.core.model import WHOLE
-from fairlead.core.queues import QueueNode
-from fairlead.core.selectors import matches
-from fairlead.core.tasks import Task
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.selectors import matches
+from fairlead.core.pods.tasks import Task
+from fairlead.core.queues.queues import QueueNode
 from fairlead.scheduler.core_loop import CoreLoop
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"

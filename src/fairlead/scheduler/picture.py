@@ -11,11 +11,11 @@ from collections import Counter
 import msgspec
 import numpy as np
 
-from fairlead.core.model import WHOLE
-from fairlead.core.pools import labelled, units_of
-from fairlead.core.queues import QueueNode
-from fairlead.core.selectors import matches
-from fairlead.core.state import ClusterState
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.selectors import matches
+from fairlead.core.pods.pools import labelled, units_of
+from fairlead.core.queues.queues import QueueNode
+from fairlead.core.state.cluster import ClusterState
 
 NO_POOL = "none"
 """Where nodes are counted that are in no pool."""

@@ -13,8 +13,8 @@ import msgspec
 
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import Cluster, ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, Upsert
-from fairlead.core.model import Pod
-from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
+from fairlead.core.model.objects import Pod
+from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 
 
 class Decided(msgspec.Struct, frozen=True, tag="decided", tag_field="kind"):

@@ -23,11 +23,11 @@ from fairlead.cluster.simulated.kubelet import amounts, requests_of
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.cluster.translate import Translator
 from fairlead.core import invariants
-from fairlead.core.actions.preempt import preempt
-from fairlead.core.model import WHOLE, Policy
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Binding, Place, Preempt
+from fairlead.core.model.objects import WHOLE, Policy
+from fairlead.core.model.transactions import Binding, Place, Preempt
+from fairlead.core.pods.tasks import TaskState
+from fairlead.core.preemption.search import preempt
+from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Output
 from fairlead.simulation.workload import RULE_LABEL
 from fairlead.simulation.world import GPU, Process, World

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import msgspec
 
 from fairlead.core import invariants
-from fairlead.core.model import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model.objects import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model.transactions import Place
 from fairlead.core.schedule import schedule
-from fairlead.core.state import ClusterState
-from fairlead.core.transactions import Place
+from fairlead.core.state.cluster import ClusterState
 
 _GPU = "nvidia.com/gpu"
 _GIB = 1 << 30

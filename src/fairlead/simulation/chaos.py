@@ -25,7 +25,7 @@ from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.faults import FaultPlan
 from fairlead.cluster.simulated.store import Key, Object
-from fairlead.core.model import Policy
+from fairlead.core.model.objects import Policy
 from fairlead.scheduler.app import Options
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.decision_log import LogWriter

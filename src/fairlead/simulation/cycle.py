@@ -14,10 +14,10 @@ from typing import Literal, get_args
 import msgspec
 
 from fairlead.core import invariants
-from fairlead.core.model import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model.objects import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model.transactions import Place, Preempt, Refuse, Transaction
 from fairlead.core.schedule import schedule
-from fairlead.core.state import ClusterState
-from fairlead.core.transactions import Place, Preempt, Refuse, Transaction
+from fairlead.core.state.cluster import ClusterState
 
 Scenario = Literal["mixed", "verdict", "reclaim", "hero", "consolidate"]
 SCENARIOS: tuple[Scenario, ...] = get_args(Scenario)

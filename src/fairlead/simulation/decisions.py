@@ -20,7 +20,7 @@ import msgspec
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Synced, Upsert
-from fairlead.core.model import (
+from fairlead.core.model.objects import (
     WHOLE,
     DisruptionBudget,
     Group,
@@ -34,7 +34,7 @@ from fairlead.core.model import (
     ServiceClass,
     UserLimits,
 )
-from fairlead.core.transactions import Evict, Fault, Place, Preempt
+from fairlead.core.model.transactions import Evict, Fault, Place, Preempt
 from fairlead.scheduler.core_loop import CoreLoop, Output, Recorder, Trouble
 from fairlead.scheduler.decision_log import LogError, LogWriter, Player, Replay
 from fairlead.simulation import chaos, lab

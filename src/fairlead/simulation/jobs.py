@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from fairlead.core.model import WHOLE, Queue, QueueResource
+from fairlead.core.model.objects import WHOLE, Queue, QueueResource
 from fairlead.simulation import baselines, production
 from fairlead.simulation.charges import Charges, Run
 from fairlead.simulation.durations import Durations, Estimates

@@ -15,9 +15,9 @@ import structlog
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.faults import FaultPlan
 from fairlead.core import invariants
-from fairlead.core.model import WHOLE, Policy
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import TaskState
+from fairlead.core.model.objects import WHOLE, Policy
+from fairlead.core.pods.tasks import TaskState
+from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.app import Options
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.decision_log import LogWriter

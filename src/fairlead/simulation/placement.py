@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fairlead.core import invariants
-from fairlead.core.model import Node, Pod, PodSpec, Policy
+from fairlead.core.model.objects import Node, Pod, PodSpec, Policy
+from fairlead.core.model.selectors import Requirement, SelectorTerm
+from fairlead.core.pods.scores.fgd import Demand, fragmentation, target_workload
 from fairlead.core.schedule import schedule
-from fairlead.core.scores.fgd import Demand, fragmentation, target_workload
-from fairlead.core.selectors import Requirement, SelectorTerm
-from fairlead.core.state import ClusterState
+from fairlead.core.state.cluster import ClusterState
 from fairlead.simulation.traces import TraceNode, TracePod
 
 _GPU = "nvidia.com/gpu"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 from fairlead.core import invariants
 from fairlead.core.forecast import forecast
-from fairlead.core.model import Group, Node, Pod, PodSpec, Policy, Queue, ServiceClass
+from fairlead.core.model.objects import Group, Node, Pod, PodSpec, Policy, Queue, ServiceClass
+from fairlead.core.model.transactions import Place, Preempt, Transaction
 from fairlead.core.schedule import schedule
-from fairlead.core.state import ClusterState
-from fairlead.core.transactions import Place, Preempt, Transaction
+from fairlead.core.state.cluster import ClusterState
 from fairlead.simulation.charges import Charges, Run
 from fairlead.simulation.durations import Estimates
 from fairlead.simulation.events import EventQueue

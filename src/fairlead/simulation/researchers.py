@@ -19,7 +19,7 @@ from fairlead.api import names
 from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.store import Change, Key, Object
-from fairlead.core.suspended import made_for
+from fairlead.core.state.suspended import made_for
 from fairlead.simulation.people import People, Strike, template
 from fairlead.simulation.workload import FAILS, Job
 from fairlead.simulation.world import GPU, OperatorProcess, World

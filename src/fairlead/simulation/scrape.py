@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from fairlead.cluster.port import Synced, Upsert
-from fairlead.core.model import WHOLE, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model.objects import WHOLE, Node, Pod, PodSpec, Policy, Queue, QueueResource
 from fairlead.observability.endpoints import served
 from fairlead.observability.metrics import Metrics, Values, of_scheduler
 from fairlead.scheduler.applier import WriteCounters

@@ -34,9 +34,9 @@ from fairlead.cluster.translate import (
     usage_shown,
     why_waiting,
 )
-from fairlead.core.model import ForecastRecord, RunTimeRecord
-from fairlead.core.storage import Claim
-from fairlead.core.transactions import Binding, PodRef, Resume, Suspension, VolumeChoice
+from fairlead.core.model.objects import ForecastRecord, RunTimeRecord
+from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension, VolumeChoice
+from fairlead.core.nodes.storage import Claim
 
 log = structlog.get_logger("kubernetes")
 

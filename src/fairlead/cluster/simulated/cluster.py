@@ -31,8 +31,8 @@ from fairlead.cluster.translate import (
     usage_shown,
     why_waiting,
 )
-from fairlead.core.model import Pod
-from fairlead.core.transactions import Binding, PodRef, Resume, Suspension
+from fairlead.core.model.objects import Pod
+from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 
 _ENDED = ("Succeeded", "Failed")
 _RESERVATIONS = "fairlead.dev/reservations"

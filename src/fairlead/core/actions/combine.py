@@ -24,15 +24,15 @@ from fairlead.core.actions.consolidate import (
     usable_by,
     work_waited,
 )
-from fairlead.core.actions.contest import Contest
-from fairlead.core.actions.fallen import Fallen
-from fairlead.core.actions.ledger import Ledger
-from fairlead.core.actions.preempt import Plan, why
-from fairlead.core.actions.rearrange import Movers, Rearrangement
-from fairlead.core.actions.victims import Falling
-from fairlead.core.actions.worth import Worth
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.ledger import Ledger
+from fairlead.core.preemption.policy import Contest
+from fairlead.core.preemption.rearrange import Movers, Rearrangement
+from fairlead.core.preemption.removal import Fallen
+from fairlead.core.preemption.search import Plan, why
+from fairlead.core.preemption.victims import Falling
+from fairlead.core.preemption.worth import Worth
+from fairlead.core.state.cluster import ClusterState
 
 _CANDIDATES = 16
 """So many of the cheapest victims are looked at, in sets of up to three or, where more are needed, from the cheapest on."""

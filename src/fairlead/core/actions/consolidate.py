@@ -20,16 +20,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.actions import allocate
-from fairlead.core.actions.fallen import Fallen
-from fairlead.core.actions.preempt import Plan
-from fairlead.core.actions.rearrange import Movers, Rearrangement, closed_to_moved
-from fairlead.core.actions.worth import Worth
-from fairlead.core.filters.base import Mask
-from fairlead.core.model import WHOLE
-from fairlead.core.nodes import Ints
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, TaskState, Unit, by_column, shapes_of
+from fairlead.core import allocation
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.nodes.table import Ints
+from fairlead.core.pods.filters.base import Mask
+from fairlead.core.pods.tasks import Task, TaskState, Unit, by_column, shapes_of
+from fairlead.core.preemption.rearrange import Movers, Rearrangement, closed_to_moved
+from fairlead.core.preemption.removal import Fallen
+from fairlead.core.preemption.search import Plan
+from fairlead.core.preemption.worth import Worth
+from fairlead.core.state.cluster import ClusterState
 
 Places = Mapping[str, tuple[int, tuple[int, ...]]]
 """Victim's UID -> its row and devices."""
@@ -82,7 +82,7 @@ def usable_by(state: ClusterState, core: Unit) -> Mask:
     usable = np.zeros(state.nodes.count, np.bool_)
     for task in {task.shape.number: task for task in core.tasks}.values():
         admitted = task.shape.admitted(rows)
-        closed = allocate.closed_to(state, task)
+        closed = allocation.closed_to(state, task)
         usable |= admitted if closed is None else admitted & ~closed
     return usable & state.nodes.open[rows]
 
@@ -135,7 +135,7 @@ def _by_counting(state: ClusterState, core: Unit, unit: Unit, worth: Worth) -> M
     placed = None
     if search.gain(unit.need) and worth.of(search.moved):
         state.shapes.refresh()
-        outcome = allocate.allocate(state, core)
+        outcome = allocation.allocate(state, core)
         placed = outcome if isinstance(outcome, list) else None
     worth.note()
     if placed is None:
@@ -168,7 +168,7 @@ class _Search:
         """Move pods until so many places are there; False if that is not possible."""
         state, shape = self.state, self.shape
         held = shape.counts()
-        closed = allocate.closed_to(state, self.first)
+        closed = allocation.closed_to(state, self.first)
         usable = shape.admitted(slice(0, state.nodes.count)) & state.nodes.open[: state.nodes.count]
         if closed is not None:
             usable &= ~closed

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.core.actions.allocate import closed_to
-from fairlead.core.actions.fallen import Fallen
-from fairlead.core.model import WHOLE, Defragment
-from fairlead.core.moves import movable
-from fairlead.core.nodes import Ints
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task
+from fairlead.core.allocation import closed_to
+from fairlead.core.model.objects import WHOLE, Defragment
+from fairlead.core.nodes.table import Ints
+from fairlead.core.pods.tasks import Task
+from fairlead.core.preemption.removal import Fallen
+from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.moves import movable
 
 _DAY = 86_400.0
 

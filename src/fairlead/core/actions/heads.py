@@ -12,15 +12,15 @@ import math
 from collections.abc import Callable
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.actions import allocate
-from fairlead.core.actions.preempt import by_upstream
+from fairlead.core import allocation
 from fairlead.core.actions.reserve import LOOK_AGAIN, REST, name_of, still_waits
-from fairlead.core.model import WHOLE
-from fairlead.core.queues import Place, QueueNode
-from fairlead.core.reservations import HEADS, Head, Hold, Kept
-from fairlead.core.services import begun
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, TaskState, Unit
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.search import by_upstream
+from fairlead.core.queues.queues import Place, QueueNode
+from fairlead.core.queues.reservations import HEADS, Head, Hold, Kept
+from fairlead.core.queues.services import begun
+from fairlead.core.state.cluster import ClusterState
 
 _MOST, _PART = 4, 8
 """For so many heads nodes are kept at a time, besides reservations: for one, for more while those are less than that part."""
@@ -140,7 +140,7 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     ends = sorted((now + state.runtimes.remaining(task, now), task.pod.uid, task) for task in running if task.row >= 0)
     mark = log.mark()
     gone = _take_off(state, ends, lambda: (_may_hold if below else _fits)(state, unit))
-    placed = allocate.allocate(state, unit) if gone and not below else []
+    placed = allocation.allocate(state, unit) if gone and not below else []
     spare = {task.row: _left_on(state, task.row) for task in placed} if isinstance(placed, list) else {}
     log.rollback(mark)
     for task in unit.tasks:
@@ -196,7 +196,7 @@ def _take_off(state: ClusterState, ends: _Ends, fits: Callable[[], bool]) -> int
 
 def _fits(state: ClusterState, unit: Unit) -> bool:
     state.shapes.refresh()
-    return allocate.fits(state, unit)
+    return allocation.fits(state, unit)
 
 
 def _left_on(state: ClusterState, row: int) -> dict[int, int]:

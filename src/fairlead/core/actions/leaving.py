@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fairlead.core.actions.allocate import fits
 from fairlead.core.actions.consolidate import Moved
-from fairlead.core.actions.fallen import Fallen
-from fairlead.core.actions.preempt import Plan
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, Unit
+from fairlead.core.allocation import fits
+from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.preemption.removal import Fallen
+from fairlead.core.preemption.search import Plan
+from fairlead.core.state.cluster import ClusterState
 
 Leaving = Sequence[tuple[Task, float]]
 """Terminating pods, each with the time until which it is trusted to go."""

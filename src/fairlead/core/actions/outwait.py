@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.actions.allocate import allocate
-from fairlead.core.instants import at_time
-from fairlead.core.moves import GivenUp
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, TaskState, Unit, refusal_told
-from fairlead.core.transactions import Binding, Evict, PodRef, Refuse, Warn
+from fairlead.core.allocation import allocate
+from fairlead.core.model.instants import at_time
+from fairlead.core.model.transactions import Binding, Evict, PodRef, Refuse, Warn
+from fairlead.core.pods.tasks import Task, TaskState, Unit, refusal_told
+from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.moves import GivenUp
 
 
 def release_late(state: ClusterState, now: float) -> Iterator[Warn]:

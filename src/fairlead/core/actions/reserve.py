@@ -13,14 +13,14 @@ import math
 import numpy as np
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model import WHOLE
-from fairlead.core.nodes import Ints
-from fairlead.core.queues import Room
-from fairlead.core.reservations import Hold
-from fairlead.core.services import begun
-from fairlead.core.shapes import Shape
-from fairlead.core.state import ClusterState
-from fairlead.core.tasks import Task, Unit, by_column
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.nodes.table import Ints
+from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.tasks import Task, Unit, by_column
+from fairlead.core.queues.queues import Room
+from fairlead.core.queues.reservations import Hold
+from fairlead.core.queues.services import begun
+from fairlead.core.state.cluster import ClusterState
 
 LOOK_AGAIN = 120.0  # seconds; sooner than this no start is foretold
 _CHECK = 300.0  # seconds after which something must have ended where starts are guessed

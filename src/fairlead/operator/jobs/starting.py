@@ -9,7 +9,7 @@ import msgspec
 from fairlead.api import spans
 from fairlead.api.objects import AIJob
 from fairlead.cluster.starting import HOPELESS, RETRIED, Trouble
-from fairlead.core.model import START_RETRIES
+from fairlead.core.model.objects import START_RETRIES
 from fairlead.operator.jobs.members import Member
 
 START_TIMEOUT = "15m"

@@ -27,9 +27,9 @@ from fairlead.cluster.translate import Change, Translator
 from fairlead.cluster.workloads import PlainWorkload
 from fairlead.core import invariants
 from fairlead.core.feasibility import judge as feasible
-from fairlead.core.model import Defragment, Policy
-from fairlead.core.tasks import TaskState
-from fairlead.core.transactions import Binding, Evict, Place, Preempt, Refuse, Resume
+from fairlead.core.model.objects import Defragment, Policy
+from fairlead.core.model.transactions import Binding, Evict, Place, Preempt, Refuse, Resume
+from fairlead.core.pods.tasks import TaskState
 from fairlead.scheduler import explanations
 from fairlead.scheduler.core_loop import CoreLoop, Output, Recorder, Trouble
 from fairlead.simulation.fuzzing import judge

@@ -10,8 +10,8 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 
-from fairlead.core.fairshare import Claim, divide
-from fairlead.core.model import WHOLE
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.queues.division import Claim, divide
 from fairlead.simulation.judged.results import Found, Kind
 from fairlead.simulation.judged.world import Job, Share, World, room_for
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlead.core.model import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model.objects import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model.transactions import Place, Preempt, Transaction
 from fairlead.core.schedule import schedule
-from fairlead.core.state import ClusterState
-from fairlead.core.transactions import Place, Preempt, Transaction
+from fairlead.core.state.cluster import ClusterState
 
 GPU = "nvidia.com/gpu"
 _NAMESPACE = "judged"

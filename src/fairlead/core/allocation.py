@@ -1,0 +1,248 @@
+"""Allocate: give the next unit its place among free capacity."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core import explain
+from fairlead.core.nodes.table import Ints
+from fairlead.core.pods.colocation import Homes, homes, kin
+from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.queues.reservations import Mask
+from fairlead.core.state.cluster import ClusterState
+
+NO_ROW = Reason(ReasonCode.RESOURCES, "there is no room")
+"""Why a single pod was not placed, before anybody asks for the details (`explain.no_row`): they cost more than the attempt."""
+
+_ANYWHERE = Homes({}, frozenset())
+
+
+def allocate(state: ClusterState, unit: Unit) -> list[Task] | Reason:
+    """Place a unit on free capacity. Returns the tasks placed, or why none was; then nothing changed."""
+    if len(unit.tasks) == 1:
+        return _single(state, unit.tasks[0])
+    return _gang(state, unit)
+
+
+def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
+    refused = state.queues.over_limit(task)
+    if refused is not None:
+        return refused
+    row = best_row(state, task)
+    if row < 0:
+        return NO_ROW
+    state.place(task, row)
+    state.reserved.take(task, row)
+    task.state = TaskState.ASSUMED
+    return [task]
+
+
+def best_row(state: ClusterState, task: Task, outside: Mask | None = None) -> int:
+    """The row where a task is placed best now, or -1: none that is kept, or was cleared, for others, or lies outside."""
+    closed = closed_to(state, task, outside)
+    if state.nominated:
+        return _beside_nominated(state, task, closed)
+    if closed is None:
+        return task.shape.best()
+    return _best_of(_without(task.shape.ranked(), closed))
+
+
+def closed_to(state: ClusterState, task: Task, outside: Mask | None = None) -> Mask | None:
+    """For each row whether a task may not have it, though it may fit: kept for others, its pool's limit reached, or outside."""
+    kept = state.reserved.closed(task) if state.reserved.holds else None
+    limited = state.queues.closed(task) if state.queues.pools.named else None
+    closed = kept if limited is None else limited if kept is None else kept | limited
+    return closed if outside is None else outside if closed is None else closed | outside
+
+
+def _without(keys: Ints, closed: Mask | None) -> Ints:
+    return keys if closed is None else np.where(closed, -1, keys)
+
+
+def _best_of(keys: Ints) -> int:
+    row = int(keys.argmax()) if len(keys) else -1
+    return row if row >= 0 and keys.item(row) >= 0 else -1
+
+
+def _beside_nominated(state: ClusterState, task: Task, closed: Mask | None) -> int:
+    """The best row for a task that is also good with those there for whom it was cleared, as upstream.
+
+    Only pods of at least its priority count, and only while they wait: after a restart, or when another scheduler
+    nominated them. What this scheduler holds itself is taken already.
+    """
+    keys = _without(task.shape.ranked(), closed)
+    for node, others in sorted(state.nominated.items()):
+        row = state.nodes.rows.get(node)
+        ahead = [
+            each
+            for uid, each in sorted(others.items())
+            if uid != task.pod.uid and each.state is TaskState.WAITING and each.pod.priority >= task.pod.priority
+        ]
+        if row is None or not ahead or keys.item(row) < 0:
+            continue
+        mark = state.log.mark()
+        for each in ahead:
+            state.assign(each, row, ())
+        fits = task.shape.fits_row(row)
+        state.log.rollback(mark)
+        if not fits:
+            keys = keys.copy()
+            keys[row] = -1
+    return _best_of(keys)
+
+
+def fits(state: ClusterState, unit: Unit) -> bool:
+    """Whether a unit could be placed as things stand; nothing changes."""
+    mark = state.log.mark()
+    placed = isinstance(_gang(state, unit, told=False) if len(unit.tasks) > 1 else _single(state, unit.tasks[0]), list)
+    for task in unit.tasks:
+        task.state = TaskState.WAITING
+    state.log.rollback(mark)
+    return placed
+
+
+def _gang(state: ClusterState, unit: Unit, *, told: bool = True) -> list[Task] | Reason:
+    """All of the needed members, then as many of the others as fit. told: whether the reason matters."""
+    groups = kin(unit.tasks[: unit.need])
+    refused: Reason | None = None
+    for home in homes(groups) if groups else (_ANYWHERE,):
+        outcome = _settle_in(state, unit, home)
+        if isinstance(outcome, list):
+            return outcome
+        refused = outcome
+        if _limited(refused) and not state.queues.pools.named:
+            break  # as it would be elsewhere
+    if not told:
+        return NO_ROW
+    refused = refused or _kept_out(state, unit.tasks[0])
+    if _limited(refused) or refused.code is ReasonCode.RESERVATION:
+        return refused
+    # More nodes would not help a gang that its queue may not hold, so an autoscaler is not told that they would.
+    return state.queues.over_limits(unit) or explain.no_gang(state, unit)
+
+
+def _limited(refused: Reason) -> bool:
+    return refused.numbers.get("limit") is not None
+
+
+def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Reason:
+    """A gang in given domains: founders first, then the scarcest shape; what is beyond its need where there is room left."""
+    mark = state.log.mark()
+    placed: list[Task] = []
+    for core, group in ((True, unit.tasks[: unit.need]), (False, unit.tasks[unit.need :])):
+        by_shape: dict[int, list[Task]] = {}
+        for task in group:
+            by_shape.setdefault(task.shape.number, []).append(task)
+        rooms = {number: _room_for(tasks[0].shape) for number, tasks in by_shape.items()}
+        order = sorted(by_shape, key=lambda number: (number not in home.founders, rooms[number], by_shape[number][0].pod.key))
+        for number in order:
+            tasks = by_shape[number]
+            refused: Reason | None
+            if core and not placed and rooms[number] < len(tasks) and not state.queues.pools.named:
+                refused = _too_little(state, tasks, rooms[number])
+            else:
+                refused = _fill(state, tasks, placed, home.outside.get(number) if core else None)
+            if refused is not None and core:
+                state.log.rollback(mark)
+                return refused
+    state.log.commit()
+    for task in placed:
+        task.state = TaskState.ASSUMED
+    return placed
+
+
+def _room_for(shape: Shape) -> int:
+    return int(shape.counts().sum())
+
+
+def _too_little(state: ClusterState, tasks: list[Task], room: int) -> Reason:
+    """Why tasks for which there is too little room are not placed, without trying: what is asked most often of a full cluster."""
+    return (state.queues.over_limit(tasks[0], count=room) if room else None) or _kept_out(state, tasks[0])
+
+
+def _kept_out(state: ClusterState, task: Task) -> Reason:
+    """Why a member finds no node, as far as its gang's parking depends on it; `explain.no_gang` gives the details."""
+    return explain.full_pool(state, task) or (explain.kept(state, task) if state.reserved.holds else None) or NO_ROW
+
+
+def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Reason | None:
+    """Place as many of these identical tasks as fit; returns why some did not."""
+    refused = None
+    if tasks[0].shape.relations or tasks[0].shape.wants_company:
+        return _one_by_one(state, tasks, placed, outside)
+    shape = tasks[0].shape
+    while tasks:
+        closed = closed_to(state, tasks[0], outside)
+        rows = lay_out(shape, len(tasks), shape.strategy.fill, closed)
+        if not rows:
+            return _kept_out(state, tasks[-1])
+        laid = 0
+        for task, row in zip(tasks, rows, strict=False):
+            if state.queues.over_limit(task, row=row) is not None:
+                refused = state.queues.over_limit(task)
+                if refused is not None:
+                    return refused
+                break  # its pool's limit is reached on the way: the others are laid over the other pools
+            state.place(task, row)
+            state.reserved.take(task, row)
+            placed.append(task)
+            laid += 1
+        if not laid or laid == len(rows) < len(tasks):
+            return _kept_out(state, tasks[-1])
+        tasks = tasks[laid:]
+        if tasks:
+            state.shapes.refresh()
+    return None
+
+
+def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Reason | None:
+    """Where each pod's place depends on those of the others, each is placed before the next is looked at."""
+    for task in tasks:
+        refused = state.queues.over_limit(task)
+        if refused is not None:
+            return refused
+        row = best_row(state, task, outside)
+        if row < 0:
+            return _kept_out(state, task)
+        state.place(task, row)
+        state.reserved.take(task, row)
+        placed.append(task)
+    return None
+
+
+def lay_out(shape: Shape, wanted: int, fill: str, closed: Mask | None = None) -> list[int]:
+    """Rows for up to `wanted` pods of one shape, found in one pass over all nodes.
+
+    `pack`: nodes that hold most of what is wanted first, so that a gang spans few nodes; among
+    these the best standing. `spread`: one pod on each node in order of standing, round by round.
+    """
+    keys = shape.ranked()
+    held = np.minimum(shape.counts(), wanted)
+    held[keys < 0] = 0
+    if closed is not None:
+        held[closed] = 0
+    rows = np.flatnonzero(held)
+    if not len(rows):
+        return []
+    if fill == "spread":
+        order = rows[np.argsort(-keys[rows])]
+        laid: list[int] = []
+        level = 0
+        while len(laid) < wanted:
+            row_list = order[held[order] > level].tolist()
+            if not row_list:
+                break
+            laid += row_list[: wanted - len(laid)]
+            level += 1
+        return laid
+    most = int(held[rows].max())
+    if most == wanted:
+        full = rows[held[rows] == wanted]
+        return [int(full[keys[full].argmax()])] * wanted
+    order = rows[np.lexsort((-keys[rows], -held[rows]))]
+    takes = held[order]
+    until = int(np.searchsorted(np.cumsum(takes), wanted)) + 1
+    rows_of: list[int] = np.repeat(order[:until], takes[:until])[:wanted].tolist()
+    return rows_of

@@ -1,0 +1,1 @@
+"""Plain objects, charges, transactions and the undo log: what everything else speaks of."""

@@ -1,0 +1,178 @@
+"""What a pass decides, one group at a time. The state has already assumed it when it is yielded."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.reasons import Reason
+from fairlead.core.model.objects import Member
+
+
+class PodRef(msgspec.Struct, frozen=True, gc=False):
+    """Which pod."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class VolumeChoice(msgspec.Struct, frozen=True, gc=False):
+    """A claim that waited for its first consumer, `namespace/name`, and the volume it is to get; empty: have one made."""
+
+    claim: str
+    volume: str = ""
+
+
+class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A pod and its node; `devices` are those counted for it, exact only where we choose them.
+
+    volumes: what must be bound or made before the pod can be bound.
+    """
+
+    pod: PodRef
+    node: str
+    devices: tuple[int, ...] = ()
+    volumes: tuple[VolumeChoice, ...] = ()
+
+
+class Place(msgspec.Struct, frozen=True, tag=True):
+    """Bind these pods; for a gang all of them, in parallel."""
+
+    bindings: tuple[Binding, ...]
+    group: str = ""
+
+
+class Suspension(msgspec.Struct, frozen=True):
+    """A job that is suspended: its pods go when its object says so, and wait as `members` until it resumes.
+
+    group: the PodGroup, `namespace/name`, that tells the intent; made: it is made for this. owners: what makes the pods, as
+    (`apiVersion/kind/name`, UID). pods: UIDs of those that go.
+    """
+
+    group: str
+    epoch: int
+    owners: tuple[tuple[str, str], ...]
+    members: tuple[Member, ...]
+    pods: tuple[str, ...]
+    made: bool = False
+    queue: str = ""
+    service_class: str = ""
+
+
+class Preempt(msgspec.Struct, frozen=True, tag=True):
+    """Evict the victims; the beneficiaries' places are held until they are gone.
+
+    outright: delete them whatever their disruption budgets say, as kube-scheduler does, and nominate the node.
+    graces: (UID, seconds) of victims that have other times to end than their own.
+    suspends: jobs that are suspended; their pods are among the victims, and are not evicted.
+    moved: UIDs of victims whose replacements have places, too; where all have, there may be no beneficiary.
+    groups: the gangs that victims are of; why: on which ground they fall.
+    overrides: UIDs of victims that are deleted although their disruption budgets forbid it.
+    """
+
+    victims: tuple[Binding, ...]
+    beneficiaries: tuple[Binding, ...]
+    group: str = ""
+    outright: bool = False
+    moved: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    why: str = ""
+    suspends: tuple[Suspension, ...] = ()
+    graces: tuple[tuple[str, int], ...] = ()
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        """Whether victims only move."""
+        return bool(self.moved)
+
+
+class Evict(msgspec.Struct, frozen=True, tag=True):
+    """Take these down: for their own gang's sake, or because their time is over. graces: as in `Preempt`."""
+
+    victims: tuple[Binding, ...]
+    group: str
+    reason: Reason
+    graces: tuple[tuple[str, int], ...] = ()
+
+
+class Refuse(msgspec.Struct, frozen=True, tag=True):
+    """Why these pods are not placed; told once per pod and code."""
+
+    pods: tuple[PodRef, ...]
+    reason: Reason
+    group: str = ""
+
+
+class Overdue(msgspec.Struct, frozen=True, tag=True):
+    """These wait longer than their class of service allows."""
+
+    pods: tuple[PodRef, ...]
+    service_class: str
+    message: str
+    group: str = ""
+
+
+class Resume(msgspec.Struct, frozen=True, tag=True):
+    """A suspended job may run again; places on `nodes` are kept for `pods`, its stand-ins. None: the intent is withdrawn.
+
+    attained: device-seconds that it has had; since: when it came first.
+    """
+
+    group: str
+    epoch: int
+    pods: tuple[PodRef, ...]
+    nodes: tuple[str, ...]
+    attained: float = 0.0
+    since: float = 0.0
+
+
+class Unread(msgspec.Struct, frozen=True, tag=True):
+    """Something of a pod that is on a node, or of the node itself (pod is None), cannot be read.
+
+    closes: what cannot be read is a size, so that the node takes nothing.
+    """
+
+    pod: PodRef | None
+    node: str
+    reason: Reason
+    closes: bool = False
+    group: str = ""
+
+
+class Warn(msgspec.Struct, frozen=True, tag=True):
+    """What pods that run are warned of. event: the reason of the event on each of them."""
+
+    pods: tuple[PodRef, ...]
+    event: str
+    message: str
+    group: str = ""
+
+
+class Fault(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """An exception was raised while these were served, at a step of the pass: they are set aside (see `core.isolation`).
+
+    subject: whose data it was where that is not work which waits, such as `reservation/maintenance`; empty: nobody knows.
+    """
+
+    site: str
+    pods: tuple[PodRef, ...]
+    reason: Reason
+    group: str = ""
+    subject: str = ""
+
+
+class Kept(msgspec.Struct, frozen=True, tag=True):
+    """What an object says of a pod that has a node does not count: what it was admitted with stays, or what it may have."""
+
+    pod: PodRef
+    reason: Reason
+    group: str = ""
+
+
+Transaction = Place | Preempt | Evict | Refuse | Overdue | Resume | Unread | Warn | Fault | Kept

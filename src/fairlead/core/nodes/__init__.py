@@ -1,0 +1,1 @@
+"""Nodes in columns: amounts, devices, topology, storage."""

@@ -1,0 +1,86 @@
+"""Which nodes may hold a pod: one small file per Kubernetes plugin's semantics.
+
+Static filters look at a node's class (labels, taints, unschedulable) and are asked once per pair of shape and class.
+Dynamic ones (`resources`, `devices`) look at free amounts. Relations (`base.py`) look at what is around a node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.objects import PodSpec
+from fairlead.core.nodes.table import NodeClass
+from fairlead.core.pods.filters import declared_features, node_affinity, node_name, taints, unschedulable
+from fairlead.core.pods.filters.base import Relation, Surroundings
+from fairlead.core.pods.filters.host_ports import HostPorts
+from fairlead.core.pods.filters.pod_affinity import PodAffinity
+from fairlead.core.pods.filters.topology_spread import TopologySpread
+from fairlead.core.pods.filters.volumes import NodeVolumeLimits, VolumeBinding, VolumeRestrictions, VolumeZone
+
+if TYPE_CHECKING:
+    from fairlead.core.pods.shapes import Shape
+
+
+class StaticFilter(Protocol):
+    """One static filter: a verdict, and the words for those it turned away. plugin: its name upstream."""
+
+    CODE: ReasonCode
+    plugin: str
+
+    def admits(self, spec: PodSpec, node: NodeClass) -> bool:
+        """Whether nodes of this class may hold pods of this spec."""
+
+    def complaint(self, spec: PodSpec, node: NodeClass) -> str:
+        """In kube-scheduler's words, why not."""
+
+
+STATIC: tuple[StaticFilter, ...] = (
+    unschedulable.FILTER,
+    node_name.FILTER,
+    taints.FILTER,
+    node_affinity.FILTER,
+    declared_features.FILTER,
+)
+"""In kube-scheduler's order: the first that refuses names the reason."""
+
+ORDER = (
+    *("NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit"),
+    *("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity"),
+    "NodeDeclaredFeatures",
+)
+"""The filters of kube-scheduler's default profile, in the order in which it asks them."""
+
+
+def first_refusal(spec: PodSpec, node: NodeClass) -> StaticFilter | None:
+    """The first static filter that turns the pair away, or None."""
+    for each in STATIC:
+        if not each.admits(spec, node):
+            return each
+    return None
+
+
+def labels_read(spec: PodSpec) -> set[str]:
+    """The label keys (and `metadata.name`) that the filters read for this spec."""
+    return node_affinity.labels_read(spec) | node_name.labels_read(spec)
+
+
+def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:
+    """What must be judged of a shape beyond nodes by themselves, in kube-scheduler's order; for most, nothing."""
+    spec = shape.spec
+    kinds: list[type[Relation]] = []
+    if spec.ports:
+        kinds.append(HostPorts)
+    if spec.disks or spec.claims:
+        kinds += [VolumeRestrictions, NodeVolumeLimits]
+    if spec.claims:
+        kinds += [VolumeBinding, VolumeZone]
+    if spec.spread:
+        kinds.append(TopologySpread)
+    if (
+        spec.pod_affinity
+        or spec.pod_anti_affinity
+        or (shape.labels is not None and any(each.anti for each in shape.labels.terms))
+    ):
+        kinds.append(PodAffinity)
+    return tuple(kind(shape, around) for kind in kinds)

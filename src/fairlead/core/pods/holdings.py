@@ -1,0 +1,119 @@
+"""What pods hold on a node beside amounts: ports of the node, inline disks, and volume claims.
+
+Counted per row and taken back by the undo log, like the counts of `pairs.py`. Most pods hold none of these and cost
+nothing here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fairlead.core.model.objects import Disk, HostPort
+from fairlead.core.model.undo import UndoLog
+
+if TYPE_CHECKING:
+    from fairlead.core.pods.tasks import Task
+
+Rows = dict[int, int]
+"""row -> how many pods; rows that once counted may remain with 0."""
+
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - a value in pods, nothing binds to it
+
+
+class Trial:
+    """What upstream believes while it takes victims off one row and puts some back.
+
+    It keeps a node's ports as a set, so that a port is free once any of those that hold it left; and it tells the
+    claims of victims by name alone. ports: taken on the row; claims: how many uses of a name came or left.
+    """
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self.ports = {port for task in tasks for port in task.shape.spec.ports}
+        self.claims: Counter[str] = Counter()
+
+    def copy(self) -> Trial:
+        """Another, to go on differently."""
+        made = Trial(())
+        made.ports, made.claims = set(self.ports), Counter(self.claims)
+        return made
+
+    def add(self, task: Task, by: int) -> None:
+        """A pod came to the row (1) or left it (-1)."""
+        spec = task.shape.spec
+        if by > 0:
+            self.ports.update(spec.ports)
+        else:
+            self.ports.difference_update(spec.ports)
+        for claim in spec.claims:
+            if not claim.owner:
+                self.claims[claim.name] += by
+
+    def takes(self, port: HostPort) -> bool:
+        """Whether a port is taken."""
+        every = port.address == EVERY_ADDRESS
+        return any(
+            taken.protocol == port.protocol
+            and taken.port == port.port
+            and (every or taken.address in (port.address, EVERY_ADDRESS))
+            for taken in self.ports
+        )
+
+
+class Holdings:
+    """Who holds what where. trial: how upstream sees the row on which victims are being tried, None outside of that."""
+
+    def __init__(self, log: UndoLog) -> None:
+        self.log = log
+        self.trial: Trial | None = None
+        self.version = 0
+        self.claims: dict[str, Rows] = {}
+        self._ports: dict[tuple[str, int], dict[str, Rows]] = {}  # (protocol, port) -> address -> rows
+        self._disks: dict[tuple[str, str], dict[Disk, Rows]] = {}
+
+    def clear(self) -> None:
+        """Nobody holds anything: all of it is about to be counted anew."""
+        self.trial = None
+        self.log.renew(self)
+        for rows in (
+            *self.claims.values(),
+            *(each for kind in (self._ports, self._disks) for of in kind.values() for each in of.values()),
+        ):
+            rows.clear()
+
+    def add(self, task: Task, row: int, by: int) -> None:
+        """A pod came to a row (1) or left it (-1)."""
+        self.log.renew(self)
+        spec = task.shape.spec
+        for port in spec.ports:
+            self._add(self._ports.setdefault((port.protocol, port.port), {}).setdefault(port.address, {}), row, by)
+        for claim in spec.claims:
+            if not claim.owner:
+                self._add(self.claims.setdefault(claim.key, {}), row, by)
+        for disk in spec.disks:
+            self._add(self._disks.setdefault((disk.kind, disk.name), {}).setdefault(disk, {}), row, by)
+
+    def _add(self, rows: Rows, row: int, by: int) -> None:
+        self.log.add(rows, row, by)
+
+    def port_rows(self, port: HostPort) -> list[Rows]:
+        """Where a port is taken: on its address, or on all of them."""
+        taken = self._ports.get((port.protocol, port.port), {})
+        if port.address == EVERY_ADDRESS:
+            return list(taken.values())
+        return [taken[address] for address in {port.address, EVERY_ADDRESS} if address in taken]
+
+    def disk_rows(self, disk: Disk) -> list[Rows]:
+        """Where a disk is mounted in a way that excludes this mount."""
+        return [rows for other, rows in self._disks.get((disk.kind, disk.name), {}).items() if _exclude(disk, other)]
+
+    def uses(self, claim: str) -> int:
+        """How many pods that are on a node mount a claim."""
+        return sum(self.claims.get(claim, {}).values())
+
+
+def _exclude(disk: Disk, other: Disk) -> bool:
+    if disk.read_only and other.read_only:
+        return False
+    return not disk.monitors or bool(set(disk.monitors) & set(other.monitors))

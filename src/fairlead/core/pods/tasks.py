@@ -1,0 +1,248 @@
+"""Pods as the scheduler works with them, and units: what is placed together.
+
+A task is one pod with its place. A unit is what waits in a queue: a single task, or the members
+of a gang that must start together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from fairlead.api.names import KUBERNETES_PROFILE
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.objects import Pod
+from fairlead.core.pods.pools import Charge, sum_of
+from fairlead.core.pods.shapes import Shape
+
+if TYPE_CHECKING:
+    from fairlead.core.pods.gangs import Gang
+    from fairlead.core.queues.queues import Room
+
+Rank = tuple[int, int, int, float, str]
+"""Order inside a queue: (-priority, -urgency, level of attained service, created, name); smaller goes first."""
+
+
+SURPLUS = 1_000
+"""The level of members that their gang can do without: beyond every level of attained service."""
+
+
+STAND_IN = "suspended/"
+"""How the UIDs of stand-ins begin: no cluster knows them."""
+
+
+def stands_in(uid: str) -> bool:
+    """Whether it is no pod, but stands for one of a suspended job."""
+    return uid.startswith(STAND_IN)
+
+
+class TaskState(Enum):
+    """Where a task stands.
+
+    waiting: has no node. held: a node is kept for it until its victims are gone. assumed: its
+    binding is being written. bound: the cluster says so. evicting: its room is given away and it
+    is on its way out. unusable: its object has an error, or it is gated.
+    """
+
+    WAITING = "waiting"
+    HELD = "held"
+    ASSUMED = "assumed"
+    BOUND = "bound"
+    EVICTING = "evicting"
+    UNUSABLE = "unusable"
+
+
+PLACED = frozenset({TaskState.HELD, TaskState.ASSUMED, TaskState.BOUND})
+
+
+class Task:
+    """One pod and its place: `row` of its node (-1: none) and the `devices` counted for it there."""
+
+    __slots__ = (
+        "beyond",
+        "devices",
+        "faults",
+        "gang",
+        "instead_of",
+        "level",
+        "not_before",
+        "pod",
+        "queue",
+        "row",
+        "shape",
+        "started",
+        "state",
+        "told",
+        "unit",
+        "urgency",
+        "waits_for",
+    )
+
+    def __init__(self, pod: Pod, shape: Shape) -> None:
+        self.pod = pod
+        self.shape = shape
+        self.queue = pod.queue if pod.ours else ""  # of others: see `core.belonging`
+        self.row = -1
+        self.devices: tuple[int, ...] = ()
+        self.state = TaskState.WAITING
+        self.gang: Gang | None = None
+        self.level = 0  # of attained service, when it came to wait
+        self.beyond = False  # it waits though its gang has as many members as it needs
+        self.urgency = 0  # quarters of its longest wait that are over
+        self.unit: Unit | None = None
+        self.told: ReasonCode | None = None
+        self.faults = 0
+        self.not_before = 0.0
+        self.started = 0.0
+        self.waits_for: set[str] = set()
+        self.instead_of = ""  # UID of a moved pod: while this is charged the pod is not, though it still runs
+
+    def __repr__(self) -> str:
+        return f"<Task {self.pod.key} {self.state.value} row={self.row}>"
+
+    @property
+    def charged(self) -> bool:
+        """Whether a queue is charged for what it holds: for pods that others placed only where they have a queue."""
+        return self.pod.ours or bool(self.queue)
+
+    @property
+    def user(self) -> str:
+        """Who submitted it; the namespace where that is not known."""
+        return self.pod.user or self.pod.namespace
+
+    @property
+    def job(self) -> str:
+        """What it is counted as part of where jobs are counted: its gang, or itself."""
+        return self.gang.key if self.gang is not None else self.pod.uid
+
+    @property
+    def service_class(self) -> str:
+        """The name of its class of service: its gang's, where that gives one."""
+        group = self.gang.group if self.gang is not None else None
+        return (group.service_class if group is not None else "") or self.pod.service_class
+
+    @property
+    def rank(self) -> Rank:
+        """Its order inside its queue."""
+        pod = self.pod
+        return (-pod.priority, -self.urgency, SURPLUS if pod.surplus or self.beyond else self.level, pod.created, pod.key)
+
+
+def shapes_of(tasks: Iterable[Task]) -> list[Shape]:
+    """Each shape among tasks, once."""
+    return list({task.shape.number: task.shape for task in tasks}.values())
+
+
+def by_column(tasks: Iterable[Task]) -> dict[int, int]:
+    """What tasks ask for together, by column."""
+    found: dict[int, int] = {}
+    for task in tasks:
+        for column, amount in task.shape.demand:
+            found[column] = found.get(column, 0) + amount
+    return found
+
+
+class Unit:
+    """What is placed together: of `tasks` at least `need` get a node, or none does.
+
+    alive: until it is retired. express: so small, or so new, that it goes before all shares. since: from when on it waits,
+    seconds since the epoch: what ran before waits anew. overdue: others passed it for too long, nodes are kept for it.
+    later: members of its gang that come to wait once it has its places.
+    """
+
+    __slots__ = ("alive", "express", "gang", "later", "need", "overdue", "rank", "room", "since", "tasks", "user")
+
+    def __init__(self, tasks: tuple[Task, ...], need: int, gang: Gang | None = None) -> None:
+        self.tasks = tasks
+        self.need = need
+        self.gang = gang
+        self.later: tuple[Task, ...] = ()
+        self.alive = True
+        self.express = self.overdue = False
+        self.room: Room | None = None
+        # Whose it is: its first pod's user; nobody's under upstream's rules, which know no users.
+        self.user = "" if tasks[0].pod.profile == KUBERNETES_PROFILE else tasks[0].user
+        self.rank: Rank
+        if len(tasks) == 1:
+            self.rank = tasks[0].rank
+        else:
+            pods = [task.pod for task in tasks]
+            self.rank = (
+                -max(pod.priority for pod in pods),
+                -max(task.urgency for task in tasks),
+                max(task.level for task in tasks),
+                min(pod.created for pod in pods),
+                gang.key if gang else pods[0].key,
+            )
+        self.since = self.created
+        for task in tasks:
+            task.unit = self
+
+    @property
+    def key(self) -> str:
+        """namespace/name of its gang, or of its pod."""
+        return self.gang.key if self.gang is not None else self.tasks[0].pod.key
+
+    @property
+    def created(self) -> float:
+        """When its first pod was made, seconds since the epoch."""
+        return min(task.pod.created for task in self.tasks)
+
+    def __lt__(self, other: Unit) -> bool:
+        return self.rank < other.rank
+
+    def retire(self) -> None:
+        """It waits no longer: placed, changed or gone. Heaps drop it when they meet it."""
+        if self.alive:
+            self.alive = False
+            if self.room is not None:
+                self.room.leave()
+
+    @property
+    def level(self) -> int:
+        """Level of attained service; lower goes first."""
+        return self.rank[2]
+
+    @property
+    def priority(self) -> int:
+        """Class priority; higher goes first."""
+        return -self.rank[0]
+
+    @property
+    def demand(self) -> tuple[tuple[str, int], ...]:
+        """What all its members ask for: (resource, base units)."""
+        return demand_of(self.tasks)
+
+    @property
+    def composition(self) -> tuple[object, ...]:
+        """Equal for units about which every verdict is the same."""
+        first = self.tasks[0]
+        if len(self.tasks) == 1:
+            return (self.tasks[0].shape.number, *self.rank[:3], first.service_class, first.pod.never_preempts)
+        shapes: dict[int, int] = {}
+        for task in self.tasks:
+            shapes[task.shape.number] = shapes.get(task.shape.number, 0) + 1
+        core: dict[int, int] = {}
+        for task in self.tasks[: self.need]:
+            core[task.shape.number] = core.get(task.shape.number, 0) + 1
+        return (
+            tuple(sorted(shapes.items())),
+            tuple(sorted(core.items())),
+            *self.rank[:3],
+            first.service_class,
+            first.pod.never_preempts,
+        )
+
+
+def demand_of(tasks: tuple[Task, ...]) -> Charge:
+    """What tasks ask for together: (resource, base units)."""
+    return sum_of([task.shape.charge for task in tasks])
+
+
+def refusal_told(task: Task, reason: Reason) -> bool:
+    """Note that the task was told this reason; False if it knew already."""
+    if task.told == reason.code:
+        return False
+    task.told = reason.code
+    return True

@@ -1,0 +1,1 @@
+"""Preemption and reclaim: who may preempt whom, candidates, search, victims, cycles."""

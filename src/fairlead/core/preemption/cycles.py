@@ -1,0 +1,403 @@
+"""What keeps work from taking places in circles, where several grounds meet.
+
+Each ground alone comes to rest: who took on it is not taken from on it. But where classes reach beyond their queue, or express
+work takes from any, one queue may lose to a third on another ground what it took from a second for its share, and so on round. So
+nobody falls for shares who would come back on another ground, or whose falling would push on somebody who does; and nobody takes
+from another queue what somebody who waits would take from him.
+
+Work is looked at by kind, all of a queue that stands alike as one: there are few, however many run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.core.model.objects import ServiceClass
+from fairlead.core.pods.pools import split, sum_of
+from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.queues.queues import Behind, Charge, QueueNode, Room
+
+if TYPE_CHECKING:
+    from fairlead.core.state.cluster import ClusterState
+
+
+class Kind(NamedTuple):
+    """Work of a queue that stands alike. preempts: whether it takes from anybody; falls: whether it may fall."""
+
+    queue: QueueNode
+    priority: int
+    level: int
+    service: ServiceClass
+    preempts: bool
+    falls: bool
+
+    @property
+    def express(self) -> bool:
+        """Whether it takes from any queue."""
+        return self.level < self.service.express
+
+    @property
+    def far(self) -> bool:
+        """Whether it takes from other queues whatever the shares."""
+        return self.preempts and (self.express or self.service.scope != "Queue")
+
+    def reaches(self, queue: QueueNode) -> bool:
+        """Whether its class lets it take work of lower standing of a queue."""
+        return self.queue.within_scope(self.service.scope, queue)
+
+    def outranks(self, other: Kind) -> bool:
+        """Whether it would take from another kind that runs, if it waited, whatever the shares."""
+        if not self.preempts or not other.falls or other.priority > self.priority:
+            return False
+        near = self.reaches(other.queue)
+        if near and other.priority < self.priority:
+            return True
+        return (
+            bool(self.service.levels) and self.level < other.level and (near or self.level < self.service.express <= other.level)
+        )
+
+
+class Kinds:
+    """What runs and what waits, by kind, as things stand in one pass."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._known: dict[tuple[object, ...], Kind] = {}  # so that what is alike is one object
+        self._running: dict[str, list[Kind]] = {}
+        self._least: dict[int, Task] = {}  # id of a kind -> its smallest that runs
+        self._waiting: dict[str, list[tuple[Kind, Room, Unit]]] = {}
+        self._wanted: dict[tuple[int, bool], bool] = {}  # (id of a kind, whether it is surplus)
+        self._far: dict[str, bool] = {}  # queue -> whether something of it waits that takes from others
+        self._wide: set[str] | None = None
+
+    def forget(self) -> None:
+        """Look at everything afresh."""
+        self._known.clear()
+        self._running.clear()
+        self._least.clear()
+        self._waiting.clear()
+        self._far.clear()
+        self._wanted.clear()
+        self._wide = None
+
+    @property
+    def wide(self) -> set[str]:
+        """The classes that take from other queues whatever the shares; none where that comes to rest by itself.
+
+        So does express work that all stands alike: it takes from what is not express, and does not fall to it.
+        """
+        if self._wide is None:
+            classes = self._state.services.classes
+            far = {name for name, service in classes.items() if service.scope != "Queue"}
+            express = {name for name, service in classes.items() if service.express}
+            if express and not far and len({(classes[name].levels, classes[name].express) for name in express}) == 1:
+                express = express if len(self._priorities()) > 1 else set()
+            self._wide = far | express
+        return self._wide
+
+    def _priorities(self) -> set[int]:
+        """Of whatever runs or waits."""
+        queues = self._state.queues.queues.values()
+        running = {each for queue in queues for each, count in queue.priorities.items() if count}
+        firsts = (room.first() for queue in queues for room in queue.rooms.values() if room.waiting)
+        return running | {first.priority for first in firsts if first is not None}
+
+    def of(self, task: Task, level: int) -> Kind:
+        """The kind of a task."""
+        key = task.queue, task.pod.priority, level, task.service_class, task.pod.never_preempts
+        found = self._known.get(key)
+        if found is None:
+            service, queue = self._state.services.of(task), self._state.queues.queues[task.queue]
+            found = Kind(queue, task.pod.priority, level, service, not task.pod.never_preempts, service.mode != "Never")
+            self._known[key] = found
+        return found
+
+    def of_unit(self, unit: Unit) -> Kind:
+        """The kind of a unit that waits, by its first member and the highest priority in it."""
+        kind = self.of(unit.tasks[0], unit.level)
+        return kind if kind.priority == unit.priority else kind._replace(priority=unit.priority)
+
+    def running(self, queue: QueueNode) -> list[Kind]:
+        """What runs in one queue itself."""
+        found = self._running.get(queue.name)
+        if found is None:
+            level = self._state.services.level
+            found = self._running[queue.name] = []
+            for task in queue.placed.values():
+                kind = self.of(task, level(task))
+                least = self._least.get(id(kind))
+                if least is None:
+                    found.append(kind)
+                if least is None or task.shape.device_milli < least.shape.device_milli:
+                    self._least[id(kind)] = task
+        return found
+
+    def least(self, kind: Kind) -> Task:
+        """The smallest task of a kind that runs, by devices."""
+        return self._least[id(kind)]
+
+    def everywhere(self) -> Iterator[Kind]:
+        """What runs in any queue."""
+        for _, queue in sorted(self._state.queues.queues.items()):
+            yield from self.running(queue)
+
+    def waiting(self, queue: QueueNode) -> list[tuple[Kind, Room, Unit]]:
+        """What waits in one queue itself, where, and the first of it."""
+        found = self._waiting.get(queue.name)
+        if found is None:
+            firsts = ((room, room.first()) for room in queue.rooms.values() if room.waiting)
+            found = [(self.of_unit(first), room, first) for room, first in firsts if first is not None]
+        elif not all(first.alive for _, _, first in found):
+            nexts = ((kind, room, first if first.alive else room.first()) for kind, room, first in found)
+            found = [(kind, room, first) for kind, room, first in nexts if first is not None]
+        self._waiting[queue.name] = found
+        return found
+
+    def is_wanted(self, kind: Kind, *, surplus: bool) -> bool:
+        """Whether somebody who waits in vain would take from work of a kind that has begun to run. Asked between passes."""
+        key = id(kind), surplus
+        found = self._wanted.get(key)
+        if found is None:
+            firsts = (first for room in self._state.queues.parked if (first := room.first()) is not None)
+            found = self._wanted[key] = any(
+                (surplus and first.priority >= kind.priority) or self.of_unit(first).outranks(kind) for first in firsts
+            )
+        return found
+
+    def waits_far(self, queue: QueueNode) -> bool:
+        """Whether something waits in a queue that takes from others whatever the shares."""
+        found = self._far.get(queue.name)
+        if found is None:
+            found = self._far[queue.name] = any(kind.far for kind, _, _ in self.waiting(queue))
+        return found
+
+
+def wake(state: ClusterState) -> None:
+    """Unpark the rooms behind somebody who would have taken what they took, and who waits or would no longer."""
+    queues = state.queues
+    for room, behind in sorted(queues.behind.items(), key=lambda each: Room.order(each[0])):
+        with state.isolation.guard("wake", room):
+            first = room.first()
+            if first is None or not Circle(state, first, room.demand).is_behind(behind):
+                queues.behind.pop(room, None)
+                if room.parked is not None:
+                    queues.unpark(room)
+
+
+What = str | Charge | tuple[str, ...]
+"""What falls: a gang by its key, whatever is charged alike, or the uids of all that fall together."""
+
+
+class Circle:
+    """One unit that would take from other queues, and who takes from it in turn."""
+
+    def __init__(self, state: ClusterState, unit: Unit, demand: Charge) -> None:
+        self._state = state
+        self._kinds = state.kinds
+        self._unit = unit
+        self._offered = dict(demand)  # what somebody else would find in its place
+        self._kind = self._kinds.of_unit(unit)
+        self._standing: list[Kind] | None = None  # of the unit and its queue
+        self._keeps: dict[int, bool] | None = None  # id of a kind -> whether it keeps its place
+        self._creditors: dict[str, QueueNode | None] = {}
+        self._owing: dict[tuple[str, str], tuple[QueueNode | None, bool]] = {}
+        self._takers: list[tuple[Unit, Charge]] | None = None
+        # what falls -> who could do with its place by devices, and what he lacks besides
+        self._fitting: dict[What, list[tuple[Unit, Charge]]] = {}
+        self._within: dict[tuple[object, ...], bool] = {}  # who, what falls, its queue and user -> whether limits let him
+
+    def in_vain(self, task: Task) -> bool:
+        """Whether what it took from a task of another queue somebody who waits would take from it."""
+        together = task.gang if task.gang is not None and not task.gang.spares() else None
+        if together is not None:
+            return self._is_followed(together.key, together.placed())
+        return self._is_followed(self._state.queues.charge_at(task.shape, task.row), [task])
+
+    def in_vain_together(self, falling: list[Task]) -> bool:
+        """The same of all that would fall for it: what several leave together may be enough for somebody for whom no piece is."""
+        return self._is_followed(tuple(sorted(task.pod.uid for task in falling)), falling)
+
+    def _is_followed(self, what: What, falling: list[Task]) -> bool:
+        if self._takers is None:
+            self._takers = list(self._followers())
+        if not self._takers:
+            return False
+        queues, first = self._state.queues, falling[0]
+        rows = sorted({task.row for task in falling})
+        for taker, lacking in self._fit_for(what, falling):
+            if lacking and not self._is_free_beside(rows, lacking):
+                continue
+            if not any(each.shape.admits(row) for each in taker.tasks[: taker.need] for row in rows):
+                continue
+            key = id(taker), what, first.queue, first.user
+            within = self._within.get(key)
+            if within is None:
+                within = self._within[key] = queues.may_start(taker, falling)
+            if within:
+                if self._unit.room is not None:
+                    queues.behind[self._unit.room] = Behind(taker, falling)
+                return True
+        return False
+
+    def _fit_for(self, what: What, falling: list[Task]) -> list[tuple[Unit, Charge]]:
+        """Who could do, by devices, with what falling tasks leave: the place of the unit, and what it does not need of theirs.
+
+        With each what he lacks of other resources, which may be free beside it.
+        """
+        fitting = self._fitting.get(what)
+        if fitting is None:
+            queues, offered = self._state.queues, dict(self._offered)
+            for name, amount in sum_of([queues.charge_at(each.shape, each.row) for each in falling]):
+                offered[name] = max(offered.get(name, 0), amount)
+            fitting = self._fitting[what] = []
+            for unit, demand in self._takers or ():
+                lacking = tuple((name, amount - offered.get(name, 0)) for name, amount in demand if amount > offered.get(name, 0))
+                if not any(split(name)[0] in self._state.nodes.gpu_resources for name, _ in lacking):
+                    fitting.append((unit, lacking))
+        return fitting
+
+    def _is_free_beside(self, rows: list[int], lacking: Charge) -> bool:
+        """Whether so much is free on some rows."""
+        nodes = self._state.nodes
+        free = {
+            name: sum(nodes.free[nodes.resources[name]].item(row) for row in rows)
+            for name, _ in lacking
+            if name in nodes.resources
+        }
+        return all(amount <= free.get(name, 0) for name, amount in lacking)
+
+    def _followers(self) -> Iterator[tuple[Unit, Charge]]:
+        """Whoever waits and would take its place: of its own queue, or of another, and what they ask for."""
+        mine = self._kind
+        for _, queue in sorted(self._state.queues.queues.items()) if mine.falls else ():
+            if queue is mine.queue or self._creditor(queue) is not None or self._kinds.waits_far(queue):
+                for kind, room, first in self._kinds.waiting(queue):
+                    if self._follows(kind, first, room.demand):
+                        yield first, room.demand
+
+    def is_behind(self, behind: Behind) -> bool:
+        """Whether that still stands: the other waits and would take the place, and whose place it is still runs."""
+        other, falling = behind
+        if other.room is None or not other.alive or not self._kind.falls or any(task.row < 0 for task in falling):
+            return False
+        kind = self._kinds.of_unit(other)
+        return self._follows(kind, other, other.room.demand) and self._state.queues.may_start(other, falling)
+
+    def _follows(self, kind: Kind, first: Unit, demand: Charge) -> bool:
+        """Whether a unit that waits, of a kind, would take its place; whether it could is not looked at."""
+        return self._goes_before(kind, first) if kind.queue is self._kind.queue else self._goes_beyond(kind, demand)
+
+    def _goes_before(self, kind: Kind, first: Unit) -> bool:
+        """Whether somebody of its own queue goes before it."""
+        unit = self._unit
+        if not kind.preempts:
+            return False
+        if kind.priority != unit.priority or not kind.queue.policy.users_reclaim or not self._state.policy.reclaim:
+            return kind.priority > unit.priority
+        return first.user != unit.user and kind.queue.place(first) < kind.queue.place(unit)
+
+    def _goes_beyond(self, kind: Kind, demand: Charge) -> bool:
+        """Whether somebody of another queue would take its place, whatever the shares or because his own is within its quota."""
+        mine = self._kind
+        return kind.outranks(mine) or (self._claims(kind, demand) and not mine.outranks(kind._replace(falls=True)))
+
+    def keeps(self, task: Task, level: int) -> bool:
+        """Whether a task of another queue, on a level of service, keeps its place for all that this unit's share is owed."""
+        kind = self._kinds.of(task, level)
+        if self._keeps is None:
+            self._keeps = self._look_at_all()
+        keeps = self._keeps.get(id(kind), False)
+        if keeps or not self._unit.tasks[0].pod.surplus or task.pod.surplus:
+            return keeps
+        return kind.preempts and kind.priority >= self._kind.priority and kind.reaches(self._kind.queue)
+
+    def spares(self, kind_priority: int) -> bool:
+        """Whether express work of a priority keeps its place: for all but other express work, of no lower priority."""
+        return not (self._kind.express and self._kind.priority >= kind_priority)
+
+    def _returns(self, kind: Kind) -> bool:
+        """Whether work that fell for this unit would take from it, or from others of its queue, whatever the shares."""
+        if kind.express and self.spares(kind.priority):
+            return True
+        if not kind.express and kind.service.scope == "Queue":
+            return False  # the hot path
+        if self._standing is None:
+            self._standing = [self._kind._replace(falls=True), *self._kinds.running(self._kind.queue)]
+        return any(kind.outranks(each) for each in self._standing)
+
+    def _claims(self, kind: Kind, more: Charge = ()) -> bool:
+        """Whether work whose queue lives within its quota, with so much more, takes from the unit's, which would live beyond."""
+        theirs = self._creditor(kind.queue) if kind.preempts else None
+        names = self._state.queues.fair.contested(theirs, insists=True) if theirs is not None else ()
+        extra = dict(more)
+        wanted = [(name, extra.get(name, 0)) for name in names]
+        return theirs is not None and bool(wanted) and self._state.queues.guaranteed(kind.queue, theirs, wanted, QueueNode.stays)
+
+    def _creditor(self, queue: QueueNode) -> QueueNode | None:
+        """The rival above another queue to whom the unit's would owe what it holds beyond its quota."""
+        if queue.name not in self._creditors:
+            rivals = self._kind.queue.rivals(queue) if self._state.policy.reclaim else None
+            names = self._state.queues.fair.contested(rivals[1], insists=True) if rivals is not None else ()
+            owes = rivals is not None and bool(names) and self._would_exceed_quotas(rivals[0], names)
+            self._creditors[queue.name] = rivals[1] if rivals is not None and owes else None
+        return self._creditors[queue.name]
+
+    def _would_exceed_quotas(self, top: QueueNode, names: Collection[str]) -> bool:
+        """Whether all queues from the unit's own up to another would hold more than their quota of some of these resources."""
+        return all(
+            any(node.used.get(name, 0) + self._offered.get(name, 0) > node.quota.get(name, 0) for name in names)
+            for node in self._kind.queue.up_to(top)
+        )
+
+    def _look_at_all(self) -> dict[int, bool]:
+        """Of whatever runs: whether it would return, or could take from what would, and so on."""
+        keeps: dict[int, bool] = {}
+        firm: list[Kind] = []
+        rest: dict[tuple[str, bool], list[Kind]] = {}  # by queue, and whether it takes from others whatever the shares
+        for kind in self._kinds.everywhere():
+            keeps[id(kind)] = returns = self._returns(kind) or self._claims(kind)
+            if returns:
+                firm.append(kind)
+            elif kind.preempts:
+                rest.setdefault((kind.queue.name, kind.far), []).append(kind)
+        for each in firm:  # which grows
+            for (name, far), kinds in rest.items():
+                if kinds and (far or name == each.queue.name or self._owes(each, kinds[0].queue)):
+                    pushing = [kind for kind in kinds if self._could_take(kind, each)]
+                    if pushing:
+                        firm += pushing
+                        keeps.update((id(kind), True) for kind in pushing)
+                        kinds[:] = [kind for kind in kinds if not keeps[id(kind)]]
+        return keeps
+
+    def _could_take(self, kind: Kind, firm: Kind) -> bool:
+        """Whether work of a kind that waits could take from another that runs, on any ground."""
+        if kind.outranks(firm):
+            return True
+        if not firm.falls or (firm.express and not (kind.express and kind.priority >= firm.priority)):
+            return False
+        if kind.queue is firm.queue:
+            return kind.queue.policy.users_reclaim and firm.priority == kind.priority
+        return self._owes(firm, kind.queue)
+
+    def _owes(self, firm: Kind, creditor: QueueNode) -> bool:
+        """Whether a kind's queue holds what is another's due, once that holds less."""
+        pair = firm.queue.name, creditor.name
+        if pair not in self._owing:
+            self._owing[pair] = self._debt(firm.queue, creditor)
+        over, quota = self._owing[pair]
+        return quota or (over is not None and self._state.queues.fair.keeps(over, None, (self._kinds.least(firm),)))
+
+    def _debt(self, debtor: QueueNode, creditor: QueueNode) -> tuple[QueueNode | None, bool]:
+        """The rival above the debtor that holds more than its fair share, if so; and whether it owes because of quotas."""
+        rivals = creditor.rivals(debtor)
+        fair = self._state.queues.fair
+        if rivals is None or any(map(fair.over, creditor.up_to(rivals[0]))):
+            return None, False
+        mine, theirs = rivals
+        between = debtor.up_to(theirs)
+        over = theirs if all(map(fair.over, between)) else None
+        names = self._state.queues.fair.contested(mine, insists=True)  # as a contest looks at those between them
+        above = all(any(each.stays(name) > each.quota.get(name, 0) for name in names) for each in between)
+        return over, above and self._state.queues.guaranteed(creditor, mine, [(name, 0) for name in names], QueueNode.stays)

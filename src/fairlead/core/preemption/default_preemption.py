@@ -1,0 +1,140 @@
+"""DefaultPreemption: make room on one node by evicting lower-priority pods of anybody, as kube-scheduler chooses them.
+
+Per node: take every pod of lower priority off, see whether the newcomer fits, and put back whoever need not fall,
+those first whose eviction would violate a disruption budget, then the more important. Among nodes: fewest violations,
+lowest top priority of victims, smallest sum of their priorities, fewest victims, latest start of the top ones; then
+the name, where upstream takes any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.core.model.objects import DisruptionBudget
+from fairlead.core.pods.holdings import Trial
+from fairlead.core.pods.tasks import Task
+from fairlead.core.state.budgets import concerns
+
+if TYPE_CHECKING:
+    from fairlead.core.state.cluster import ClusterState
+
+_SKEW = 1 << 31  # makes every priority positive before they are summed up
+
+
+class Choice(NamedTuple):
+    """Whom to evict on which row, most important first. violations: how many of them break a budget."""
+
+    row: int
+    victims: list[Task]
+    violations: int
+
+
+def choose(state: ClusterState, priority: int, rows: Iterable[int], fits: Callable[[int], bool]) -> Choice | None:
+    """The best node to make room on for a pod of a priority. fits: whether it fits a row as things stand now."""
+    best: tuple[tuple[object, ...], Choice] | None = None
+    for row in rows:
+        choice = on_row(state, priority, row, fits)
+        if choice is not None:
+            price = (*cost(choice), state.nodes.names[row])
+            if best is None or price < best[0]:
+                best = price, choice
+    return best[1] if best else None
+
+
+def on_row(
+    state: ClusterState,
+    priority: int,
+    row: int,
+    fits: Callable[[int], bool],
+    may_fall: Callable[[Task], bool] | None = None,
+) -> Choice | None:
+    """The victims on one row; None if even all of them are not enough. Leaves the state as it was.
+
+    may_fall: who may; None: judge as upstream, with every pod of lower priority and its view of ports and claims.
+    """
+    pods = state.nodes.pods[row].values()
+    falling = [task for task in pods if (task.pod.priority < priority if may_fall is None else may_fall(task))]
+    if not falling:
+        return None
+    falling = by_importance(falling)
+    devices = {task.pod.uid: task.devices for task in falling}
+    state.holdings.trial = Trial(pods) if may_fall is None else None
+    mark = state.log.mark()
+    for task in falling:
+        _take_off(state, task)
+    victims: list[Task] = []
+    violations = 0
+    if fits(row):
+        violating, others = _violating(falling, state.budgets.values())
+        for group, counts in ((violating, True), (others, False)):
+            for task in group:
+                _put_back(state, task, row, devices[task.pod.uid])
+                if not fits(row):
+                    _take_off(state, task)
+                    victims.append(task)
+                    violations += counts
+    state.log.rollback(mark)
+    state.holdings.trial = None
+    return Choice(row, by_importance(victims), violations) if victims else None
+
+
+def by_importance(tasks: list[Task]) -> list[Task]:
+    """Higher priority first, then those that have run longer; those not started yet count as starting just now.
+
+    Among equals by UID: in which order a node lists its pods differs after each trial, and `Candidates.best` would ask for ever.
+    """
+    return sorted(tasks, key=lambda task: (-task.pod.priority, start(task), task.pod.uid))
+
+
+def start(task: Task) -> float:
+    """When a pod began to run; those that did not yet, last of all."""
+    return math.inf if task.pod.started is None else task.pod.started
+
+
+def _take_off(state: ClusterState, task: Task) -> None:
+    # Upstream's spreading never counted a terminating pod and yet counts it out.
+    row = task.row
+    state.unassign(task)
+    state.pairs.count_leaving(task, row, -1)
+    if state.holdings.trial is not None:
+        state.holdings.trial.add(task, -1)
+
+
+def _put_back(state: ClusterState, task: Task, row: int, devices: tuple[int, ...]) -> None:
+    state.assign(task, row, devices)
+    state.pairs.count_leaving(task, row, 1)
+    if state.holdings.trial is not None:
+        state.holdings.trial.add(task, 1)
+
+
+def _violating(tasks: list[Task], budgets: Iterable[DisruptionBudget]) -> tuple[list[Task], list[Task]]:
+    """(those whose eviction, in this order, would break a budget, the others)."""
+    left = {budget.key: budget.allowed for budget in budgets}
+    known = list(budgets)
+    violating: list[Task] = []
+    others: list[Task] = []
+    for task in tasks:
+        pod, breaks = task.pod, False
+        labels = dict(pod.labels)
+        for budget in known if labels else ():
+            if not concerns(budget, pod, labels):
+                continue
+            left[budget.key] -= 1
+            breaks |= left[budget.key] < 0
+        (violating if breaks else others).append(task)
+    return violating, others
+
+
+def cost(choice: Choice) -> tuple[object, ...]:
+    """What a choice costs, in upstream's order; smaller is better."""
+    victims = choice.victims
+    top = victims[0].pod.priority
+    return (
+        choice.violations,
+        top,
+        sum(task.pod.priority + _SKEW for task in victims),
+        len(victims),
+        -min(start(task) for task in victims if task.pod.priority == top),
+    )

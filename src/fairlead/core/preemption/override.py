@@ -1,0 +1,88 @@
+"""Override: a unit that only disruption budgets keep out is told so; within its quota it overrides those of what others borrow.
+
+A budget protects a service while pods are moved about. It is no title to capacity: work beyond its own quota gives way to work
+within its own, after a time in which its owner is warned (`budget_override`). All other evictions keep to budgets.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.instants import at_time
+from fairlead.core.model.objects import DisruptionBudget
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.policy import Budgets
+from fairlead.core.preemption.search import Plan, by_upstream, preempt
+from fairlead.core.state.cluster import ClusterState
+
+_NAMED = 3
+
+
+def override(state: ClusterState, unit: Unit, now: float, *, insists: bool) -> tuple[Plan | Reason, float] | None:
+    """The plan that overrides budgets once it is time, or why the unit waits, with when it is looked at again (0: no time).
+
+    None: budgets are not what it waits for. The state changes only with a plan.
+    """
+    if not state.guarded or not state.policy.preempt or by_upstream(unit) or unit.tasks[0].pod.never_preempts:
+        return None
+    queue = unit.tasks[0].queue
+    if state.policy.budget_override:
+        mark = state.log.mark()
+        plan = preempt(state, unit, insists=insists, budgets=Budgets.OVERRIDE)
+        if plan is not None:
+            kept, budgets = _kept(state, plan.victims)
+            due = max(state.overrides.due(queue, now), state.overrides.noticed(kept, now))
+            if now >= due:
+                state.log.commit()
+                why = f"{plan.why}, and the time of {_named(budgets)} is over"
+                return plan._replace(overrides=tuple(task.pod.uid for task in kept), why=why), 0.0
+            _take_back(state, plan, mark)
+            state.overrides.warn(
+                kept,
+                f"queue {queue} waits within its quota for what this pod holds beyond its own queue's: "
+                f"from {at_time(due)} on the pod may be evicted although {_named(budgets)} forbids it",
+                now,
+            )
+            message = f"{_in_its_way(kept, budgets)}; it is within its queue's quota: overridden at {at_time(due)}"
+            return Reason(ReasonCode.DISRUPTION_BUDGET, message, _numbers(kept, budgets)), due
+        state.log.rollback(mark)
+    mark = state.log.mark()
+    plan = preempt(state, unit, insists=insists, budgets=Budgets.IGNORE)
+    if plan is None:
+        state.log.rollback(mark)
+        return None
+    kept, budgets = _kept(state, plan.victims)
+    _take_back(state, plan, mark)
+    if not kept:
+        return None
+    message = f"{_in_its_way(kept, budgets)}; not overridden: it asks for more than is guaranteed to it, or that is turned off"
+    return Reason(ReasonCode.DISRUPTION_BUDGET, message, _numbers(kept, budgets)), state.overrides.next_asked(now) or 0.0
+
+
+def _take_back(state: ClusterState, plan: Plan, mark: int) -> None:
+    state.log.rollback(mark)
+    for task in plan.placed:
+        task.state = TaskState.WAITING
+
+
+def _kept(state: ClusterState, victims: list[Task]) -> tuple[list[Task], list[DisruptionBudget]]:
+    """Which of these their budgets keep, and those budgets by name."""
+    guard = state.guard()
+    kept = [task for task in victims if not guard.admits((task,))]
+    budgets = {each.key: each for task in kept for each in guard.keeping(task)}
+    return kept, [budgets[key] for key in sorted(budgets)]
+
+
+def _named(budgets: list[DisruptionBudget]) -> str:
+    if not budgets:
+        return "a PodDisruptionBudget"
+    more = f" and {len(budgets) - _NAMED} more" if len(budgets) > _NAMED else ""
+    return "PodDisruptionBudget " + ", ".join(each.key for each in budgets[:_NAMED]) + more
+
+
+def _in_its_way(kept: list[Task], budgets: list[DisruptionBudget]) -> str:
+    allowed = sum(max(0, each.allowed) for each in budgets)
+    return f"{len(kept)} pod(s) that would make room are kept by {_named(budgets)}, which allows {allowed} more disruption(s)"
+
+
+def _numbers(kept: list[Task], budgets: list[DisruptionBudget]) -> dict[str, int]:
+    return {"pods": len(kept), "allowed": sum(max(0, each.allowed) for each in budgets)}

@@ -1,0 +1,374 @@
+"""Who may fall for whom: by priority inside a queue, by attained service, across queues for fair shares.
+
+The rules keep each other from going round in circles. A queue takes from another only while it stays within its own fair share,
+and only from one that holds more than is its due, so what was taken is not taken back. Between users of one queue, where it says
+so, whoever takes ends with no more than whoever gives. Where one ground meets another, see `circles`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.cycles import Circle
+from fairlead.core.queues.queues import Charge, QueueNode
+
+if TYPE_CHECKING:
+    from fairlead.core.state.cluster import ClusterState
+
+
+class Ground(IntEnum):
+    """Why somebody may fall; what is cheaper for all goes first."""
+
+    SURPLUS = 0  # its gang can do without it
+    SERVICE = 1  # attained more service than the unit
+    USER = 2  # its user holds more of their queue than the unit's user
+    SHARE = 3  # its queue holds more than is fair, the unit's less
+    PRIORITY = 4  # of lower class priority
+
+
+class Budgets(IntEnum):
+    """What disruption budgets mean for a plan: they bind; they do not bind what is held beyond quotas; they do not bind."""
+
+    KEEP = 0
+    OVERRIDE = 1
+    IGNORE = 2
+
+
+_NOTHING: dict[str, int] = {}
+
+
+class Contest:
+    """One unit against everybody that runs, as things stand now.
+
+    insists: its queue is guaranteed the place, whether or not there would be enough for all if it did not lie in pieces.
+    waited: it has waited for its queue's share as long as one may (`share_due`): lenders may be left with less than their shares.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        unit: Unit,
+        *,
+        insists: bool = False,
+        waited: bool = False,
+        budgets: Budgets = Budgets.KEEP,
+    ) -> None:
+        self.waited = waited
+        self.budgets = budgets
+        self.state = state
+        self.unit = unit
+        self.insists = insists
+        self.queue = state.queues.queues[unit.tasks[0].queue]
+        self.service = state.services.of(unit.tasks[0])
+        core, queues = unit.tasks[: unit.need], state.queues
+        self.demand: Charge = queues.asked_together(core)
+        self.express = unit.level < self.service.express
+        self._wide = bool(state.kinds.wide)  # else nobody takes from another queue but for shares
+        self._reclaims = self.queue.policy.users_reclaim and state.policy.reclaim
+        self._amount = _amounts(core) if self._reclaims else (0, 0)
+        self._entitled: bool | None = None
+        self._owing: dict[str, bool] = {}
+        self._at_once: dict[str, bool] = {}
+        self._within: dict[str, bool] = {}
+        self._within_quota: dict[str, bool] = {}
+        self._wanted: dict[str, list[tuple[str, int]]] = {}
+
+    @cached_property
+    def _circle(self) -> Circle:
+        return Circle(self.state, self.unit, self.demand)
+
+    # -- which queues --------------------------------------------------------------------------
+
+    @property
+    def entitled(self) -> bool:
+        """Whether the unit's queue stays within its fair share with it, where something is scarce for it or for one above it."""
+        if self._entitled is None:
+            fair = self.state.queues.fair
+            self._entitled = (
+                self.state.policy.reclaim
+                and (self.insists or any(node.name in fair.share for node in self.queue.path))
+                and (fair.within(self.queue, self.demand) or self.within_quota(self.queue))
+            )
+        return self._entitled
+
+    def owed_by(self, other: QueueNode, taken: dict[str, dict[str, int]] | None = None, victim: tuple[Task, ...] = ()) -> bool:
+        """Whether a queue holds something that is this unit's queue's due.
+
+        taken: what is taken from queues already. victim: whether these are part of that: without them the queue still has
+        its share, or it lives above its quota while this unit's stays within its own. Nobody pays for a sibling: between the two
+        queues that part from each other and the one that owes, each has too much.
+        """
+        if not self.entitled:
+            return False
+        rivals = self.queue.rivals(other)
+        if rivals is None:
+            return False
+        mine, theirs = rivals
+        taken = taken or {}
+        eased = self.nested and any(node.name in taken for node in self.queue.up_to(mine))
+        guaranteed = self._guaranteed_without(mine, taken) if eased else self.within_quota(mine)
+        if not (guaranteed or (self._within_without(mine, taken) if eased else self._stays_within(mine))):
+            return False  # what is above it has its share already: it can only take from its siblings
+        less = taken.get(theirs.name)
+        below = other.up_to(theirs)[:-1]
+        fair = self.state.queues.fair
+        if (
+            fair.over(theirs, less)
+            and (not victim or self.waited or fair.keeps(theirs, less, victim))
+            and all(fair.over(node, taken.get(node.name)) for node in below)
+        ):
+            return True
+        if not guaranteed or not self._above_quota(theirs, less, mine):
+            return False
+        return all(self._above_quota(node, taken.get(node.name), mine) for node in below)
+
+    def may_override(self, other: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
+        """Whether the unit is within its quota and a queue holds more than its own, so that its pods' budgets do not bind.
+
+        taken: what falls already.
+        """
+        rivals = self.queue.rivals(other)
+        if rivals is None or not self.entitled:
+            return False
+        mine, theirs = rivals
+        return self.within_quota(mine) and all(
+            self._above_quota(node, taken.get(node.name), mine) for node in other.up_to(theirs)
+        )
+
+    @property
+    def nested(self) -> bool:
+        """Whether its queue has siblings below one that is above it: what falls there eases those above."""
+        return len(self.queue.path) > 1
+
+    def _guaranteed_without(self, top: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
+        """Whether it is within quota, as `within_quota` says, without what falls already below those above it."""
+        return self.state.queues.guaranteed(
+            self.queue,
+            top,
+            self._scarce(top),
+            lambda node, name: node.used.get(name, 0) - taken.get(node.name, _NOTHING).get(name, 0),
+        )
+
+    def _within_without(self, top: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
+        """Whether queues up to another stay within their fair shares, as `_stays_within` says, without what falls already."""
+        fair = self.state.queues.fair
+        return all(fair.within(node, self.demand, taken.get(node.name)) for node in self.queue.up_to(top))
+
+    def eased_by(self, tasks: Sequence[Task]) -> bool:
+        """Whether a queue above its own holds less without these of another's."""
+        other = self.state.queues.queues[tasks[0].queue]
+        return self.nested and other is not self.queue and other.path[-1] is self.queue.path[-1]
+
+    def _above_quota(self, node: QueueNode, less: dict[str, int] | None, mine: QueueNode) -> bool:
+        """Whether a queue holds more than its quota of something that is scarce for one on this unit's path."""
+        return any(
+            node.stays(name) - (less.get(name, 0) if less else 0) > node.quota.get(name, 0) for name, _ in self._scarce(mine)
+        )
+
+    def _stays_within(self, top: QueueNode) -> bool:
+        """Whether the queues from this unit's up to another stay within their fair shares with it."""
+        known = self._within.get(top.name)
+        if known is None:
+            fair, known = self.state.queues.fair, True
+            for node in self.queue.path:
+                known = known and fair.within(node, self.demand)
+                if node is top:
+                    break
+            self._within[top.name] = known
+        return known
+
+    def within_quota(self, node: QueueNode) -> bool:
+        """Whether a queue on its path holds no more than it is guaranteed with it, of what is scarce."""
+        known = self._within_quota.get(node.name)
+        if known is None:
+            known = self.state.queues.guaranteed(self.queue, node, self._scarce(node), QueueNode.holds_of)
+            self._within_quota[node.name] = known
+        return known
+
+    def _scarce(self, node: QueueNode) -> list[tuple[str, int]]:
+        """What is asked for of what is scarce for a queue, or guaranteed to it where something is scarce above it."""
+        wanted = self._wanted.get(node.name)
+        if wanted is None:
+            scarce = self.state.queues.fair.contested(node, insists=self.insists)
+            wanted = self._wanted[node.name] = [(name, amount) for name, amount in self.demand if name in scarce]
+        return wanted
+
+    # -- which users ---------------------------------------------------------------------------
+
+    @property
+    def evens(self) -> bool:
+        """Whether there is a user of the unit's queue who may have to give something to the unit's user."""
+        if not self._reclaims:
+            return False
+        least = self._holds(self.unit.user) + self._amount[self._kind]
+        return any(holds[self._kind] > least for user, holds in self.queue.holds.items() if user != self.unit.user)
+
+    @property
+    def _kind(self) -> int:
+        """By what users are compared: devices (0), or CPU (1) where the unit asks for none."""
+        return 0 if self._amount[0] else 1
+
+    def _holds(self, user: str) -> int:
+        return self.queue.holds.get(user, (0, 0))[self._kind]
+
+    def user_owes(self, tasks: Sequence[Task], taken: dict[str, int] | None = None) -> bool:
+        """Whether these tasks' user holds no less without them than the unit's user with the unit.
+
+        So whoever takes ends with no more than whoever gives, and what was taken is not taken back. taken: by user, what falls
+        already.
+        """
+        first, kind = tasks[0], self._kind
+        amount = _amounts(tasks)[kind]
+        if not amount or first.user == self.unit.user or first.queue != self.queue.name:
+            return False
+        left = self._holds(first.user) - (taken or {}).get(first.user, 0) - amount
+        return left >= self._holds(self.unit.user) + self._amount[kind]
+
+    def take_from_user(self, tasks: Sequence[Task], taken: dict[str, int]) -> None:
+        """Note what a victim's user would hold less."""
+        if tasks[0].queue == self.queue.name:
+            user = tasks[0].user
+            taken[user] = taken.get(user, 0) + _amounts(tasks)[self._kind]
+
+    def take(self, victim: Task, taken: dict[str, dict[str, int]]) -> None:
+        """Note what a victim's queue, and those above it, would hold less."""
+        for node in self.state.queues.queues[victim.queue].path:
+            less = taken.setdefault(node.name, {})
+            for resource, amount in self.state.queues.charge_at(victim.shape, victim.row):
+                less[resource] = less.get(resource, 0) + amount
+
+    def in_scope(self, other: QueueNode) -> bool:
+        """Whether the unit's class lets it take work of lower standing of a queue."""
+        return self.queue.within_scope(self.service.scope, other)
+
+    def reaches(self, other: QueueNode) -> bool:
+        """Whether anybody of a queue may fall at all."""
+        return self.in_scope(other) or self.express or self.owes(other)
+
+    def owes(self, other: QueueNode) -> bool:
+        """Whether a queue holds something that is its due, now or once others below the queues above its own were evicted."""
+        owed = self._owing.get(other.name)
+        if owed is None:
+            owed = self.owed_by(other) or (self.nested and self.entitled and self.owed_by(other, self._all_beside))
+            self._owing[other.name] = owed
+        return owed
+
+    def _owes_at_once(self, other: QueueNode) -> bool:
+        """Whether what a queue owes is due now: it is guaranteed to this unit's, or was waited for as long as one may.
+
+        What is fair beyond a guarantee is due at the next checkpoint, where the class of its tasks waits for these.
+        """
+        known = self._at_once.get(other.name)
+        if known is None:
+            rivals = self.queue.rivals(other)
+            known = self.waited or (rivals is not None and self._is_guaranteed(rivals[0]))
+            self._at_once[other.name] = known
+        return known
+
+    def _is_guaranteed(self, top: QueueNode) -> bool:
+        """Whether a queue on its path is within quota with it, or would be without what may be evicted beside its own."""
+        return self.within_quota(top) or (self.nested and self._guaranteed_without(top, self._all_beside))
+
+    @cached_property
+    def _all_beside(self) -> dict[str, dict[str, int]]:
+        """What falls at most below the queues above its own: all that is not its own queue's."""
+        own = self.queue
+        return {node.name: {name: node.may_fall(name) - own.may_fall(name) for name in node.used} for node in self.queue.path[1:]}
+
+    # -- which pods ----------------------------------------------------------------------------
+
+    def ground(self, task: Task) -> Ground | None:
+        """Why a task may fall, or None if it may not."""
+        if task.state is not TaskState.BOUND or task.row < 0 or not task.pod.ours:
+            return None
+        if task.pod.terminating and not self.state.departures.stays_on(task, self.state.services.now):
+            return None
+        if not self.state.services.may_fall(task) or self.state.departures.spares(task, self.state.services.now):
+            return None
+        other = self.state.queues.queues[task.queue]
+        ground = self._ground(task, other)
+        if ground is None or not self._wide or other is self.queue:
+            return ground
+        return None if self._circle.in_vain(task) else ground
+
+    def _ground(self, task: Task, other: QueueNode) -> Ground | None:
+        """The same for one that may fall at all, of a queue."""
+        unit, services = self.unit, self.state.services
+        service = services.of(task)
+        level = services.level(task) if service.levels else 0
+        near = self.in_scope(other)
+        if near and task.pod.surplus and task.pod.priority <= unit.priority and task.gang is not None and task.gang.spares():
+            return Ground.SURPLUS
+        if (
+            self.service.levels
+            and level > unit.level
+            and task.pod.priority <= unit.priority
+            and services.gives_turns(task)
+            and (near or (self.express and level >= self.service.express))
+        ):
+            return Ground.SERVICE
+        if near and task.pod.priority < unit.priority:
+            return Ground.PRIORITY
+        if other is self.queue and not self._reclaims:
+            return None  # the hot path: nobody of one's own queue falls for shares
+        if level < service.express and self._circle.spares(task.pod.priority):
+            return None
+        if other is self.queue:
+            goes_first = task.pod.priority <= unit.priority and unit.level <= level  # else it would take its place back
+            return Ground.USER if goes_first and self.user_owes((task,)) else None
+        if not self.owes(other) or (self._wide and self._circle.keeps(task, level)):
+            return None
+        return Ground.SHARE if services.gives_turns(task) or self._owes_at_once(other) else None
+
+    def in_vain(self, tasks: Sequence[Task]) -> bool:
+        """Whether somebody who waits would take in turn what all these leave together, where each alone is no use to him."""
+        if not self._wide or len(tasks) == 1 or all(task.queue == self.queue.name for task in tasks):
+            return False
+        return self._circle.in_vain_together(list(tasks))
+
+    def ground_of(self, tasks: tuple[Task, ...]) -> Ground | None:
+        """Why tasks that only fall together may fall; None if one of them may not, or if they are the unit's own gang."""
+        if tasks[0].gang is not None and tasks[0].gang is self.unit.gang:
+            return None
+        if len(tasks) == 1:
+            return self.ground(tasks[0])
+        grounds = [self.ground(task) for task in tasks]
+        found = [ground for ground in grounds if ground is not None]
+        return max(found) if len(found) == len(grounds) else None
+
+    def grounds(self) -> list[Ground]:
+        """On which somebody may fall at all, in order."""
+        possible = []
+        if self.state.surplus:
+            possible.append(Ground.SURPLUS)
+        if self.service.levels:
+            possible.append(Ground.SERVICE)
+        if self.evens:
+            possible.append(Ground.USER)
+        if self.entitled:
+            possible.append(Ground.SHARE)
+        return [*possible, Ground.PRIORITY]
+
+    def anybody(self) -> bool:
+        """Whether there may be somebody to fall at all: a cheap test."""
+        priority = self.unit.priority
+        if any(count and each < priority for each, count in self.queue.priorities.items()):
+            return True
+        if self.state.surplus or self.service.levels or self.service.scope != "Queue":
+            return True
+        return self.entitled or self.evens
+
+
+def share_due(state: ClusterState, unit: Unit) -> float:
+    """From when on a unit takes what makes up its queue's share though a lender is left with less than its own by that."""
+    return state.queues.fair.due(unit, state.policy.share_wait) if state.policy.reclaim else math.inf
+
+
+def _amounts(tasks: Sequence[Task]) -> tuple[int, int]:
+    """(devices, CPU) that tasks ask for together, in milli, as users' holdings are counted."""
+    return sum(task.shape.device_milli for task in tasks), sum(task.shape.cpu for task in tasks)

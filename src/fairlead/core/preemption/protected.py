@@ -1,0 +1,66 @@
+"""Whom pods of profile `kubernetes` may not take, whatever their priority: what its queue is guaranteed, and what never falls.
+
+Upstream evicts anybody of lower priority. Pods of profile `ai` keep their places against that if their class has mode `Never`, or
+if their queue, or one above it, holds no more than its quota of what they ask for: of devices, where they ask for any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fairlead.api.names import AI_PROFILE
+from fairlead.core.pods.tasks import Task
+from fairlead.core.preemption.default_preemption import by_importance
+from fairlead.core.queues.queues import QueueNode
+
+if TYPE_CHECKING:
+    from fairlead.core.state.cluster import ClusterState
+
+Taken = dict[tuple[str, str], int]
+"""(queue, resource) -> base units that fall already."""
+
+
+def unprotected(state: ClusterState, tasks: Iterable[Task]) -> list[Task]:
+    """Those of tasks on one row that may fall together: of a queue beyond its quota the least important, until it is within."""
+    free: list[Task] = []
+    bound: list[Task] = []
+    for task in tasks:
+        if not task.pod.ours and task.charged:
+            continue  # a queue pays for it: whoever placed it decides when it ends
+        if task.pod.profile != AI_PROFILE or not task.pod.ours:
+            free.append(task)
+        elif state.services.of(task).mode != "Never":
+            bound.append(task)
+    taken: Taken = {}
+    for task in reversed(by_importance(bound)):
+        path = state.queues.queues[task.queue].path
+        charge = state.queues.charge_at(task.shape, task.row)
+        if any(_within(state, node, task, charge, taken) for node in path):
+            continue
+        for node in path:
+            for resource, amount in charge if node.quota else ():
+                taken[node.name, resource] = taken.get((node.name, resource), 0) + amount
+        free.append(task)
+    return free
+
+
+def _within(state: ClusterState, node: QueueNode, task: Task, charge: tuple[tuple[str, int], ...], taken: Taken) -> bool:
+    """Whether a queue holds no more than its quota of what a task asks for, without what falls already."""
+    if not node.quota:
+        return False
+    devices = state.nodes.gpu_resources if task.shape.gpus else ()
+    names = [name for name, _ in charge if node.quota.get(name) and (not devices or name.partition("@")[0] in devices)]
+    return bool(names) and all(node.used.get(name, 0) - taken.get((node.name, name), 0) <= node.quota[name] for name in names)
+
+
+def stamp(state: ClusterState) -> tuple[object, ...]:
+    """Differs when others may be protected."""
+    never = frozenset(name for name, service in state.services.classes.items() if service.mode == "Never")
+    beyond = tuple(
+        (name, resource)
+        for name, node in state.queues.queues.items()
+        for resource, quota in node.quota.items()
+        if node.used.get(resource, 0) > quota
+    )
+    return never, beyond, state.belonging.payers

@@ -1,0 +1,253 @@
+"""Whether what starts beyond its queue's share would be reclaimed at once: then it does not start.
+
+A job may borrow what no other job can use: that is decided by asking the search for victims, right after the start and under the
+undo log, for every job that waits in another queue. If one of them could be placed by reclaiming from what has just started, or
+from its queue (in a tree: from any below the queue that parts it from the other's), the start is taken back. A job too large
+for any place, or one that finds a free place all the same, holds no start back.
+
+Costs nothing while nothing is scarce or the queue stays within its quota; else a search for each pending class that is owed
+something then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+from typing import TypeVar
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core import allocation
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.policy import Contest, share_due
+from fairlead.core.preemption.search import by_upstream, preempt
+from fairlead.core.queues.order import Standing
+from fairlead.core.queues.queues import Place, QueueNode, Room
+from fairlead.core.queues.shares import FairShares
+from fairlead.core.state.cluster import ClusterState
+
+_MOST = 256
+"""So many units of a pending class find free places in one trial; what is behind them is not looked at."""
+
+T = TypeVar("T")
+
+
+class _Line:
+    """A pending class. unit: the next of it that is served."""
+
+    __slots__ = ("_behind", "queue", "unit")
+
+    def __init__(self, queue: QueueNode, first: Unit) -> None:
+        self.queue = queue
+        self.unit = first
+        self._behind: list[tuple[Place, int, Unit]] | None = None  # put in order only once the first has found a place
+
+    def place(self) -> Place:
+        """Where its next stands in its queue, as things are."""
+        return self.queue.place(self.unit)
+
+    def go_on(self) -> bool:
+        """Its next was looked at: those behind it are only if it found a place. Whether there is another."""
+        if self.unit.tasks[0].row < 0 or self.unit.room is None:
+            return False
+        if self._behind is None:
+            others = [unit for unit in self.unit.room.in_order()[:_MOST] if unit is not self.unit]
+            self._behind = [(self.queue.place(unit), number, unit) for number, unit in enumerate(others)]
+            heapify(self._behind)
+        if not self._behind:
+            return False
+        self.unit = _next(self._behind, self.queue.place)
+        heappop(self._behind)
+        return True
+
+
+def _next(heap: list[tuple[Place, int, T]], place: Callable[[T], Place]) -> T:
+    """Whose turn it is, the first in the heap then. Places only get worse while others are placed: what is out of date sinks."""
+    while (present := place(heap[0][2])) != heap[0][0]:
+        heapreplace(heap, (present, heap[0][1], heap[0][2]))
+    return heap[0][2]
+
+
+def goes_beyond(state: ClusterState, unit: Unit) -> bool:
+    """Whether a unit would bring its queue beyond its quota of something that is scarce: only then can it be reclaimed."""
+    disputed = state.queues.fair.disputed
+    if not disputed or not state.policy.reclaim or not state.policy.preempt or unit.room is None:
+        return False
+    node = unit.room.queue
+    wanted = dict(state.queues.asked_together(unit.tasks[: unit.need])) if state.queues.pools.named else unit.room.core
+    return any(node.stays(name) + wanted[name] > node.quota.get(name, 0) for name in disputed if name in wanted)
+
+
+def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit | None:
+    """The first unit found that waits and could be placed by reclaiming from what was just placed, or from its queue.
+
+    placed: tasks of `unit` that have places now, inside an open mark of the undo log. The state is left as it was. Those that
+    wait are tried in the order in which they would be served, and one that finds a free place keeps it meanwhile: each may fit
+    where all together do not.
+    """
+    # The queue in which it waits: members of a gang may be in others, too.
+    log, own = state.log, state.queues.queues[unit.tasks[0].queue]
+    if _falls_for_no_share(state, placed[0]):
+        return None
+    mark, tried = log.mark(), list[Unit]()
+    for task in placed:
+        log.set(task, "state", TaskState.ASSUMED)
+        log.set(task, "started", state.services.now)
+    _suppose_gone(state)
+    within = all(_is_within(state, node, placed) for node in own.path)
+    found = next((unit for unit in _creditors(state, own) if _could_reclaim(state, unit, own, tried, within=within)), None)
+    log.rollback(mark)
+    for each in tried:
+        for task in each.tasks:
+            task.state = TaskState.WAITING
+            task.unit = each if task.unit is not None else None  # those beyond a gang's minimum are in none yet
+    return found
+
+
+def _suppose_gone(state: ClusterState) -> None:
+    """In a trial: victims that are leaving are gone from their queues' accounts, and what is kept closed for them is free.
+
+    What waits may be due, or have room for, just what they hold until then: it would reclaim a moment later.
+    """
+    for uid in list(state.queues.owed):
+        state.queues.repay(uid)
+    for stand_in in state.leftovers_of(list(state.queues.closing)):
+        state.unassign(stand_in)
+
+
+def refusal(state: ClusterState, unit: Unit, other: Unit) -> Reason:
+    """Why a unit may not start for another."""
+    queues = state.queues
+    node, theirs = queues.queues[unit.tasks[0].queue], queues.queues[other.tasks[0].queue]
+    wanted = dict(queues.asked_together(unit.tasks[: unit.need]))
+    fair = queues.fair.entitled.get(node.name, {})
+    disputed = [name for name in sorted(queues.fair.disputed) if wanted.get(name)]
+    resource = max(disputed, key=lambda name: (wanted[name] + node.used.get(name, 0)) / max(1, fair.get(name, 0)))
+    scale, may = queues.scale(resource), fair.get(resource, node.quota.get(resource, 0))
+    held, more = node.used.get(resource, 0), wanted[resource]
+    message = (
+        f"with {more / scale:g} more queue {node.name!r} would hold {(held + more) / scale:g} {resource} of the {may / scale:g} "
+        f"that are its share, and a job of queue {theirs.name!r} that waits would take that back at once"
+    )
+    return Reason(ReasonCode.FAIR_SHARE, message, {"used": held, "share": may, "requested": more})
+
+
+def _falls_for_no_share(state: ClusterState, task: Task) -> bool:
+    """Express work takes from any queue and is not reclaimed for shares: it does not wait for one either."""
+    service = state.services.of(task)
+    return bool(service.express) and task.level < service.express
+
+
+def _creditors(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
+    """What waits in other queues, as it would be served: what is to be looked at in this pass, then what was refused before.
+
+    Queue by queue, in each by place. The next of a pending class comes only if the one before it found a place, members beyond
+    their gang's minimum only if that did.
+    """
+    others = [
+        node for node in state.queues.queues.values() if node.pods_waiting and node not in own.path and own not in node.path
+    ]
+    for refused in (False, True):
+        yield from _in_turn(state, [[_Line(node, first) for first in _firsts(node, refused=refused)] for node in others])
+
+
+def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
+    """The units of pending classes, queue by queue, as they would be served."""
+    queues, numbers = state.queues, count()
+    order: list[tuple[Standing, int, list[tuple[Place, int, _Line]]]] = []
+    for classes in waiting:
+        lines = [(line.place(), next(numbers), line) for line in classes]
+        heapify(lines)
+        if lines:
+            order.append((queues.standing(lines[0][2].unit), next(numbers), lines))
+    heapify(order)
+    while order:
+        standing, number, lines = order[0]
+        _, line_number, line = lines[0]
+        if (present := queues.standing(line.unit)) != standing:
+            heapreplace(order, (present, number, lines))
+            continue
+        yield line.unit
+        later = _later(state, line.unit)
+        if line.go_on():
+            heapreplace(lines, (line.place(), line_number, line))
+        else:
+            heappop(lines)
+        for first in later:
+            heappush(lines, (line.queue.place(first), next(numbers), _Line(line.queue, first)))
+        if lines:
+            heapreplace(order, (queues.standing(_next(lines, _Line.place).unit), number, lines))
+        else:
+            heappop(order)
+
+
+def _later(state: ClusterState, unit: Unit) -> list[Unit]:
+    """The first of each pending class of those members of a gang that come to wait once its minimum, just tried, has places."""
+    log = state.log
+    if not unit.later or unit.tasks[0].row < 0:
+        return []
+    node, rooms = state.queues.queues[unit.tasks[0].queue], dict[tuple[object, ...], Room]()
+    for task in unit.later:
+        if task.queue != node.name:
+            continue  # hardly any gang has members in several queues
+        log.set(task, "beyond", True)
+        log.set(task, "unit", None)
+        log.set(task, "state", task.state)
+        each = Unit((task,), 1, unit.gang)
+        room = rooms.get(each.composition)
+        if room is None:
+            room = rooms[each.composition] = Room(node, each.composition, each)
+        each.room = room
+        heappush(room.lines.setdefault(each.user, []), (each.rank, each))
+    return [first for room in rooms.values() if (first := room.first()) is not None]
+
+
+def _firsts(node: QueueNode, *, refused: bool) -> Iterator[Unit]:
+    """The first of each pending class of a queue that a larger share could help. refused: of those that were, or the others."""
+    for room in node.rooms.values():
+        if not room.waiting or (room.parked is not None) is not refused or FairShares.hopeless(room):
+            continue
+        first = room.first()
+        if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:
+            continue
+        if node.blocked is None or first.rank <= node.blocked:
+            yield first
+
+
+def _is_within(state: ClusterState, node: QueueNode, placed: Sequence[Task]) -> bool:
+    """Whether a queue holds no more than its fair share of what placed tasks ask for."""
+    return state.queues.fair.within(node, [(name, 0) for name, _ in state.queues.asked_together(placed)])
+
+
+def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[Unit], *, within: bool) -> bool:
+    """Whether a unit that waits could be placed by reclaiming below the queue that parts another from its own.
+
+    Where it finds a free place it gets that. tried: units that were placed, to be put right. within: whether the other's queue,
+    and those above it, stay within their shares; if not, it goes before no entitled job, whatever the victims.
+    """
+    waited = share_due(state, unit) <= state.services.now
+    contest = Contest(state, unit, waited=waited)
+    rivals = own.rivals(contest.queue)
+    contested = any(node.name in state.queues.fair.share for node in contest.queue.path)
+    if rivals is None or (contested and not contest.entitled):
+        return False
+    tried.append(unit)
+    mark = state.log.mark()
+    state.shapes.refresh()
+    if isinstance(allocation.allocate(state, unit), list):
+        state.log.commit()
+        return False
+    queues = state.queues.queues.values()
+    owing = [each for each in queues if each.placed and (not within or rivals[0] in each.path) and contest.owed_by(each)]
+    if not owing:
+        state.log.rollback(mark)
+        return False
+    if state.reserved.holds:
+        state.reserved.weigh(unit)
+    state.victims.suppose_started()
+    plan = preempt(state, unit, waited=waited)
+    state.reserved.weigh(None)
+    state.log.rollback(mark)
+    # What the search finds is the cheapest: where the other's queue owes something, too, that could be evicted instead.
+    evicted = {state.queues.queues[task.queue] for task in plan.victims} if plan is not None else set()
+    return any(contest.owed_by(each) for each in evicted)

@@ -1,0 +1,405 @@
+"""Preempt and reclaim: make room for a unit by evicting work that stands behind it (`contest` says whose).
+
+Everything is tried on the state itself under the undo log: victims are taken off, the unit is
+placed, and victims are put back for as long as the unit still fits, most valuable first. Only
+then is anyone evicted, so nobody is evicted in vain. A gang falls as a whole once it would drop
+below its minimum; its surplus members fall one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlead.api.names import KUBERNETES_PROFILE
+from fairlead.core import allocation
+from fairlead.core.pods.colocation import kin
+from fairlead.core.pods.filters.base import Mask
+from fairlead.core.pods.tasks import Task, Unit, by_column, shapes_of
+from fairlead.core.preemption.ledger import Ledger
+from fairlead.core.preemption.node_clearing import clear
+from fairlead.core.preemption.policy import Budgets, Contest, Ground
+from fairlead.core.preemption.removal import Fallen, cost, least_on, reprieve
+from fairlead.core.preemption.subsets import search
+from fairlead.core.preemption.victims import Falling
+from fairlead.core.state.cluster import ClusterState
+
+_ROWS_TOGETHER = 16
+"""On how many rows sets of victims are tried for a gang; on more, rows are cleared one by one."""
+_CANDIDATES = 100
+"""How many nodes are examined exactly for a single pod, cheapest-looking first (kube-scheduler's bound)."""
+
+
+class Plan(NamedTuple):
+    """Who falls and who is placed, both already so in the state.
+
+    places: victim's UID -> the row and devices it still occupies until it is gone. why: the ground, in words. overrides: UIDs of
+    victims whose disruption budgets forbid it. leaving: pods that are terminating anyway and must be gone, too.
+    """
+
+    victims: list[Task]
+    placed: list[Task]
+    places: dict[str, tuple[int, tuple[int, ...]]]
+    why: str = ""
+    overrides: tuple[str, ...] = ()
+    leaving: Sequence[Task] = ()
+
+
+_WHY = {
+    Ground.SURPLUS: "their job can do without them",
+    Ground.SERVICE: "it attained less service",
+    Ground.USER: "its user holds less of the queue",
+    Ground.SHARE: "its queue is below its fair share",
+    Ground.PRIORITY: "its priority is higher",
+}
+
+
+GROUNDS = {words: ground.name.capitalize() for ground, words in _WHY.items()}
+"""In words -> the ground, as metrics name it."""
+
+
+def why(chosen: Sequence[Falling]) -> str:
+    """On which grounds these fall, the commonest first."""
+    if len(chosen) == 1:
+        return _WHY[chosen[0][0]]
+    counts = Counter(ground for ground, _ in chosen)
+    return ", ".join(_WHY[ground] for ground, _ in counts.most_common())
+
+
+def preempt(
+    state: ClusterState, unit: Unit, *, insists: bool = False, waited: bool = False, budgets: Budgets = Budgets.KEEP
+) -> Plan | None:
+    """Room for a unit by evicting others; None changes nothing. insists, waited, budgets: see `Contest`."""
+    if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
+        return None
+    if by_upstream(unit):
+        return _as_upstream(state, unit)
+    contest = Contest(state, unit, insists=insists, waited=waited, budgets=budgets)
+    return _for_one(contest) if len(unit.tasks) == 1 else _for_gang(contest)
+
+
+def by_upstream(unit: Unit) -> bool:
+    """Whether a unit makes room as kube-scheduler does: anybody's pods of lower priority, on one node. Gangs do not."""
+    return len(unit.tasks) == 1 and unit.tasks[0].pod.profile == KUBERNETES_PROFILE
+
+
+def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
+    task = unit.tasks[0]
+    if _waits_for_victims(state, task) or state.queues.over_limit(task) is not None:
+        return None
+    choice = state.candidates.of(task.shape, unit.priority).best()
+    if choice is None or state.queues.over_limit(task, row=choice.row) is not None:
+        return None
+    fallen = Fallen(state)
+    fallen.take(choice.victims)
+    return _in_place_of(choice.victims, task, choice.row, fallen)
+
+
+def _in_place_of(victims: list[Task], task: Task, row: int, fallen: Fallen, why: str = "") -> Plan:
+    """A single pod gets its place on a row that victims have left."""
+    fallen.state.shapes.refresh()
+    fallen.state.place(task, row)
+    return Plan(victims, [task], fallen.places, why)
+
+
+def _waits_for_victims(state: ClusterState, task: Task) -> bool:
+    """Whether victims of an earlier preemption for this pod, perhaps before a restart, are still leaving its node."""
+    row = state.nodes.rows.get(task.pod.nominated)
+    return row is not None and any(
+        each.pod.priority < task.pod.priority and each.pod.terminating and each.pod.preempted
+        for each in state.nodes.pods[row].values()
+    )
+
+
+def holds_victims(contest: Contest, row: int) -> bool:
+    """Whether somebody on a row may be evicted for a unit."""
+    return any(contest.ground(task) is not None for task in contest.state.nodes.pods[row].values())
+
+
+def could_make_room(contest: Contest, row: int) -> bool:
+    """Whether one member of a unit could fit a row, were everybody gone from it who may be evicted.
+
+    Exact by resource, blind to devices and gangs: a cheap test of whether a full search is worth while.
+    """
+    state, unit = contest.state, contest.unit
+    if by_upstream(unit):
+        shape = unit.tasks[0].shape
+        return shape.fits_row(row) or state.candidates.of(shape, unit.priority).least(row) is not None
+    freed = by_column(task for task in state.nodes.pods[row].values() if contest.ground(task) is not None)
+    return any(
+        all(state.nodes.free[column].item(row) + freed.get(column, 0) >= amount for column, amount in shape.demand)
+        and shape.admits(row)
+        for shape in shapes_of(unit.tasks)
+    )
+
+
+def _for_one(contest: Contest) -> Plan | None:
+    """The cheapest node for a single pod: each candidate is solved exactly, then compared."""
+    state, unit = contest.state, contest.unit
+    task = unit.tasks[0]
+    admitted: Mask | None = None
+    best: tuple[tuple[object, ...], int, list[Falling]] | None = None
+    examined = 0
+    tried: dict[int, list[Falling]] = {}
+    for ground, cheapest in state.victims.one_by_one(contest):
+        if not tried and (plan := _at_once(contest, (ground, cheapest))) is not None:
+            return plan
+        for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
+            if admitted is None:
+                admitted = _may_have(state, task)
+            if row in tried or not admitted[row] or state.takes(task, row):
+                continue  # a row that it fits already is kept for those nominated there: nobody need fall
+            victims = tried[row] = state.victims.on_row(contest, row)
+            mark = state.log.mark()
+            chosen = least_on(state, task, row, victims)
+            state.log.rollback(mark)
+            if chosen is None or not Ledger(contest).stands(chosen):
+                continue
+            examined += 1
+            chosen = state.victims.with_rest(contest, chosen)
+            price = (*cost(chosen), state.nodes.names[row])
+            if best is None or price < best[0]:
+                best = (price, row, chosen)
+            if len(chosen) == 1 and chosen[0][1] is cheapest and len(cheapest.tasks) == 1:
+                examined = _CANDIDATES  # whoever comes later costs more
+        if examined >= max(_CANDIDATES, len(state.nodes) // 10):
+            break
+    if best is None and (found := _by_subsets(contest, unit)):
+        chosen, (row,) = found
+        best = (cost(chosen), row, state.victims.with_rest(contest, chosen))
+    if best is None:
+        # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
+        pool_is_full = state.queues.closed(task) is not None
+        limited = pool_is_full or state.queues.over_limit(task) is not None
+        somewhere = limited and (
+            allocation.best_row(state, task) >= 0
+            or (pool_is_full and task.shape.best() >= 0)
+            or any(_could_fit(state, unit, *each) for each in tried.items())
+        )
+        return _for_gang(contest) if somewhere else None
+    _, row, chosen = best
+    down = [each for _, victim in chosen for each in victim.tasks]
+    if contest.in_vain(down):
+        return None
+    fallen = Fallen(state)
+    fallen.take(down)
+    return _in_place_of(down, task, row, fallen, why(chosen))
+
+
+def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
+    """The plan that the cheapest victim of all gives if it is a single pod and its place is enough: none costs less."""
+    state, unit = contest.state, contest.unit
+    if len(cheapest[1].tasks) > 1 or state.guarded:
+        return None  # budgets are looked at for all victims of a node together
+    task, (victim,) = unit.tasks[0], cheapest[1].tasks
+    row = victim.row
+    if not _may_have(state, task, slice(row, row + 1))[0] or state.takes(task, row):
+        return None
+    if len(state.victims.with_rest(contest, [cheapest])) > 1:
+        return None
+    mark = state.log.mark()
+    fallen = Fallen(state)
+    fallen.take((victim,))
+    if not state.takes(task, row):
+        state.log.rollback(mark)
+        return None
+    plan = _in_place_of([victim], task, row, fallen, why([cheapest]))
+    state.log.commit()
+    return plan
+
+
+def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> bool:
+    """Whether a single pod fits a row without all of these victims, whatever limits say."""
+    mark = state.log.mark()
+    fallen = Fallen(state)
+    for _, victim in victims:
+        fallen.take(victim.tasks)
+    fits = unit.tasks[0].shape.fits_row(row)
+    state.log.rollback(mark)
+    return fits
+
+
+def _for_gang(contest: Contest) -> Plan | None:
+    """Room for a gang: down the list of the cheapest, or else row by row; then whoever need not fall is put back."""
+    state, unit = contest.state, contest.unit
+    core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
+    for task in unit.tasks:
+        task.unit = unit
+    fits = _fit_of(state, core)
+    limited = _limited(state, core)
+    source = state.victims.in_order(contest, None if limited else _where(state, core))
+    first = _enough(state, core, source)
+    falling = _down_the_list(state, first, source, fits) if first is not None else None
+    owed = not limited and (contest.entitled or contest.evens)
+    if falling is None and first is not None and owed:
+        falling = _row_by_row(contest, core)
+    if falling is None and owed:
+        falling, _ = _by_subsets(contest, core) or (None, [])
+    if falling is None or contest.in_vain([task for _, victim in falling for task in victim.tasks]):
+        return None
+    mark, fallen = state.log.mark(), Fallen(state)
+    for _, victim in falling:
+        fallen.take(victim.tasks)
+    chosen = reprieve(fallen, falling, fits) if fits() else []
+    if len(chosen) < len(falling) and contest.nested:
+        state.log.rollback(mark)
+        mark, fallen = state.log.mark(), Fallen(state)
+        chosen = chosen if Ledger(contest).stands(chosen) else []
+        for _, victim in chosen:
+            fallen.take(victim.tasks)
+        state.shapes.refresh()
+    if rest := state.victims.with_rest(contest, chosen)[len(chosen) :]:
+        for _, victim in rest:
+            fallen.take(victim.tasks)
+        chosen = [*chosen, *rest]
+        state.shapes.refresh()
+    placed = allocation.allocate(state, core) if chosen else None
+    if not isinstance(placed, list):
+        state.log.rollback(mark)
+        return None
+    state.log.commit()
+    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, why(chosen))
+
+
+def _down_the_list(
+    state: ClusterState, victims: list[Falling], source: Iterator[Falling], fits: Callable[[], bool]
+) -> list[Falling] | None:
+    """The fewest from the cheapest on without whom a gang fits; None if all are too few. The state is left as it was.
+
+    victims: the first that could be enough. source: those that follow.
+    """
+    mark = state.log.mark()
+    fallen = Fallen(state)
+    down = 0  # so many of them are off their rows, and that is not enough
+
+    def suffice(count: int) -> bool:
+        """Whether the first so many are enough; if not, they stay off their rows."""
+        nonlocal down
+        trial = state.log.mark()
+        for _, victim in victims[down:count]:
+            fallen.take(victim.tasks)
+        if fits():
+            state.log.rollback(trial)
+            return True
+        state.log.commit()
+        down = count
+        return False
+
+    # The bound is often enough; else their number is doubled until it is, and what lies between is halved.
+    short, count = 0, len(victims)
+    while not suffice(count):
+        # All of them are put back first: who owes how much is reckoned from what queues hold as they run.
+        state.log.rollback(mark)
+        more = list(islice(source, count))
+        if not more:
+            return None
+        mark, down = state.log.mark(), 0
+        victims += more
+        short, count = count, len(victims)
+    while short and short + 1 < count:
+        middle = (short + count) // 2
+        if suffice(middle):
+            count = middle
+        else:
+            short = middle
+    state.log.rollback(mark)
+    return victims[:count]
+
+
+def _by_subsets(contest: Contest, core: Unit) -> tuple[list[Falling], Sequence[int]] | None:
+    """The victims and the rows that were tried, where sets are: each row that may hold a single pod, for a gang all together.
+
+    A row that is tried need not be one of the victims': a limit, or a term between pods, may be all that kept the pod off it.
+    """
+    state = contest.state
+    if not (contest.entitled or contest.evens) or state.victims.steps <= 0:
+        return None
+    rows = np.flatnonzero(np.logical_or.reduce(list(_by_shape(state, core).values()))).tolist()
+    if len(core.tasks) > 1:
+        fits = _fit_of(state, core)
+        return search(contest, core, [rows] if len(rows) <= _ROWS_TOGETHER else [], lambda _: fits())
+    task = core.tasks[0]
+    named = sorted(rows, key=state.nodes.names.__getitem__)
+    return search(contest, core, ([row] for row in named if not state.takes(task, row)), lambda on: state.takes(task, on[0]))
+
+
+def _row_by_row(contest: Contest, core: Unit) -> list[Falling] | None:
+    """Who falls for a gang where whole rows are cleared; of one that must share a domain, where that costs least."""
+    state = contest.state
+    rows = _by_shape(state, core)
+    groups = kin(core.tasks)
+    if not groups:
+        return clear(contest, core, rows)
+    if len(groups) > 1:
+        return None  # so many choices are not worth it
+    best: list[Falling] | None = None
+    domains = groups[0].domain
+    for domain in sorted(set(domains.tolist()) - {0}):
+        near = {number: mask & (domains == domain) if number in groups[0].shapes else mask for number, mask in rows.items()}
+        found = clear(contest, core, near)
+        if found and (best is None or cost(found) < cost(best)):
+            best = found
+    return best
+
+
+def _limited(state: ClusterState, core: Unit) -> bool:
+    """Whether a limit may be in a gang's way, so that it helps who falls anywhere."""
+    first, queues = core.tasks[0], state.queues
+    refused = queues.over_limits(core) or queues.over_limit(first, core.need)
+    return refused is not None or queues.limited_by_pool(first.queue)
+
+
+def _where(state: ClusterState, core: Unit) -> Mask | None:
+    """The rows where somebody must fall so that it helps a gang that no limit is in the way of; None: all of them."""
+    where: Mask = np.logical_or.reduce(list(_by_shape(state, core).values()))
+    return None if where.all() else where
+
+
+def _by_shape(state: ClusterState, core: Unit) -> dict[int, Mask]:
+    """By shape number, the rows that members may have, whoever is there now."""
+    return {task.shape.number: _may_have(state, task) for task in {task.shape.number: task for task in core.tasks}.values()}
+
+
+def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mask:
+    """For each of these rows, or of all, whether it admits a task and is not kept for others, whoever is there now."""
+    rows = rows or slice(0, state.nodes.count)
+    admitted = task.shape.admitted(rows) & state.nodes.open[rows]
+    closed = state.reserved.closed(task) if state.reserved.holds else None
+    return admitted if closed is None else admitted & ~closed[rows]
+
+
+def _enough(state: ClusterState, core: Unit, source: Iterator[Falling]) -> list[Falling] | None:
+    """The first victims that could be enough, by amounts alone: what all nodes have free, and what these hold."""
+    missing = by_column(core.tasks)
+    for column in missing:
+        free = state.nodes.free[column][: state.nodes.count]
+        missing[column] -= int(free[free > 0].sum())
+    victims: list[Falling] = []
+    for each in source:
+        victims.append(each)
+        for task in each[1].tasks:
+            for column, amount in task.shape.demand:
+                if column in missing:
+                    missing[column] -= amount
+        if all(amount <= 0 for amount in missing.values()):
+            return victims
+    return None
+
+
+def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
+    """Whether the needed members fit as things stand; by counting where they are alike and free of rules."""
+    first = core.tasks[0]
+
+    def by_counting() -> bool:
+        if state.queues.over_limit(first, core.need) is not None:
+            return False
+        return int(first.shape.counts().sum()) >= core.need
+
+    alike = all(task.shape is first.shape and task.queue == first.queue for task in core.tasks)
+    plain = not first.shape.relations and not state.nominated and not state.reserved.holds
+    plain = plain and not state.queues.limited_by_pool(first.queue)
+    return by_counting if alike and plain else lambda: allocation.fits(state, core)

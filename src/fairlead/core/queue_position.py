@@ -1,0 +1,97 @@
+"""Standing: where a unit stands in the order in which all are served, term by term, and who goes before it and why.
+
+The same terms decide in `queues`: first among queues (band, express, how much of its due each holds), then inside a queue
+(class priority, nearness of its longest wait, level of attained service, what its user holds, age).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.core.model.objects import WHOLE
+from fairlead.core.pods.tasks import SURPLUS, Unit
+from fairlead.core.queues.queues import QueueNode
+from fairlead.core.state.cluster import ClusterState
+
+
+class Term(msgspec.Struct, frozen=True):
+    """One term of the order, most significant first. value: greater goes first where `higher_first`."""
+
+    name: str
+    value: float
+    higher_first: bool
+    meaning: str
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """Somebody who is served before: which term decided, with both values."""
+
+    job: str
+    queue: str
+    user: str
+    term: str
+    its: float
+    ours: float
+
+
+def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
+    """The terms of a unit's rank, in the order in which they count."""
+    node = state.queues.queues[unit.tasks[0].queue]
+    devices, cpu = node.holds.get(unit.user, (0, 0))
+    share = f"part of its due that queue {node.name!r} would hold with it; above 1 it would hold more than is fair"
+    return [
+        Term("band", node.path[-1].policy.priority, True, "priority of its queue at the root"),
+        Term("express", float(unit.express), True, "so little attained service that it goes before all shares"),
+        *(
+            Term(
+                f"share of {each.name}",
+                round(state.queues.share_with(each, unit), 6),
+                False,
+                share if each is node else "the same, above it",
+            )
+            for each in reversed(node.path)
+        ),
+        Term("priority", unit.priority, True, "of its class"),
+        Term("urgency", -unit.rank[1], True, "quarters of the longest wait its class allows that are over"),
+        Term("level", unit.level, False, f"of attained service; {SURPLUS} for a member that its gang can do without"),
+        Term("devices of its user", devices / WHOLE, False, f"that {unit.user!r} holds in the queue"),
+        Term("CPUs of its user", cpu / 1000, False, f"that {unit.user!r} holds in the queue"),
+        Term("age", round(max(0.0, now - unit.rank[3]), 3), True, "seconds since it was created"),
+    ]
+
+
+def behind(state: ClusterState, unit: Unit) -> Ahead | None:
+    """Who waits and would take from a unit what it could take from others, so that it does not: see `actions.circles`."""
+    found = state.queues.behind.get(unit.room) if unit.room is not None else None
+    if found is None or not found.taker.alive:
+        return None
+    taker = found.taker
+    term, its, ours = "quota", 1, 0  # its queue lives within its own
+    if taker.priority != unit.priority:
+        term, its, ours = "priority", taker.priority, unit.priority
+    elif taker.level != unit.level:
+        term, its, ours = "level", taker.level, unit.level
+    return Ahead(taker.key, taker.tasks[0].queue, taker.user, term, its, ours)
+
+
+def line(node: QueueNode) -> list[Unit]:
+    """The units that wait in a queue, in the order in which they are served."""
+    return sorted((unit for room in node.rooms.values() for unit in room.units), key=node.place)
+
+
+def ahead_of(state: ClusterState, unit: Unit, others: list[Unit], now: float, most: int) -> list[Ahead]:
+    """The first of those that go before a unit, each with the term that decides it; at most so many."""
+    mine = terms(state, unit, now)
+    found = []
+    for other in others[:most]:
+        first, job = other.tasks[0], other.key
+        decided = next(
+            (
+                Ahead(job, first.queue, other.user, one.name, one.value, two.value)
+                for one, two in zip(terms(state, other, now), mine, strict=False)
+                if one.name == two.name and one.value != two.value
+            ),
+            Ahead(job, first.queue, other.user, "name", 0.0, 0.0),
+        )
+        found.append(decided)
+    return found

@@ -1,0 +1,1 @@
+"""Queues: the tree, accounts, limits, waiting work, fair shares, guarantees, classes of service."""

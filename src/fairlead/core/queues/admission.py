@@ -1,0 +1,128 @@
+"""Admission: who may use which queue and which class of service, and how many jobs may be there at all.
+
+All of it is judged when a pod comes to wait, and again when a policy, a class, or the labels of a namespace change. Whoever
+runs goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from fairlead.api.names import DEFAULT_QUEUE, DEFAULT_QUEUE_LABEL, QUEUE_LABEL
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.objects import Queue
+from fairlead.core.model.selectors import matches
+from fairlead.core.pods.tasks import Task
+from fairlead.core.queues.meters import submitted_limits
+from fairlead.core.queues.queues import QueueTree
+from fairlead.core.queues.services import Services
+
+
+class Admission:
+    """Judges tasks. namespaces: name -> labels."""
+
+    def __init__(self, queues: QueueTree, services: Services, namespaces: Mapping[str, Mapping[str, str]]) -> None:
+        self.queues = queues
+        self.services = services
+        self.namespaces = namespaces
+
+    @staticmethod
+    def unknown_queue(task: Task) -> Reason:
+        """What a task is told whose queue does not exist."""
+        message = f"queue {task.queue!r} does not exist; create it or name another in label fairlead.dev/queue"
+        if task.queue == DEFAULT_QUEUE:
+            message = (
+                f"queue {DEFAULT_QUEUE!r} does not exist: where there are Queues an administrator must create it; name another "
+                f"in label {QUEUE_LABEL}, or give the namespace one with label {DEFAULT_QUEUE_LABEL}"
+            )
+        return Reason(ReasonCode.UNKNOWN_QUEUE, message)
+
+    def not_allowed(self, task: Task) -> Reason | None:
+        """Why a task may not use its queue or its class, or None."""
+        name = task.service_class
+        if name and not self.services.knows(name):
+            message = f"class of service {name!r} does not exist; create it or name another in label fairlead.dev/service-class"
+            return Reason(ReasonCode.UNKNOWN_CLASS, message)
+        message = self.refuses_queue(task) or self.refuses_class(task) or self._too_long(task)
+        return Reason(ReasonCode.NOT_ALLOWED, message) if message else None
+
+    def refuses_queue(self, task: Task) -> str:
+        """Why a task may not use its queue, or empty: the queue and all those above it must admit it."""
+        for node in self.queues.queues[task.queue].path:
+            refused = self._barred(task, node.policy)
+            if refused:
+                return refused if node.name == task.queue else f"{refused} (it is above queue {task.queue!r})"
+        return ""
+
+    def _barred(self, task: Task, policy: Queue) -> str:
+        queue, name, user = policy.name, task.service_class, task.user
+        if policy.namespaces != () and not matches(policy.namespaces, dict(self.namespaces.get(task.pod.namespace, {}))):
+            return f"namespace {task.pod.namespace!r} may not use queue {queue!r}: its labels do not match the queue's selector"
+        if policy.users is not None and user not in policy.users:
+            return f"user {user!r} may not use queue {queue!r}: its policy names other users"
+        if policy.classes is not None and name not in policy.classes:
+            allowed = ", ".join(policy.classes) or "none"
+            what = f"class of service {name!r}" if name else "a pod without a class of service"
+            return f"queue {queue!r} does not take {what}; it takes: {allowed}"
+        return ""
+
+    def refuses_class(self, task: Task) -> str:
+        """Why a task may not use its class of service, or empty."""
+        name, service = task.service_class, self.services.of(task)
+        if service.namespaces != () and not matches(service.namespaces, dict(self.namespaces.get(task.pod.namespace, {}))):
+            return f"namespace {task.pod.namespace!r} may not use class of service {name!r}: its labels do not match"
+        if service.users is not None and task.user not in service.users:
+            return f"user {task.user!r} may not use class of service {name!r}: it names other users"
+        return ""
+
+    def _too_long(self, task: Task) -> str:
+        service = self.services.of(task)
+        limit = min(self.services.asked_limit(task), task.pod.deadline or math.inf)
+        if service.longest and math.isfinite(limit) and limit > service.longest:
+            return f"it asks for {limit:g} s; class of service {task.service_class!r} allows at most {service.longest:g} s"
+        return ""
+
+    def counts(self, queue: str) -> bool:
+        """Whether jobs are counted on the path of a queue, whether they run or not."""
+        return any(any(submitted_limits(node.policy)) for node in self.queues.queues[queue].path if node.meter is not None)
+
+    def beyond(self, tasks: Iterable[Task]) -> dict[str, Reason]:
+        """Which of all tasks there are, by UID, belong to jobs beyond a limit of jobs, waiting or running.
+
+        Jobs that run come first, then the oldest; the deepest queue judges first, and who fails there counts nowhere above.
+        """
+        jobs: dict[str, list[Task]] = {}
+        for task in tasks:
+            jobs.setdefault(task.job, []).append(task)
+        order = sorted(jobs.values(), key=_precedence)
+        counting = [node for node in self.queues.queues.values() if any(submitted_limits(node.policy))]
+        found: dict[str, Reason] = {}
+        for node in sorted(counting, key=lambda each: (-len(each.path), each.name)):
+            per_user, together = submitted_limits(node.policy)
+            counted: Counter[str] = Counter()
+            for members in order:
+                first = members[0]
+                if first.pod.uid in found or node not in self.queues.queues[first.queue].path:
+                    continue
+                reason = None
+                if per_user is not None and per_user.submitted is not None and counted[first.user] >= per_user.submitted:
+                    message = f"user {first.user!r} has {per_user.submitted} jobs in queue {node.name!r}, as many as he may"
+                    reason = Reason(ReasonCode.USER_LIMIT, message, {"limit": per_user.submitted})
+                elif together is not None and together.submitted is not None and counted.total() >= together.submitted:
+                    message = f"queue {node.name!r} has {together.submitted} jobs already, as many as it may"
+                    reason = Reason(ReasonCode.LIMIT_EXCEEDED, message, {"limit": together.submitted})
+                if reason is None:
+                    counted[first.user] += 1
+                else:
+                    found |= {task.pod.uid: reason for task in members}
+        return found
+
+
+def _precedence(members: list[Task]) -> tuple[bool, float, str]:
+    return (
+        not any(task.row >= 0 or task.pod.node for task in members),
+        min(task.pod.created for task in members),
+        min(task.pod.key for task in members),
+    )

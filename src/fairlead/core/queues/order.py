@@ -1,0 +1,133 @@
+"""In which order queues are served: level by level, the one that would hold the smallest part of its due with its next job.
+
+A tournament over the tree. Every queue keeps a heap of its children; a child stands there with the key of the unit that would be
+served next below it, its head. Among siblings: express work, higher priority of the queue, smaller dominant part of what is
+its due with the head placed (`QueueTree.share`), larger guarantee, then the head's time of creation and its pod's UID: no tie is
+decided by a queue's name. A queue's own pods go before those of its children.
+
+Keys only get worse while units are placed, so an entry that is out of date is put back with its present key when it is met at
+the top; whatever may make a key better lists the queue, and those above it, anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairlead.core.pods.tasks import Unit
+    from fairlead.core.queues.queues import QueueNode
+
+Step = tuple[int, float, float, float, str]
+"""A queue's place among its siblings: (-priority, share with its head, -guarantee, when the head was created, its UID)."""
+
+Standing = tuple[int, bool, tuple[Step, ...]]
+"""A place among all queues: band at the root, whether the head is no express, and a step for each queue from the root down."""
+
+Key = tuple[int, bool, Step]
+"""As heaps compare siblings: band (at the root only), whether the head is no express, its step."""
+
+Entry = tuple[Key, int, "QueueNode"]
+
+_SLACK = 64  # entries out of date that are kept besides twice as many as there are queues
+
+
+class QueueOrder:
+    """The heaps, and the next unit.
+
+    first: the unit that a queue itself would serve next. share: (queue, unit) -> part of its due that the queue would hold.
+    """
+
+    def __init__(
+        self, queues: dict[str, QueueNode], first: Callable[[QueueNode], Unit | None], share: Callable[[QueueNode, Unit], float]
+    ) -> None:
+        self.queues = queues
+        self._first = first
+        self._share = share
+        self._top: list[Entry] = []
+        self._sequence = 0
+
+    def clear(self) -> None:
+        """No queue is listed."""
+        self._top.clear()
+        for node in self.queues.values():
+            node.below.clear()
+            node.listed = 0
+
+    def next(self) -> Unit | None:
+        """The unit that is served next, or None when nothing waits that could be tried."""
+        return self._pick(self._top)
+
+    def enlist(self, node: QueueNode) -> None:
+        """Put a queue, and those above it, in their places."""
+        for each in node.path:
+            head = self._head_of(each)
+            if head is None:
+                each.listed = 0
+            else:
+                self._enter(each, self._key(each, head))
+
+    def again(self, changed: QueueNode | None = None) -> None:
+        """Shares may have changed: of all queues, or of one that holds less, and those above it."""
+        if changed is not None:
+            for each in changed.path:
+                if each.listed and (head := self._head_of(each)) is not None:
+                    self._enter(each, self._key(each, head))
+            return
+        found = {id(above): above for each in self.queues.values() if each.listed for above in each.path}
+        listed = sorted(found.values(), key=lambda each: -len(each.path))
+        heaps = [self._top, *(each.below for each in self.queues.values())]
+        for heap in heaps:
+            heap.clear()
+        for each in listed:  # from below
+            head = self._head_of(each)
+            each.listed = 0
+            if head is not None:
+                self._enter(each, self._key(each, head))
+
+    def standing(self, node: QueueNode, unit: Unit, share: Callable[[QueueNode, Unit], float] | None = None) -> Standing:
+        """Where a queue would stand among all with a unit as its head, and that of all above it. share: another than its own."""
+        steps = tuple(self._step(each, unit, share or self._share) for each in reversed(node.path))
+        return steps[0][0], not unit.express, steps
+
+    def _enter(self, node: QueueNode, key: Key) -> None:
+        self._sequence += 1
+        node.listed = self._sequence
+        heap = self._top if node.parent is None else node.parent.below
+        heappush(heap, (key, node.listed, node))
+        if len(heap) > 2 * len(self.queues) + _SLACK:
+            heap[:] = [entry for entry in heap if entry[1] == entry[2].listed]
+            heapify(heap)
+
+    @staticmethod
+    def _step(node: QueueNode, head: Unit, share: Callable[[QueueNode, Unit], float]) -> Step:
+        return -node.policy.priority, share(node, head), -node.guarantee, head.rank[3], head.tasks[0].pod.uid
+
+    def _key(self, node: QueueNode, head: Unit) -> Key:
+        step = self._step(node, head, self._share)
+        return step[0] if node.parent is None else 0, not head.express, step
+
+    def _pick(self, heap: list[Entry]) -> Unit | None:
+        """The head of the first in a heap."""
+        while heap:
+            key, entry, node = heap[0]
+            head = self._head_of(node) if entry == node.listed else None
+            if head is None:
+                heappop(heap)
+                if entry == node.listed:
+                    node.listed = 0
+            elif (present := self._key(node, head)) == key:
+                return head
+            else:
+                heappop(heap)
+                self._enter(node, present)
+        return None
+
+    def _head_of(self, node: QueueNode) -> Unit | None:
+        """The unit that would be served next of a queue and those below it."""
+        own = self._first(node)
+        if not node.below or (own is not None and own.express):
+            return own
+        below = self._pick(node.below)
+        return below if below is not None and (own is None or below.express) else own

@@ -1,0 +1,321 @@
+"""Reservations: nodes kept free for later.
+
+A hold closes rows from now until its start to whoever would still run then, and until its end to whoever it does not
+admit. The scheduler makes holds for blocked units (`actions/reserve.py`: backfill with reservations), administrators by
+Reservation objects: `Maintenance` admits nobody, `Capacity` the pods of a queue. For units estimates of run times count;
+for administrators only time limits do, since nobody is evicted when a window begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fairlead.core.model.objects import WHOLE, Reservation
+from fairlead.core.model.selectors import matches
+from fairlead.core.nodes.table import NodeTable
+from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.queues.queues import Charge, QueueNode, QueueTree
+from fairlead.core.queues.runtimes import RunTimes
+
+if TYPE_CHECKING:
+    from fairlead.core.model.undo import UndoLog
+    from fairlead.core.pods.shapes import Shape
+
+Mask = npt.NDArray[np.bool_]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 600.0, 6 * 3600.0
+HEADS = "head/"
+"""Before a key: what was kept for a unit because it had been passed for too long."""
+
+
+@dataclass(slots=True)
+class Hold:
+    """Rows kept from `start` to `end`, seconds since the epoch; before `start` for whoever ends in time.
+
+    unit: for whom, if a unit waits for them; else `given` says. spare: row -> column -> what is left there at the
+    start, for anybody. late: how often the start came and what ran was still there. stale: to be planned anew. lacking: the
+    least that was missing on its rows so far, in thousandths of what is asked for; vain: how often in a row
+    a start was missed and no less was missing than before. own: all that runs there is of the unit's own
+    queue. check: when something must have ended there, where run times are guessed. head: what is known of a unit that was
+    passed for too long (`actions/heads.py`); without rows only headroom is kept for it.
+    """
+
+    key: str
+    rows: list[int]
+    start: float
+    end: float = math.inf
+    unit: Unit | None = None
+    given: Reservation | None = None
+    spare: dict[int, dict[int, int]] = field(default_factory=dict)
+    late: int = 0
+    stale: bool = False
+    lacking: int = 0
+    vain: int = 0
+    own: bool = False
+    check: float = math.inf
+    head: Kept | None = None
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a head needs. demand: what its queue will be charged for it.
+
+    blockers: UIDs of what is in its way; moved_on: when one of them ended last.
+    """
+
+    demand: Charge
+    blockers: frozenset[str]
+    moved_on: float
+
+
+@dataclass(slots=True)
+class Head:
+    """The first unit of a queue that was refused. since: from when on it is passed by others.
+
+    vain: so often in a row nothing would have helped; again: no plan before.
+    """
+
+    unit: Unit
+    since: float
+    again: float = 0.0
+    vain: int = 0
+
+
+class Reservations:
+    """All holds. version: changes when somebody who was kept out may be let in."""
+
+    def __init__(self, log: UndoLog, nodes: NodeTable, queues: QueueTree, runtimes: RunTimes) -> None:
+        self.log = log
+        self.nodes = nodes
+        self.queues = queues
+        self.runtimes = runtimes
+        self.holds: dict[str, Hold] = {}
+        self.given: dict[str, Reservation] = {}
+        self.version = 0
+        self.now = 0.0
+        self.due: float | None = None  # when a hold should be made for somebody
+        self.waits: dict[str, Head] = {}  # key -> since when it is passed, also of those that are not first now
+        self.looks_at = -math.inf  # no look at who is first before
+        self.head_due: float | None = None  # when a head will have been passed for long enough
+        self._labels = -1
+        self._weighed: tuple[Unit | None, dict[int, bool]] = (None, {})  # a unit -> id of another -> `_would_take_back`
+        self._given_up: dict[str, tuple[int, float]] = {}  # key -> how often it came to nothing, and until when there is none
+
+    # -- holds ---------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """A pass begins: windows open and close, nodes come and go. Holds of units are renewed by `actions/reserve.py`."""
+        self.now = now
+        if self._labels != self.nodes.labels_version:
+            self._labels = self.nodes.labels_version
+            for reservation in self.given.values():
+                self._lay(reservation)
+            for hold in self.of_units():
+                hold.stale = True  # its rows may be others' now
+        for key in [key for key, (_, until) in self._given_up.items() if until + _LONGEST_PAUSE <= now]:
+            del self._given_up[key]
+        for hold in list(self.holds.values()):
+            if hold.end <= now:
+                self.drop(hold)
+
+    def of_units(self) -> Iterator[Hold]:
+        """Those made for units that wait."""
+        return (hold for hold in self.holds.values() if hold.unit is not None)
+
+    def keep(self, hold: Hold) -> None:
+        """Keep rows for somebody. Whoever ends before may have them meanwhile: the later it begins, the more do."""
+        old = self.holds.get(hold.key)
+        if old is not None and (hold.start > old.start or hold.spare != old.spare):
+            self.version += 1
+        self.holds[hold.key] = hold
+
+    def drop(self, hold: Hold) -> None:
+        """Keep them no longer."""
+        if self.holds.pop(hold.key, None) is not None:
+            self.version += 1
+
+    def give_up(self, hold: Hold, now: float, first: float = _FIRST_PAUSE) -> None:
+        """It came to nothing: there is none for its unit before a pause that doubles each time. first: of that, in seconds."""
+        key = hold.key if hold.head is None else HEADS + hold.key
+        times = self._given_up.get(key, (0, 0.0))[0] + 1
+        self._given_up[key] = times, now + min(first * 2.0 ** min(times - 1, 16), max(first, _LONGEST_PAUSE))
+        self.drop(hold)
+
+    def rests_until(self, key: str) -> float:
+        """Before this nothing is kept for a unit again, since it came to nothing."""
+        return self._given_up.get(key, (0, 0.0))[1]
+
+    def started(self, key: str) -> None:
+        """A unit got its place."""
+        self._given_up.pop(key, None)
+        self._given_up.pop(HEADS + key, None)
+        self.waits.pop(key, None)
+        if key in self.holds:
+            self.drop(self.holds[key])
+
+    def upsert(self, reservation: Reservation) -> None:
+        """An administrator's reservation came or changed."""
+        if self.given.get(reservation.name) != reservation:
+            self.given[reservation.name] = reservation
+            self._lay(reservation)
+
+    def remove(self, name: str) -> None:
+        """It is gone."""
+        self.given.pop(name, None)
+        if f"reservation/{name}" in self.holds:
+            self.drop(self.holds[f"reservation/{name}"])
+
+    def _lay(self, reservation: Reservation) -> None:
+        """The rows of an administrator's reservation: all that it selects, or the first by name that have what it asks for."""
+        nodes = self.nodes
+        names = [
+            name
+            for name in sorted(nodes.rows)
+            if (node := nodes.objects[nodes.rows[name]]) is not None and matches(reservation.nodes, node.labels)
+        ]
+        rows: list[int] = []
+        missing = dict(reservation.resources)
+        for row in (nodes.rows[name] for name in names):
+            if reservation.resources and all(amount <= 0 for amount in missing.values()):
+                break
+            rows.append(row)
+            for resource in missing:
+                missing[resource] -= nodes.alloc[nodes.resource(resource)].item(row)
+        key = f"reservation/{reservation.name}"
+        self.holds.pop(key, None)
+        self.version += 1
+        if reservation.end > self.now and rows:
+            self.holds[key] = Hold(key, rows, reservation.start, reservation.end, given=reservation)
+
+    @property
+    def next_due(self) -> float | None:
+        """When something changes by itself."""
+        times = [due for due in (self.due, self.head_due) if due is not None]
+        for hold in self.holds.values():
+            times += [time for time in (hold.start, hold.end, hold.check) if self.now < time < math.inf]
+        return min(times, default=None)
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def closed(self, task: Task) -> Mask | None:
+        """For each row whether it is kept from a task; None if none is."""
+        against = self.against(task)
+        if not against:
+            return None
+        closed, demand = np.zeros(self.nodes.count, np.bool_), self._demand(task.shape)
+        for hold in against:
+            if self.exhausts(hold, task) is not None:
+                closed[:] = True
+                break
+            for row in hold.rows:
+                spare = hold.spare.get(row)
+                if spare is None or any(spare.get(column, 0) < amount for column, amount in demand):
+                    closed[row] = True
+        return closed
+
+    def exhausts(self, hold: Hold, task: Task) -> QueueNode | None:
+        """The queue that may not hold both a task and the head for which a hold is; None if all on their paths may."""
+        head, unit, queues = hold.head, hold.unit, self.queues
+        if head is None or unit is None:
+            return None
+        first, asked = unit.tasks[0], dict(queues.asked(task.shape))
+        path, own = queues.queues[task.queue].path, queues.queues[first.queue]
+        wanted = [(name, amount + asked[name]) for name, amount in head.demand if asked.get(name)]
+        for node in own.path if wanted else ():
+            if node in path:
+                most = queues.most(node, unit)
+                if all(amount <= most.get(name, amount) for name, amount in head.demand) and any(
+                    node.used.get(name, 0) + amount > most.get(name, math.inf) for name, amount in wanted
+                ):
+                    return node
+        firm = queues.promises.firm(task) and queues.promises.firm(first)
+        return own if firm and queues.promises.broken(own.path, tuple(wanted)) is not None else None
+
+    def _demand(self, shape: Shape) -> Sequence[tuple[int, int]]:
+        """What a pod takes of what is left on a row, by column: of a device that is shared, it spoils one."""
+        if not shape.gpus or shape.gpu_milli >= WHOLE:
+            return shape.demand
+        column = self.nodes.resources.get(self.nodes.gpu_resources[0])
+        return shape.demand if column is None else (*shape.demand, (column, shape.gpus))
+
+    def against(self, task: Task) -> list[Hold]:
+        """The holds that keep rows from a task."""
+        return [hold for hold in self.holds.values() if not self._lets(hold, task)]
+
+    def take(self, task: Task, row: int) -> None:
+        """A task is placed: where it takes what a hold can spare, less is left for others."""
+        for hold in self.holds.values():
+            spare = hold.spare.get(row)
+            if spare is not None and not self._lets(hold, task):
+                for column, amount in self._demand(task.shape):
+                    self.log.add(spare, column, -amount)
+
+    def _lets(self, hold: Hold, task: Task) -> bool:
+        if hold.given is not None:
+            if hold.given.queue and self.queues.above(hold.given.queue, task.queue):
+                return True
+            return self.now + self.runtimes.services.time_limit(task) <= hold.start
+        unit = hold.unit
+        if unit is None or task.unit is unit or (task.gang is not None and task.gang is unit.gang):
+            return True
+        if hold.head is not None:
+            if not hold.rows and self.queues.queues[task.queue].path[-1] is not self.queues.queues[unit.tasks[0].queue].path[-1]:
+                return True  # only what its own queues may hold is kept
+            return self._stands_before(unit, task) or (
+                not hold.late and self.now + self.runtimes.services.time_limit(task) <= hold.start
+            )
+        if task.unit is not None and task.unit.overdue:
+            return True
+        if task.pod.priority > unit.priority or (task.unit is not None and task.unit.express and not unit.express):
+            return True
+        first = unit.tasks[0]
+        if hold.own and task.queue != first.queue:
+            return True  # its own queue keeps it out: others pay nothing for that
+        if self._band(task) > self._band(first) or self._would_take_back(task, unit):
+            return True
+        total = self.runtimes.total(task)
+        if total is None:
+            return False
+        # Whoever is ended then does end. What is only thought to was wrong each time that the start was put off: were it believed
+        # again for all who come, one after the other would put it off for ever.
+        certain = self.runtimes.services.time_limit(task) <= total
+        return self.now + (total if certain else total * (1 + hold.late)) <= hold.start
+
+    def _stands_before(self, unit: Unit, task: Task) -> bool:
+        """Whether a task goes before a unit that was passed for too long, whatever is kept for that one."""
+        first, own = unit.tasks[0], task.unit
+        if self._band(task) > self._band(first) or (own is not None and own.express and not unit.express):
+            return True
+        if task.queue == first.queue:
+            node = self.queues.queues[first.queue]
+            return own is not None and node.place(own) < node.place(unit)
+        policy = self.queues.fair.policy
+        return policy.reclaim and policy.preempt and self._would_take_back(task, unit)
+
+    def weigh(self, unit: Unit | None) -> None:
+        """Judge before anything is tried for a unit which holds give way to its guarantee; None: that is over.
+
+        Victims that are taken on trial change what their queues hold, and a hold of theirs would bind the unit then.
+        """
+        self._weighed = (None, {})
+        if unit is not None:
+            others = [hold.unit for hold in self.holds.values() if hold.unit is not None]
+            self._weighed = (unit, {id(other): self._would_take_back(unit.tasks[0], other) for other in others})
+
+    def _would_take_back(self, task: Task, unit: Unit) -> bool:
+        """Whether a task, with its gang, is due what the unit would have beyond its queue's due: were it there, it would fall."""
+        queues = self.queues
+        weighed, verdicts = self._weighed
+        if weighed is not None and task.unit is weighed and id(unit) in verdicts:
+            return verdicts[id(unit)]
+        demand = task.unit.demand if task.unit is not None else queues.asked(task.shape)
+        return queues.is_due_before(queues.queues[task.queue], demand, queues.queues[unit.tasks[0].queue], unit.demand)
+
+    def _band(self, task: Task) -> int:
+        return self.queues.queues[task.queue].path[-1].policy.priority

@@ -1,0 +1,324 @@
+"""What is fair now: the shares of all queues, from what they hold, what they wait for and what they used of late.
+
+Every resource is divided by itself, level by level: the cluster among the queues at the root, each queue's share among its
+children. A queue's request is what it holds plus what it waits for, so placing alone changes no share: shares are made anew once
+per pass at most, and only if something came, went or was edited since.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.api.names import CPU, MEMORY
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.objects import Policy
+from fairlead.core.pods.pools import key_of, split
+from fairlead.core.queues.division import Claim, divide
+from fairlead.core.queues.usage import UsageBook
+
+if TYPE_CHECKING:
+    from fairlead.core.pods.tasks import Task, Unit
+    from fairlead.core.queues.queues import Charge, QueueNode, QueueTree, Room
+
+HOPELESS = frozenset(
+    {
+        ReasonCode.NODE_AFFINITY,
+        ReasonCode.TAINTS,
+        ReasonCode.TOPOLOGY,
+        ReasonCode.VOLUMES,
+        ReasonCode.TOO_LARGE,
+        ReasonCode.INVALID_SPEC,
+    }
+)
+"""Whoever waits for one of these could not use a larger share."""
+
+_TOLD_BY_NODES = frozenset({ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS, ReasonCode.TOO_LARGE})
+_NOTHING: dict[str, int] = {}
+_USAGE_STEP = 60.0  # seconds after which shares follow usage although nothing else happened
+
+
+class Division(NamedTuple):
+    """Who is due what; see `FairShares`."""
+
+    share: dict[str, dict[str, int]]
+    entitled: dict[str, dict[str, int]]
+    disputed: frozenset[str]
+
+
+class FairShares:
+    """The fair shares of a tree. share: queue -> resource -> base units, only where there is not enough for all siblings.
+
+    entitled: what a queue may hold of these before it stands in others' way.
+    """
+
+    def __init__(self, tree: QueueTree, policy: Policy) -> None:
+        self.tree = tree
+        self.policy = policy
+        self.stale = True
+        self._waiting: list[int] = []  # pods that waited in each queue
+        self.touched = True  # something came, went or was edited since somebody set this to False
+        self.version = 0
+        self.share: dict[str, dict[str, int]] = {}
+        self.entitled: dict[str, dict[str, int]] = {}
+        self.disputed: frozenset[str] = frozenset()  # resources of which some queue has a share
+        self.usage = UsageBook(policy.usage_half_life)
+        self._at = -math.inf
+        self._without: dict[frozenset[str], Division] = {}  # pods -> the division were they gone
+
+    def touch(self) -> None:
+        """Something came, went, moved or was edited."""
+        self.stale = self.touched = True
+
+    def refresh(self, now: float) -> bool:
+        """Bring shares up to date; whether any changed."""
+        half_life = self.policy.usage_half_life
+        if half_life:
+            self.follow(now)
+            self.stale |= now - self._at >= _USAGE_STEP
+        waiting = [node.pods_waiting for node in self.tree.queues.values()]
+        if not self.stale and waiting == self._waiting:  # who was deleted while it waited touched nothing
+            return False
+        self.stale, self._waiting = False, waiting
+        self._at = now
+        self._without.clear()
+        old = self.share
+        self.division = self._divided(now)
+        if self.share == old:
+            return False
+        self.version += 1
+        return True
+
+    @property
+    def division(self) -> Division:
+        """All that shares say, to be put back after a trial."""
+        return Division(self.share, self.entitled, self.disputed)
+
+    @division.setter
+    def division(self, division: Division) -> None:
+        self.share, self.entitled, self.disputed = division
+
+    def without(self, gone: frozenset[str], now: float) -> Division:
+        """The division in a trial in which pods of these UIDs are gone; made once until shares are made anew."""
+        found = self._without.get(gone)
+        if found is None:
+            found = self._without[gone] = self._divided(now)
+        return found
+
+    def _divided(self, now: float) -> Division:
+        requests, share = self._requests(), dict[str, dict[str, int]]()
+        if sum(bool(request) for request in requests.values()) > 1:
+            self._divide(requests, now, share)
+        entitled = {name: _entitled(self.tree.queues[name], scarce) for name, scarce in share.items()}
+        return Division(share, entitled, frozenset(name for scarce in share.values() for name in scarce))
+
+    def follow(self, now: float) -> None:
+        """Note what is held from now on."""
+        if self.policy.usage_half_life:
+            self.usage.follow(self.tree, now)
+
+    def within(self, node: QueueNode, charge: Sequence[tuple[str, int]], less: dict[str, int] | None = None) -> bool:
+        """Whether a queue stays within its fair share with so much more, and without so much less."""
+        fair, gone = self.share.get(node.name, _NOTHING), less or _NOTHING
+        return all(node.used.get(name, 0) - gone.get(name, 0) + amount <= fair[name] for name, amount in charge if name in fair)
+
+    def over(self, node: QueueNode, less: dict[str, int] | None = None) -> bool:
+        """Whether a queue holds more of a resource than it may, without so much less."""
+        for name, may in self.entitled.get(node.name, _NOTHING).items():
+            if node.stays(name) - (less.get(name, 0) if less else 0) > may:
+                return True
+        return False
+
+    def due(self, unit: Unit, wait: float) -> float:
+        """From when on a unit gets what makes up its queue's share, though a lender is left with less than its own by that.
+
+        Victims come in whole jobs: what a lender holds beyond its share may be part of one that is larger. wait: seconds that a
+        unit waits for it at most, 0: without end (infinity), as where nothing is scarce.
+        """
+        if not wait or unit.room is None or unit.tasks[0].pod.never_preempts:
+            return math.inf
+        if not any(node.name in self.share for node in unit.room.queue.path):
+            return math.inf
+        return unit.since + wait
+
+    def contested(self, node: QueueNode, *, insists: bool = False) -> AbstractSet[str]:
+        """The resources that a queue and its siblings take from each other: those that are scarce among them.
+
+        Where something is short above them there may be enough for all siblings by what is their parent's due, but not by what
+        it holds: then what they are guaranteed decides. insists: it decides though nothing is short, but lies in pieces.
+        """
+        own = self.share.get(node.name, _NOTHING)
+        if insists or (not own and any(each.name in self.share for each in node.path)):
+            return {*own, *(name for name, quota in node.quota.items() if quota)}
+        return own.keys()
+
+    def keeps(self, node: QueueNode, less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
+        """Whether a queue still holds its fair share of what a victim holds, without it and without so much less."""
+        for name, fair in self.share.get(node.name, {}).items():
+            lost = sum(
+                amount for task in victim for resource, amount in self.tree.charge_at(task.shape, task.row) if resource == name
+            )
+            if lost and node.stays(name) - (less or {}).get(name, 0) - lost < fair:
+                return False
+        return True
+
+    def usage_of(self, name: str, now: float) -> float:
+        """A queue's decayed use as a part of all devices, 0 to 1."""
+        return self.usage.part_of(name, now, sum(self.tree.nodes.total(each) for each in self.tree.nodes.gpu_resources))
+
+    def _requests(self) -> dict[str, dict[str, int]]:
+        """Queue -> resource -> what it, and those below it, hold and wait for; members beyond a gang's minimum will wait, too."""
+        requests = {
+            name: {resource: held for resource, held in node.used.items() if held} for name, node in self.tree.queues.items()
+        }
+        totals: dict[str, int] = {}
+        for node in self.tree.queues.values():
+            for room in node.rooms.values():
+                if not room.waiting or self.hopeless(room) or self._too_large(room.core.items(), totals):
+                    continue
+                _request(requests, node, self._asked(room), room.waiting)
+                for task in room.later if room.elastic else ():
+                    asked = self.tree.asked(task.shape)
+                    if task.shape.most() and not self._too_large(asked, totals):
+                        _request(requests, self.tree.queues[task.queue], asked)
+        return requests
+
+    @staticmethod
+    def hopeless(room: Room) -> bool:
+        """Whether no share would help what waits in a room.
+
+        What labels, taints and sizes of nodes say is asked of the nodes as they are, not of the last refusal: they may have
+        changed since. Of what depends on other pods and on volumes only the refusal tells.
+        """
+        why = room.parked.code if room.parked is not None else None
+        if why in HOPELESS and (why not in _TOLD_BY_NODES or any(shape.relations for shape in room.shapes)):
+            return True
+        return any(shape.most() < count for shape, count in room.shapes.items())
+
+    def _too_large(self, wanted: Iterable[tuple[str, int]], totals: dict[str, int]) -> bool:
+        """Whether all that can be had is less than what is needed: that is known before it was looked at. totals: known ones."""
+        for resource, amount in wanted:
+            total = totals.get(resource)
+            if total is None:
+                total = totals[resource] = self.tree.usable(resource)
+            if amount > total:
+                return True
+        return False
+
+    def _asked(self, room: Room) -> Charge:
+        """What one unit of a room asks for, of pools, too, where it can run nowhere else."""
+        unit = room.first() or next(room.units, None) if self.tree.pools.named else None
+        return room.demand if unit is None else self.tree.asked_together(unit.tasks)
+
+    def _divide(self, requests: dict[str, dict[str, int]], now: float, share: dict[str, dict[str, int]]) -> None:
+        tree = self.tree
+        children: dict[str, list[QueueNode]] = {}
+        for _, node in sorted(tree.queues.items()):
+            if requests[node.name]:
+                children.setdefault(node.parent.name if node.parent else "", []).append(node)
+        resources = {CPU, MEMORY, *tree.nodes.gpu_resources}
+        resources |= {name for node in tree.queues.values() for name in node.quota}
+        resources |= {key_of(resource, pool) for pool, named in tree.pools.named.items() for resource in named}
+        for resource in sorted(resources):
+            unit, capped = tree.scale(resource), self._capped(resource)
+            pending = [("", tree.usable(resource) - self.foreign(resource, children.get("", ())))]
+            while pending:
+                parent, amount = pending.pop()
+                siblings = children.get(parent, ())
+                weights = _weights(siblings, resource)
+                claims = [
+                    self._claim(node, resource, requests, now, weight) for node, weight in zip(siblings, weights, strict=True)
+                ]
+                if sum(claim.demand for claim in claims) <= amount:
+                    # Enough for all, and below them, but where a limit cuts off what is asked for.
+                    pending += [
+                        (node.name, claim.demand - self._own(node, resource, children[node.name]))
+                        for node, claim in zip(siblings, claims, strict=True)
+                        if node.name in capped and node.name in children
+                    ]
+                    continue
+                shares = divide(amount, claims, unit, self.policy.usage_weight if self.policy.usage_half_life else 0.0)
+                for node, claim in zip(siblings, claims, strict=True):
+                    if claim.request:
+                        share.setdefault(node.name, {})[resource] = shares[node.name]
+                    if node.name in children:
+                        own = self._own(node, resource, children[node.name])
+                        pending.append((node.name, shares[node.name] - own))
+
+    def _capped(self, resource: str) -> set[str]:
+        """The queues with a limit for a resource, and those above them."""
+        return {above.name for node in self.tree.queues.values() if resource in node.limits for above in node.path}
+
+    @staticmethod
+    def _own(node: QueueNode, resource: str, children: Sequence[QueueNode]) -> int:
+        """What a queue's own pods hold, not those of queues below it: these cannot have it."""
+        return node.used.get(resource, 0) - sum(each.used.get(resource, 0) for each in children)
+
+    def _claim(
+        self, node: QueueNode, resource: str, requests: dict[str, dict[str, int]], now: float, weight: int | None
+    ) -> Claim:
+        request, quota, limit = requests[node.name].get(resource, 0), node.quota.get(resource), node.limits.get(resource)
+        if weight is None:
+            weight = max(0, (request if limit is None else min(request, limit)) - (quota or 0))
+        usage = self.usage_of(node.name, now) if self.policy.usage_half_life else 0.0
+        return Claim(node.name, request, quota, limit, weight, node.policy.priority, usage, max(0, node.foreign.get(resource, 0)))
+
+    def foreign(self, resource: str, top: list[QueueNode] | tuple[()]) -> int:
+        """What pods of other schedulers hold that no queue is charged for. top: the queues under the root that hold anything."""
+        nodes = self.tree.nodes
+        name, pool = split(resource)
+        column = nodes.resources.get(name)
+        if column is None:
+            return 0
+        held = self.tree.pools.held(name, pool) if pool else int((nodes.alloc[column] - nodes.free[column]).sum())
+        held -= self._closed(column, pool)
+        return max(0, held * self.tree.scale(resource) - sum(node.stays(resource) for node in top))
+
+    def _closed(self, column: int, pool: str) -> int:
+        """What is kept closed where victims are leaving, beyond what beneficiaries hold: once they are gone it is to be had."""
+        closed = {id(each): each for stand_ins in self.tree.closing.values() for each in stand_ins if each.row >= 0}
+        mask = self.tree.pools.mask(pool) if pool and closed else None
+        return sum(
+            amount
+            for each in closed.values()
+            if mask is None or mask.item(each.row)
+            for index, amount in each.shape.demand
+            if index == column
+        )
+
+
+def _request(requests: dict[str, dict[str, int]], node: QueueNode, charge: Charge, times: int = 1) -> None:
+    for each in node.path:
+        known = requests[each.name]
+        for resource, amount in charge:
+            known[resource] = known.get(resource, 0) + amount * times
+
+
+def _weights(siblings: Sequence[QueueNode], resource: str) -> list[int | None]:
+    """By what each sibling's part of what is over is divided; None for all where none of them gives a weight.
+
+    Percentages are of what is over; those without one divide the rest of it.
+    """
+    named = [node.named.get(resource) for node in siblings]
+    if not any(each is not None and (each.weight is not None or each.weight_percent is not None) for each in named):
+        return [None] * len(named)
+    percents = [each.weight_percent if each is not None else None for each in named]
+    others = [1 if each is None or each.weight is None else each.weight for each in named]
+    together = sum(other for other, percent in zip(others, percents, strict=True) if percent is None)
+    rest = max(0, _ALL - sum(percent or 0 for percent in percents))
+    if rest == _ALL:
+        return list(others)
+    return [
+        rest * other if percent is None else percent * max(1, together) for other, percent in zip(others, percents, strict=True)
+    ]
+
+
+_ALL = 100_000  # thousandths of a percent
+
+
+def _entitled(node: QueueNode, scarce: dict[str, int]) -> dict[str, int]:
+    """Its fair share of each resource, or its quota where that is more and its limit allows it."""
+    quota, limits = node.quota, node.limits
+    return {name: max(fair, min(quota.get(name, 0), limits.get(name, fair))) for name, fair in scarce.items()}

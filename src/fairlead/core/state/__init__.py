@@ -1,0 +1,1 @@
+"""The state of a cluster: composition, pods, pending work, evictions in flight."""

@@ -1,0 +1,93 @@
+"""Disruption budgets: whom a plan may evict without breaking one, counted as the plan grows.
+
+What a budget allows is what the API server said last. It asks again before each eviction, so a count that is out of date costs a
+plan, never a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from fairlead.core.model.objects import DisruptionBudget, Pod
+from fairlead.core.model.selectors import matches
+from fairlead.core.pods.tasks import Task
+
+
+def concerns(budget: DisruptionBudget, pod: Pod, labels: dict[str, str]) -> bool:
+    """Whether evicting a pod counts against a budget. A selector that selects everything is passed over, as upstream."""
+    return (
+        budget.namespace == pod.namespace
+        and bool(budget.selector)
+        and matches(budget.selector, labels)
+        and pod.name not in budget.disrupted
+    )
+
+
+def protects(budget: DisruptionBudget, pod: Pod, labels: dict[str, str]) -> bool:
+    """Whether the Eviction API asks a budget about a pod. An empty selector selects every pod of the namespace there."""
+    return (
+        budget.namespace == pod.namespace
+        and budget.selector is not None
+        and matches(budget.selector, labels)
+        and pod.name not in budget.disrupted
+    )
+
+
+class Guard:
+    """What may still be evicted while a plan is made. leaving: whom earlier plans evict, of whom a budget may not know yet.
+
+    refused: pods whose eviction the API server refused a short time ago, whatever budgets were heard to allow.
+    """
+
+    def __init__(
+        self, budgets: Sequence[DisruptionBudget], leaving: Iterable[Task] = (), refused: Callable[[Task], bool] = lambda _: False
+    ) -> None:
+        self._refused = refused
+        self._left = {budget.key: budget.allowed for budget in budgets}
+        self._of: dict[str, list[DisruptionBudget]] = {}
+        for budget in budgets:
+            self._of.setdefault(budget.namespace, []).append(budget)
+        for key, count in self._needed(leaving).items():
+            self._left[key] -= count
+
+    def copy(self) -> Guard:
+        """The same, to go on with separately."""
+        other = Guard.__new__(Guard)
+        other._left, other._of, other._refused = dict(self._left), self._of, self._refused
+        return other
+
+    def admits(self, tasks: Sequence[Task]) -> bool:
+        """Whether all of these may go besides those that were admitted before; they are counted then.
+
+        A pod that was deleted already may be deleted again: no budget is asked. Nor is one of a pod that is on no node yet: in a
+        trial it was just placed, and not to start it disrupts nothing.
+        """
+        tasks = [task for task in tasks if task.pod.node and not task.pod.terminating]
+        needed = self._needed(tasks)
+        if any(self._left[key] < count for key, count in needed.items()) or any(self._never(task) for task in tasks):
+            return False
+        for key, count in needed.items():
+            self._left[key] -= count
+        return True
+
+    def keeping(self, task: Task) -> list[DisruptionBudget]:
+        """The budgets that concern a pod."""
+        labels = dict(task.pod.labels)
+        return [each for each in self._of.get(task.pod.namespace, ()) if protects(each, task.pod, labels)]
+
+    def _never(self, task: Task) -> bool:
+        """Whether the server evicts a pod under no circumstances: with two budgets it answers an error."""
+        return self._refused(task) or (len(self._of.get(task.pod.namespace, ())) > 1 and len(self.keeping(task)) > 1)
+
+    def _needed(self, tasks: Iterable[Task]) -> dict[str, int]:
+        """How many of these each budget that concerns any must allow."""
+        needed: dict[str, int] = {}
+        for task in tasks:
+            budgets = self._of.get(task.pod.namespace)
+            if not budgets:
+                continue
+            labels = dict(task.pod.labels)
+            for budget in budgets:
+                if protects(budget, task.pod, labels):
+                    needed[budget.key] = needed.get(budget.key, 0) + 1
+        return needed

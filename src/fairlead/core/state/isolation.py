@@ -1,0 +1,359 @@
+"""Isolation: an exception while one unit is served is that unit's, and the pass goes on.
+
+Every step that one object's data can reach runs under a guard that names its subject. On an exception everything that was tried
+is rolled back, whatever the depth, the subject leaves its line and every place that it has half taken, and waits `UNUSABLE` with
+the reason `InternalError`. It is tried again when its object changes, and after a pause that doubles, on the pass's clock.
+
+Recovery asks the subject for nothing that it does not have to. Where that fails, too, the subject is cut out of the state's
+tables and everything derived is reckoned anew (`recount`). Only if even that fails does the exception leave the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.transactions import Fault, PodRef
+from fairlead.core.pods.gangs import Gang
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.queues.queues import Room
+from fairlead.core.state.recount import cut_out, distrust, expel, recount
+
+if TYPE_CHECKING:
+    from fairlead.core.state.cluster import ClusterState
+
+Subject = Unit | Room | Gang | Task | list[Task] | str
+"""Whose data a step looks at: work that waits, or the name of something else, such as `reservation/maintenance`."""
+
+_PAUSE, _LONGEST = 60.0, 3600.0  # seconds until it is tried again: at first, at most
+_FORGET = 2 * _LONGEST  # seconds without a fault after which the pauses begin anew
+_ALIKE = 3  # so many faults of one room in one pass, and all of it is set aside: its units are identical
+# Modules that only read the state, apart from caches that are derived anew after every fault. An exception that went through no
+# other module cannot have left amounts half counted.
+_READ_ONLY = (
+    "fairlead.core.actions.",
+    "fairlead.core.allocation",
+    "fairlead.core.preemption.",
+    "fairlead.core.pods.colocation",
+    "fairlead.core.nodes.devices",
+    "fairlead.core.explain",
+    "fairlead.core.pods.filters.",
+    "fairlead.core.schedule",
+    "fairlead.core.pods.scores.",
+    "fairlead.core.model.selectors",
+    "fairlead.core.queues.services",
+    "fairlead.core.pods.shapes",
+    "fairlead.core.nodes.topology",
+)
+
+
+class Caught(NamedTuple):
+    """A fault and its exceptions, for the log: what was raised, and what was raised by the recovery."""
+
+    fault: Fault
+    errors: tuple[Exception, ...]
+
+
+class _Record:
+    """One subject's faults. until: when it is tried again; open: whether that time has not come yet."""
+
+    __slots__ = ("count", "open", "reason", "until")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.until = 0.0
+        self.open = True
+        self.reason: Reason | None = None
+
+
+class Guard:
+    """Stands around a step. failed: whether the step raised; then everything is as if the step had not begun."""
+
+    __slots__ = ("failed", "isolation", "site", "subject")
+
+    def __init__(self, isolation: Isolation, site: str, subject: Subject) -> None:
+        self.isolation = isolation
+        self.site = site
+        self.subject = subject
+        self.failed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.failed = True
+        self.isolation.contain(self.site, self.subject, error)
+        return True
+
+
+class Isolation:
+    """Who is set aside, and until when. caught: what the log has not been given yet."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.caught: list[Caught] = []
+        self._faults: list[Fault] = []  # not yielded yet
+        self._records: dict[str, _Record] = {}
+        self._due: list[tuple[float, str]] = []
+        self._ended: list[tuple[float, str]] = []  # when a record without further faults is forgotten
+        self._abandoned: list[tuple[list[Task], Exception]] = []  # could not be set aside, so that the pass was given up
+        self._rooms: dict[int, int] = {}  # id of a room -> its faults in this pass
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def guard(self, site: str, subject: Subject = "") -> Guard:
+        """A guard for one step. site: the step's name in metrics; without a subject the step rests as a whole."""
+        return Guard(self, site, subject)
+
+    def why(self, key: str) -> Reason | None:
+        """Why a subject is set aside, by a pod's UID or `kind/name`; None: it is not."""
+        if not self._records:
+            return None
+        record = self._records.get(key)
+        return record.reason if record is not None and record.open else None
+
+    def rests(self, site: str, key: str = "") -> bool:
+        """Whether a step is left out for a subject for now."""
+        return bool(self._records) and self.why(key or site) is not None
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next subject is tried again."""
+        return self._due[0][0] if self._due else None
+
+    def why_of(self, gang: Gang) -> Reason | None:
+        """Why members of a gang are set aside, if some are."""
+        if not self._records:
+            return None
+        return next((why for uid in gang.tasks if (why := self.why(uid)) is not None), None)
+
+    # -- upkeep --------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """A pass begins: whose pause has ended waits again."""
+        self._rooms.clear()
+        while self._ended and self._ended[0][0] <= now:
+            at, key = heappop(self._ended)
+            record = self._records.get(key)
+            if record is not None and not record.open and record.until + _FORGET <= at:
+                del self._records[key]
+        while self._due and self._due[0][0] <= now:
+            at, key = heappop(self._due)
+            record = self._records.get(key)
+            if record is None or not record.open or record.until != at:
+                continue
+            record.open = False
+            heappush(self._ended, (at + _FORGET, key))
+            task = self.state.tasks.get(key)
+            if task is not None and task.state is TaskState.UNUSABLE:
+                with self.guard("settle", task):
+                    self.state.wait_again(task)
+
+    def forget(self, key: str) -> None:
+        """A subject's object has changed or is gone."""
+        if self._records:
+            self._records.pop(key, None)
+
+    def group_changed(self, gang: Gang) -> None:
+        """A PodGroup has changed: its members that were set aside are tried again."""
+        if not self._records:
+            return
+        self.forget(f"gang/{gang.key}")
+        for uid, task in list(gang.tasks.items()):
+            if self._records.pop(uid, None) is not None and task.state is TaskState.UNUSABLE:
+                self.state.wait_again(task)
+
+    def drain(self) -> Iterator[Fault]:
+        """The faults that nobody was told of yet."""
+        while self._faults:
+            yield self._faults.pop(0)
+
+    # -- faults --------------------------------------------------------------------------------
+
+    def contain(self, site: str, subject: Subject, error: Exception, now: float | None = None) -> None:
+        """Recover from an exception that a step raised for a subject; raises only if the state cannot be made whole."""
+        state = self.state
+        errors = [error, *state.log.unwind()]
+        try:
+            tasks = _waiting(state, self._widened(subject))
+            awaited = [] if isinstance(subject, Unit | Room) else sorted({uid for task in tasks for uid in task.waits_for})
+            self._set_aside(tasks, whole=len(errors) == 1 and _reads_only(error))
+            for uid in awaited:
+                state.give_up(uid, state.services.now)  # victims fill the places that are given up: they count where they run
+        except Exception as second:
+            errors.append(second)
+            tasks = list(_plainly(subject))
+            state.log.unwind()
+            try:
+                cut_out(state, tasks)
+                recount(state)
+            except Exception:
+                self._abandoned.append((tasks, error))
+                raise
+        self._note(site, subject, tasks, errors, state.services.now if now is None else now)
+        unlisted, state.queues.unlisted = state.queues.unlisted, []
+        for room, own in unlisted:
+            theirs = list(_plainly(room))
+            cut_out(state, theirs)
+            self._note("next", room, theirs, [own], state.services.now if now is None else now)
+
+    def blame(self, site: str, tasks: list[Task], ask: Callable[[Task], object], error: Exception) -> set[Task]:
+        """A question about many tasks at once has raised: those about whom it raises alone are set aside, and returned."""
+        found: set[Task] = set()
+        for task in tasks:
+            try:
+                ask(task)
+            except Exception as own:  # the others are asked about without it
+                found.add(task)
+                self.contain(site, task, own)
+        if not found:
+            raise error
+        return found
+
+    def probe(self, error: Exception) -> None:
+        """What is served next could not be said: whose unit raises when its line is looked at is set aside."""
+        state, found = self.state, False
+        state.log.unwind()
+        for _, queue in sorted(state.queues.queues.items()):
+            for room in list(queue.rooms.values()):
+                left = -1
+                while room.waiting != left:  # each fault takes at least one unit out
+                    unit, left = None, room.waiting
+                    try:
+                        unit = room.first()
+                        if unit is not None:
+                            queue.place(unit)
+                        break
+                    except Exception as own:  # the next would raise again: whose fault it is must be found
+                        found = True
+                        self.contain("next", unit if unit is not None else room, own)
+        if not found:
+            raise error
+
+    def mend(self) -> None:
+        """Something that only looked has raised: what it tried is taken back, what it remembered is derived anew."""
+        if self.state.log.unwind():
+            recount(self.state)
+        else:
+            distrust(self.state)
+
+    def half_applied(self, uid: str = "") -> None:
+        """An event, or a pass, was given up: the pod that it spoke of is forgotten, and everything is reckoned anew.
+
+        Whatever could not be set aside in the pass leaves its line and its place now, by plain assignments.
+        """
+        self.state.log.unwind()
+        given_up, self._abandoned = self._abandoned, []
+        for tasks, error in given_up:
+            for task in tasks:
+                if task.unit is not None:
+                    task.unit.alive = False
+                task.unit, task.waits_for, task.state = None, set(), TaskState.UNUSABLE
+                if task.row >= 0:
+                    self.state.nodes.pods[task.row].pop(task.pod.uid, None)
+                    task.row, task.devices = -1, ()
+            self._note("recovery", tasks, tasks, [error], self.state.services.now)
+        if uid:
+            expel(self.state, uid)
+        recount(self.state)
+
+    def _widened(self, subject: Subject) -> Subject:
+        """A room instead of one of its units once several have failed: the others are identical."""
+        room = subject.room if isinstance(subject, Unit) else None
+        if room is None:
+            return subject
+        count = self._rooms[id(room)] = self._rooms.get(id(room), 0) + 1
+        return room if count >= _ALIKE else subject
+
+    def _set_aside(self, tasks: list[Task], *, whole: bool) -> None:
+        """Tasks leave their lines and places. whole: nothing can be half counted, unless one of them has a place."""
+        state = self.state
+        placed = any(task.row >= 0 for task in tasks) or any(task.pod.uid in state.moves.returning for task in tasks)
+        cut_out(state, tasks)
+        if placed or not whole:
+            recount(state)
+        else:
+            distrust(state)
+
+    def _note(self, site: str, subject: Subject, tasks: list[Task], errors: list[Exception], now: float) -> None:
+        keys = [task.pod.uid for task in tasks]
+        if isinstance(subject, Gang):
+            keys.append(f"gang/{subject.key}")
+        elif not keys:
+            keys.append(subject if isinstance(subject, str) and subject else site)
+        count = 1 + max((self._records[key].count for key in keys if key in self._records), default=0)
+        pause = min(_LONGEST, _PAUSE * 2 ** min(count - 1, 10))
+        gang = subject if isinstance(subject, Gang) else next((task.gang for task in tasks if task.gang is not None), None)
+        what = "it is set aside" if tasks else f"the step {site!r} is left out{f' for {subject}' if subject else ''}"
+        message = (
+            f"an internal error of the scheduler ({type(errors[0]).__name__} in {_where(errors[0])}): {what} and tried again in "
+            f"{pause:g} s{', or when its object changes' if tasks else ''}; its log has the traceback"
+        )
+        reason = Reason(ReasonCode.INTERNAL_ERROR, message)
+        for key in keys:
+            record = self._records.setdefault(key, _Record())
+            record.count, record.until, record.open, record.reason = count, now + pause, True, reason
+            heappush(self._due, (record.until, key))
+        for task in tasks:
+            task.told = reason.code
+            if task.gang is not None:
+                self.state.unsettle(task.gang)
+                task.gang.reason = reason
+        pods = tuple(PodRef(task.pod.uid, task.pod.namespace, task.pod.name) for task in tasks)
+        named = subject if isinstance(subject, str) else ""
+        fault = Fault(site, pods, reason, gang.key if gang is not None and gang.group is not None else "", named)
+        self._faults.append(fault)
+        self.caught.append(Caught(fault, tuple(errors)))
+
+
+def _plainly(subject: Subject) -> Iterable[Task]:
+    """The tasks that a subject names, asked as little as possible."""
+    if isinstance(subject, Unit):
+        return subject.tasks
+    if isinstance(subject, Room):
+        return [task for line in subject.lines.values() for _, unit in line for task in unit.tasks if task.unit is unit]
+    if isinstance(subject, Gang):
+        return [task for task in subject.tasks.values() if task.state is TaskState.WAITING]
+    if isinstance(subject, Task):
+        return (subject,)
+    return () if isinstance(subject, str) else subject
+
+
+def _waiting(state: ClusterState, subject: Subject) -> list[Task]:
+    """The tasks of a subject that can be set aside, with those of their gangs that wait with them; not what runs."""
+    found: dict[str, Task] = {}
+    for task in _plainly(subject):
+        unit, gang = task.unit, task.gang
+        mates = gang.tasks.values() if gang is not None and (unit is None or len(unit.tasks) > 1) else ()
+        for each in (task, *(mate for mate in mates if mate.state is TaskState.WAITING)):
+            if each.state not in (TaskState.BOUND, TaskState.EVICTING) and state.tasks.get(each.pod.uid) is each:
+                found[each.pod.uid] = each
+    return list(found.values())
+
+
+def _frames(error: Exception) -> list[tuple[str, str]]:
+    """(module, function) that an exception went through, outermost first."""
+    found = []
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        found.append((str(frame.f_globals.get("__name__", "")), frame.f_code.co_qualname))
+        trace = trace.tb_next
+    return found
+
+
+def _reads_only(error: Exception) -> bool:
+    """Whether an exception went through nothing that changes the state."""
+    ours = [module for module, _ in _frames(error) if module.startswith("fairlead.core.")]
+    return bool(ours) and all(module.startswith(_READ_ONLY) for module in ours)
+
+
+def _where(error: Exception) -> str:
+    """The innermost function of ours that an exception was raised in."""
+    ours = [(module, function) for module, function in _frames(error) if module.startswith("fairlead.")]
+    return ".".join(ours[-1]) if ours else "an unknown place"

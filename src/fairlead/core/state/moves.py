@@ -1,0 +1,322 @@
+"""Moves: places kept for pods that are evicted to make room elsewhere, until their replacements come.
+
+A pod cannot be moved; it is evicted and its controller makes another. Its new place was chosen before, so it is kept by a
+stand-in until a pod of the same owner, queue, group and shape comes to wait, which then gets it at once. If none comes
+in time, the place is free again. How many pods are moved is bounded by a budget that fills up with time.
+
+A new place may be where another victim of the plan still runs, or the same pod: on the other device of its node. Then the
+replacement is bound once these are gone.
+
+A queue is charged once for a pod that moves: for its stand-in, or the replacement that waits for it to go, and for the pod
+itself as soon as there is neither, until it is gone. So its replacement is bound beside it only where limits have room for both.
+
+No place is free before its holder has left, or counts where it runs again. A step that gives up a place (a replacement that does
+not fit, a move that is dropped, a unit that takes a free place instead) leaves it closed while other victims still fill it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from fairlead.core.model.objects import Pod, PodSpec
+from fairlead.core.nodes.idle import FreeDevices
+from fairlead.core.pods.members import first_to_go
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+
+if TYPE_CHECKING:
+    from fairlead.core.pods.gangs import Gang
+    from fairlead.core.state.cluster import ClusterState
+
+_KEPT_FOR = 120.0  # seconds
+_COMES_WITHIN = 60.0  # seconds beyond a victim's time to end in which its controller makes another
+_REFILL = 60.0
+_STEPS = 6000  # of all searches for moves in one pass; one costs some 0.1 ms
+
+Key = tuple[str, str, str, str, int]
+
+
+@dataclass(slots=True)
+class Kept:
+    """A place for the replacement of a victim. until: when it is given up, seconds since the epoch.
+
+    after: UIDs of the victims that must be gone before the place is free.
+    """
+
+    victim: str
+    key: Key
+    stand_in: Task
+    until: float
+    after: tuple[str, ...] = field(default=())
+
+
+class GivenUp(NamedTuple):
+    """A place that is kept for no pod any more, and the UIDs of the victims that may still fill it."""
+
+    spec: PodSpec
+    row: int
+    devices: tuple[int, ...]
+    victims: tuple[str, ...]
+
+    @classmethod
+    def of(cls, kept: Kept) -> GivenUp:
+        """The place of a stand-in that is still on its row."""
+        stand_in = kept.stand_in
+        return cls(stand_in.shape.spec, stand_in.row, stand_in.devices, kept.after)
+
+
+def movable(state: ClusterState, task: Task) -> bool:
+    """Whether a pod may be evicted by itself only to run elsewhere: no member that its gang needs."""
+    gang = task.gang
+    return may_leave(state, task) and (gang is None or gang.group is None or task in beyond_minimum(gang))
+
+
+def beyond_minimum(gang: Gang) -> list[Task]:
+    """The members that a gang can do without: those that are evicted first, never one that leads."""
+    return first_to_go(gang.placed(), gang.needed)[0]
+
+
+def movable_gang(state: ClusterState, task: Task) -> tuple[Task, ...]:
+    """The members of a task's gang if all of them may be stopped and started elsewhere as one, else none.
+
+    Their class says so, and how often they save their work: without that all of it would be lost. Where members have succeeded
+    it stays: its controller may make these anew with the others, who need more than they left.
+    """
+    gang, service = task.gang, state.services.of(task)
+    if gang is None or gang.group is None or gang.succeeded or not (service.moves_whole and service.checkpoint_interval):
+        return ()
+    members = tuple(sorted(gang.placed(), key=lambda each: each.pod.key))
+    return members if members and all(may_leave(state, each) for each in members) else ()
+
+
+def may_leave(state: ClusterState, task: Task) -> bool:
+    """Whether a pod may be evicted only to run elsewhere, whatever it is a part of: it has a controller, its class allows it.
+
+    And it does not ask to be left alone, as autoscalers are asked.
+    """
+    services = state.services
+    return (
+        task.state is TaskState.BOUND
+        and task.pod.ours
+        and task.pod.controlled
+        and not task.pod.terminating
+        and not task.pod.stays
+        and not task.shape.relations
+        and task.pod.uid not in state.moves.kept
+        and services.of(task).movable
+        and services.may_fall(task)
+    )
+
+
+class Moves:
+    """Places that are kept, and the budget of further moves."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.kept: dict[str, Kept] = {}  # victim uid -> its new place
+        self.returning: dict[str, Kept] = {}  # uid of a replacement -> the place it gets
+        self.refills_at = 0.0  # when moves that were refused may be tried again
+        self.defragments_at: float | None = None  # when nodes are emptied next
+        self.free = FreeDevices(state.nodes)
+        self._steps = 0  # of searches for moves that are left in this pass
+        self._left = 0.0
+        self._at: float | None = None
+
+    def allowed(self, now: float, count: int) -> bool:
+        """Whether so many pods may be moved now; a plan that is larger than the whole budget needs all of it."""
+        most = float(self.state.policy.moves_per_minute)
+        return most > 0 and self._budget(now) >= min(float(count), most)
+
+    def _budget(self, now: float) -> float:
+        """How many pods may be moved now."""
+        most = float(self.state.policy.moves_per_minute)
+        return most if self._at is None else min(most, self._left + max(0.0, now - self._at) * most / 60.0)
+
+    def refill(self, now: float) -> None:
+        """The budget is as full as it is by now."""
+        self._left, self._at = self._budget(now), now
+
+    def searched(self, now: float, *, again: bool) -> None:
+        """A search for moves is over. again: more may be possible, or worth it, after a while."""
+        self.refills_at = now + _REFILL if again else 0.0
+
+    def steps(self, most: int) -> int:
+        """How many steps a search for moves may take, of so many that it would: all searches of a pass have a bound together."""
+        return min(most, self._steps)
+
+    def spend_steps(self, count: int) -> None:
+        """A search took so many steps."""
+        self._steps -= count
+
+    def enough_free(self, unit: Unit) -> bool:
+        """Whether as much of all devices is free as a unit needs, in whatever pieces; a cheap test."""
+        return self.free.total() >= sum(task.shape.device_milli for task in unit.tasks[: unit.need])
+
+    def any_free(self) -> bool:
+        """Whether a device, or a part of one, is free anywhere."""
+        return self.free.total() > 0
+
+    def spend(self, count: int) -> None:
+        """So many are moved."""
+        self._left -= count
+
+    def stand_in(self, victim: Task, *, charged: bool = False) -> Task:
+        """Something that holds on a row what a victim's replacement will.
+
+        charged: to the victim's queue, which is charged for the victim no longer: no other pod of it may have the amount.
+        """
+        spec, old = victim.shape.spec, victim.pod
+        pod = Pod(
+            f"moved/{old.uid}",
+            "",
+            f"moved-{old.uid}",
+            spec,
+            queue=victim.queue,
+            ours=charged,
+            user=victim.user,
+            priority=old.priority,
+            service_class=victim.service_class,
+        )
+        made = Task(pod, self.state.shapes.intern(spec))
+        made.gang = victim.gang if charged else None  # what a job holds is counted by its gang
+        made.state = TaskState.EVICTING  # nobody's victim
+        return made
+
+    def keep(self, victim: Task, stand_in: Task, now: float, after: tuple[str, ...] = ()) -> None:
+        """The stand-in is on its row: remember for whom."""
+        stand_in.instead_of = victim.pod.uid if stand_in.charged else ""
+        until = now + max(_KEPT_FOR, self.state.departures.grace(victim) + _COMES_WITHIN)
+        self.state.log.insert(self.kept, victim.pod.uid, Kept(victim.pod.uid, _key(victim), stand_in, until, after))
+
+    def after(self, places: dict[str, tuple[int, tuple[int, ...]]], held: Sequence[Task], row: int) -> tuple[str, ...]:
+        """The victims that must leave a row before the stand-ins there can be replaced: none if there is room beside them.
+
+        places: victim's UID -> the row and devices where it still is. held: the beneficiaries, who come after these in any case.
+        """
+        here = [uid for uid, place in places.items() if place[0] == row]
+        stand_ins = [task for task in self.state.nodes.pods[row].values() if task.pod.uid.startswith("moved/")]
+        if not here or not stand_ins:
+            return ()
+        nodes = self.state.nodes
+        leaving = [self.state.tasks[uid] for uid in here]
+        coming = [task for task in held if task.row == row]
+        left: dict[int, int] = {}
+        for sign, tasks in ((1, coming), (-1, leaving)):
+            for task in tasks:
+                for column, amount in task.shape.demand:
+                    left[column] = left.get(column, 0) + sign * amount
+        devices = list(nodes.devices.states[nodes.device.item(row)])
+        for task in coming:
+            for device in task.devices:
+                devices[device] += task.shape.gpu_milli
+        for uid, task in zip(here, leaving, strict=True):
+            for device in places[uid][1]:
+                devices[device] -= task.shape.gpu_milli
+        beside = all(nodes.free[column].item(row) + amount >= 0 for column, amount in left.items())
+        beside = beside and all(devices[device] >= 0 for task in stand_ins for device in task.devices)
+        return () if beside else tuple(sorted(here))
+
+    def arrived(self, task: Task) -> None:
+        """A pod came to wait: perhaps it replaces one that was moved."""
+        if not self.kept or task.pod.uid in self.returning:
+            return
+        key = _key(task)
+        for uid, kept in sorted(self.kept.items()):
+            victim = self.state.tasks.get(uid)
+            if kept.key == key and (victim is None or victim.pod.terminating or victim.state is TaskState.EVICTING):
+                del self.kept[uid]
+                self._discharge(kept.stand_in)
+                self.returning[task.pod.uid] = kept
+                return
+
+    def _discharge(self, stand_in: Task) -> None:
+        """Its queue is not charged for it any more: the replacement has come, and counts as what waits."""
+        row, devices = stand_in.row, stand_in.devices
+        if row < 0 or not stand_in.charged:
+            return
+        self.state.unassign(stand_in)
+        stand_in.pod, stand_in.queue = msgspec.structs.replace(stand_in.pod, ours=False), ""
+        self.state.assign(stand_in, row, devices)
+
+    def drop(self, *uids: str) -> list[GivenUp]:
+        """These victims stay, or no replacement came: their new places, and those that they would have left, are given up.
+
+        Returns these places: other victims may still fill them.
+        """
+        dropped = [uid for uid in uids if uid in self.kept]
+        dropped += [uid for uid, kept in self.kept.items() if uid not in uids and not set(uids).isdisjoint(kept.after)]
+        places = []
+        for uid in dropped:
+            kept = self.kept.pop(uid)
+            places.append(GivenUp.of(kept))
+            self.vacate(kept)
+        for uid in [uid for uid, kept in self.returning.items() if not set(uids).isdisjoint(kept.after)]:
+            kept = self.returning.pop(uid)
+            places.append(GivenUp.of(kept))
+            self.vacate(kept)
+        return places
+
+    def give_up(self, owners: Collection[str]) -> None:
+        """Jobs with these owners are suspended: they come back to other places than those that are kept for their pods."""
+        for uid in [uid for uid, kept in self.kept.items() if kept.key[1] in owners]:
+            self._give_up(self.kept.pop(uid))
+
+    def vacate(self, kept: Kept) -> None:
+        """Take a stand-in off its row."""
+        if kept.stand_in.row >= 0:
+            self.state.unassign(kept.stand_in)
+        self.state.shapes.release(kept.stand_in.shape)
+
+    def awaited(self, kept: Kept) -> set[str]:
+        """The victims that must still go before a place is free."""
+        return {uid for uid in kept.after if uid in self.state.lingering}
+
+    def may_succeed(self, task: Task, victim: str, row: int) -> bool:
+        """Whether a replacement may have its place once the pod that moves is gone: its queue's limit has no room for both."""
+        state = self.state
+        if victim not in state.queues.owed:
+            return False
+        mark = state.log.mark()
+        state.queues.repay(victim)
+        takes = state.takes(task, row)
+        state.log.rollback(mark)
+        return takes
+
+    def release(self, uid: str) -> None:
+        """The place that a replacement would get is given up: it runs elsewhere, or its gang is placed anew."""
+        self._give_up(self.returning.pop(uid))
+
+    def awaits(self, gang: Gang) -> bool:
+        """Whether places are kept for members of a gang that have not come yet."""
+        return any(f"{kept.key[0]}/{kept.key[3]}" == gang.key for kept in self.kept.values())
+
+    def _give_up(self, kept: Kept) -> None:
+        """No replacement came: while a victim still fills the place it stays closed."""
+        stand_in, awaited = kept.stand_in, sorted(self.awaited(kept))
+        row, devices, spec = stand_in.row, stand_in.devices, stand_in.shape.spec
+        self.vacate(kept)
+        if awaited and row >= 0:
+            self.state.close(spec, row, devices, awaited)
+
+    def expire(self, now: float) -> None:
+        """A pass begins: give up what was kept in vain."""
+        self._steps = _STEPS
+        for uid in [uid for uid, kept in self.kept.items() if kept.until <= now]:
+            self._give_up(self.kept.pop(uid))
+        for uid in [uid for uid, kept in self.returning.items() if kept.until <= now or uid not in self.state.tasks]:
+            self._give_up(self.returning.pop(uid))
+
+    @property
+    def next_due(self) -> float | None:
+        """When a place is given up."""
+        times = [kept.until for kept in (*self.kept.values(), *self.returning.values())]
+        times += [self.defragments_at] if self.defragments_at is not None else []
+        return min(times, default=None)
+
+
+def _key(task: Task) -> Key:
+    pod = task.pod
+    return pod.namespace, pod.owner, task.queue, pod.group, task.shape.number

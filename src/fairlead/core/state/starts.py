@@ -1,0 +1,218 @@
+"""Starts: gangs that have their nodes and do not start. Their GPUs are given back when their start timeout is over.
+
+The clock of a gang begins when as many members as it needs have nodes, that of a member beyond these when it has its own. What
+this scheduler placed it judges by its own clock, which may be hours off; what it found is read off the pods, so a restart forgets
+nothing. What failed before is in the PodGroup's status. AIJobs are the operator's: their pods say nothing here (see
+`cluster.convert`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.agenda import Agenda
+from fairlead.core.model.objects import START_RETRIES, START_TIMEOUT, FailedStarts, StartTrouble
+from fairlead.core.model.transactions import Binding, Evict, PodRef
+from fairlead.core.pods.members import leads
+from fairlead.core.pods.tasks import Task, TaskState
+
+if TYPE_CHECKING:
+    from fairlead.core.pods.gangs import Gang
+    from fairlead.core.state.cluster import ClusterState
+
+_FIRST, _LONGEST = 10.0, 600.0  # seconds until a gang that did not start is placed again: at first, at most
+
+
+class Starts:
+    """Who is starting, and since when. state: asked for gangs and classes."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._touched: set[str] = set()  # gangs to be judged in the next pass
+        self._due = Agenda()  # gangs: when they are judged next
+        self._retries = Agenda()  # gangs: when they may be placed again
+        self._since: dict[str, tuple[str, float]] = {}  # uid -> the reason that it says, and since when
+        self._asked: dict[str, set[str]] = {}  # gang -> UIDs of members that were to go, each once
+        self.stay: dict[str, Reason] = {}  # gangs with late members without a controller: those stay
+
+    # -- what is heard -------------------------------------------------------------------------
+
+    def touch(self, gang: Gang) -> None:
+        """Members of a gang came, went, or said something of their start: it is judged in the next pass."""
+        self._touched.add(gang.key)
+
+    def touch_all(self) -> None:
+        """After something that concerns all."""
+        for gang in self.state.gangs.values():
+            self.touch(gang)
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        self._since.pop(uid, None)
+
+    def read(self, gang: Gang, failed: FailedStarts | None) -> None:
+        """What a scheduler before this one wrote."""
+        gang.failed_starts = failed
+        if failed is not None:
+            self._retries.put(gang.key, failed.until)
+
+    def left(self, key: str) -> None:
+        """A gang is gone."""
+        self._touched.discard(key)
+        self._due.drop(key)
+        self._retries.drop(key)
+        self._asked.pop(key, None)
+        self.stay.pop(key, None)
+
+    # -- what is done --------------------------------------------------------------------------
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next gang is to be judged, or placed again."""
+        return min((each for each in (self._due.next, self._retries.next) if each is not None), default=None)
+
+    @property
+    def failing(self) -> int:
+        """How many gangs failed to start and have not started since, or are late and stay."""
+        return sum(gang.failed_starts is not None or key in self.stay for key, gang in self.state.gangs.items())
+
+    def wake(self, now: float) -> None:
+        """Gangs whose backoff is over become units again."""
+        for key in list(self._retries.due(now)):
+            if (gang := self.state.gangs.get(key)) is not None:
+                self.state.unsettle(gang)
+
+    def judge(self, now: float) -> Iterator[Evict]:
+        """Gangs that are late are taken down; members that their gang can do without go alone."""
+        touched, self._touched = self._touched, set()
+        for key in sorted({*touched, *self._due.due(now)}):
+            gang = self.state.gangs.get(key)
+            if gang is None:
+                self.left(key)
+            elif gang.group is not None:
+                with self.state.isolation.guard("starts", gang) as guard:
+                    yield from self._judge(gang, now)
+                if guard.failed:
+                    self._due.put(key, now + self.state.policy.gang_grace)
+
+    def _judge(self, gang: Gang, now: float) -> Iterator[Evict]:
+        bound = sorted(gang.bound(), key=lambda task: task.rank)
+        starting = [task for task in bound if task.pod.starting is not None]
+        whole = len(bound) >= gang.needed
+        if gang.key in self._asked:
+            self._asked[gang.key].intersection_update(gang.tasks)
+        if not starting:
+            self.stay.pop(gang.key, None)
+            if bound and whole:
+                self._has_started(gang, now)
+            return
+        if gang.key in self.state.suspended.targets:
+            return
+        enough = len(bound) - len(starting) >= gang.needed
+        late, due = self._hopeless(starting, now)
+        alone = enough or (len(bound) - len(late) >= gang.needed and not any(leads(task.pod) for task in late))
+        if whole and not late:
+            late, ends = self._late(gang, bound, starting, now)
+            alone, due = enough, min(due, ends)
+        if late:
+            yield from self._take_down(gang, late if alone else bound, late, now, alone=alone)
+            due = now + self.state.policy.gang_grace  # an eviction may fail
+        if due < math.inf:
+            self._due.put(gang.key, due)
+
+    def _has_started(self, gang: Gang, now: float) -> None:
+        """A later failure is a first one, unless members that were taken down alone are still to be started again."""
+        failed = gang.failed_starts
+        if failed is None:
+            return
+        running = all(task.state is TaskState.BOUND and task.pod.node for task in gang.tasks.values())
+        over = failed.until if running else failed.until + _LONGEST  # they may find no room
+        if now >= over:
+            gang.failed_starts = None
+        else:
+            self._due.put(gang.key, over)
+
+    def _hopeless(self, starting: list[Task], now: float) -> tuple[list[Task], float]:
+        """Those that cannot start, however long they are waited for, and when the next may turn out to be such."""
+        hopeless, due = [], math.inf
+        for task in starting:
+            trouble = task.pod.starting or StartTrouble()
+            known = self._since.get(task.pod.uid)
+            since = known[1] if known is not None and known[0] == trouble.reason else now
+            self._since[task.pod.uid] = (trouble.reason, since)
+            if trouble.hopeless or (trouble.retried and now - since >= START_RETRIES):
+                hopeless.append(task)
+            elif trouble.retried:
+                due = min(due, since + START_RETRIES)
+        return hopeless, due
+
+    def _late(self, gang: Gang, bound: list[Task], starting: list[Task], now: float) -> tuple[list[Task], float]:
+        """Those of a whole gang that should have started by now, and when the next is to be judged."""
+        late, due = [], math.inf
+        limit = self.limit(gang, bound[0])
+        got = sorted(_bound(task) for task in bound)[max(0, gang.needed - 1)]
+        for task in starting:
+            ends = max(got, _bound(task)) + limit
+            if now >= ends:
+                late.append(task)
+            else:
+                due = min(due, ends)
+        return late, due
+
+    def limit(self, gang: Gang, member: Task) -> float:
+        """Seconds that a gang's members may take to start."""
+        given = gang.group.start_timeout if gang.group is not None else 0.0
+        return given or self.state.services.of(member).start_timeout or START_TIMEOUT
+
+    def _take_down(self, gang: Gang, falling: list[Task], late: list[Task], now: float, *, alone: bool) -> Iterator[Evict]:
+        """Give their places back, and have the gang wait before it is placed again; who has no controller stays."""
+        victims = [task for task in falling if task.pod.controlled]
+        reason = self._reason(gang, late, kept=len(falling) - len(victims))
+        asked, failed = self._asked.setdefault(gang.key, set()), gang.failed_starts
+        again = all(task.pod.uid in asked for task in victims)
+        asked.update(task.pod.uid for task in victims)
+        # Of members that go alone those that were placed with one that failed a moment ago are of the same start.
+        if victims and not again and not (alone and failed is not None and now < failed.until):
+            count = failed.count + 1 if failed is not None else 1
+            until = math.ceil(now + min(_FIRST * 2.0 ** min(count - 1, 16), _LONGEST))
+            gang.failed_starts = FailedStarts(count, float(until), reason.message)
+            self._retries.put(gang.key, float(until))
+        tells = bool(victims) or gang.key not in self.stay
+        if len(victims) < len(falling):
+            self.stay[gang.key] = reason
+        if tells:
+            taken = tuple(Binding(_ref(task), task.pod.node) for task in victims)
+            yield Evict(taken, gang.key, reason, self.state.departures.graces(victims))
+
+    def _reason(self, gang: Gang, late: list[Task], *, kept: int) -> Reason:
+        culprit = min(late, key=lambda task: (not (task.pod.starting and task.pod.starting.reason), task.rank))
+        trouble = culprit.pod.starting or StartTrouble()
+        limit = self.limit(gang, culprit)
+        how = "cannot start" if trouble.hopeless or trouble.retried else f"did not start within {limit:g} s"
+        message = f"gang {gang.key} has its nodes, but {culprit.pod.name} {how}: {trouble.message}"
+        if kept:
+            message += f"; {kept} of its pods have no controller and stay: delete them, or put right what keeps them"
+        numbers = {"late": len(late), "members": len(gang.bound()), "limit": int(limit), "kept": kept}
+        return Reason(ReasonCode.START_TIMEOUT, message, numbers, gang.key)
+
+    def waits(self, gang: Gang, now: float) -> Reason | None:
+        """Why a gang that did not start is not placed again yet."""
+        failed = gang.failed_starts
+        if failed is None or failed.until <= now:
+            return None
+        times = f"{failed.count} times in a row" if failed.count > 1 else "once"
+        message = f"it has failed to start {times} and waits before it is placed again: {failed.message}"
+        return Reason(ReasonCode.BACKOFF, message, {"failed_starts": failed.count, "until": int(failed.until)})
+
+
+def _bound(task: Task) -> float:
+    """When a task got its node."""
+    return task.started or task.pod.bound
+
+
+def _ref(task: Task) -> PodRef:
+    pod = task.pod
+    return PodRef(pod.uid, pod.namespace, pod.name)

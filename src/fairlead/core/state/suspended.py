@@ -1,0 +1,443 @@
+"""Suspended jobs: they hold nothing, and keep their place in line.
+
+To suspend a job the scheduler writes the intent to its PodGroup (`status.target`, made where there is none), with what its pods
+look like; the operator acts on the job's object, whose controller deletes the pods. Once they are gone, stand-ins made
+from that record wait in their stead, with the rank that the job had: they are served, reserved for and explained like
+pods. When they get places, the intent becomes Running, the places are kept, and each pod that the controller makes takes
+one. All of that can be read from the PodGroup, what the job has attained, too, so nothing is lost with the scheduler.
+
+An AIJob begins another attempt when it resumes: members that have succeeded before come back with the others, and need places.
+Its roles may be edited meanwhile. Then nothing waits in its stead any more: the intent is withdrawn, pods of the new roles wait
+like any others, what the job attained counts on, and what is kept for pods of the old ones is free.
+
+Nobody may be listening: if pods are still there after a while they are evicted, and the intent is withdrawn. It is withdrawn,
+too, when its user resumes the job, and when nothing is recorded of its pods; again and again until the PodGroup says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE, ROLES_LABEL, fitting
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.objects import Group, Member, Pod, Target
+from fairlead.core.model.transactions import Binding, Evict, PodRef, Resume, Suspension, Transaction
+from fairlead.core.pods.tasks import STAND_IN, Task, TaskState, stands_in
+from fairlead.core.state.moves import Kept
+
+if TYPE_CHECKING:
+    from fairlead.core.state.cluster import ClusterState
+
+_PATIENCE = 60.0  # seconds for the operator, beyond what the pods take to end
+_KEPT_FOR = 120.0  # seconds in which a resumed job's pods must come
+_AI_JOB = f"{API_VERSION}/AIJob/"
+
+
+class Suspended:
+    """Intents, stand-ins, and the places kept for jobs that resume."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.targets: dict[str, Target] = {}  # group -> an intent that is not Running
+        self._owners: dict[str, str] = {}  # owner's UID -> group
+        self._stand_ins: dict[str, list[str]] = {}  # group -> UIDs of those that wait or have places
+        self._look: set[str] = set()  # groups whose stand-ins may be due
+        self._leaving: dict[str, float] = {}  # group -> when its pods should be gone
+        self._coming: dict[str, float] = {}  # group -> until when places are kept
+        self._epochs: dict[str, int] = {}  # group -> the last one; of groups that are gone the highest is kept, as `_floor`
+        self._floor = 0
+        self._over: set[str] = set()  # groups of which something has ended: perhaps nothing is meant with them any more
+        self._withdrawn: set[str] = set()
+        self._unheard: dict[str, float] = {}  # group -> when its intent is withdrawn once more, unless that was heard of
+        self._served: dict[str, tuple[str, ...]] = {}  # group -> owners whose jobs carry on what they attained
+        self._roles: dict[str, str] = {}  # group -> digest of the roles that its job has now
+        self._paused: set[str] = set()  # groups whose jobs their users have suspended, too
+        self._recalled: set[str] = set()  # owners of which this was heard since the last pass
+
+    # -- events --------------------------------------------------------------------------------
+
+    def upsert(self, group: Group) -> None:
+        """A PodGroup came or changed."""
+        key, target = group.key, group.target
+        if group.roles and self._roles.get(key) != group.roles:
+            self._roles[key] = group.roles
+            self._look.add(key)
+        if target is None:
+            if key in self.targets:
+                self.remove(key)  # it was taken out of the group
+            return
+        if target.epoch >= self._epochs.get(key, 0):
+            self._epochs[key] = target.epoch
+            self._unheard.pop(key, None)
+        for owner in target.owners:
+            self._owners[owner] = key
+        if target.state == "Suspended" and key not in self._unheard:
+            if self.targets.get(key) != target:
+                self.targets[key] = target
+                self._look.add(key)
+                self.state.moves.give_up(target.owners)
+        elif target.state != "Suspended":
+            if target.attained:
+                self._carry(key, target.owners, target.attained, target.since)
+            self._over.add(key)
+            if self.targets.pop(key, None) is not None:
+                self._leaving.pop(key, None)
+                self._drop(key, waiting_only=True)
+        if group.paused:
+            self._pause(key)
+        elif key in self._paused:
+            self._paused.discard(key)
+            self._look.add(key)
+
+    def _pause(self, key: str) -> None:
+        """Its user suspends it, too: nothing waits in its stead, and nothing is kept for it, until he resumes it."""
+        self._paused.add(key)
+        self._coming.pop(key, None)
+        self._drop(key)
+
+    @property
+    def kept(self) -> list[Task]:
+        """The stand-ins that hold the places of jobs that resume."""
+        return [task for key in self._stand_ins for task in self._of(key) if task.row >= 0]
+
+    def awaits(self, key: str) -> bool:
+        """Whether places are kept for pods of a job that have not come yet."""
+        return any(task.row >= 0 for task in self._of(key))
+
+    def remove(self, key: str) -> None:
+        """A PodGroup is gone, and what was meant with it."""
+        self.targets.pop(key, None)
+        self._leaving.pop(key, None)
+        self._withdrawn.discard(key)
+        self._unheard.pop(key, None)
+        self._paused.discard(key)
+        self._roles.pop(key, None)
+        self._drop(key, waiting_only=True)
+        owners = self._served.pop(key, ())
+        for owner in owners:
+            self.state.services.carried.pop(owner, None)
+        self._recalled.update(owners)
+        if key not in self._coming:
+            self._owners = {owner: group for owner, group in self._owners.items() if group != key}
+        self._over.add(key)
+
+    def arrived(self, task: Task) -> None:
+        """A pod of a job that is, or was, suspended came to wait: it takes the place that is kept for it."""
+        if task.pod.uid in self.state.moves.returning:
+            return  # it has changed since it came
+        key = self._owners.get(task.pod.owner, "")
+        placed = [each for each in self._of(key) if each.row >= 0]
+        alike = next((each for each in placed if each.shape is task.shape and each.queue == task.queue), None)
+        if alike is not None:
+            row, devices, until = alike.row, alike.devices, self._coming.get(key, self.state.services.now)
+            self._remove(key, alike)
+            stand_in = self.state.moves.stand_in(task)
+            self.state.assign(stand_in, row, devices)
+            self.state.moves.returning[task.pod.uid] = Kept(task.pod.uid, ("", "", "", "", 0), stand_in, until)
+        elif not placed and self._stand_ins.get(key):
+            self._withdraw(key)  # it was resumed by others
+
+    def left(self, owner: str) -> None:
+        """A pod is gone: if it was the last of a job that is suspended, stand-ins wait from now on."""
+        key = self._owners.get(owner)
+        if key in self.targets:
+            self._look.add(key)
+
+    def begin(self, now: float) -> None:
+        """A pass begins: stand-ins come once a job's pods are gone, and go when nobody came to their places."""
+        if self._recalled:
+            recalled, self._recalled = self._recalled, set()
+            for task in [task for task in self.state.tasks.values() if task.pod.owner in recalled]:
+                if task.row >= 0:
+                    self.state.services.watch(task)
+                else:
+                    self.state.rerank(task)
+        for key in sorted(self._coming):
+            if self._coming[key] <= now:
+                del self._coming[key]
+                self._drop(key)
+                self._over.add(key)
+                self._look.add(key)
+        looked, self._look = self._look, set()
+        for key in sorted(looked):
+            self._drop_outdated(key)
+        for key in sorted(looked & set(self.targets)):
+            if key in self._coming or self._stand_ins.get(key):
+                continue
+            if any(self._pods(key)):
+                self._leaving.setdefault(key, now + _PATIENCE)
+            else:
+                self._leaving.pop(key, None)
+                if key not in self._paused:
+                    self._raise(key)
+                    self._drop_outdated(key)
+                    if key not in self._withdrawn and not self._stand_ins.get(key):
+                        self._withdraw(key)  # nothing is recorded of it: nothing would ever wait in its stead
+        if self._over:
+            self._forget_over()
+
+    def _drop_outdated(self, key: str) -> None:
+        """Stand-ins of roles that their job has no more give way to its own pods."""
+        roles = self._roles.get(key)
+        if roles and any(label == ROLES_LABEL and value != roles for task in self._of(key) for label, value in task.pod.labels):
+            if key in self.targets and key not in self._coming:
+                self._withdraw(key)
+            else:
+                self._drop(key)
+
+    def _withdraw(self, key: str) -> None:
+        """Its stand-ins give way to the job's own pods; what it attained is carried on."""
+        self._carry_on(key)
+        self._drop(key)
+        self._withdrawn.add(key)
+
+    def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> None:
+        """What a job had attained counts for its pods from now on; those that are there are looked at in the next pass."""
+        carried = self.state.services.carried
+        news = {owner for owner in owners if carried.get(owner) != (attained, since)}
+        self._served[key] = tuple(owners)
+        self._recalled |= news
+        carried.update(dict.fromkeys(news, (attained, since)))
+
+    def _carry_on(self, key: str) -> tuple[float, float]:
+        """The same of a job whose stand-ins give way to pods: what it attained, and when it came first."""
+        stand_ins = self._of(key)
+        attained = max((0.0, *(task.pod.attained for task in stand_ins)))
+        since = float(int(min((task.pod.created for task in stand_ins), default=0.0)))  # as a PodGroup can say it
+        if attained and key in self.targets:
+            self._carry(key, self.targets[key].owners, attained, since)
+        return attained, since
+
+    def _forget_over(self) -> None:
+        """Forget whose pods are those of groups with which nothing is meant any more, and the epochs of groups that are gone.
+
+        A job's object may remember the epoch of its last intent longer than its PodGroup lives, and heeds only later ones: the
+        next of whatever was forgotten is above all that were.
+        """
+        over, self._over = self._over, set()
+        due = (self._leaving, self._coming, self._unheard)
+        meant: tuple[Collection[str], ...] = (self.targets, self._stand_ins, self._withdrawn, *due)
+        over = {key for key in over if not any(key in each for each in meant)}
+        if any(group in over for group in self._owners.values()):
+            self._owners = {owner: group for owner, group in self._owners.items() if group not in over}
+        for key in over:
+            gang = self.state.gangs.get(key)
+            if gang is None or gang.group is None:
+                self._floor = max(self._floor, self._epochs.pop(key, 0))
+
+    def _next_epoch(self, key: str) -> int:
+        return max(self._epochs.get(key, 0), self._floor) + 1
+
+    def _raise(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        number = 0
+        for member in self.targets[key].members:
+            for _ in range(member.count):
+                pod = msgspec.structs.replace(
+                    member.pod, uid=f"{STAND_IN}{key}/{number}", namespace=namespace, name=f"{name}-{number}", group=name, node=""
+                )
+                self._stand_ins.setdefault(key, []).append(pod.uid)
+                self.state.upsert_pod(pod)
+                number += 1
+
+    def _drop(self, key: str, *, waiting_only: bool = False) -> None:
+        for task in list(self._of(key)):
+            if task.row < 0 or not waiting_only:
+                self._remove(key, task)
+
+    def _remove(self, key: str, task: Task) -> None:
+        self._stand_ins[key].remove(task.pod.uid)
+        if not self._stand_ins[key]:
+            del self._stand_ins[key]
+            if key not in self.targets:
+                self._coming.pop(key, None)
+            self._over.add(key)
+        self.state.remove_pod(task.pod.uid)
+
+    def _of(self, key: str) -> list[Task]:
+        return [self.state.tasks[uid] for uid in self._stand_ins.get(key, ()) if uid in self.state.tasks]
+
+    def _pods(self, key: str) -> Iterator[Task]:
+        """The pods that a job still has."""
+        owners = {owner for owner, group in self._owners.items() if group == key}
+        return (task for task in self.state.tasks.values() if task.pod.owner in owners and not stands_in(task.pod.uid))
+
+    @property
+    def next_due(self) -> float | None:
+        """When something happens by itself."""
+        return min((*self._leaving.values(), *self._coming.values(), *self._unheard.values()), default=None)
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    def suspendable(self, task: Task) -> bool:
+        """Whether its job is suspended when it falls, and not evicted."""
+        return (
+            bool(task.pod.root)
+            and task.pod.profile != KUBERNETES_PROFILE
+            and self.state.services.of(task).mode == "Suspend"
+            and not stands_in(task.pod.uid)
+        )
+
+    def ask(self, victims: Iterable[Task], now: float) -> tuple[Suspension, ...]:
+        """What must be written so that victims go, instead of evicting them; they are marked as such already.
+
+        Those that are only moved have a place already to which others of their jobs come at once.
+        """
+        jobs: dict[str, list[Task]] = {}
+        for task in victims:
+            if (
+                self.suspendable(task)
+                and task.pod.uid not in self.state.moves.kept
+                and not task.pod.terminating
+                and (task.gang is None or len(task.gang.placed()) < task.gang.needed)
+            ):
+                jobs.setdefault(_group_of(task), []).append(task)
+        found = []
+        for key, tasks in sorted(jobs.items()):
+            first = tasks[0]
+            if first.gang is not None and first.gang.group is not None and len(tasks) < first.gang.needed:
+                continue  # one of them is on its way out: it is started again anyway, and half a gang could never resume
+            log, epoch = self.state.log, self._next_epoch(key)
+            log.insert(self._epochs, key, epoch)
+            log.insert(self._leaving, key, now + _PATIENCE)
+            for task in tasks:
+                log.insert(self._owners, task.pod.owner, key)
+            attained = max(0.0, self.state.services.attained_by(tasks))  # its start may lie ahead of a clock that was set back
+            found.append(
+                Suspension(
+                    key,
+                    epoch,
+                    tuple(sorted({(task.pod.root, task.pod.owner) for task in tasks})),
+                    self._members(tasks, attained),
+                    tuple(sorted(task.pod.uid for task in tasks)),
+                    made=first.gang is None or first.gang.group is None,
+                    queue=first.queue,
+                    service_class=first.service_class,
+                )
+            )
+        return tuple(found)
+
+    def _members(self, tasks: list[Task], attained: float) -> tuple[Member, ...]:
+        """What a job comes back as: the pods that fall, and of an AIJob also those that have succeeded.
+
+        These start anew with the others. Where their pods are gone, what they ask for is not known: no places are kept for them.
+        """
+        gang, services = tasks[0].gang, self.state.services
+        done = gang.completions.pods() if gang is not None and gang.completions is not None else []
+        anew = gang is not None and tasks[0].pod.root.startswith(_AI_JOB)
+        shapes: dict[int, list[Task]] = {}
+        for task in tasks:
+            shapes.setdefault(task.shape.number, []).append(task)
+        pods, counts = [], []
+        for _, alike in sorted(shapes.items()):
+            pods.append(self._record(alike[0].pod, attained, services.first_came(alike[0]), anew=anew))
+            counts.append(len(alike))
+        if anew and done:
+            came = min(map(services.first_came, tasks))
+            kinds = {self._kind(pod): number for number, pod in enumerate(pods)}
+            for pod in done:
+                number = kinds.setdefault(self._kind(pod), len(pods))
+                if number == len(pods):
+                    pods.append(self._record(pod, attained, came, anew=anew))
+                    counts.append(0)
+                counts[number] += 1
+        return tuple(Member(count, pod) for count, pod in zip(counts, pods, strict=True))
+
+    def _kind(self, pod: Pod) -> tuple[object, ...]:
+        """Equal for pods of a job that have one shape."""
+        keys = self.state.pairs.keys
+        return pod.spec, tuple(pair for pair in pod.labels if pair[0] in keys)
+
+    @staticmethod
+    def _record(pod: Pod, attained: float, came: float, *, anew: bool) -> Pod:
+        """What is remembered of a pod: what decides where and when one like it runs.
+
+        attained: device-seconds of its job. came: when that came first. anew: it comes back as one of the next attempt.
+        """
+        return msgspec.structs.replace(
+            pod,
+            uid="",
+            name="",
+            node="",
+            started=None,
+            nominated="",
+            owner="",
+            root="",
+            terminating=False,
+            preempted=False,
+            controlled=False,
+            finished=False,
+            succeeded=0.0,
+            attained=attained,
+            created=came,
+            attempt=pod.attempt + anew,
+        )
+
+    def resume(self, tasks: list[Task], now: float) -> Resume:
+        """Stand-ins got places: their job may run again."""
+        key = tasks[0].gang.key if tasks[0].gang is not None else ""
+        self._coming[key] = now + _KEPT_FOR
+        epoch = self._epochs[key] = self._next_epoch(key)
+        nodes = tuple(self.state.nodes.names[task.row] for task in tasks)
+        return Resume(key, epoch, tuple(_ref(task) for task in tasks), nodes, *self._carry_on(key))
+
+    def unanswered(self, now: float) -> Iterator[Transaction]:
+        """Where nobody acts on an intent its pods are evicted; intents that are overtaken are withdrawn."""
+        for key in sorted(key for key, due in self._leaving.items() if due <= now):
+            del self._leaving[key]
+            self._over.add(key)
+            pods = list(self._pods(key))
+            if pods and all(task.pod.terminating for task in pods):
+                self._leaving[key] = now + _PATIENCE  # they take long to end
+                continue
+            asked = [task for task in pods if task.state is TaskState.EVICTING and not task.pod.terminating]
+            if asked:
+                message = f"no operator suspended the job within {_PATIENCE:g} s; its pods are evicted"
+                reason = Reason(ReasonCode.SUSPENDED, message)
+                graces = self.state.departures.graces(asked)
+                yield Evict(tuple(Binding(_ref(task), task.pod.node) for task in asked), key, reason, graces)
+            if pods:
+                self._withdrawn.add(key)
+        withdrawn, self._withdrawn = self._withdrawn | {key for key, due in self._unheard.items() if due <= now}, set()
+        for key in sorted(withdrawn):
+            gang = self.state.gangs.get(key)
+            if gang is not None and gang.group is not None:
+                self._unheard[key] = now + _PATIENCE
+            epoch = self._epochs[key] = self._next_epoch(key)
+            self.targets.pop(key, None)
+            self._over.add(key)
+            yield Resume(key, epoch, (), (), *self._known(key))
+
+    def _known(self, key: str) -> tuple[float, float]:
+        """What is carried on of a job."""
+        return next((self.state.services.carried[owner] for owner in self._served.get(key, ())), (0.0, 0.0))
+
+
+def _group_of(task: Task) -> str:
+    """Where a job's intent is kept: in its PodGroup, or in one that is made for it."""
+    if task.gang is not None and task.gang.group is not None:
+        return task.gang.key
+    return made_for(task.pod.namespace, task.pod.root)
+
+
+def made_for(namespace: str, root: str) -> str:
+    """The PodGroup, `namespace/name`, that is made for a workload which has none. root: its `apiVersion/kind/name`.
+
+    Its name is `KIND-GROUP.NAME`, such as `job-batch.train`, and no other workload's: no AIJob has a dot in its name, dots of the
+    API group are dashes, and dashes are doubled.
+    """
+    version, kind, name = root.rsplit("/", 2)
+    told = [each.replace("-", "--").replace(".", "-") for each in (kind.lower(), version.rpartition("/")[0]) if each]
+    return f"{namespace}/{fitting('-'.join(told) + '.' + name)}"
+
+
+def made_before(namespace: str, kind: str, name: str) -> str:
+    """The same as earlier versions called it; an AIJob may have that name, so it is believed only if it was made for this."""
+    return f"{namespace}/{kind.lower()}-{name}"[:317]
+
+
+def _ref(task: Task) -> PodRef:
+    return PodRef(task.pod.uid, task.pod.namespace, task.pod.name)

@@ -1,0 +1,102 @@
+"""Pods that are on nodes and of which something cannot be read: how they count, and who is told.
+
+What was read of a pod before goes on to count, whatever is written on it later. Only a pod whose size was never known
+closes the node that it is on; then pod and node are named wherever somebody waits for that node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.objects import Node, Pod
+from fairlead.core.model.transactions import PodRef, Unread
+from fairlead.core.nodes.table import NodeTable
+
+_MOST_NAMED = 3
+MOST_RESOURCES = 1024
+"""Names of resources that are counted of what pods alone speak of; every node keeps an amount of each."""
+_SHORT = 200
+
+
+def last_readable(before: Pod, now: Pod) -> Pod:
+    """A newer view of a pod with an error, with what can no longer be read as it was; both views are of one placed pod."""
+    if now.error is None or before.unsized:
+        return now
+    if not now.node:
+        return msgspec.structs.replace(before, error=now.error)  # nothing of it can be read, not even where it is
+    return msgspec.structs.replace(now, spec=before.spec, unsized=False, time_limit=before.time_limit, expected=before.expected)
+
+
+def counted(nodes: NodeTable, pod: Pod) -> Pod:
+    """The pod without resources that no node has offered, where as many names as are kept have been heard of already.
+
+    Names are free to make up, and each costs an amount on every node. What nodes offer is always counted.
+    """
+    if len(nodes.resources) + len(pod.spec.requests) <= MOST_RESOURCES:
+        return pod
+    unknown = [resource for resource, _ in pod.spec.requests if resource not in nodes.resources]
+    if not unknown:
+        return pod
+    known = tuple(each for each in pod.spec.requests if each[0] in nodes.resources)
+    message = f"pod {pod.key}: no node offers {unknown[0]}, and {MOST_RESOURCES} names of resources are in use already"
+    reason = pod.error or Reason(ReasonCode.INVALID_SPEC, f"{message}: create it anew once a node offers it")
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, requests=known), error=reason)
+
+
+class UnreadPods:
+    """Those on nodes, by UID."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._untold: dict[str, None] = {}
+        self._untold_nodes: dict[str, Node] = {}
+
+    def note_node(self, before: Node | None, node: Node) -> None:
+        """A node came or changed."""
+        if node.error is not None and (before is None or before.error != node.error):
+            self._untold_nodes[node.name] = node
+
+    def note(self, pod: Pod) -> None:
+        """A pod on a node came or changed."""
+        known = self._pods.get(pod.uid)
+        if pod.error is None:
+            if known is not None:
+                self.forget(pod.uid)
+            return
+        self._pods[pod.uid] = pod
+        if known is None or (known.error, known.node, known.unsized) != (pod.error, pod.node, pod.unsized):
+            self._untold[pod.uid] = None
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        self._pods.pop(uid, None)
+        self._untold.pop(uid, None)
+
+    def tell(self) -> Iterator[Unread]:
+        """What was not told yet."""
+        nodes, self._untold_nodes = self._untold_nodes, {}
+        for node in nodes.values():
+            if node.error is not None:
+                yield Unread(None, node.name, node.error, closes=True)
+        untold, self._untold = self._untold, {}
+        for pod in map(self._pods.get, untold):
+            if pod is not None and pod.error is not None:
+                group = f"{pod.namespace}/{pod.group}" if pod.group and pod.ours else ""
+                yield Unread(PodRef(pod.uid, pod.namespace, pod.name), pod.node, pod.error, pod.unsized, group)
+
+    def closers(self, nodes: NodeTable, name: str) -> list[str]:
+        """What closes a node, each in words; empty if it is open."""
+        row = nodes.rows.get(name)
+        node = nodes.objects[row] if row is not None else None
+        found = [f"node {name} itself: {node.error.message[:_SHORT]}"] if node is not None and node.error is not None else []
+        pods = (self._pods.get(uid) for uid in nodes.poisoned.get(name, ()))
+        return found + sorted(f"pod {pod.key} on {name}" for pod in pods if pod is not None)
+
+    def complaint(self, nodes: NodeTable, names: Iterable[str]) -> str:
+        """Why these nodes are closed, in kube-scheduler's form, for messages; the first few culprits are named."""
+        culprits = [each for name in sorted(names) for each in self.closers(nodes, name)]
+        more = f" and {len(culprits) - _MOST_NAMED} more" if len(culprits) > _MOST_NAMED else ""
+        return f"node(s) were closed because what is on them cannot be counted ({', '.join(culprits[:_MOST_NAMED])}{more})"
