@@ -179,7 +179,7 @@ class _Play:
         waiting = [(unit, line.demand) for line in lines for unit in line.units]
         more: dict[str, int] = {}
         for unit, demand in sorted(waiting, key=lambda each: node.place(each[0])):
-            due = fair.due(unit, state.policy.share_wait)
+            due = fair.due(unit, node, state.policy.share_wait)
             together = {resource: more.get(resource, 0) + amount for resource, amount in demand}
             if due < math.inf and all(fair.within(each, list(together.items())) for each in node.path):
                 more.update(together)

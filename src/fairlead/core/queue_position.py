@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.pods.tasks import SURPLUS, Unit
-from fairlead.core.queues.queues import QueueNode
+from fairlead.core.queues.queues import QueueNode, room_of
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -62,7 +62,8 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
 
 def behind(state: ClusterState, unit: Unit) -> Ahead | None:
     """Who waits and would take from a unit what it could take from others, so that it does not: see `actions.circles`."""
-    found = state.queues.behind.get(unit.room) if unit.room is not None else None
+    room = room_of(unit)
+    found = state.queues.behind.get(room) if room is not None else None
     if found is None or not found.taker.alive:
         return None
     taker = found.taker

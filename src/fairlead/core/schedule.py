@@ -30,7 +30,7 @@ from fairlead.core.preemption.override import override
 from fairlead.core.preemption.policy import Contest, share_due
 from fairlead.core.preemption.reclaimable import goes_beyond, reclaimer, refusal
 from fairlead.core.preemption.search import Plan, by_upstream, could_make_room, holds_victims, preempt
-from fairlead.core.queues.queues import Room
+from fairlead.core.queues.queues import Room, room_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.moves import GivenUp
 
@@ -220,8 +220,8 @@ def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) 
 
 
 def _held_back(state: ClusterState, unit: Unit, other: Unit) -> Reason:
-    if unit.room is not None:
-        unit.room.held_back = other
+    if (room := room_of(unit)) is not None:
+        room.held_back = other
     return refusal(state, unit, other)
 
 
@@ -232,7 +232,7 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
     devices, gangs and budgets, so a search may be in vain. A place that is free needs none and is never waited for.
     code: why it has no place. What one user's limit keeps out is no budget's matter: others in its room may start.
     """
-    room, asks = unit.room, code is not ReasonCode.USER_LIMIT
+    room, asks = room_of(unit), code is not ReasonCode.USER_LIMIT
     if room is None:
         return preempt(state, unit)
     if now < room.rests_until:
@@ -493,9 +493,9 @@ def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> 
     state.queues.fair.touch()
     state.reserved.started(name_of(unit))
     state.foretold.started(unit.tasks[0].job, now)
-    if unit.room is not None:
-        unit.room.searched, unit.room.rests_until = 0, 0.0
-        unit.room.moves_vain, unit.room.moves_again = 0, 0.0
+    if (room := room_of(unit)) is not None:
+        room.searched, room.rests_until = 0, 0.0
+        room.moves_vain, room.moves_again = 0, 0.0
     for task in unit.tasks:
         task.unit = None
     for task in placed:
@@ -567,7 +567,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: f
 
 
 def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterator[Transaction]:
-    room = unit.room
+    room = room_of(unit)
     if room is None:
         return
     if reason.code is ReasonCode.USER_LIMIT:

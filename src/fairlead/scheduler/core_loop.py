@@ -40,7 +40,7 @@ from fairlead.core.model.transactions import Evict, Overdue, Place, PodRef, Pree
 from fairlead.core.nodes.storage import STORAGE_KINDS, StorageObject
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.preemption.search import GROUNDS
-from fairlead.core.queues.queues import QueueNode
+from fairlead.core.queues.queues import QueueNode, room_of
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.foretold import Expected
@@ -736,7 +736,8 @@ class CoreLoop:
         reason = gang.reason
         if reason is None and not bound:
             waiting = next((task.unit for task in gang.tasks.values() if task.unit is not None), None)
-            shared = waiting.room.parked if waiting is not None and waiting.room is not None else None
+            room = room_of(waiting) if waiting is not None else None
+            shared = room.parked if room is not None else None
             reason = explain.own(self.state, waiting, shared) if waiting is not None and shared is not None else None
         held = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task.told is not None]
         if reason is None and held:

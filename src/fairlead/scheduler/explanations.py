@@ -19,7 +19,7 @@ from fairlead.core.model.objects import WHOLE
 from fairlead.core.pods.gangs import Gang
 from fairlead.core.pods.tasks import Task, TaskState, Unit, stands_in
 from fairlead.core.queue_position import Ahead, Term, ahead_of, behind, line, terms
-from fairlead.core.queues.queues import QueueNode
+from fairlead.core.queues.queues import QueueNode, room_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.foretold import Expected
 from fairlead.core.state.suspended import made_before, made_for
@@ -200,7 +200,7 @@ def reason_of(state: ClusterState, waiting: list[Task], gang: Gang | None) -> Re
     for task in waiting:
         if task.pod.error is not None:
             return task.pod.error
-        room = task.unit.room if task.unit is not None else None
+        room = room_of(task.unit) if task.unit is not None else None
         if room is not None and task.unit is not None:
             reason = room.limited.get(task.unit.user) or room.parked
             if reason is not None:

@@ -27,6 +27,7 @@ from fairlead.core.model.objects import WHOLE, Policy
 from fairlead.core.model.transactions import Binding, Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption.search import preempt
+from fairlead.core.queues.queues import room_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Output
 from fairlead.simulation.workload import RULE_LABEL
@@ -299,7 +300,8 @@ class Auditor:
         """Whether the live core only rests: it searched in vain too often of late, and would find victims if it looked now."""
         task = live.tasks.get(beneficiary.pod.uid)
         unit = task.unit if task is not None else None
-        if unit is None or unit.room is None or unit.room.rests_until <= now:
+        room = room_of(unit) if unit is not None else None
+        if unit is None or room is None or room.rests_until <= now:
             return False
         mark = live.log.mark()
         live.victims.forget()

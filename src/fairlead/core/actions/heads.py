@@ -17,7 +17,7 @@ from fairlead.core.actions.reserve import LOOK_AGAIN, REST, name_of, still_waits
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import by_upstream
-from fairlead.core.queues.queues import Place, QueueNode
+from fairlead.core.queues.queues import Place, QueueNode, room_of
 from fairlead.core.queues.reservations import HEADS, Head, Hold, Kept
 from fairlead.core.queues.services import begun
 from fairlead.core.state.cluster import ClusterState
@@ -97,7 +97,8 @@ def _keep(state: ClusterState, head: Head, now: float) -> None:
 
 def _lacks_headroom(unit: Unit) -> bool:
     """Whether a unit waits because its queue, or one above, may not hold it."""
-    return unit.room is not None and unit.room.parked is not None and unit.room.parked.code in _HEADROOM
+    room = room_of(unit)
+    return room is not None and room.parked is not None and room.parked.code in _HEADROOM
 
 
 def _renew(state: ClusterState, now: float) -> None:
@@ -105,7 +106,8 @@ def _renew(state: ClusterState, now: float) -> None:
     table = state.reserved
     for hold in [each for each in table.of_units() if each.head is not None]:
         head, unit = hold.head, hold.unit
-        if head is None or unit is None or unit.room is None or unit.room.parked is None:
+        room = room_of(unit) if unit is not None else None
+        if head is None or unit is None or room is None or room.parked is None:
             continue
         left = frozenset(uid for uid in head.blockers if (task := state.tasks.get(uid)) is not None and task.row >= 0)
         if left != head.blockers:

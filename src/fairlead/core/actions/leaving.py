@@ -15,6 +15,7 @@ from fairlead.core.allocation import fits
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.removal import Fallen
 from fairlead.core.preemption.search import Plan
+from fairlead.core.queues.queues import room_of
 from fairlead.core.state.cluster import ClusterState
 
 Leaving = Sequence[tuple[Task, float]]
@@ -57,7 +58,7 @@ def beyond_leaving(state: ClusterState, leaving: Leaving, search: Callable[[], P
 
 def awaited_before(state: ClusterState, unit: Unit, now: float) -> bool:
     """Whether a unit that stands before this one waits for what is leaving: then that is not this one's to plan with."""
-    queues, room = state.queues, unit.room
+    queues, room = state.queues, room_of(unit)
     if room is None:
         return False
     firsts = [each.first() for each in queues.resting if each is not room and each.awaits > now]

@@ -17,7 +17,7 @@ from fairlead.core.model.objects import WHOLE
 from fairlead.core.nodes.table import Ints
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task, Unit, by_column
-from fairlead.core.queues.queues import Room
+from fairlead.core.queues.queues import Room, room_of
 from fairlead.core.queues.reservations import Hold
 from fairlead.core.queues.services import begun
 from fairlead.core.state.cluster import ClusterState
@@ -96,7 +96,7 @@ def reserve(state: ClusterState, now: float) -> None:
 
 def reserve_for(state: ClusterState, unit: Unit, now: float) -> None:
     """The same for one unit that was just refused: whoever is served after it must leave it what it needs."""
-    room = unit.room
+    room = room_of(unit)
     if room is not None and _left(state) and _qualifies(state, room, unit) and _ripe(state, room, unit) <= now:
         _keep(state, room, unit, now)
 

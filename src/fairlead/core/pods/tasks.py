@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
@@ -18,7 +18,6 @@ from fairlead.core.pods.shapes import Shape
 
 if TYPE_CHECKING:
     from fairlead.core.pods.gangs import Gang
-    from fairlead.core.queues.queues import Room
 
 Rank = tuple[int, int, int, float, str]
 """Order inside a queue: (-priority, -urgency, level of attained service, created, name); smaller goes first."""
@@ -143,6 +142,13 @@ def by_column(tasks: Iterable[Task]) -> dict[int, int]:
     return found
 
 
+class Waiting(Protocol):
+    """Where a unit waits: a pending class of a queue (`queues.room_of`)."""
+
+    def leave(self) -> None:
+        """One of its units waits no longer."""
+
+
 class Unit:
     """What is placed together: of `tasks` at least `need` get a node, or none does.
 
@@ -160,7 +166,7 @@ class Unit:
         self.later: tuple[Task, ...] = ()
         self.alive = True
         self.express = self.overdue = False
-        self.room: Room | None = None
+        self.room: Waiting | None = None
         # Whose it is: its first pod's user; nobody's under upstream's rules, which know no users.
         self.user = "" if tasks[0].pod.profile == KUBERNETES_PROFILE else tasks[0].user
         self.rank: Rank

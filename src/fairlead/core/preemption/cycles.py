@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.core.model.objects import ServiceClass
 from fairlead.core.pods.pools import split, sum_of
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.queues.queues import Behind, Charge, QueueNode, Room
+from fairlead.core.queues.queues import Behind, Charge, QueueNode, Room, room_of
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
@@ -235,8 +235,8 @@ class Circle:
             if within is None:
                 within = self._within[key] = queues.may_start(taker, falling)
             if within:
-                if self._unit.room is not None:
-                    queues.behind[self._unit.room] = Behind(taker, falling)
+                if (room := room_of(self._unit)) is not None:
+                    queues.behind[room] = Behind(taker, falling)
                 return True
         return False
 
@@ -279,10 +279,11 @@ class Circle:
     def is_behind(self, behind: Behind) -> bool:
         """Whether that still stands: the other waits and would take the place, and whose place it is still runs."""
         other, falling = behind
-        if other.room is None or not other.alive or not self._kind.falls or any(task.row < 0 for task in falling):
+        room = room_of(other)
+        if room is None or not other.alive or not self._kind.falls or any(task.row < 0 for task in falling):
             return False
         kind = self._kinds.of_unit(other)
-        return self._follows(kind, other, other.room.demand) and self._state.queues.may_start(other, falling)
+        return self._follows(kind, other, room.demand) and self._state.queues.may_start(other, falling)
 
     def _follows(self, kind: Kind, first: Unit, demand: Charge) -> bool:
         """Whether a unit that waits, of a kind, would take its place; whether it could is not looked at."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Circle
-from fairlead.core.queues.queues import Charge, QueueNode
+from fairlead.core.queues.queues import Charge, QueueNode, room_of
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
@@ -366,7 +366,10 @@ class Contest:
 
 def share_due(state: ClusterState, unit: Unit) -> float:
     """From when on a unit takes what makes up its queue's share though a lender is left with less than its own by that."""
-    return state.queues.fair.due(unit, state.policy.share_wait) if state.policy.reclaim else math.inf
+    room = room_of(unit)
+    return (
+        math.inf if room is None or not state.policy.reclaim else state.queues.fair.due(unit, room.queue, state.policy.share_wait)
+    )
 
 
 def _amounts(tasks: Sequence[Task]) -> tuple[int, int]:

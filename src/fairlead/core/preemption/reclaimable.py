@@ -22,7 +22,7 @@ from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.policy import Contest, share_due
 from fairlead.core.preemption.search import by_upstream, preempt
 from fairlead.core.queues.order import Standing
-from fairlead.core.queues.queues import Place, QueueNode, Room
+from fairlead.core.queues.queues import Place, QueueNode, Room, room_of
 from fairlead.core.queues.shares import FairShares
 from fairlead.core.state.cluster import ClusterState
 
@@ -48,10 +48,11 @@ class _Line:
 
     def go_on(self) -> bool:
         """Its next was looked at: those behind it are only if it found a place. Whether there is another."""
-        if self.unit.tasks[0].row < 0 or self.unit.room is None:
+        room = room_of(self.unit)
+        if self.unit.tasks[0].row < 0 or room is None:
             return False
         if self._behind is None:
-            others = [unit for unit in self.unit.room.in_order()[:_MOST] if unit is not self.unit]
+            others = [unit for unit in room.in_order()[:_MOST] if unit is not self.unit]
             self._behind = [(self.queue.place(unit), number, unit) for number, unit in enumerate(others)]
             heapify(self._behind)
         if not self._behind:
@@ -71,10 +72,11 @@ def _next(heap: list[tuple[Place, int, T]], place: Callable[[T], Place]) -> T:
 def goes_beyond(state: ClusterState, unit: Unit) -> bool:
     """Whether a unit would bring its queue beyond its quota of something that is scarce: only then can it be reclaimed."""
     disputed = state.queues.fair.disputed
-    if not disputed or not state.policy.reclaim or not state.policy.preempt or unit.room is None:
+    room = room_of(unit)
+    if not disputed or not state.policy.reclaim or not state.policy.preempt or room is None:
         return False
-    node = unit.room.queue
-    wanted = dict(state.queues.asked_together(unit.tasks[: unit.need])) if state.queues.pools.named else unit.room.core
+    node = room.queue
+    wanted = dict(state.queues.asked_together(unit.tasks[: unit.need])) if state.queues.pools.named else room.core
     return any(node.stays(name) + wanted[name] > node.quota.get(name, 0) for name in disputed if name in wanted)
 
 

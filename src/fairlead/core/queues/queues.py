@@ -154,6 +154,11 @@ class Room:
         return found
 
 
+def room_of(unit: Unit) -> Room | None:
+    """The pending class that a unit waits in; None: in none yet, or what is only tried waits nowhere."""
+    return unit.room if isinstance(unit.room, Room) else None
+
+
 class QueueNode:
     """One queue: its policy, what it and its descendants hold, and its rooms."""
 
@@ -996,7 +1001,7 @@ class QueueTree:
 
     def share_with(self, node: QueueNode, unit: Unit) -> float:
         """The same with a unit of it, or of a queue below it, placed."""
-        room = unit.room
+        room = room_of(unit)
         if room is not None and not self.pools.named:
             return self.share(node, room.core)
         return self.share(node, dict(self.asked_together(unit.tasks[: unit.need])))

@@ -131,15 +131,15 @@ class FairShares:
                 return True
         return False
 
-    def due(self, unit: Unit, wait: float) -> float:
+    def due(self, unit: Unit, node: QueueNode, wait: float) -> float:
         """From when on a unit gets what makes up its queue's share, though a lender is left with less than its own by that.
 
-        Victims come in whole jobs: what a lender holds beyond its share may be part of one that is larger. wait: seconds that a
-        unit waits for it at most, 0: without end (infinity), as where nothing is scarce.
+        Victims come in whole jobs: what a lender holds beyond its share may be part of one that is larger. node: its queue.
+        wait: seconds that a unit waits for it at most, 0: without end (infinity), as where nothing is scarce.
         """
-        if not wait or unit.room is None or unit.tasks[0].pod.never_preempts:
+        if not wait or unit.tasks[0].pod.never_preempts:
             return math.inf
-        if not any(node.name in self.share for node in unit.room.queue.path):
+        if not any(node.name in self.share for node in node.path):
             return math.inf
         return unit.since + wait
 

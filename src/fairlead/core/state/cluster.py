@@ -46,7 +46,7 @@ from fairlead.core.preemption.cycles import Kinds
 from fairlead.core.preemption.victims import VictimTable
 from fairlead.core.queues.admission import Admission
 from fairlead.core.queues.meters import submitted_limits
-from fairlead.core.queues.queues import QueueTree
+from fairlead.core.queues.queues import QueueTree, room_of
 from fairlead.core.queues.reservations import Reservations
 from fairlead.core.queues.runtimes import RunTimes
 from fairlead.core.queues.services import LATE, Services
@@ -258,7 +258,7 @@ class ClusterState:
         self.services.forget(uid)
         self.starts.forget(uid)
         if task.unit is not None:
-            room = task.unit.room
+            room = room_of(task.unit)
             if room is not None and room.parked is not None and room.queue.blocked == task.unit.rank:
                 self.queues.unpark(room)  # the head of the line is gone: the next may be tried
             task.unit.retire()

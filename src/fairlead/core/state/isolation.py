@@ -19,7 +19,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.transactions import Fault, PodRef
 from fairlead.core.pods.gangs import Gang
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.queues.queues import Room
+from fairlead.core.queues.queues import Room, room_of
 from fairlead.core.state.recount import cut_out, distrust, expel, recount
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ class Isolation:
 
     def _widened(self, subject: Subject) -> Subject:
         """A room instead of one of its units once several have failed: the others are identical."""
-        room = subject.room if isinstance(subject, Unit) else None
+        room = room_of(subject) if isinstance(subject, Unit) else None
         if room is None:
             return subject
         count = self._rooms[id(room)] = self._rooms.get(id(room), 0) + 1
