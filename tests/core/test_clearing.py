@@ -8,6 +8,7 @@ from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption import search
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
+from fairlead.core.preemption.victims import victims_of
 from tests.builders import GPU, cluster, group, node, pod, run
 from tests.core.test_reclaim import weighted
 
@@ -51,7 +52,7 @@ def _clears(contest, need, size, rows):
     ledger = Ledger(contest)
     for free, row in sorted(rows, reverse=True):
         left = free
-        falling = [victim for victim in contest.state.victims.on_row(contest, row) if len(victim[1].tasks) == 1]
+        falling = [victim for victim in victims_of(contest.state).on_row(contest, row) if len(victim[1].tasks) == 1]
         for ground, victim in sorted(falling, key=lambda each: each[1].tasks[0].shape.device_milli):
             if left // size >= need:
                 break

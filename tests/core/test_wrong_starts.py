@@ -13,6 +13,7 @@ from fairlead.core.model.objects import Queue, QueueResource, Taint
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption.policy import Contest
+from fairlead.core.preemption.victims import victims_of
 from tests.builders import GPU, cluster, group, held, node, placed, pod, preempted, queue, run, settle
 
 SHARE = "fair share"
@@ -200,7 +201,7 @@ def test_what_is_taken_off_in_a_trial_stays_a_victim():
 
     def victims():
         contest = Contest(state, state.tasks["uid-mine"].unit)
-        return [victim.tasks[0].pod.name for _, victim in state.victims.one_by_one(contest)]
+        return [victim.tasks[0].pod.name for _, victim in victims_of(state).one_by_one(contest)]
 
     assert victims() == ["a", "b"]
     mark = state.log.mark()

@@ -46,6 +46,8 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     """
     state.begin(now)
     guard = state.isolation.guard
+    with guard("wake"):
+        cycles.note_bound(state)
     # 1. Gangs whose members changed become units again; backoffs that ended let tasks wait again.
     with guard("starts"):
         state.starts.wake(now)

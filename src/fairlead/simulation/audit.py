@@ -304,12 +304,12 @@ class Auditor:
         if unit is None or room is None or room.rests_until <= now:
             return False
         mark = live.log.mark()
-        live.victims.forget()
+        live.pass_caches.drop()
         found = any(preempt(live, unit, insists=pressing, waited=pressing) is not None for pressing in (False, True))
         live.log.rollback(mark)
         for each in unit.tasks:
             each.state = TaskState.WAITING
-        live.victims.forget()
+        live.pass_caches.drop()
         return found
 
     @staticmethod

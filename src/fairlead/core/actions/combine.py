@@ -30,7 +30,7 @@ from fairlead.core.preemption.policy import Contest
 from fairlead.core.preemption.rearrange import Movers, Rearrangement
 from fairlead.core.preemption.removal import Fallen
 from fairlead.core.preemption.search import Plan, why
-from fairlead.core.preemption.victims import Falling
+from fairlead.core.preemption.victims import Falling, victims_of
 from fairlead.core.preemption.worth import Worth
 from fairlead.core.state.cluster import ClusterState
 
@@ -79,13 +79,13 @@ def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, i
     if lacking >= bound or (plan is None and not lacking):
         return None
     contest = Contest(state, unit, insists=insists)
-    near = (each for each in state.victims.one_by_one(contest) if any(usable.item(task.row) for task in each[1].tasks))
+    near = (each for each in victims_of(state).one_by_one(contest) if any(usable.item(task.row) for task in each[1].tasks))
     candidates = list(islice(near, _CANDIDATES))
     spent = sum(state.services.lost_with(task) for task in plan.victims) if plan is not None else 0.0
     most_lost = spent + work_waited(unit, now)
     steps = _STEPS_LESS if plan is not None else _STEPS_MORE
     for some in _sets(candidates, lacking, bound):
-        chosen = state.victims.with_rest(contest, some)
+        chosen = victims_of(state).with_rest(contest, some)
         if sum(devices_of(victim.tasks) for _, victim in chosen) >= bound:
             continue
         found, taken = _try(contest, core, chosen, most_lost, now, steps)

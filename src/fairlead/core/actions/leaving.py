@@ -15,6 +15,7 @@ from fairlead.core.allocation import fits
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.removal import Fallen
 from fairlead.core.preemption.search import Plan
+from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.queues import room_of
 from fairlead.core.state.cluster import ClusterState
 
@@ -38,7 +39,7 @@ def beyond_leaving(state: ClusterState, leaving: Leaving, search: Callable[[], P
     if not leaving:
         return search()
     for queue in sorted({task.queue for task, _ in leaving if task.queue in state.queues.queues}):
-        state.victims.of_queue(queue)  # as things stand: a gang of which a member leaves is no victim
+        victims_of(state).of_queue(queue)  # as things stand: a gang of which a member leaves is no victim
     mark, gone = _gone(state, leaving)
     fair = state.queues.fair
     shares, fair.division = fair.division, fair.without(frozenset(gone.places), state.services.now)

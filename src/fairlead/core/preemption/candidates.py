@@ -147,6 +147,11 @@ class Candidates:
         return not self.state.departures.spares(task, self.state.services.now)
 
 
+def candidates_of(state: ClusterState) -> CandidateTable:
+    """The candidates that are kept from pass to pass."""
+    return state.caches.get(CandidateTable)
+
+
 class CandidateTable:
     """The candidates of the kinds of newcomers asked for last."""
 

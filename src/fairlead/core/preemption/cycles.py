@@ -58,6 +58,11 @@ class Kind(NamedTuple):
         )
 
 
+def kinds_of(state: ClusterState) -> Kinds:
+    """What runs and what waits, by kind, in this pass."""
+    return state.pass_caches.get(Kinds)
+
+
 class Kinds:
     """What runs and what waits, by kind, as things stand in one pass."""
 
@@ -70,16 +75,6 @@ class Kinds:
         self._wanted: dict[tuple[int, bool], bool] = {}  # (id of a kind, whether it is surplus)
         self._far: dict[str, bool] = {}  # queue -> whether something of it waits that takes from others
         self._wide: set[str] | None = None
-
-    def forget(self) -> None:
-        """Look at everything afresh."""
-        self._known.clear()
-        self._running.clear()
-        self._least.clear()
-        self._waiting.clear()
-        self._far.clear()
-        self._wanted.clear()
-        self._wide = None
 
     @property
     def wide(self) -> set[str]:
@@ -173,6 +168,17 @@ class Kinds:
         return found
 
 
+def note_bound(state: ClusterState) -> None:
+    """What was being bound could not be preempted: what waits and goes before it looks at its row again."""
+    bound, state.newly_bound = state.newly_bound, []
+    if not state.queues.parked or not state.policy.preempt:
+        return
+    kinds = kinds_of(state)
+    for task in bound:
+        if task.row >= 0 and kinds.is_wanted(kinds.of(task, state.services.level(task)), surplus=task.pod.surplus):
+            state.nodes.gained.add(task.row)
+
+
 def wake(state: ClusterState) -> None:
     """Unpark the rooms behind somebody who would have taken what they took, and who waits or would no longer."""
     queues = state.queues
@@ -194,7 +200,7 @@ class Circle:
 
     def __init__(self, state: ClusterState, unit: Unit, demand: Charge) -> None:
         self._state = state
-        self._kinds = state.kinds
+        self._kinds = kinds_of(state)
         self._unit = unit
         self._offered = dict(demand)  # what somebody else would find in its place
         self._kind = self._kinds.of_unit(unit)

@@ -21,7 +21,7 @@ from fairlead.core.pods.tasks import Task, Unit, by_column
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
 from fairlead.core.preemption.removal import Fallen, cost, least_on
-from fairlead.core.preemption.victims import Falling
+from fairlead.core.preemption.victims import Falling, victims_of
 
 
 class _Offer(NamedTuple):
@@ -62,7 +62,7 @@ class _There(dict[int, list[Falling]]):
         self._contest = contest
 
     def __missing__(self, row: int) -> list[Falling]:
-        found = self[row] = self._contest.state.victims.anybody_on(self._contest, row)
+        found = self[row] = victims_of(self._contest.state).anybody_on(self._contest, row)
         return found
 
 

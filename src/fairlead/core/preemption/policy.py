@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.cycles import Circle
+from fairlead.core.preemption.cycles import Circle, kinds_of
 from fairlead.core.queues.queues import Charge, QueueNode, room_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Contest:
         core, queues = unit.tasks[: unit.need], state.queues
         self.demand: Charge = queues.asked_together(core)
         self.express = unit.level < self.service.express
-        self._wide = bool(state.kinds.wide)  # else nobody takes from another queue but for shares
+        self._wide = bool(kinds_of(state).wide)  # else nobody takes from another queue but for shares
         self._reclaims = self.queue.policy.users_reclaim and state.policy.reclaim
         self._amount = _amounts(core) if self._reclaims else (0, 0)
         self._entitled: bool | None = None

@@ -21,6 +21,7 @@ from fairlead.core import allocation
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.policy import Contest, share_due
 from fairlead.core.preemption.search import by_upstream, preempt
+from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.order import Standing
 from fairlead.core.queues.queues import Place, QueueNode, Room, room_of
 from fairlead.core.queues.shares import FairShares
@@ -246,7 +247,7 @@ def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[
         return False
     if state.reserved.holds:
         state.reserved.weigh(unit)
-    state.victims.suppose_started()
+    victims_of(state).suppose_started()
     plan = preempt(state, unit, waited=waited)
     state.reserved.weigh(None)
     state.log.rollback(mark)

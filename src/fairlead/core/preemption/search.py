@@ -20,12 +20,13 @@ from fairlead.core import allocation
 from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.filters.base import Mask
 from fairlead.core.pods.tasks import Task, Unit, by_column, shapes_of
+from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.node_clearing import clear
 from fairlead.core.preemption.policy import Budgets, Contest, Ground
 from fairlead.core.preemption.removal import Fallen, cost, least_on, reprieve
 from fairlead.core.preemption.subsets import search
-from fairlead.core.preemption.victims import Falling
+from fairlead.core.preemption.victims import Falling, victims_of
 from fairlead.core.state.cluster import ClusterState
 
 _ROWS_TOGETHER = 16
@@ -91,7 +92,7 @@ def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
     task = unit.tasks[0]
     if _waits_for_victims(state, task) or state.queues.over_limit(task) is not None:
         return None
-    choice = state.candidates.of(task.shape, unit.priority).best()
+    choice = candidates_of(state).of(task.shape, unit.priority).best()
     if choice is None or state.queues.over_limit(task, row=choice.row) is not None:
         return None
     fallen = Fallen(state)
@@ -128,7 +129,7 @@ def could_make_room(contest: Contest, row: int) -> bool:
     state, unit = contest.state, contest.unit
     if by_upstream(unit):
         shape = unit.tasks[0].shape
-        return shape.fits_row(row) or state.candidates.of(shape, unit.priority).least(row) is not None
+        return shape.fits_row(row) or candidates_of(state).of(shape, unit.priority).least(row) is not None
     freed = by_column(task for task in state.nodes.pods[row].values() if contest.ground(task) is not None)
     return any(
         all(state.nodes.free[column].item(row) + freed.get(column, 0) >= amount for column, amount in shape.demand)
@@ -145,7 +146,7 @@ def _for_one(contest: Contest) -> Plan | None:
     best: tuple[tuple[object, ...], int, list[Falling]] | None = None
     examined = 0
     tried: dict[int, list[Falling]] = {}
-    for ground, cheapest in state.victims.one_by_one(contest):
+    for ground, cheapest in victims_of(state).one_by_one(contest):
         if not tried and (plan := _at_once(contest, (ground, cheapest))) is not None:
             return plan
         for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
@@ -153,14 +154,14 @@ def _for_one(contest: Contest) -> Plan | None:
                 admitted = _may_have(state, task)
             if row in tried or not admitted[row] or state.takes(task, row):
                 continue  # a row that it fits already is kept for those nominated there: nobody need fall
-            victims = tried[row] = state.victims.on_row(contest, row)
+            victims = tried[row] = victims_of(state).on_row(contest, row)
             mark = state.log.mark()
             chosen = least_on(state, task, row, victims)
             state.log.rollback(mark)
             if chosen is None or not Ledger(contest).stands(chosen):
                 continue
             examined += 1
-            chosen = state.victims.with_rest(contest, chosen)
+            chosen = victims_of(state).with_rest(contest, chosen)
             price = (*cost(chosen), state.nodes.names[row])
             if best is None or price < best[0]:
                 best = (price, row, chosen)
@@ -170,7 +171,7 @@ def _for_one(contest: Contest) -> Plan | None:
             break
     if best is None and (found := _by_subsets(contest, unit)):
         chosen, (row,) = found
-        best = (cost(chosen), row, state.victims.with_rest(contest, chosen))
+        best = (cost(chosen), row, victims_of(state).with_rest(contest, chosen))
     if best is None:
         # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
         pool_is_full = state.queues.closed(task) is not None
@@ -199,7 +200,7 @@ def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
     row = victim.row
     if not _may_have(state, task, slice(row, row + 1))[0] or state.takes(task, row):
         return None
-    if len(state.victims.with_rest(contest, [cheapest])) > 1:
+    if len(victims_of(state).with_rest(contest, [cheapest])) > 1:
         return None
     mark = state.log.mark()
     fallen = Fallen(state)
@@ -231,7 +232,7 @@ def _for_gang(contest: Contest) -> Plan | None:
         task.unit = unit
     fits = _fit_of(state, core)
     limited = _limited(state, core)
-    source = state.victims.in_order(contest, None if limited else _where(state, core))
+    source = victims_of(state).in_order(contest, None if limited else _where(state, core))
     first = _enough(state, core, source)
     falling = _down_the_list(state, first, source, fits) if first is not None else None
     owed = not limited and (contest.entitled or contest.evens)
@@ -252,7 +253,7 @@ def _for_gang(contest: Contest) -> Plan | None:
         for _, victim in chosen:
             fallen.take(victim.tasks)
         state.shapes.refresh()
-    if rest := state.victims.with_rest(contest, chosen)[len(chosen) :]:
+    if rest := victims_of(state).with_rest(contest, chosen)[len(chosen) :]:
         for _, victim in rest:
             fallen.take(victim.tasks)
         chosen = [*chosen, *rest]
@@ -316,7 +317,7 @@ def _by_subsets(contest: Contest, core: Unit) -> tuple[list[Falling], Sequence[i
     A row that is tried need not be one of the victims': a limit, or a term between pods, may be all that kept the pod off it.
     """
     state = contest.state
-    if not (contest.entitled or contest.evens) or state.victims.steps <= 0:
+    if not (contest.entitled or contest.evens) or victims_of(state).steps <= 0:
         return None
     rows = np.flatnonzero(np.logical_or.reduce(list(_by_shape(state, core).values()))).tolist()
     if len(core.tasks) > 1:

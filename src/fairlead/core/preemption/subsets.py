@@ -13,7 +13,7 @@ from fairlead.core.pods.tasks import Unit, by_column
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
 from fairlead.core.preemption.removal import Fallen, cost, reprieve
-from fairlead.core.preemption.victims import Falling
+from fairlead.core.preemption.victims import Falling, victims_of
 
 _EACH = 1200
 """How many questions are asked of ledgers for one choice of rows."""
@@ -28,7 +28,7 @@ def search(
     """
     best: tuple[list[Falling], Sequence[int]] | None = None
     for choice in rows:
-        if contest.state.victims.steps <= 0:
+        if victims_of(contest.state).steps <= 0:
             break
         found = _Search(contest, core, choice, fits).run()
         if found and (best is None or cost(found) < cost(best[0])):
@@ -60,7 +60,7 @@ class _Search:
         """Who may fall on the rows, or elsewhere where that eases a queue above: the alike together, cheapest first."""
         found: dict[int, Falling] = {}
         for row in range(self.state.nodes.count) if self.contest.nested else self.rows:
-            for each in self.state.victims.anybody_on(self.contest, row):
+            for each in victims_of(self.state).anybody_on(self.contest, row):
                 if row in self.rows or self.contest.eased_by(each[1].tasks):
                     found[id(each[1])] = each
         alike: dict[tuple[object, ...], list[Falling]] = {}
@@ -83,7 +83,7 @@ class _Search:
             count = sum(each in chosen for each in self.classes[number])
             if count >= len(self.classes[number]):
                 continue
-            if self.steps <= 0 or self.state.victims.steps <= 0:
+            if self.steps <= 0 or victims_of(self.state).steps <= 0:
                 return
             self._spend()
             each, account = self.classes[number][count], ledger.copy()
@@ -111,7 +111,7 @@ class _Search:
     def _spend(self) -> None:
         """One question to a ledger: they are what a search costs."""
         self.steps -= 1
-        self.state.victims.steps -= 1
+        victims_of(self.state).steps -= 1
 
     def _serves(self, chosen: Sequence[Falling]) -> bool:
         mark = self.state.log.mark()

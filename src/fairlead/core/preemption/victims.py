@@ -84,6 +84,11 @@ class _Reversed:
         return other.order < self.order
 
 
+def victims_of(state: ClusterState) -> VictimTable:
+    """The victims as they stood when they were first asked for in this pass."""
+    return state.pass_caches.get(VictimTable)
+
+
 class VictimTable:
     """The victims of each queue, as things stand in one pass."""
 
@@ -92,14 +97,7 @@ class VictimTable:
         self._lists: dict[str, list[Victim]] = {}
         self._spares: dict[str, list[Victim]] = {}
         self._of: dict[str, Victim] = {}  # uid -> the victim it is part of
-        self.steps = 0  # how many questions searches for sets of victims may still ask in this pass (`subsets`)
-
-    def forget(self) -> None:
-        """What runs, and what would be lost with it, is looked at afresh."""
-        self._lists.clear()
-        self._spares.clear()
-        self.steps = STEPS
-        self._of.clear()
+        self.steps = STEPS  # how many questions searches for sets of victims may still ask in this pass (`subsets`)
 
     def suppose_started(self) -> None:
         """In a trial: take all that was placed in this pass, and is not confirmed yet, for running, so that it may fall."""

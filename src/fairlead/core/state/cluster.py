@@ -41,9 +41,6 @@ from fairlead.core.pods.pairs import Pairs
 from fairlead.core.pods.scores.upstream import Kubernetes
 from fairlead.core.pods.shapes import Shape, ShapeTable
 from fairlead.core.pods.tasks import PLACED, Task, TaskState, Unit, stands_in
-from fairlead.core.preemption.candidates import CandidateTable
-from fairlead.core.preemption.cycles import Kinds
-from fairlead.core.preemption.victims import VictimTable
 from fairlead.core.queues.admission import Admission
 from fairlead.core.queues.meters import submitted_limits
 from fairlead.core.queues.queues import QueueTree, room_of
@@ -52,6 +49,7 @@ from fairlead.core.queues.runtimes import RunTimes
 from fairlead.core.queues.services import LATE, Services
 from fairlead.core.state.belonging import Belonging
 from fairlead.core.state.budgets import Guard, protects
+from fairlead.core.state.caches import Caches
 from fairlead.core.state.departures import Departures
 from fairlead.core.state.finished import FinishedPods
 from fairlead.core.state.foretold import Foretold
@@ -111,9 +109,9 @@ class ClusterState:
         self.holds: dict[str, set[str]] = {}  # victim uid -> uids that wait for it
         self.departures = Departures(self.policy, self.tasks, self.services)
         self.overrides = Overrides(self.policy, self.tasks)
-        self.candidates = CandidateTable(self)
-        self.victims = VictimTable(self)
-        self.kinds = Kinds(self)
+        self.caches = Caches(self)
+        self.pass_caches = Caches(self)
+        self.newly_bound: list[Task] = []  # since the last pass began: only from then on may they be preempted
         self.moves = Moves(self)
         self.suspended = Suspended(self)
         self.nominated: dict[str, dict[str, Task]] = {}  # node -> uid -> waiting tasks for whom it was cleared
@@ -442,7 +440,7 @@ class ClusterState:
                 task.state = TaskState.BOUND
                 task.faults = 0
                 task.told = None
-                self._may_fall_now(task)
+                self.newly_bound.append(task)
                 self.services.runs(task)
                 self._abandon(task)
                 if task.gang is not None:
@@ -755,8 +753,7 @@ class ClusterState:
     def begin(self, now: float) -> None:
         """A pass begins: what depends on the time is looked at afresh."""
         self.services.begin(now)
-        self.victims.forget()
-        self.kinds.forget()
+        self.pass_caches.drop()
         guard = self.isolation.guard
         self.isolation.begin(now)
         if self.nodes.forget_devices():
@@ -982,17 +979,10 @@ class ClusterState:
             task.pod = msgspec.structs.replace(task.pod, node=self.nodes.names[task.row])
             task.faults = 0
             task.told = None
-            self._may_fall_now(task)
+            self.newly_bound.append(task)
             self.services.runs(task)
             if task.gang is not None and task.gang.fault_at is not None:
                 self.unsettle(task.gang)
-
-    def _may_fall_now(self, task: Task) -> None:
-        """While it was being bound nobody could preempt it: whoever waits and stands above it may look again."""
-        if not self.queues.parked or task.row < 0 or not self.policy.preempt:
-            return
-        if self.kinds.is_wanted(self.kinds.of(task, self.services.level(task)), surplus=task.pod.surplus):
-            self.nodes.gained.add(task.row)
 
     def bind_failed(self, uid: str, now: float) -> None:
         """The binding was refused: free the place, and wait longer after each refusal."""

@@ -96,8 +96,7 @@ def distrust(state: ClusterState) -> None:
     """Derive anew what is remembered only to save time."""
     state.nodes.renew()
     state.shapes.distrust()
-    state.kinds.forget()
-    state.victims.forget()
+    state.pass_caches.drop()
     state.queues.relist()
 
 
