@@ -6,11 +6,10 @@ import numpy as np
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
-from fairlead.core.nodes.table import Ints
+from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.pods.colocation import Homes, homes, kin
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.queues.reservations import Mask
 from fairlead.core.state.cluster import ClusterState
 
 NO_ROW = Reason(ReasonCode.RESOURCES, "there is no room")

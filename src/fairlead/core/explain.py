@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from fairlead.api.names import GPU_SHARING_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.arrays import RowNumbers
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.filters import devices, first_refusal, gpu_room, node_affinity, resources
@@ -20,7 +20,6 @@ from fairlead.core.queues.queues import QueueNode
 from fairlead.core.queues.reservations import Hold
 from fairlead.core.state.cluster import ClusterState
 
-Rows = npt.NDArray[np.int32]
 _SHARE_NOTHING = "don't share their GPUs"
 
 
@@ -84,7 +83,7 @@ def no_node(state: ClusterState, shape: Shape) -> Reason:
     return Reason(code, f"0/{total} nodes are available: {listed}.", numbers)
 
 
-def _unshared(state: ClusterState, rows: Rows) -> Iterator[tuple[str, Rows]]:
+def _unshared(state: ClusterState, rows: RowNumbers) -> Iterator[tuple[str, RowNumbers]]:
     """(what is missing there, rows) of nodes that give out no fractions."""
     named: dict[str | None, list[int]] = {}
     for row in rows.tolist():
@@ -274,7 +273,7 @@ def _beyond(state: ClusterState, unit: Unit, shape: Shape, count: int, ceiling: 
     return Reason(code, message, numbers, key)
 
 
-def _kept_off(state: ClusterState, shape: Shape, rows: Rows) -> Iterator[tuple[ReasonCode, str, Rows]]:
+def _kept_off(state: ClusterState, shape: Shape, rows: RowNumbers) -> Iterator[tuple[ReasonCode, str, RowNumbers]]:
     """(code, complaint, rows) of the nodes that are out for a shape however empty they are, and not for want of amounts."""
     nodes = state.nodes
     closed = rows[~nodes.open[rows]]

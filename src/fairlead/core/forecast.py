@@ -23,9 +23,9 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.arrays import Ints
 from fairlead.core.model.objects import WHOLE, ServiceClass
 from fairlead.core.model.undo import UndoLog
-from fairlead.core.nodes.table import Ints
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import SURPLUS, Task, Unit
 from fairlead.core.queues.queues import Charge, Place, QueueNode, Room

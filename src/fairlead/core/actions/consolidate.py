@@ -21,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core import allocation
+from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.objects import WHOLE
-from fairlead.core.nodes.table import Ints
-from fairlead.core.pods.filters.base import Mask
 from fairlead.core.pods.tasks import Task, TaskState, Unit, by_column, shapes_of
 from fairlead.core.preemption.rearrange import Movers, Rearrangement, closed_to_moved
 from fairlead.core.preemption.removal import Fallen

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.core.allocation import closed_to
+from fairlead.core.model.arrays import Ints
 from fairlead.core.model.objects import WHOLE, Defragment
-from fairlead.core.nodes.table import Ints
 from fairlead.core.pods.tasks import Task
 from fairlead.core.preemption.removal import Fallen
 from fairlead.core.state.cluster import ClusterState

@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.arrays import Ints
 from fairlead.core.model.objects import WHOLE
-from fairlead.core.nodes.table import Ints
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task, Unit, by_column
 from fairlead.core.queues.queues import Room, room_of

@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.core.model.arrays import Ints
 from fairlead.core.model.objects import WHOLE
 
 _FEW = 2048
@@ -20,7 +21,6 @@ _FEW = 2048
 UNKNOWN = -2
 INFEASIBLE = -1
 
-Ints = npt.NDArray[np.int64]
 Chooser = Callable[[tuple[int, ...], int], tuple[int, int]]
 """(free milli per device, milli wanted) -> (device index, cost); the device must fit."""
 

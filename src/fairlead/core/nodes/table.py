@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.core.model.arrays import Ints
 from fairlead.core.model.objects import WHOLE, Node, Policy, Taint
 from fairlead.core.model.selectors import NAME_FIELD
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.devices import DeviceStates
 from fairlead.core.nodes.topology import EachRow, Topology
-
-Ints = npt.NDArray[np.int64]
 
 LABEL_BITS = 30
 _LABELS = 1 << LABEL_BITS

@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+from fairlead.core.model.arrays import Domains, Ints, Mask
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
 
-Ints = npt.NDArray[np.int64]
-Domains = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 
 _NONE_SEEN = np.iinfo(np.int64).max
 

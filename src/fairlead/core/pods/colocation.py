@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.core.nodes.topology import Domains, Ints
-from fairlead.core.pods.filters.base import Mask
+from fairlead.core.model.arrays import Domains, Ints, Mask
 from fairlead.core.pods.filters.pod_affinity import PodAffinity
 from fairlead.core.pods.pairs import PodCount
 from fairlead.core.pods.shapes import Shape

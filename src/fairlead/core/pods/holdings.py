@@ -16,7 +16,7 @@ from fairlead.core.model.undo import UndoLog
 if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task
 
-Rows = dict[int, int]
+Counts = dict[int, int]
 """row -> how many pods; rows that once counted may remain with 0."""
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - a value in pods, nothing binds to it
@@ -68,9 +68,9 @@ class Holdings:
         self.log = log
         self.trial: Trial | None = None
         self.version = 0
-        self.claims: dict[str, Rows] = {}
-        self._ports: dict[tuple[str, int], dict[str, Rows]] = {}  # (protocol, port) -> address -> rows
-        self._disks: dict[tuple[str, str], dict[Disk, Rows]] = {}
+        self.claims: dict[str, Counts] = {}
+        self._ports: dict[tuple[str, int], dict[str, Counts]] = {}  # (protocol, port) -> address -> rows
+        self._disks: dict[tuple[str, str], dict[Disk, Counts]] = {}
 
     def clear(self) -> None:
         """Nobody holds anything: all of it is about to be counted anew."""
@@ -94,17 +94,17 @@ class Holdings:
         for disk in spec.disks:
             self._add(self._disks.setdefault((disk.kind, disk.name), {}).setdefault(disk, {}), row, by)
 
-    def _add(self, rows: Rows, row: int, by: int) -> None:
+    def _add(self, rows: Counts, row: int, by: int) -> None:
         self.log.add(rows, row, by)
 
-    def port_rows(self, port: HostPort) -> list[Rows]:
+    def port_rows(self, port: HostPort) -> list[Counts]:
         """Where a port is taken: on its address, or on all of them."""
         taken = self._ports.get((port.protocol, port.port), {})
         if port.address == EVERY_ADDRESS:
             return list(taken.values())
         return [taken[address] for address in {port.address, EVERY_ADDRESS} if address in taken]
 
-    def disk_rows(self, disk: Disk) -> list[Rows]:
+    def disk_rows(self, disk: Disk) -> list[Counts]:
         """Where a disk is mounted in a way that excludes this mount."""
         return [rows for other, rows in self._disks.get((disk.kind, disk.name), {}).items() if _exclude(disk, other)]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task
 
 Item = TypeVar("Item")
-Rows = dict[int, int]
+Counts = dict[int, int]
 """row -> how many; rows that once counted may remain with 0."""
 
 
@@ -38,8 +38,8 @@ class LabelSet:
     def __init__(self, namespace: str, labels: dict[str, str]) -> None:
         self.namespace = namespace
         self.labels = labels
-        self.rows: Rows = {}
-        self.leaving: Rows = {}  # those of them that are terminating
+        self.rows: Counts = {}
+        self.leaving: Counts = {}  # those of them that are terminating
         self.counts: list[PodCount] = []
         self.terms: list[TermCount] = []
         self.epoch = 0  # raised when other terms match it
@@ -50,7 +50,7 @@ class _Count:
     """Pods per row, and their sums over domains."""
 
     def __init__(self) -> None:
-        self.rows: Rows = {}
+        self.rows: Counts = {}
         self.tallies: dict[object, Tally] = {}
         self.users = 0
         self.version = 0
@@ -87,7 +87,7 @@ class TermCount(_Count):
         super().__init__()
         self.term = term
         self.anti = anti
-        self.weights: Rows = {}
+        self.weights: Counts = {}
         self._weighed: Tally | None = None
 
     def weighed(self, nodes: NodeTable) -> Tally:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from fairlead.api.names import GPU_RESOURCES, POOL_LABELS
+from fairlead.core.model.arrays import Mask
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.model.selectors import Selector, matches
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
     from fairlead.core.pods.shapes import Shape
 
-Mask = npt.NDArray[np.bool_]
 Charge = tuple[tuple[str, int], ...]
 _REMEMBERED = 4096
 

@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
+from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.objects import WHOLE, PodSpec
 from fairlead.core.nodes.devices import DeviceFit
 from fairlead.core.nodes.table import CLOSED, LABEL_BITS
 from fairlead.core.pods.filters import devices, first_refusal, gpu_room, labels_read, relations, resources
 from fairlead.core.pods.filters.base import Relation, Surroundings
 from fairlead.core.pods.pairs import LabelSet, TermCount
-from fairlead.core.pods.scores.base import Ints, Strategy
+from fairlead.core.pods.scores.base import Strategy
 from fairlead.core.pods.scores.upstream import Preferences
 
 BLOCK = 64
@@ -31,8 +32,6 @@ _FEW = 3
 _FEW_COUNTED = 8  # so many changed rows are counted one by one, which costs as much as some hundred at once
 _KEPT_BYTES = 256 << 20
 _NOT_WANTED = -(1 << 62)  # free amounts are never below this: a resource that is not asked for never refuses
-
-Rows = slice | npt.NDArray[np.int32]
 
 
 class Shape:

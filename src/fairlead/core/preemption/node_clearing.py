@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.core.pods.filters.base import Mask
+from fairlead.core.model.arrays import Mask
 from fairlead.core.pods.tasks import Task, Unit, by_column
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.core import allocation
+from fairlead.core.model.arrays import Mask
 from fairlead.core.model.objects import WHOLE, Pod
 from fairlead.core.nodes.devices import INFEASIBLE
-from fairlead.core.pods.filters.base import Mask
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.removal import Fallen

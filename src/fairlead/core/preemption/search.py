@@ -17,8 +17,8 @@ import numpy as np
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core import allocation
+from fairlead.core.model.arrays import Mask
 from fairlead.core.pods.colocation import kin
-from fairlead.core.pods.filters.base import Mask
 from fairlead.core.pods.tasks import Task, Unit, by_column, shapes_of
 from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.ledger import Ledger

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.core.pods.filters.base import Mask
+from fairlead.core.model.arrays import Mask
 from fairlead.core.pods.members import first_to_go, index_of
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.preemption.ledger import Ledger

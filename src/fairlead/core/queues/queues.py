@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from fairlead.api.names import CPU, DEFAULT_QUEUE, MEMORY
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.arrays import Mask
 from fairlead.core.model.objects import WHOLE, NodePool, Policy, Queue, QueueResource
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.table import NodeTable
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 
 Charge = tuple[tuple[str, int], ...]
 """(resource, base units); devices in milli; a resource of one pool under its own key (`core.pools`)."""
-Mask = npt.NDArray[np.bool_]
 _NOTHING: dict[str, int] = {}
 
 Place = tuple[int, int, int, tuple[int, int], float, str]

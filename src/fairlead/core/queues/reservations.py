@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from fairlead.core.model.arrays import Mask
 from fairlead.core.model.objects import WHOLE, Reservation
 from fairlead.core.model.selectors import matches
 from fairlead.core.nodes.table import NodeTable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from fairlead.core.model.undo import UndoLog
     from fairlead.core.pods.shapes import Shape
 
-Mask = npt.NDArray[np.bool_]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 600.0, 6 * 3600.0
 HEADS = "head/"

@@ -11,9 +11,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.arrays import Mask
 from fairlead.core.pods.pairs import LabelSet, Pairs
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fairlead.core.pods.holdings import Holdings
     from fairlead.core.pods.shapes import Shape
 
-Mask = npt.NDArray[np.bool_]
 _NO_LABELS = LabelSet("", {})
 
 

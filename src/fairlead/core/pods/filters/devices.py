@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.core.model.arrays import Rows
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.nodes.devices import INFEASIBLE
 from fairlead.core.nodes.table import NodeTable
 
 if TYPE_CHECKING:
-    from fairlead.core.pods.scores.base import Rows
     from fairlead.core.pods.shapes import Shape
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.objects import PodSpec
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
-    from fairlead.core.pods.scores.base import Ints, Rows
     from fairlead.core.pods.shapes import Shape
 
 COMPLAINT = "node(s) keep pod slots and CPU for their free GPUs"

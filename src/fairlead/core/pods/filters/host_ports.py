@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.pods.filters.base import Mask, Refusal, Relation, sparse
+from fairlead.core.model.arrays import Mask
+from fairlead.core.pods.filters.base import Refusal, Relation, sparse
 
 
 class HostPorts(Relation):

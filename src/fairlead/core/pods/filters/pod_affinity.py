@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.arrays import Mask
 from fairlead.core.model.objects import AffinityTerm
 from fairlead.core.nodes.topology import Tally
-from fairlead.core.pods.filters.base import Mask, Refusal, Relation, Surroundings
+from fairlead.core.pods.filters.base import Refusal, Relation, Surroundings
 from fairlead.core.pods.pairs import PodCount, Who
 
 if TYPE_CHECKING:

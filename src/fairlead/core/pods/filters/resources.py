@@ -6,15 +6,12 @@ A pod always counts as one of `pods`; amounts of 0 are not asked for at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.nodes.table import NodeTable
-
-if TYPE_CHECKING:
-    from fairlead.core.pods.scores.base import Ints, Rows
 
 Demand = Sequence[tuple[int, int]]
 """(column number, amount in base units)."""

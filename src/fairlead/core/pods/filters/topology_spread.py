@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.objects import PodSpec, SpreadConstraint
 from fairlead.core.model.selectors import matches
 from fairlead.core.nodes.table import CLOSED, NodeTable
-from fairlead.core.nodes.topology import Eligibility, Ints
+from fairlead.core.nodes.topology import Eligibility
 from fairlead.core.pods.filters import node_affinity, taints
-from fairlead.core.pods.filters.base import Mask, Refusal, Relation, Surroundings
+from fairlead.core.pods.filters.base import Refusal, Relation, Surroundings
 from fairlead.core.pods.pairs import LabelSet
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.arrays import Mask
 from fairlead.core.model.objects import PodSpec
 from fairlead.core.model.selectors import any_term_holds, matches
 from fairlead.core.model.transactions import VolumeChoice
 from fairlead.core.nodes.storage import BINDS_LATE, SINGLE_POD, Claim, StorageClass, Volume
-from fairlead.core.pods.filters.base import Mask, Refusal, Relation, Stop, Surroundings, sparse
+from fairlead.core.pods.filters.base import Refusal, Relation, Stop, Surroundings, sparse
 
 if TYPE_CHECKING:
     from fairlead.core.pods.shapes import Shape

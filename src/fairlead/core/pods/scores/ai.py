@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.objects import WHOLE, PodSpec
 from fairlead.core.nodes.devices import Chooser
 from fairlead.core.nodes.table import NodeTable
-from fairlead.core.pods.scores.base import Ints, Rows, States, Strategy
+from fairlead.core.pods.scores.base import States, Strategy
 from fairlead.core.pods.scores.pressure import Pressure
 from fairlead.core.pods.scores.prices import Prices
 

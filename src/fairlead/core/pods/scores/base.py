@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.objects import PodSpec
 from fairlead.core.nodes.devices import Chooser
 from fairlead.core.nodes.table import NodeTable
@@ -21,8 +22,6 @@ from fairlead.core.nodes.table import NodeTable
 if TYPE_CHECKING:
     from fairlead.core.pods.shapes import Shape
 
-Ints = npt.NDArray[np.int64]
-Rows = slice | npt.NDArray[np.int32]
 States = npt.NDArray[np.int32]
 
 SCORE_BITS = 32

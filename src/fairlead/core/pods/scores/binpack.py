@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairlead.core.pods.scores.base import SCORE_BITS, Ints, Rows, States, Strategy
+from fairlead.core.model.arrays import Ints, Rows
+from fairlead.core.pods.scores.base import SCORE_BITS, States, Strategy
 
 if TYPE_CHECKING:
     from fairlead.core.pods.shapes import Shape

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.objects import WHOLE, PodSpec
 from fairlead.core.nodes.table import NodeTable
-from fairlead.core.pods.scores.base import Ints, Rows, States, Strategy
+from fairlead.core.pods.scores.base import States, Strategy
 
 if TYPE_CHECKING:
     from fairlead.core.pods.shapes import Shape

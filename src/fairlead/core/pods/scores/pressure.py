@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fairlead.core.model.arrays import Ints
 from fairlead.core.model.objects import WHOLE, PodSpec
 from fairlead.core.nodes.table import CLOSED
 from fairlead.core.pods.filters import first_refusal
@@ -22,7 +22,6 @@ from fairlead.core.pods.filters.node_affinity import named_nodes
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
 
-Ints = npt.NDArray[np.int64]
 _Kind = tuple[object, ...]
 
 _MOST_KINDS = 256

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.objects import SpreadConstraint
 from fairlead.core.model.selectors import SelectorTerm, term_holds
 from fairlead.core.nodes.table import LABEL_BITS, NodeClass, NodeTable
@@ -24,7 +25,7 @@ from fairlead.core.pods.filters.pod_affinity import who
 from fairlead.core.pods.filters.taints import tolerates
 from fairlead.core.pods.filters.topology_spread import eligibility
 from fairlead.core.pods.pairs import PodCount
-from fairlead.core.pods.scores.base import SCORE_BITS, Ints, Rows, States, Strategy
+from fairlead.core.pods.scores.base import SCORE_BITS, States, Strategy
 
 if TYPE_CHECKING:
     from fairlead.core.pods.filters.base import Surroundings
