@@ -9,8 +9,8 @@ import typer
 
 from fairlead.cli.output import Column, Exit, Output, OutputOption, fail, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
+from fairlead.core.model.charges import units_of
 from fairlead.core.model.objects import UserLimits
-from fairlead.core.pods.pools import units_of
 from fairlead.core.queues.queues import QueueNode
 
 if TYPE_CHECKING:

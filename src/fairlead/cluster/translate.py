@@ -21,6 +21,7 @@ from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.serving import Serving
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.workloads import Workloads
+from fairlead.core.model.charges import split
 from fairlead.core.model.objects import (
     WHOLE,
     FailedStarts,
@@ -33,7 +34,6 @@ from fairlead.core.model.objects import (
     ServiceClass,
     UsageRecord,
 )
-from fairlead.core.pods.pools import split
 
 View = TypeVar("View", bound=msgspec.Struct)
 Policy = TypeVar("Policy", views.Queue, views.ServiceClass, views.Reservation, views.NodePool)

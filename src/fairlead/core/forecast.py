@@ -24,11 +24,12 @@ import numpy as np
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints
+from fairlead.core.model.charges import Charge
 from fairlead.core.model.objects import WHOLE, ServiceClass
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import SURPLUS, Task, Unit
-from fairlead.core.queues.queues import Charge, Place, QueueNode, Room
+from fairlead.core.queues.queues import Place, QueueNode, Room
 from fairlead.core.queues.turns import Turn, first_times, turns
 from fairlead.core.state.cluster import ClusterState
 

@@ -12,8 +12,8 @@ from fairlead.api.names import GPU_RESOURCES
 from fairlead.api.objects import NodePoolSpec, Price
 from fairlead.api.quantity import QuantityError, amount
 from fairlead.cluster import selection, views
+from fairlead.core.model.charges import labelled
 from fairlead.core.model.selectors import matches
-from fairlead.core.pods.pools import labelled
 from fairlead.observability.history import Stay
 from fairlead.operator.faults import Report, reraised
 from fairlead.operator.periods import Periods

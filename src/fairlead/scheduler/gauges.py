@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fairlead.core.pods.pools import split
+from fairlead.core.model.charges import split
 from fairlead.observability.metrics import Values
 from fairlead.scheduler.picture import Picture, PoolPicture, QueuePicture
 

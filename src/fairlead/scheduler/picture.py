@@ -11,9 +11,9 @@ from collections import Counter
 import msgspec
 import numpy as np
 
+from fairlead.core.model.charges import labelled, units_of
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.model.selectors import matches
-from fairlead.core.pods.pools import labelled, units_of
 from fairlead.core.queues.queues import QueueNode
 from fairlead.core.state.cluster import ClusterState
 

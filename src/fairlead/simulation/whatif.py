@@ -21,9 +21,9 @@ from fairlead.cluster.port import Synced
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Objects, first_events
 from fairlead.core.forecast import forecast
+from fairlead.core.model.charges import split
 from fairlead.core.model.objects import WHOLE, Policy
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Resume
-from fairlead.core.pods.pools import split
 from fairlead.core.pods.tasks import Task
 from fairlead.scheduler.core_loop import CoreLoop, Output
 from fairlead.simulation import submitted

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from fairlead.core.model.objects import AffinityTerm, Labels, PodSpec
 from fairlead.core.model.selectors import Selector, keys, matches
 from fairlead.core.model.undo import UndoLog
-from fairlead.core.nodes.topology import Eligibility, Tally
+from fairlead.core.nodes.tallies import Eligibility, Tally
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable

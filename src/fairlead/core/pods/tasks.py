@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.charges import Charge, sum_of
 from fairlead.core.model.objects import Pod
-from fairlead.core.pods.pools import Charge, sum_of
 from fairlead.core.pods.shapes import Shape
 
 if TYPE_CHECKING:

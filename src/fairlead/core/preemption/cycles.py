@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from fairlead.core.model.charges import Charge, split, sum_of
 from fairlead.core.model.objects import ServiceClass
-from fairlead.core.pods.pools import split, sum_of
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.queues.queues import Behind, Charge, QueueNode, Room, room_of
+from fairlead.core.queues.queues import Behind, QueueNode, Room, room_of
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState

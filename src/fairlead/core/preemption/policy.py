@@ -13,9 +13,10 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Circle, kinds_of
-from fairlead.core.queues.queues import Charge, QueueNode, room_of
+from fairlead.core.queues.queues import QueueNode, room_of
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from fairlead.core.model.charges import Charge
 from fairlead.core.model.undo import UndoLog
 
 if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task
-    from fairlead.core.queues.queues import Charge, QueueNode
+    from fairlead.core.queues.queues import QueueNode
 
 
 class Broken(NamedTuple):

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.api.names import CPU, DEFAULT_QUEUE, MEMORY
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.arrays import Mask
+from fairlead.core.model.charges import Charge, key_of, split, sum_of
 from fairlead.core.model.objects import WHOLE, NodePool, Policy, Queue, QueueResource
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.table import NodeTable
-from fairlead.core.pods.pools import Pools, key_of, split, sum_of
+from fairlead.core.pods.pools import Pools
 from fairlead.core.pods.tasks import Rank, Task, TaskState, Unit, demand_of
 from fairlead.core.queues.guarantees import Promises
 from fairlead.core.queues.meters import Meter, by_others, wanted
@@ -33,7 +34,6 @@ from fairlead.core.queues.shares import FairShares
 if TYPE_CHECKING:
     from fairlead.core.pods.shapes import Shape
 
-Charge = tuple[tuple[str, int], ...]
 """(resource, base units); devices in milli; a resource of one pool under its own key (`core.pools`)."""
 _NOTHING: dict[str, int] = {}
 

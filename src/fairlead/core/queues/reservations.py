@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairlead.core.model.arrays import Mask
+from fairlead.core.model.charges import Charge
 from fairlead.core.model.objects import WHOLE, Reservation
 from fairlead.core.model.selectors import matches
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.queues.queues import Charge, QueueNode, QueueTree
+from fairlead.core.queues.queues import QueueNode, QueueTree
 from fairlead.core.queues.runtimes import RunTimes
 
 if TYPE_CHECKING:

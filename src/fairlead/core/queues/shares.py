@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api.names import CPU, MEMORY
 from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.charges import Charge, key_of, split
 from fairlead.core.model.objects import Policy
-from fairlead.core.pods.pools import key_of, split
 from fairlead.core.queues.division import Claim, divide
 from fairlead.core.queues.usage import UsageBook
 
 if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task, Unit
-    from fairlead.core.queues.queues import Charge, QueueNode, QueueTree, Room
+    from fairlead.core.queues.queues import QueueNode, QueueTree, Room
 
 HOPELESS = frozenset(
     {

@@ -23,7 +23,7 @@ from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, en
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.cluster.translate import Change
-from fairlead.core.pods.pools import labelled
+from fairlead.core.model.charges import labelled
 from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.faults import About, Faults
 from fairlead.operator.jobs import device_errors, evidence

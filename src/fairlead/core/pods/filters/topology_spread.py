@@ -16,7 +16,7 @@ from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.objects import PodSpec, SpreadConstraint
 from fairlead.core.model.selectors import matches
 from fairlead.core.nodes.table import CLOSED, NodeTable
-from fairlead.core.nodes.topology import Eligibility
+from fairlead.core.nodes.tallies import Eligibility
 from fairlead.core.pods.filters import node_affinity, taints
 from fairlead.core.pods.filters.base import Refusal, Relation, Surroundings
 from fairlead.core.pods.pairs import LabelSet

@@ -19,7 +19,7 @@ from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.objects import SpreadConstraint
 from fairlead.core.model.selectors import SelectorTerm, term_holds
 from fairlead.core.nodes.table import LABEL_BITS, NodeClass, NodeTable
-from fairlead.core.nodes.topology import Tally
+from fairlead.core.nodes.tallies import Tally
 from fairlead.core.pods.filters.node_affinity import by_name, only_excludes, only_names
 from fairlead.core.pods.filters.pod_affinity import who
 from fairlead.core.pods.filters.taints import tolerates
