@@ -30,8 +30,7 @@ from fairlead.core.model.objects import (
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Evict, Fault, Place, Preempt
 from fairlead.core.nodes.storage import BINDS_LATE, Claim, StorageClass, Volume
-from fairlead.core.pods.gangs import Gang
-from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queues.queues import QueueNode, Room
 from fairlead.core.state import isolation
 from fairlead.core.state.cluster import ClusterState

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Group, Member, Pod, Queue, ServiceClass, Target
+from fairlead.core.model.objects import Group, Member, Pod, Queue, ServiceClass, Target, stands_in
 from fairlead.core.model.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
-from fairlead.core.pods.tasks import TaskState, stands_in
+from fairlead.core.pods.tasks import TaskState
 from fairlead.core.schedule import schedule
 from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
 

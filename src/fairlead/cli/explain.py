@@ -17,8 +17,7 @@ from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.core.forecast import forecast
-from fairlead.core.pods.gangs import Gang
-from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.queue_position import behind
 from fairlead.scheduler.explanations import ADVICE, Explanation, advice_of, find, foretold, reason_of, standing, unread_of
 

@@ -131,7 +131,8 @@ class _Judge:
             mark = self.state.log.mark()
             for each in others:
                 self.state.assign(each, row, ())
-                self.state.pairs.count_leaving(each, row, 1)
+                if each.pod.terminating:
+                    self.state.pairs.count_leaving(each.shape, row, 1)
             before = self.state.holdings.trial
             self.state.holdings.trial = self._with(others, row)
             rejection = self._first_rejection(row)
@@ -144,9 +145,9 @@ class _Judge:
     def _with(self, others: list[Task], row: int) -> Trial:
         """How upstream sees a row with these pods there, besides those of a preemption that is being tried."""
         before = self.state.holdings.trial
-        trial = Trial(self.nodes.pods[row].values()) if before is None else before.copy()
+        trial = Trial(task.shape.spec for task in self.nodes.pods[row].values()) if before is None else before.copy()
         for each in others:
-            trial.add(each, 1)
+            trial.add(each.shape.spec, 1)
         return trial
 
     def _first_rejection(self, row: int) -> Rejection | None:

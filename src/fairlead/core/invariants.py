@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.objects import WHOLE, stands_in
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.shapes import Shape
-from fairlead.core.pods.tasks import PLACED, Task, TaskState, stands_in
+from fairlead.core.pods.tasks import PLACED, Task, TaskState
 from fairlead.core.queues.meters import Meter
 from fairlead.core.queues.queues import Room
 from fairlead.core.state.cluster import ClusterState

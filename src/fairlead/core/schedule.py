@@ -21,10 +21,9 @@ from fairlead.core.actions.leaving import awaited_before, beyond_leaving, enough
 from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting
 from fairlead.core.actions.reserve import name_of, renew, reserve, reserve_for
 from fairlead.core.allocation import NO_ROW, allocate
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.objects import WHOLE, stands_in
 from fairlead.core.model.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
-from fairlead.core.pods.gangs import Gang
-from fairlead.core.pods.tasks import Task, TaskState, Unit, refusal_told, shapes_of, stands_in
+from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit, refusal_told, shapes_of
 from fairlead.core.preemption import cycles
 from fairlead.core.preemption.override import override
 from fairlead.core.preemption.policy import Contest, share_due

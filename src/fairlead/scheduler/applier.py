@@ -23,6 +23,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.grouping import is_upstream
 from fairlead.cluster.port import BindFailed, Bound, Cluster, ClusterEvent, EvictFailed, GroupReport, Outcome, QueueReport
 from fairlead.cluster.transport import Unreachable
+from fairlead.core.model.objects import stands_in
 from fairlead.core.model.transactions import (
     Binding,
     Evict,
@@ -38,7 +39,6 @@ from fairlead.core.model.transactions import (
     Unread,
     Warn,
 )
-from fairlead.core.pods.tasks import stands_in
 from fairlead.observability.metrics import Distribution
 from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
 

@@ -15,9 +15,8 @@ from fairlead.api.names import JOB_LABEL
 from fairlead.api.reasons import Reason
 from fairlead.cluster.times import timestamp
 from fairlead.core.explain import own
-from fairlead.core.model.objects import WHOLE
-from fairlead.core.pods.gangs import Gang
-from fairlead.core.pods.tasks import Task, TaskState, Unit, stands_in
+from fairlead.core.model.objects import WHOLE, stands_in
+from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queue_position import Ahead, Term, ahead_of, behind, line, terms
 from fairlead.core.queues.queues import QueueNode, room_of
 from fairlead.core.state.cluster import ClusterState

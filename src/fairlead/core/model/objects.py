@@ -164,6 +164,15 @@ class StartTrouble(msgspec.Struct, frozen=True, omit_defaults=True):
     retried: bool = False
 
 
+STAND_IN = "suspended/"
+"""How the UIDs of stand-ins begin: no cluster knows them."""
+
+
+def stands_in(uid: str) -> bool:
+    """Whether it is no pod, but stands for one of a suspended job."""
+    return uid.startswith(STAND_IN)
+
+
 class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """One pod.
 

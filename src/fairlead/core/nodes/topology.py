@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairlead.core.model.arrays import Domains
-
-if TYPE_CHECKING:
-    pass
 
 
 class Topology:

@@ -18,8 +18,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fairlead.core.model.objects import Completed, Pod
-from fairlead.core.pods.tasks import stands_in
+from fairlead.core.model.objects import Completed, Pod, stands_in
 
 
 class _Ended(msgspec.Struct):

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from fairlead.core.model.objects import Disk, HostPort
+from fairlead.core.model.objects import Disk, HostPort, PodSpec
 from fairlead.core.model.undo import UndoLog
-
-if TYPE_CHECKING:
-    from fairlead.core.pods.tasks import Task
 
 Counts = dict[int, int]
 """row -> how many pods; rows that once counted may remain with 0."""
@@ -29,8 +25,8 @@ class Trial:
     claims of victims by name alone. ports: taken on the row; claims: how many uses of a name came or left.
     """
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self.ports = {port for task in tasks for port in task.shape.spec.ports}
+    def __init__(self, specs: Iterable[PodSpec]) -> None:
+        self.ports = {port for spec in specs for port in spec.ports}
         self.claims: Counter[str] = Counter()
 
     def copy(self) -> Trial:
@@ -39,9 +35,8 @@ class Trial:
         made.ports, made.claims = set(self.ports), Counter(self.claims)
         return made
 
-    def add(self, task: Task, by: int) -> None:
+    def add(self, spec: PodSpec, by: int) -> None:
         """A pod came to the row (1) or left it (-1)."""
-        spec = task.shape.spec
         if by > 0:
             self.ports.update(spec.ports)
         else:
@@ -82,10 +77,9 @@ class Holdings:
         ):
             rows.clear()
 
-    def add(self, task: Task, row: int, by: int) -> None:
+    def add(self, spec: PodSpec, row: int, by: int) -> None:
         """A pod came to a row (1) or left it (-1)."""
         self.log.renew(self)
-        spec = task.shape.spec
         for port in spec.ports:
             self._add(self._ports.setdefault((port.protocol, port.port), {}).setdefault(port.address, {}), row, by)
         for claim in spec.claims:

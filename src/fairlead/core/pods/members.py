@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from fairlead.api.names import INDEX_LABEL, ROLE_LABEL
 from fairlead.core.model.objects import Pod
-from fairlead.core.pods.tasks import Task
 
 _ROLES = frozenset(
     {
@@ -42,6 +42,19 @@ _NUMBERED = re.compile(r"-(\d{1,9})$", re.ASCII)
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 
 
+class Member(Protocol):
+    """A pod of a gang and its rank among all that wait."""
+
+    pod: Pod
+
+    @property
+    def rank(self) -> tuple[int, int, int, float, str]:
+        """Smaller goes first."""
+
+
+M = TypeVar("M", bound=Member)
+
+
 def leads(pod: Pod) -> bool:
     """Whether a label says that a pod is the launcher, master or head of its gang."""
     return any(key in _ROLES and value.lower() in _LEADING for key, value in pod.labels)
@@ -57,23 +70,23 @@ def index_of(pod: Pod) -> tuple[int, int]:
     return int(outer) if _NUMBER.fullmatch(outer) else 0, int(own) if own is not None else -1
 
 
-def first_to_start(tasks: Sequence[Task]) -> list[Task]:
+def first_to_start(tasks: Sequence[M]) -> list[M]:
     """Members that wait, in the order in which they get places: by rank, those that lead first, then by index."""
 
-    def place(task: Task) -> tuple[object, ...]:
+    def place(task: M) -> tuple[object, ...]:
         rank = task.rank
         return (*rank[:3], not leads(task.pod), index_of(task.pod), rank[3], task.pod.uid)
 
     return sorted(tasks, key=place)
 
 
-def first_to_go(tasks: Sequence[Task], needed: int) -> tuple[list[Task], list[Task]]:
+def first_to_go(tasks: Sequence[M], needed: int) -> tuple[list[M], list[M]]:
     """(those that a gang can do without, in the order in which they go; those that it needs).
 
     Labelled ones go first, then the least important, then the highest index. One that leads, or else rank 0, is always needed.
     """
 
-    def place(task: Task) -> tuple[object, ...]:
+    def place(task: M) -> tuple[object, ...]:
         pod = task.pod
         outer, own = index_of(pod)
         return leads(pod), not pod.surplus, pod.priority, -outer, -own, -pod.created, pod.uid

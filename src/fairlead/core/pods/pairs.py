@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from fairlead.core.model.objects import AffinityTerm, Labels, PodSpec
 from fairlead.core.model.selectors import Selector, keys, matches
@@ -23,7 +23,6 @@ from fairlead.core.nodes.tallies import Eligibility, Tally
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
-    from fairlead.core.pods.tasks import Task
 
 Item = TypeVar("Item")
 Counts = dict[int, int]
@@ -148,6 +147,13 @@ def _asks_for(selector: Selector) -> tuple[Handle, ...]:
 def _offers(labels: LabelSet) -> tuple[Handle, ...]:
     """Under which handles selectors that match these labels are found."""
     return (None, *labels.labels.items())
+
+
+class Counted(Protocol):
+    """What is counted of a pod: its labels, None if nothing selects it by them, and the terms that it holds."""
+
+    labels: LabelSet | None
+    held: tuple[tuple[TermCount, int], ...]
 
 
 class Pairs:
@@ -367,30 +373,29 @@ class Pairs:
 
     # -- events --------------------------------------------------------------------------------
 
-    def add(self, task: Task, row: int, by: int) -> None:
-        """A pod came to a row (1) or left it (-1)."""
-        labels = task.shape.labels
+    def add(self, shape: Counted, row: int, by: int, *, leaving: bool) -> None:
+        """A pod came to a row (1) or left it (-1). leaving: it is terminating."""
+        labels = shape.labels
         if labels is None:
             return
         add = self.log.add
         self.log.renew(self, "stamp")
-        leaving = task.pod.terminating
         rows = labels.leaving if leaving else labels.rows
         add(rows, row, by)
         for count in labels.counts:
             if not (leaving and count.live):
                 add(count.rows, row, by)
                 self.log.renew(count)
-        for term, weight in task.shape.held:
+        for term, weight in shape.held:
             add(term.rows, row, by)
             self.log.renew(term)
             if weight:
                 add(term.weights, row, by * weight)
 
-    def count_leaving(self, task: Task, row: int, by: int) -> None:
+    def count_leaving(self, shape: Counted, row: int, by: int) -> None:
         """Count a terminating pod among the living, or no longer: what upstream does when it tries to evict one."""
-        labels = task.shape.labels
-        if labels is not None and task.pod.terminating:
+        labels = shape.labels
+        if labels is not None:
             for count in labels.counts:
                 if count.live:
                     self.log.add(count.rows, row, by)
@@ -406,8 +411,11 @@ class Pairs:
             self.namespaces[name] = labels
         return any(made.namespace == name for made in self._sets.values())
 
-    def recount(self, seen: Callable[[], Iterable[tuple[Task, int]]]) -> None:
-        """Count everything anew, after namespaces' labels changed what selectors match. seen: each task and its row."""
+    def recount(self, seen: Callable[[], Iterable[tuple[Counted, int, bool]]]) -> None:
+        """Count everything anew, after namespaces' labels changed what selectors match.
+
+        seen: of each pod its shape, its row, whether it is terminating.
+        """
         everything = [*self._counts.values(), *self._terms.values()]
         for count in everything:
             count.rows.clear()
@@ -420,7 +428,7 @@ class Pairs:
             labels.rows.clear()
             labels.leaving.clear()
             self._introduce(labels)
-        for task, row in seen():
-            self.add(task, row, 1)
+        for shape, row, leaving in seen():
+            self.add(shape, row, 1, leaving=leaving)
         self.epoch += 1
         self.log.renew(self, "stamp")

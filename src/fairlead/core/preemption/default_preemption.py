@@ -60,7 +60,7 @@ def on_row(
         return None
     falling = by_importance(falling)
     devices = {task.pod.uid: task.devices for task in falling}
-    state.holdings.trial = Trial(pods) if may_fall is None else None
+    state.holdings.trial = Trial(task.shape.spec for task in pods) if may_fall is None else None
     mark = state.log.mark()
     for task in falling:
         _take_off(state, task)
@@ -97,16 +97,18 @@ def _take_off(state: ClusterState, task: Task) -> None:
     # Upstream's spreading never counted a terminating pod and yet counts it out.
     row = task.row
     state.unassign(task)
-    state.pairs.count_leaving(task, row, -1)
+    if task.pod.terminating:
+        state.pairs.count_leaving(task.shape, row, -1)
     if state.holdings.trial is not None:
-        state.holdings.trial.add(task, -1)
+        state.holdings.trial.add(task.shape.spec, -1)
 
 
 def _put_back(state: ClusterState, task: Task, row: int, devices: tuple[int, ...]) -> None:
     state.assign(task, row, devices)
-    state.pairs.count_leaving(task, row, 1)
+    if task.pod.terminating:
+        state.pairs.count_leaving(task.shape, row, 1)
     if state.holdings.trial is not None:
-        state.holdings.trial.add(task, 1)
+        state.holdings.trial.add(task.shape.spec, 1)
 
 
 def _violating(tasks: list[Task], budgets: Iterable[DisruptionBudget]) -> tuple[list[Task], list[Task]]:

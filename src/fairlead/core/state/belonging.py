@@ -22,10 +22,9 @@ import msgspec
 
 from fairlead.api.names import DEFAULT_QUEUE, DEFAULT_QUEUE_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.objects import Group, Pod
+from fairlead.core.model.objects import Group, Pod, stands_in
 from fairlead.core.model.transactions import Kept, PodRef
-from fairlead.core.pods.gangs import Gang
-from fairlead.core.pods.tasks import Task, TaskState, stands_in
+from fairlead.core.pods.tasks import Gang, Task, TaskState
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ from fairlead.core.model.objects import (
     Queue,
     Reservation,
     ServiceClass,
+    stands_in,
 )
 from fairlead.core.model.transactions import VolumeChoice
 from fairlead.core.model.undo import UndoLog, new_version
@@ -35,12 +37,11 @@ from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods import scores
 from fairlead.core.pods.filters.base import Surroundings
 from fairlead.core.pods.filters.volumes import VolumeBinding
-from fairlead.core.pods.gangs import Gang
 from fairlead.core.pods.holdings import Holdings
 from fairlead.core.pods.pairs import Pairs
 from fairlead.core.pods.scores.upstream import Kubernetes
 from fairlead.core.pods.shapes import Shape, ShapeTable
-from fairlead.core.pods.tasks import PLACED, Task, TaskState, Unit, stands_in
+from fairlead.core.pods.tasks import PLACED, Gang, Task, TaskState, Unit
 from fairlead.core.queues.admission import Admission
 from fairlead.core.queues.meters import submitted_limits
 from fairlead.core.queues.queues import QueueTree, room_of
@@ -372,9 +373,9 @@ class ClusterState:
             return
         row = self._counted_on(task)
         if row >= 0:
-            self.pairs.add(task, row, -1)
+            self.pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
             task.shape = shape
-            self.pairs.add(task, row, 1)
+            self.pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
             self.nodes.touch(row)
             self.nodes.gained.add(row)
         else:
@@ -460,7 +461,7 @@ class ClusterState:
         row = self._counted_on(task)
         changed = pod.terminating != task.pod.terminating or pod.labels != task.pod.labels
         if row >= 0 and changed:
-            self.pairs.add(task, row, -1)
+            self.pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
             self.nodes.touch(row)
             self.nodes.gained.add(row)
         other, limited = pod.service_class != task.pod.service_class, pod.time_limit != task.pod.time_limit
@@ -479,7 +480,7 @@ class ClusterState:
             old, task.shape = task.shape, self._shape(pod)
             self.shapes.release(old)
         if row >= 0 and changed:
-            self.pairs.add(task, row, 1)
+            self.pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
 
     def _changed_hands(self, task: Task, pod: Pod) -> Pod:
         """A pod that has a node is another user's, or of another priority: accounts follow; a victim's stay as they are."""
@@ -500,14 +501,14 @@ class ClusterState:
     def linger(self, task: Task, row: int) -> None:
         """A victim's room is given away; until it is gone, others still see it, its labels, its ports and its claims."""
         self.log.insert(self.lingering, task.pod.uid, row)
-        self.pairs.add(task, row, 1)
-        self.holdings.add(task, row, 1)
+        self.pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
+        self.holdings.add(task.shape.spec, row, 1)
 
     def _part(self, task: Task) -> None:
         row = self.lingering.pop(task.pod.uid, None)
         if row is not None:
-            self.pairs.add(task, row, -1)
-            self.holdings.add(task, row, -1)
+            self.pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
+            self.holdings.add(task.shape.spec, row, -1)
             self.nodes.touch(row)
             self.nodes.gained.add(row)
 
@@ -607,10 +608,10 @@ class ClusterState:
     def recount_pairs(self) -> None:
         """Count who is near whom anew."""
 
-        def seen() -> Iterator[tuple[Task, int]]:
-            for row in self.nodes.rows.values():
-                yield from ((task, row) for task in self.nodes.pods[row].values())
-            yield from ((self.tasks[uid], row) for uid, row in self.lingering.items())
+        def seen() -> Iterator[tuple[Shape, int, bool]]:
+            there = ((task, row) for row in self.nodes.rows.values() for task in self.nodes.pods[row].values())
+            lingering = ((self.tasks[uid], row) for uid, row in self.lingering.items())
+            yield from ((task.shape, row, task.pod.terminating) for task, row in chain(there, lingering))
 
         self.pairs.recount(seen)
 
@@ -1309,9 +1310,9 @@ class ClusterState:
         if shape.spec.claims and not task.pod.node:
             self._reserve_volumes(task, row, by)
         if shape.labels is not None:
-            self.pairs.add(task, row, by)
+            self.pairs.add(task.shape, row, by, leaving=task.pod.terminating)
         if shape.holds:
-            self.holdings.add(task, row, by)
+            self.holdings.add(task.shape.spec, row, by)
         for line, amount in zip(self.nodes.extra, shape.extra, strict=True):
             if amount:
                 self.log.put(line, row, line.item(row) + by * amount)

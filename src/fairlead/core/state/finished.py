@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead.core.model.objects import Group, Pod
 from fairlead.core.pods.completions import Completions
-from fairlead.core.pods.gangs import Gang
+from fairlead.core.pods.tasks import Gang
 
 
 class FinishedPods:

@@ -28,7 +28,7 @@ from fairlead.core.pods.members import first_to_go
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 
 if TYPE_CHECKING:
-    from fairlead.core.pods.gangs import Gang
+    from fairlead.core.pods.tasks import Gang
     from fairlead.core.state.cluster import ClusterState
 
 _KEPT_FOR = 120.0  # seconds

@@ -140,9 +140,9 @@ def _holdings(state: ClusterState) -> None:
     for row in state.nodes.rows.values():
         for task in state.nodes.pods[row].values():
             if task.shape.holds:
-                holdings.add(task, row, 1)
+                holdings.add(task.shape.spec, row, 1)
     for uid, row in state.lingering.items():
-        holdings.add(state.tasks[uid], row, 1)
+        holdings.add(state.tasks[uid].shape.spec, row, 1)
 
 
 def _queues(state: ClusterState) -> None:

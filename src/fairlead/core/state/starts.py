@@ -20,7 +20,7 @@ from fairlead.core.pods.members import leads
 from fairlead.core.pods.tasks import Task, TaskState
 
 if TYPE_CHECKING:
-    from fairlead.core.pods.gangs import Gang
+    from fairlead.core.pods.tasks import Gang
     from fairlead.core.state.cluster import ClusterState
 
 _FIRST, _LONGEST = 10.0, 600.0  # seconds until a gang that did not start is placed again: at first, at most
