@@ -8,7 +8,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.pods.colocation import Homes, homes, kin
-from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.state.cluster import ClusterState
 
@@ -152,7 +152,7 @@ def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Rea
     return placed
 
 
-def _room_for(shape: Shape) -> int:
+def _room_for(shape: RankedShape) -> int:
     return int(shape.counts().sum())
 
 
@@ -211,7 +211,7 @@ def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outs
     return None
 
 
-def lay_out(shape: Shape, wanted: int, fill: str, closed: Mask | None = None) -> list[int]:
+def lay_out(shape: RankedShape, wanted: int, fill: str, closed: Mask | None = None) -> list[int]:
     """Rows for up to `wanted` pods of one shape, found in one pass over all nodes.
 
     `pack`: nodes that hold most of what is wanted first, so that a gang spans few nodes; among

@@ -14,7 +14,7 @@ from fairlead.core.model.arrays import RowNumbers
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.filters import devices, first_refusal, gpu_room, node_affinity, resources
-from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.queues import QueueNode
 from fairlead.core.queues.reservations import Hold
@@ -23,7 +23,7 @@ from fairlead.core.state.cluster import ClusterState
 _SHARE_NOTHING = "don't share their GPUs"
 
 
-def no_node(state: ClusterState, shape: Shape) -> Reason:
+def no_node(state: ClusterState, shape: RankedShape) -> Reason:
     """`0/N nodes are available: ...` for a shape that fits no node now.
 
     Each node is counted under the first filter that turns it away, resources under each that is
@@ -179,7 +179,7 @@ def owner(state: ClusterState, reason: Reason) -> Callable[[Unit], Reason]:
     return found
 
 
-def _count_relations(shape: Shape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:
+def _count_relations(shape: RankedShape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:
     """Nodes that would do by themselves, under the first relation that turns them away."""
     if not shape.relations:
         return
@@ -203,7 +203,7 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
     shapes = {task.shape.number: task.shape for task in unit.tasks[: unit.need]}
     key = unit.key
     parts = []
-    tightest: tuple[int, Shape] | None = None
+    tightest: tuple[int, RankedShape] | None = None
     for number, count in sorted(wanted.items()):
         shape = shapes[number]
         held, ceiling = int(shape.counts().sum()), shape.ceiling()
@@ -230,7 +230,7 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
     return Reason(ReasonCode.RESOURCES, message, numbers, key)
 
 
-def _quarantined(state: ClusterState, shape: Shape, missing: int) -> int:
+def _quarantined(state: ClusterState, shape: RankedShape, missing: int) -> int:
     """How many nodes are kept from a gang by nothing but a quarantine and have room for what is missing; 0: not enough have."""
     nodes = state.nodes
     rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
@@ -246,7 +246,7 @@ def _quarantined(state: ClusterState, shape: Shape, missing: int) -> int:
     return int((held > 0).sum()) if int(held.sum()) >= missing else 0
 
 
-def _beyond(state: ClusterState, unit: Unit, shape: Shape, count: int, ceiling: int) -> Reason:
+def _beyond(state: ClusterState, unit: Unit, shape: RankedShape, count: int, ceiling: int) -> Reason:
     """Why the nodes that a gang may use do not hold its members of one shape, were they empty.
 
     Too large is only what no labels and taints of the nodes would help; else the code is that of what keeps most room from it.
@@ -273,7 +273,7 @@ def _beyond(state: ClusterState, unit: Unit, shape: Shape, count: int, ceiling: 
     return Reason(code, message, numbers, key)
 
 
-def _kept_off(state: ClusterState, shape: Shape, rows: RowNumbers) -> Iterator[tuple[ReasonCode, str, RowNumbers]]:
+def _kept_off(state: ClusterState, shape: RankedShape, rows: RowNumbers) -> Iterator[tuple[ReasonCode, str, RowNumbers]]:
     """(code, complaint, rows) of the nodes that are out for a shape however empty they are, and not for want of amounts."""
     nodes = state.nodes
     closed = rows[~nodes.open[rows]]
@@ -293,5 +293,5 @@ def _kept_off(state: ClusterState, shape: Shape, rows: RowNumbers) -> Iterator[t
             yield ReasonCode.DEVICES, complaint, unshared
 
 
-def _first_line(state: ClusterState, shape: Shape) -> str:
+def _first_line(state: ClusterState, shape: RankedShape) -> str:
     return f"{len(state.nodes)} nodes, {', '.join(f'{amount} {resource}' for resource, amount in shape.spec.requests)} per pod"

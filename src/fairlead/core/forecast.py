@@ -27,7 +27,7 @@ from fairlead.core.model.arrays import Ints
 from fairlead.core.model.charges import Charge
 from fairlead.core.model.objects import WHOLE, ServiceClass
 from fairlead.core.model.undo import UndoLog
-from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import SURPLUS, Task, Unit
 from fairlead.core.queues.queues import Place, QueueNode, Room
 from fairlead.core.queues.turns import Turn, first_times, turns
@@ -106,7 +106,7 @@ class _Play:
                 self._turns_on.setdefault(row, []).append(turn)
         self.turns = first_times(self._ends_of, now)
         heapify(self.turns)
-        shapes: dict[int, tuple[int, Shape]] = {}
+        shapes: dict[int, tuple[int, RankedShape]] = {}
         for node in state.queues.queues.values():
             known = len(self.lines)
             self._line_up(node, shapes)
@@ -130,7 +130,7 @@ class _Play:
                 for column in sorted(self.gpu_columns)[:1]:
                     self.free[column, task.row] -= shape.device_milli
 
-    def _demand(self, shape: Shape) -> Demand:
+    def _demand(self, shape: RankedShape) -> Demand:
         if shape.gpus and shape.gpu_milli < WHOLE:
             return (*shape.demand, *((column, shape.device_milli) for column in sorted(self.gpu_columns)[:1]))
         return tuple(
@@ -149,7 +149,7 @@ class _Play:
             firm=task.charged and self.promises.firm(task),
         )
 
-    def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, Shape]]) -> None:
+    def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, RankedShape]]) -> None:
         for room in node.rooms.values():
             if room.parked is not None and room.parked.code in _NEVER:
                 continue
@@ -186,7 +186,7 @@ class _Play:
                 more.update(together)
                 self.dues[unit.tasks[0].job] = max(due, self.now)
 
-    def _count(self, shapes: list[Shape]) -> None:
+    def _count(self, shapes: list[RankedShape]) -> None:
         """How many pods of each shape each row would take now: `held`, (shapes, rows); `total`, (shapes,)."""
         self.demands = [self._demand(shape) for shape in shapes]
         self.usable = np.zeros((len(shapes), self.count), np.bool_)

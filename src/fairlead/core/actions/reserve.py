@@ -15,7 +15,7 @@ import numpy as np
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.objects import WHOLE
-from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit, by_column
 from fairlead.core.queues.queues import Room, room_of
 from fairlead.core.queues.reservations import Hold
@@ -191,7 +191,7 @@ def _kept_for_others(state: ClusterState, unit: Unit) -> list[int]:
 
 
 def _earliest(
-    state: ClusterState, shape: Shape, needed: int, ends: list[tuple[float, str, Task]], taken: set[int]
+    state: ClusterState, shape: RankedShape, needed: int, ends: list[tuple[float, str, Task]], taken: set[int]
 ) -> tuple[float, dict[int, dict[int, int]]] | None:
     """When so many pods of a shape fit, and on which rows, with what is left there."""
     nodes = state.nodes

@@ -17,7 +17,7 @@ import numpy as np
 from fairlead.core.model.arrays import Domains, Ints, Mask
 from fairlead.core.pods.filters.pod_affinity import PodAffinity
 from fairlead.core.pods.pairs import PodCount
-from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task
 
 _ATTEMPTS = 64
@@ -38,11 +38,11 @@ class Kin:
     def __init__(self, count: PodCount, founder: PodAffinity) -> None:
         self.count = count
         self.topology = max((tally.topology for tally in founder.near), key=lambda each: len(each.values))
-        self.shapes: dict[int, Shape] = {}
+        self.shapes: dict[int, RankedShape] = {}
         self.founders: set[int] = set()
         self.counts: Counter[int] = Counter()
 
-    def add(self, shape: Shape, count: int) -> None:
+    def add(self, shape: RankedShape, count: int) -> None:
         """Pods of this shape must share the domain."""
         self.shapes[shape.number] = shape
         self.counts[shape.number] = count
@@ -52,7 +52,7 @@ class Kin:
         """The domain of every row, shape (rows,)."""
         return self.topology.domain[: next(iter(self.shapes.values())).nodes.count]
 
-    def _room(self, shape: Shape) -> Ints:
+    def _room(self, shape: RankedShape) -> Ints:
         """How many pods of a shape each domain holds, by amounts; shape (domains,), the first for rows without the key."""
         return np.bincount(self.domain, weights=shape.counts(), minlength=max(2, len(self.topology.values))).astype(np.int64)
 

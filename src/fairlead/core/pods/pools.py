@@ -19,7 +19,7 @@ from fairlead.core.model.selectors import Selector, matches
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
-    from fairlead.core.pods.shapes import Shape
+    from fairlead.core.pods.ranking import RankedShape
 
 _REMEMBERED = 4096
 
@@ -97,7 +97,7 @@ class Pools:
         """What is charged besides in one pool."""
         return tuple((key_of(resource, pool), amount) for resource, amount in charge if resource in self.named[pool])
 
-    def pinned(self, shape: Shape) -> Charge:
+    def pinned(self, shape: RankedShape) -> Charge:
         """What a pod of a shape will be charged besides wherever it is placed: of pools outside which no node admits it."""
         nodes = self.nodes
         stamp = (self.version, nodes.class_epoch, nodes.labels_version)

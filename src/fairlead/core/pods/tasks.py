@@ -17,7 +17,7 @@ from fairlead.core.model.charges import Charge, sum_of
 from fairlead.core.model.objects import FailedStarts, Group, Pod, stands_in
 from fairlead.core.pods.completions import Completions
 from fairlead.core.pods.members import first_to_start
-from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.ranking import RankedShape
 
 Rank = tuple[int, int, int, float, str]
 """Order inside a queue: (-priority, -urgency, level of attained service, created, name); smaller goes first."""
@@ -69,7 +69,7 @@ class Task:
         "waits_for",
     )
 
-    def __init__(self, pod: Pod, shape: Shape) -> None:
+    def __init__(self, pod: Pod, shape: RankedShape) -> None:
         self.pod = pod
         self.shape = shape
         self.queue = pod.queue if pod.ours else ""  # of others: see `core.belonging`
@@ -119,7 +119,7 @@ class Task:
         return (-pod.priority, -self.urgency, SURPLUS if pod.surplus or self.beyond else self.level, pod.created, pod.key)
 
 
-def shapes_of(tasks: Iterable[Task]) -> list[Shape]:
+def shapes_of(tasks: Iterable[Task]) -> list[RankedShape]:
     """Each shape among tasks, once."""
     return list({task.shape.number: task.shape for task in tasks}.values())
 

@@ -18,7 +18,7 @@ from fairlead.core.preemption import default_preemption, protected
 from fairlead.core.preemption.default_preemption import Choice
 
 if TYPE_CHECKING:
-    from fairlead.core.pods.shapes import Shape
+    from fairlead.core.pods.ranking import RankedShape
     from fairlead.core.state.cluster import ClusterState
 
 _LEAST, _SHARE = 100, 10
@@ -30,7 +30,7 @@ Cost = tuple[object, ...]
 class Candidates:
     """Whom newcomers of one shape and priority would evict, by row."""
 
-    def __init__(self, state: ClusterState, shape: Shape, priority: int) -> None:
+    def __init__(self, state: ClusterState, shape: RankedShape, priority: int) -> None:
         self.state = state
         self.shape = shape
         self.priority = priority
@@ -159,7 +159,7 @@ class CandidateTable:
         self.state = state
         self._kinds: dict[tuple[int, int], Candidates] = {}
 
-    def of(self, shape: Shape, priority: int) -> Candidates:
+    def of(self, shape: RankedShape, priority: int) -> Candidates:
         """Those for one shape and priority."""
         key = (shape.number, priority)
         made = self._kinds.pop(key, None) or Candidates(self.state, shape, priority)

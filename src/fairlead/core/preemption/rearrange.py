@@ -21,7 +21,7 @@ from fairlead.core import allocation
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.objects import WHOLE, Pod
 from fairlead.core.nodes.devices import INFEASIBLE
-from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.removal import Fallen
 from fairlead.core.preemption.worth import Worth
@@ -373,6 +373,6 @@ def closed_to_moved(state: ClusterState, task: Task) -> Mask | None:
     return full if kept is None else kept if full is None else kept | full
 
 
-def _nobody(shape: Shape) -> Task:
+def _nobody(shape: RankedShape) -> Task:
     """A pod of a shape for whom nothing is kept."""
     return Task(Pod("", "", "", shape.spec), shape)

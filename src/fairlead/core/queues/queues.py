@@ -32,7 +32,7 @@ from fairlead.core.queues.order import Entry, QueueOrder, Standing
 from fairlead.core.queues.shares import FairShares
 
 if TYPE_CHECKING:
-    from fairlead.core.pods.shapes import Shape
+    from fairlead.core.pods.ranking import RankedShape
 
 """(resource, base units); devices in milli; a resource of one pool under its own key (`core.pools`)."""
 _NOTHING: dict[str, int] = {}
@@ -622,11 +622,11 @@ class QueueTree:
 
     # -- accounts ------------------------------------------------------------------------------
 
-    def charge_at(self, shape: Shape, row: int) -> Charge:
+    def charge_at(self, shape: RankedShape, row: int) -> Charge:
         """What a pod of a shape is charged for on a row; -1: on a node that is not known."""
         return shape.charge + self.pools.extras(shape.charge, row) if self.pools.named else shape.charge
 
-    def asked(self, shape: Shape) -> Charge:
+    def asked(self, shape: RankedShape) -> Charge:
         """What a pod of a shape will be charged for wherever it is placed."""
         return shape.charge + self.pools.pinned(shape) if self.pools.named else shape.charge
 

@@ -26,7 +26,7 @@ from fairlead.core.queues.runtimes import RunTimes
 
 if TYPE_CHECKING:
     from fairlead.core.model.undo import UndoLog
-    from fairlead.core.pods.shapes import Shape
+    from fairlead.core.pods.ranking import RankedShape
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 600.0, 6 * 3600.0
@@ -237,7 +237,7 @@ class Reservations:
         firm = queues.promises.firm(task) and queues.promises.firm(first)
         return own if firm and queues.promises.broken(own.path, tuple(wanted)) is not None else None
 
-    def _demand(self, shape: Shape) -> Sequence[tuple[int, int]]:
+    def _demand(self, shape: RankedShape) -> Sequence[tuple[int, int]]:
         """What a pod takes of what is left on a row, by column: of a device that is shared, it spoils one."""
         if not shape.gpus or shape.gpu_milli >= WHOLE:
             return shape.demand

@@ -39,8 +39,8 @@ from fairlead.core.pods.filters.base import Surroundings
 from fairlead.core.pods.filters.volumes import VolumeBinding
 from fairlead.core.pods.holdings import Holdings
 from fairlead.core.pods.pairs import Pairs
+from fairlead.core.pods.ranking import RankedShape, ShapeTable
 from fairlead.core.pods.scores.upstream import Kubernetes
-from fairlead.core.pods.shapes import Shape, ShapeTable
 from fairlead.core.pods.tasks import PLACED, Gang, Task, TaskState, Unit
 from fairlead.core.queues.admission import Admission
 from fairlead.core.queues.meters import submitted_limits
@@ -349,7 +349,7 @@ class ClusterState:
             self.suspended.arrived(task)
         self._wait(task)
 
-    def _shape(self, pod: Pod) -> Shape:
+    def _shape(self, pod: Pod) -> RankedShape:
         """The shape of a pod. The first to speak of some labels makes pods that differ by them differ in shape."""
         spec = _NOTHING if pod.unsized else pod.spec
         knew = self.pairs.active
@@ -608,7 +608,7 @@ class ClusterState:
     def recount_pairs(self) -> None:
         """Count who is near whom anew."""
 
-        def seen() -> Iterator[tuple[Shape, int, bool]]:
+        def seen() -> Iterator[tuple[RankedShape, int, bool]]:
             there = ((task, row) for row in self.nodes.rows.values() for task in self.nodes.pods[row].values())
             lingering = ((self.tasks[uid], row) for uid, row in self.lingering.items())
             yield from ((task.shape, row, task.pod.terminating) for task, row in chain(there, lingering))

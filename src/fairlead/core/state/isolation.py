@@ -44,7 +44,9 @@ _READ_ONLY = (
     "fairlead.core.pods.scores.",
     "fairlead.core.model.selectors",
     "fairlead.core.queues.services",
+    "fairlead.core.pods.ranking",
     "fairlead.core.pods.shapes",
+    "fairlead.core.nodes.tallies",
     "fairlead.core.nodes.topology",
 )
 

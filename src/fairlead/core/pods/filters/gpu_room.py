@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.model.arrays import Ints, Rows
-from fairlead.core.model.objects import PodSpec
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
 COMPLAINT = "node(s) keep pod slots and CPU for their free GPUs"
 _CPU, _PODS = 0, 2  # the columns that every table of nodes begins with
 _PART = 4  # at most one part in so many of a node's CPU is kept
-
-
-def concerns(spec: PodSpec) -> bool:
-    """Whether pods of this spec ask for no device of any kind, as extended resources have a domain in their names."""
-    return not spec.gpus and not any("/" in resource for resource, _ in spec.requests)
 
 
 def fits(nodes: NodeTable, shape: Shape, rows: Rows) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,493 @@
+"""Ranking: for each class of identical pods the score of every node.
+
+A shape holds one integer key per node, score and name in one number, -1 where the node cannot
+hold it, and the maximum of every block of 64 rows. A node that changes is entered into the
+table's ring; a shape that is asked for its best node repairs just the rows entered since it was
+last asked. So the cost of a decision follows what changed, not how many nodes there are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
+from fairlead.core.model.arrays import Ints, Rows
+from fairlead.core.model.objects import WHOLE, PodSpec
+from fairlead.core.nodes.devices import DeviceFit
+from fairlead.core.nodes.table import CLOSED, LABEL_BITS
+from fairlead.core.pods.filters import devices, first_refusal, gpu_room, labels_read, relations, resources
+from fairlead.core.pods.filters.base import Relation, Surroundings
+from fairlead.core.pods.pairs import LabelSet
+from fairlead.core.pods.scores.base import Strategy
+from fairlead.core.pods.scores.upstream import Preferences
+from fairlead.core.pods.shapes import Shape
+
+BLOCK = 64
+_NONE = -1
+_LABEL_MASK = (1 << LABEL_BITS) - 1
+_FEW = 3
+_FEW_COUNTED = 8  # so many changed rows are counted one by one, which costs as much as some hundred at once
+_KEPT_BYTES = 256 << 20
+_NOT_WANTED = -(1 << 62)  # free amounts are never below this: a resource that is not asked for never refuses
+
+
+class RankedShape(Shape):
+    """A shape and the score of every node for it. Made by `ShapeTable`; equal specs share it."""
+
+    def __init__(
+        self,
+        number: int,
+        spec: PodSpec,
+        labels: LabelSet | None,
+        profile: str,
+        around: Surroundings,
+        strategy: Strategy,
+        fits: Mapping[tuple[int, int], DeviceFit],
+    ) -> None:
+        held = around.pairs.held(number, spec) if labels is not None else ()
+        super().__init__(number, spec, labels, profile, held, around.nodes, fits)
+        self.around = around
+        self.strategy = strategy
+        # Upstream's scores always count what is preferred; ours put it first, where a pod says so at all.
+        self._wishes = profile == KUBERNETES_PROFILE or self.wants_company or bool(spec.preferred_nodes)
+        self._admitted: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._need: Ints = np.zeros((0, 1), np.int64)
+        self._class_epoch = -1
+        self._most = (-1, -1, 0)  # how many nodes hold at most, and of which nodes that was found
+        self._key: Ints = np.zeros(0, np.int64)
+        self._blocks: Ints = np.zeros(0, np.int64)
+        self._cursor = 0
+        self._held: Ints | None = None  # what `counts` found, and when
+        self._held_at = (-1, -1)
+        self._generation = -1
+        self._epoch = -1
+        self._relations: tuple[Relation, ...] = ()
+        self._pairs_epoch = (-1, -1)
+        self._preferences: Preferences | None = None
+        self._preferences_epoch = (-1, -1)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the standings."""
+        return self._key.nbytes + self._blocks.nbytes
+
+    def forget(self) -> None:
+        """Give the memory back; the next question rebuilds."""
+        self._key = self._blocks = np.zeros(0, np.int64)
+        self._generation = -1
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """What must be judged of this shape beyond nodes by themselves."""
+        epoch = self._epoch_of_pairs()
+        if self._pairs_epoch != epoch:
+            stale, self._relations = self._relations, relations(self, self.around)
+            self._pairs_epoch = epoch
+            for each in stale:
+                each.close()
+        return self._relations
+
+    @property
+    def preferences(self) -> Preferences:
+        """What this shape prefers among feasible nodes."""
+        epoch = self._epoch_of_pairs()
+        if self._preferences is None or self._preferences_epoch != epoch:
+            stale, self._preferences = self._preferences, Preferences(self, self.around)
+            self._preferences_epoch = epoch
+            if stale is not None:
+                stale.close()
+        return self._preferences
+
+    def prepare(self) -> None:
+        """Begin to count what this shape asks about, before anything is tried with it."""
+        _ = self.relations
+        if self._wishes:
+            _ = self.preferences
+
+    def surroundings(self) -> int:
+        """Changes when something elsewhere may have opened a place for this shape."""
+        return hash((self._epoch_of_pairs(), *(each.version() for each in self.relations)))
+
+    def _epoch_of_pairs(self) -> tuple[int, int]:
+        """Changes when other pods' terms, or namespaces, may match this shape differently."""
+        return self.around.pairs.epoch, self.labels.epoch if self.labels is not None else 0
+
+    def close(self) -> None:
+        """The shape is forgotten."""
+        for each in self._relations:
+            each.close()
+        self._relations = ()
+        if self._preferences is not None:
+            self._preferences.close()
+            self._preferences = None
+        if self.labels is not None:
+            self.around.pairs.drop(self.number)
+            self.around.pairs.leave(self.labels)
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def best(self) -> int:
+        """The row where a pod of this shape is placed best, or -1."""
+        self._repair()
+        if self.relations or self._prefers():
+            keys = self.ranked()
+            row = int(keys.argmax()) if len(keys) else -1
+            return row if row >= 0 and keys.item(row) >= 0 else -1
+        blocks = self._blocks
+        block = int(blocks.argmax())
+        key = blocks.item(block)
+        return -1 if key < 0 else self.nodes.by_label[key & _LABEL_MASK]
+
+    def _prefers(self) -> bool:
+        return self._wishes and self.preferences.any
+
+    def ranked(self) -> Ints:
+        """The keys with what the shape prefers among feasible rows; do not write to them."""
+        keys = self.keys()
+        if not self._prefers():
+            return keys
+        return self.preferences.ranked(keys) if self.profile == KUBERNETES_PROFILE else self.preferences.foremost(keys)
+
+    def keys(self) -> Ints:
+        """The standing of every row, greater is better, -1 infeasible; shape (rows,)."""
+        self._repair()
+        keys = self._key[: self.nodes.count]
+        refused = self.refused() if self.relations else None
+        return keys if refused is None else np.where(refused, _NONE, keys)
+
+    def alone(self) -> npt.NDArray[np.bool_]:
+        """For each row whether it fits there, whatever is around."""
+        self._repair()
+        fits: npt.NDArray[np.bool_] = self._key[: self.nodes.count] >= 0
+        return fits
+
+    def refused(self) -> npt.NDArray[np.bool_] | None:
+        """For each row whether a relation rules it out; None where none does."""
+        together: npt.NDArray[np.bool_] | None = None
+        for each in self.relations:
+            if each.stop() is not None:
+                return np.ones(self.nodes.count, np.bool_)
+            refused = each.refused() if each.applies() else None
+            if refused is not None:
+                together = refused if together is None else together | refused
+        return together
+
+    def fits_row(self, row: int) -> bool:
+        """Whether a pod of this shape fits a row now, asked of the columns themselves."""
+        if not self.fits_alone(row):
+            return False
+        return all(each.stop() is None and (not each.applies() or each.refuses(row) is None) for each in self.relations)
+
+    def fits_alone(self, row: int) -> bool:
+        """Whether it fits a row, whatever is around."""
+        nodes = self.nodes
+        if not self.admits(row) or not resources.fits_one(nodes, self.demand, row):
+            return False
+        if self.leaves_room and not gpu_room.fits_one(nodes, self, row):
+            return False
+        return not self.asks_devices or devices.fits_one(nodes, self, row)
+
+    def counts(self) -> Ints:
+        """How many pods of this shape each row holds one after the other; shape (rows,), not to be written to."""
+        nodes = self.nodes
+        if nodes.unlabelled:
+            nodes.settle_labels()
+        held = self._counted_since()
+        if held is None:
+            held = self._count()
+        held.flags.writeable = False
+        self._held, self._held_at = held, (nodes.generation, nodes.ring_end)
+        return held
+
+    def _counted_since(self) -> Ints | None:
+        """What `counts` found last, with the few rows counted anew that changed since then; None if that does not do."""
+        nodes, held, (generation, place) = self.nodes, self._held, self._held_at
+        end = nodes.ring_end
+        if held is None or generation != nodes.generation or end - place > _FEW_COUNTED or len(held) != nodes.count:
+            return None
+        if place != end:
+            held = held.copy()
+            for row in set(nodes.ring[place:end].tolist()):
+                held[row] = self.count_on(row)
+        return held
+
+    def _count(self) -> Ints:
+        nodes = self.nodes
+        rows = slice(0, nodes.count)
+        held = resources.counts(nodes.free, self.demand, rows)
+        held[~(nodes.open[rows] & self.admitted(rows))] = 0
+        if self.asks_devices:
+            states = nodes.device[rows]
+            held[~devices.fits(nodes, self, rows, self.fit.costs(states))] = 0
+            held = np.minimum(held, self.fit.counts(states))
+        if self.leaves_room:
+            held = np.minimum(held, gpu_room.counts(nodes, self, rows))
+        return held
+
+    def count_on(self, row: int) -> int:
+        """How many pods of this shape one row holds one after the other."""
+        nodes = self.nodes
+        if not nodes.open.item(row) or not self.admits(row):
+            return 0
+        held = min((max(0, nodes.free[column].item(row)) // amount for column, amount in self.demand), default=0)
+        if held and self.asks_devices:
+            held = min(held, self.fit.count(nodes.device.item(row))) if devices.fits_one(nodes, self, row) else 0
+        if held and self.leaves_room:
+            held = min(held, gpu_room.counts(nodes, self, slice(row, row + 1)).item(0))
+        return held
+
+    def ceiling(self) -> int:
+        """How many pods of this shape the cluster would hold if nothing else ran; exact by resource."""
+        rows = slice(0, self.nodes.count)
+        held = self.ceilings()
+        held[~(self.nodes.open[rows] & self.admitted(rows))] = 0
+        if self.asks_devices and self.gpu_milli < WHOLE:
+            held[~self.nodes.shares[rows]] = 0
+        return int(held.sum())
+
+    def most(self) -> int:
+        """A bound of `ceiling`, found anew only when nodes have changed: of parts of several devices it may be too large."""
+        nodes = self.nodes
+        if self._most[:2] != (nodes.described, nodes.class_epoch):
+            rows = slice(0, nodes.count)
+            held = resources.counts(nodes.alloc, self.demand, rows)
+            held[~(nodes.open[rows] & self.admitted(rows))] = 0
+            if self.asks_devices and self.gpu_milli < WHOLE:
+                there = nodes.devices.total[nodes.devices.whole[nodes.device[rows]]] // WHOLE
+                held = np.minimum(held, np.where(there >= self.gpus, there * (WHOLE // self.gpu_milli) // self.gpus, 0))
+                held[~nodes.shares[rows]] = 0
+            self._most = nodes.described, nodes.class_epoch, int(held.sum())
+        return self._most[2]
+
+    def ceilings(self) -> Ints:
+        """How many pods of this shape the amounts of each row hold, were it empty and open to them; shape (rows,)."""
+        nodes = self.nodes
+        held = resources.counts(nodes.alloc, self.demand, slice(0, nodes.count))
+        if self.asks_devices:
+            held = np.minimum(held, self.fit.counts(nodes.devices.whole[nodes.device[: nodes.count]]))
+        return held
+
+    def admitted(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """For each row whether the static filters admit this shape."""
+        self._judge_classes()
+        result: npt.NDArray[np.bool_] = self._admitted[self.nodes.static[rows]]
+        return result
+
+    def admits(self, row: int) -> bool:
+        """Whether the static filters admit this shape to one row."""
+        self._judge_classes()
+        return self._admitted.item(self.nodes.static.item(row))
+
+    # -- upkeep --------------------------------------------------------------------------------
+
+    def _judge_classes(self) -> None:
+        nodes = self.nodes
+        if self._class_epoch != nodes.class_epoch:
+            self._class_epoch = nodes.class_epoch
+            self._admitted = np.zeros(0, np.bool_)
+        known = len(self._admitted)
+        if known < len(nodes.classes):
+            verdicts = [
+                number != CLOSED and first_refusal(self.spec, nodes.classes[number]) is None
+                for number in range(known, len(nodes.classes))
+            ]
+            self._admitted = np.concatenate([self._admitted, np.array(verdicts, np.bool_)])
+
+    def _repair(self) -> None:
+        nodes, strategy = self.nodes, self.strategy
+        if nodes.unlabelled:
+            nodes.settle_labels()
+        if self._generation != nodes.generation or self._epoch != strategy.epoch:
+            self._rebuild()
+            return
+        start, end = self._cursor, nodes.ring_end
+        behind = end - start
+        if not behind:
+            return
+        self._cursor = end
+        if behind <= _FEW:
+            for place in range(start, end):
+                self._repair_row(nodes.ring.item(place))
+        else:
+            rows = nodes.changed_since(start)
+            if len(rows) * 2 > nodes.count:
+                self._rebuild()
+            else:
+                self._repair_rows(rows)
+
+    def _rebuild(self) -> None:
+        nodes = self.nodes
+        size = -(-max(nodes.count, 1) // BLOCK) * BLOCK
+        if len(self._key) != size:
+            self._key = np.full(size, _NONE, np.int64)
+        self._stand_all(nodes.count)
+        self._key[nodes.count :] = _NONE
+        self._blocks = self._key.reshape(-1, BLOCK).max(axis=1)
+        self._cursor = nodes.ring_end
+        self._generation = nodes.generation
+        self._epoch = self.strategy.epoch
+
+    @property
+    def need(self) -> Ints:
+        """The demand as one amount per line of the nodes' matrix, shape (resources, 1)."""
+        if len(self._need) != len(self.nodes.matrix):
+            self._need = np.full((len(self.nodes.matrix), 1), _NOT_WANTED, np.int64)
+            for column, amount in self.demand:
+                self._need[column, 0] = amount
+        return self._need
+
+    def _stand_all(self, count: int) -> None:
+        """The keys of all rows, in place, without gathering anything: the same as `_standing` of each."""
+        nodes = self.nodes
+        rows = slice(0, count)
+        ok = self.admitted(rows)
+        for column, amount in self.demand:
+            ok &= nodes.free[column][rows] >= amount
+        states = nodes.device[rows]
+        costs = self.fit.costs(states) if self.asks_devices else None
+        if costs is not None:
+            ok &= devices.fits(nodes, self, rows, costs)
+        if self.leaves_room:
+            ok &= gpu_room.fits(nodes, self, rows)
+        if np.count_nonzero(ok) * 2 < count:
+            self._key[rows] = _NONE
+            fitting = np.flatnonzero(ok).astype(np.int32)
+            if len(fitting):
+                self._key[fitting] = self._standing(fitting)
+            return
+        scores = self.strategy.rows(self, rows, states, costs)
+        scores <<= LABEL_BITS
+        scores |= nodes.label[rows]
+        scores[~ok] = _NONE
+        self._key[rows] = scores
+
+    def _standing(self, rows: npt.NDArray[np.int32]) -> Ints:
+        """The keys of the given rows. Only those that fit are scored: of what changed, most is full."""
+        nodes = self.nodes
+        ok = resources.fits(nodes, self.need, rows)
+        ok &= self.admitted(rows)
+        keys = np.full(len(rows), _NONE, np.int64)
+        if self.asks_devices:
+            ok &= devices.fits(nodes, self, rows, self.fit.costs(nodes.device[rows]))
+        if self.leaves_room:
+            ok &= gpu_room.fits(nodes, self, rows)
+        places = np.flatnonzero(ok)
+        if len(places) <= _FEW:
+            for place in places.tolist():
+                keys[place] = self._key_of(rows.item(place))
+            return keys
+        fitting = rows[places]
+        states = nodes.device[fitting]
+        scores = self.strategy.rows(self, fitting, states, self.fit.costs(states) if self.asks_devices else None)
+        scores <<= LABEL_BITS
+        scores |= nodes.label[fitting]
+        keys[places] = scores
+        return keys
+
+    def _key_of(self, row: int) -> int:
+        return (self.strategy.row(self, row) << LABEL_BITS) | self.nodes.label.item(row)
+
+    def _repair_rows(self, rows: npt.NDArray[np.int32]) -> None:
+        if self.nodes.count > len(self._key):
+            self._rebuild()
+            return
+        self._key[rows] = self._standing(rows)
+        grid = self._key.reshape(-1, BLOCK)
+        if len(rows) * 2 > len(self._blocks):
+            self._blocks = grid.max(axis=1)
+        else:
+            blocks = rows // BLOCK
+            self._blocks[blocks] = grid[blocks].max(axis=1)
+
+    def _repair_row(self, row: int) -> None:
+        key = self._key
+        if row >= len(key):
+            self._rebuild()
+            return
+        new = self._key_of(row) if self.fits_alone(row) else _NONE
+        old = key.item(row)
+        key[row] = new
+        block = row // BLOCK
+        top = self._blocks.item(block)
+        if new >= top:
+            self._blocks[block] = new
+        elif old == top:
+            self._blocks[block] = key[block * BLOCK : (block + 1) * BLOCK].max()
+
+
+class ShapeTable:
+    """All shapes, by spec. Standings of shapes nobody asks for are dropped beyond a memory bound."""
+
+    def __init__(self, around: Surroundings, strategies: Mapping[str, Strategy]) -> None:
+        self.around = around
+        self.nodes = around.nodes
+        self.strategies = strategies
+        self.strategy = strategies[AI_PROFILE]
+        self._shapes: dict[tuple[PodSpec, LabelSet | None, str], RankedShape] = {}
+        self._users: dict[int, int] = {}
+        self._recent: OrderedDict[int, RankedShape] = OrderedDict()
+        self._fits: dict[tuple[int, int], DeviceFit] = {}
+        self._fit_epoch = -1
+        self._numbers = 0
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def intern(self, spec: PodSpec, labels: LabelSet | None = None, profile: str = AI_PROFILE) -> RankedShape:
+        """The shape of a spec, of the labels by which others select it, and of a profile; counts one more user of it."""
+        shape = self._shapes.get((spec, labels, profile))
+        if shape is None:
+            self.nodes.read_labels(labels_read(spec))
+            self.around.pairs.use(labels)
+            shape = RankedShape(self._numbers, spec, labels, profile, self.around, self.strategies[profile], self._fits)
+            self._shapes[spec, labels, profile] = shape
+            self._numbers += 1
+        self._users[shape.number] = self._users.get(shape.number, 0) + 1
+        if spec.gpus and (spec.gpus, spec.gpu_milli) not in self._fits:
+            self._fits[spec.gpus, spec.gpu_milli] = self._fit(spec.gpus, spec.gpu_milli)
+        return shape
+
+    def release(self, shape: RankedShape) -> None:
+        """One user less; a shape without users is forgotten."""
+        left = self._users[shape.number] - 1
+        if left:
+            self._users[shape.number] = left
+            return
+        del self._users[shape.number]
+        del self._shapes[shape.spec, shape.labels, shape.profile]
+        self._recent.pop(shape.number, None)
+        shape.close()
+
+    def refresh(self) -> None:
+        """Bring device costs up to the strategy's current epoch; called before questions are asked."""
+        if self._fit_epoch != self.strategy.epoch:
+            self._fit_epoch = self.strategy.epoch
+            for gpus, milli in self._fits:
+                self._fits[gpus, milli] = self._fit(gpus, milli)
+
+    def renumbered(self) -> None:
+        """Device states have other ids: nothing that is remembered by the old ones is asked any more."""
+        for gpus, milli in self._fits:
+            self._fits[gpus, milli] = self._fit(gpus, milli)
+        for strategy in self.strategies.values():
+            strategy.renumbered()
+
+    def distrust(self) -> None:
+        """An exception may have left device costs half renewed: they are derived anew when they are asked for next."""
+        self._fit_epoch = -1
+
+    def used(self, shape: RankedShape) -> None:
+        """Note that a shape was asked, and drop the standings of those not asked for longest."""
+        recent = self._recent
+        recent[shape.number] = shape
+        recent.move_to_end(shape.number)
+        while len(recent) > 1 and len(recent) * shape.nbytes > _KEPT_BYTES:
+            _, stale = recent.popitem(last=False)
+            stale.forget()
+
+    def _fit(self, gpus: int, milli: int) -> DeviceFit:
+        return DeviceFit(self.nodes.devices, gpus, milli, self.strategy.chooser())
