@@ -30,7 +30,8 @@ from fairlead.core.preemption.policy import Contest
 from fairlead.core.preemption.rearrange import Movers, Rearrangement
 from fairlead.core.preemption.removal import Fallen
 from fairlead.core.preemption.search import Plan, why
-from fairlead.core.preemption.victims import Falling, victims_of
+from fairlead.core.preemption.victim import Falling
+from fairlead.core.preemption.victims import victims_of
 from fairlead.core.preemption.worth import Worth
 from fairlead.core.state.cluster import ClusterState
 

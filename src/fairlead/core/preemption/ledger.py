@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fairlead.core.preemption.policy import Budgets, Contest, Ground
+from fairlead.core.preemption.policy import Budgets, Contest
+from fairlead.core.preemption.victim import Falling, Ground, Victim
 
 if TYPE_CHECKING:
-    from fairlead.core.preemption.victims import Falling, Victim
     from fairlead.core.state.budgets import Guard
 
 

@@ -21,7 +21,8 @@ from fairlead.core.pods.tasks import Task, Unit, by_column
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
 from fairlead.core.preemption.removal import Fallen, cost, least_on
-from fairlead.core.preemption.victims import Falling, victims_of
+from fairlead.core.preemption.victim import Falling
+from fairlead.core.preemption.victims import victims_of
 
 
 class _Offer(NamedTuple):

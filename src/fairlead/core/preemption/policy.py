@@ -16,20 +16,11 @@ from typing import TYPE_CHECKING
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Circle, kinds_of
+from fairlead.core.preemption.victim import Ground
 from fairlead.core.queues.queues import QueueNode, room_of
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
-
-
-class Ground(IntEnum):
-    """Why somebody may fall; what is cheaper for all goes first."""
-
-    SURPLUS = 0  # its gang can do without it
-    SERVICE = 1  # attained more service than the unit
-    USER = 2  # its user holds more of their queue than the unit's user
-    SHARE = 3  # its queue holds more than is fair, the unit's less
-    PRIORITY = 4  # of lower class priority
 
 
 class Budgets(IntEnum):

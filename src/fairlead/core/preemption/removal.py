@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fairlead.core.pods.tasks import Task, by_column
-from fairlead.core.preemption.victims import Falling
+from fairlead.core.preemption.victim import Falling
 from fairlead.core.state.cluster import ClusterState
 
 _SKEW = 1 << 31  # makes every priority positive, as kube-scheduler does when it sums them

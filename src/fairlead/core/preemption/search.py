@@ -23,10 +23,11 @@ from fairlead.core.pods.tasks import Task, Unit, by_column, shapes_of
 from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.node_clearing import clear
-from fairlead.core.preemption.policy import Budgets, Contest, Ground
+from fairlead.core.preemption.policy import Budgets, Contest
 from fairlead.core.preemption.removal import Fallen, cost, least_on, reprieve
 from fairlead.core.preemption.subsets import search
-from fairlead.core.preemption.victims import Falling, victims_of
+from fairlead.core.preemption.victim import Falling, Ground
+from fairlead.core.preemption.victims import victims_of
 from fairlead.core.state.cluster import ClusterState
 
 _ROWS_TOGETHER = 16

@@ -13,7 +13,8 @@ from fairlead.core.pods.tasks import Unit, by_column
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
 from fairlead.core.preemption.removal import Fallen, cost, reprieve
-from fairlead.core.preemption.victims import Falling, victims_of
+from fairlead.core.preemption.victim import Falling
+from fairlead.core.preemption.victims import victims_of
 
 _EACH = 1200
 """How many questions are asked of ledgers for one choice of rows."""

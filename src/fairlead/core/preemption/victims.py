@@ -9,13 +9,14 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fairlead.core.model.arrays import Mask
 from fairlead.core.pods.members import first_to_go, index_of
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.preemption.ledger import Ledger
-from fairlead.core.preemption.policy import Contest, Ground
+from fairlead.core.preemption.policy import Contest
+from fairlead.core.preemption.victim import Falling, Ground, Order, Victim
 from fairlead.core.queues.queues import QueueNode
 
 if TYPE_CHECKING:
@@ -26,50 +27,6 @@ _MOST_MEMBERS = 1 << 30
 
 STEPS = 3_000
 """How many questions searches for sets of victims ask of ledgers in one pass, where the cheapest make no place."""
-
-Order = tuple[int, int, int, float, int, float, str]
-
-
-class Victim(NamedTuple):
-    """Tasks that only fall together.
-
-    order: what its gang can do without first, then lowest priority, then the highest level of attained service (what is evicted
-    from a low one takes the place of another, which takes that of a third; `Services.victim_level`), least lost work, fewest
-    pods, latest created, UID. Of members that their gangs can do without the highest index first instead of the level: gangs
-    shrink one by one.
-    lost: device-seconds of work.
-    """
-
-    order: Order
-    tasks: tuple[Task, ...]
-
-    @property
-    def lost(self) -> float:
-        return self.order[3]
-
-    @property
-    def spare(self) -> bool:
-        """Whether it is a member that its gang can do without."""
-        return not self.order[0]
-
-    @property
-    def alive(self) -> bool:
-        """Whether all of them still run where they did."""
-        for task in self.tasks:  # noqa: SIM110 - a generator costs thrice as much, and this is asked of all in every search
-            if task.state is not TaskState.BOUND or task.row < 0:
-                return False
-        return True
-
-    @property
-    def evicted(self) -> bool:
-        """Whether one of them does not run, or is leaving: one that is only taken off its row in a trial comes back."""
-        for task in self.tasks:  # noqa: SIM110 - as above
-            if task.state is not TaskState.BOUND:
-                return True
-        return False
-
-
-Falling = tuple[Ground, Victim]
 
 
 class _Reversed:
