@@ -31,7 +31,7 @@ from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Evict, Fault, Place, Preempt
 from fairlead.core.nodes.storage import BINDS_LATE, Claim, StorageClass, Volume
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
-from fairlead.core.queues.queues import QueueNode, Room
+from fairlead.core.queues.tree import QueueNode, Room
 from fairlead.core.state import isolation
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.isolation import Isolation

@@ -12,7 +12,7 @@ from fairlead.core import invariants
 from fairlead.core.model.objects import Policy, Queue, Reservation
 from fairlead.core.model.transactions import Fault, Place, Refuse
 from fairlead.core.pods.tasks import TaskState
-from fairlead.core.queues.queues import QueueNode
+from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler import app, core_loop, explanations
 from fairlead.scheduler.core_loop import CoreLoop, GroupStatus, QueueStatus, ReservationStatus, Trouble

@@ -11,7 +11,7 @@ from fairlead.cli.output import Column, Exit, Output, OutputOption, fail, listin
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
 from fairlead.core.model.charges import units_of
 from fairlead.core.model.objects import UserLimits
-from fairlead.core.queues.queues import QueueNode
+from fairlead.core.queues.tree import QueueNode
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,8 +16,8 @@ from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.filters import devices, first_refusal, gpu_room, node_affinity, resources
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.queues.queues import QueueNode
 from fairlead.core.queues.reservations import Hold
+from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
 
 _SHARE_NOTHING = "don't share their GPUs"

@@ -29,7 +29,7 @@ from fairlead.core.model.objects import WHOLE, ServiceClass
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import SURPLUS, Task, Unit
-from fairlead.core.queues.queues import Place, QueueNode, Room
+from fairlead.core.queues.tree import Place, QueueNode, Room
 from fairlead.core.queues.turns import Turn, first_times, turns
 from fairlead.core.state.cluster import ClusterState
 

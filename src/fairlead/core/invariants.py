@@ -14,7 +14,7 @@ from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import PLACED, Task, TaskState
 from fairlead.core.queues.meters import Meter
-from fairlead.core.queues.queues import Room
+from fairlead.core.queues.tree import Room
 from fairlead.core.state.cluster import ClusterState
 
 Placed = dict[int, list[Task]]

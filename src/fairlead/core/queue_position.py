@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.pods.tasks import SURPLUS, Unit
-from fairlead.core.queues.queues import QueueNode, room_of
+from fairlead.core.queues.tree import QueueNode, room_of
 from fairlead.core.state.cluster import ClusterState
 
 

@@ -29,7 +29,7 @@ from fairlead.core.preemption.override import override
 from fairlead.core.preemption.policy import Contest, share_due
 from fairlead.core.preemption.reclaimable import goes_beyond, reclaimer, refusal
 from fairlead.core.preemption.search import Plan, by_upstream, could_make_room, holds_victims, preempt
-from fairlead.core.queues.queues import Room, room_of
+from fairlead.core.queues.tree import Room, room_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.moves import GivenUp
 

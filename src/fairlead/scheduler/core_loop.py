@@ -40,7 +40,7 @@ from fairlead.core.model.transactions import Evict, Overdue, Place, PodRef, Pree
 from fairlead.core.nodes.storage import STORAGE_KINDS, StorageObject
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.preemption.search import GROUNDS
-from fairlead.core.queues.queues import QueueNode, room_of
+from fairlead.core.queues.tree import QueueNode, room_of
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.foretold import Expected

@@ -18,7 +18,7 @@ from fairlead.core.explain import own
 from fairlead.core.model.objects import WHOLE, stands_in
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queue_position import Ahead, Term, ahead_of, behind, line, terms
-from fairlead.core.queues.queues import QueueNode, room_of
+from fairlead.core.queues.tree import QueueNode, room_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.foretold import Expected
 from fairlead.core.state.suspended import made_before, made_for

@@ -25,7 +25,7 @@ from fairlead.cluster.times import timestamp
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.model.selectors import matches
 from fairlead.core.pods.tasks import Task
-from fairlead.core.queues.queues import QueueNode
+from fairlead.core.queues.tree import QueueNode
 from fairlead.scheduler.core_loop import CoreLoop
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"

@@ -14,7 +14,7 @@ import numpy as np
 from fairlead.core.model.charges import labelled, units_of
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.model.selectors import matches
-from fairlead.core.queues.queues import QueueNode
+from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
 
 NO_POOL = "none"

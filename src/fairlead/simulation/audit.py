@@ -27,7 +27,7 @@ from fairlead.core.model.objects import WHOLE, Policy
 from fairlead.core.model.transactions import Binding, Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption.search import preempt
-from fairlead.core.queues.queues import room_of
+from fairlead.core.queues.tree import room_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Output
 from fairlead.simulation.workload import RULE_LABEL

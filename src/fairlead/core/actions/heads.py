@@ -17,9 +17,9 @@ from fairlead.core.actions.reserve import LOOK_AGAIN, REST, name_of, still_waits
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import by_upstream
-from fairlead.core.queues.queues import Place, QueueNode, room_of
 from fairlead.core.queues.reservations import HEADS, Head, Hold, Kept
 from fairlead.core.queues.services import begun
+from fairlead.core.queues.tree import Place, QueueNode, room_of
 from fairlead.core.state.cluster import ClusterState
 
 _MOST, _PART = 4, 8

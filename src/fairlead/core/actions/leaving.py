@@ -16,7 +16,7 @@ from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.removal import Fallen
 from fairlead.core.preemption.search import Plan
 from fairlead.core.preemption.victims import victims_of
-from fairlead.core.queues.queues import room_of
+from fairlead.core.queues.tree import room_of
 from fairlead.core.state.cluster import ClusterState
 
 Leaving = Sequence[tuple[Task, float]]

@@ -17,9 +17,9 @@ from fairlead.core.model.arrays import Ints
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit, by_column
-from fairlead.core.queues.queues import Room, room_of
 from fairlead.core.queues.reservations import Hold
 from fairlead.core.queues.services import begun
+from fairlead.core.queues.tree import Room, room_of
 from fairlead.core.state.cluster import ClusterState
 
 LOOK_AGAIN = 120.0  # seconds; sooner than this no start is foretold

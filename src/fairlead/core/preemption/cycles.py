@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.core.model.charges import Charge, split, sum_of
 from fairlead.core.model.objects import ServiceClass
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.queues.queues import Behind, QueueNode, Room, room_of
+from fairlead.core.queues.tree import Behind, QueueNode, Room, room_of
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState

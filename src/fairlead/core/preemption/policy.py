@@ -17,7 +17,7 @@ from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Circle, kinds_of
 from fairlead.core.preemption.victim import Ground
-from fairlead.core.queues.queues import QueueNode, room_of
+from fairlead.core.queues.tree import QueueNode, room_of
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fairlead.api.names import AI_PROFILE
 from fairlead.core.pods.tasks import Task
 from fairlead.core.preemption.default_preemption import by_importance
-from fairlead.core.queues.queues import QueueNode
+from fairlead.core.queues.tree import QueueNode
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState

@@ -22,9 +22,8 @@ from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.policy import Contest, share_due
 from fairlead.core.preemption.search import by_upstream, preempt
 from fairlead.core.preemption.victims import victims_of
-from fairlead.core.queues.order import Standing
-from fairlead.core.queues.queues import Place, QueueNode, Room, room_of
 from fairlead.core.queues.shares import FairShares
+from fairlead.core.queues.tree import Place, QueueNode, Room, Standing, room_of
 from fairlead.core.state.cluster import ClusterState
 
 _MOST = 256

@@ -17,7 +17,7 @@ from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
 from fairlead.core.preemption.victim import Falling, Ground, Order, Victim
-from fairlead.core.queues.queues import QueueNode
+from fairlead.core.queues.tree import QueueNode
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState

@@ -13,22 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fairlead.core.pods.tasks import Unit
-    from fairlead.core.queues.queues import QueueNode
-
-Step = tuple[int, float, float, float, str]
-"""A queue's place among its siblings: (-priority, share with its head, -guarantee, when the head was created, its UID)."""
-
-Standing = tuple[int, bool, tuple[Step, ...]]
-"""A place among all queues: band at the root, whether the head is no express, and a step for each queue from the root down."""
-
-Key = tuple[int, bool, Step]
-"""As heaps compare siblings: band (at the root only), whether the head is no express, its step."""
-
-Entry = tuple[Key, int, "QueueNode"]
+from fairlead.core.pods.tasks import Unit
+from fairlead.core.queues.tree import Entry, Key, QueueNode, Standing, Step
 
 _SLACK = 64  # entries out of date that are kept besides twice as many as there are queues
 

@@ -12,281 +12,28 @@ his own: among equals whoever holds least of the queue goes first, and a limit f
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fairlead.api.names import CPU, DEFAULT_QUEUE, MEMORY
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.charges import Charge, key_of, split, sum_of
-from fairlead.core.model.objects import WHOLE, NodePool, Policy, Queue, QueueResource
+from fairlead.core.model.objects import WHOLE, NodePool, Policy, Queue
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.table import NodeTable
-from fairlead.core.pods.pools import Pools
-from fairlead.core.pods.tasks import Rank, Task, TaskState, Unit, demand_of
+from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.guarantees import Promises
 from fairlead.core.queues.meters import Meter, by_others, wanted
-from fairlead.core.queues.order import Entry, QueueOrder, Standing
+from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.shares import FairShares
+from fairlead.core.queues.tree import Behind, Debt, Place, QueueNode, Room, Standing, Tree, room_of
 
 if TYPE_CHECKING:
-    from fairlead.core.pods.ranking import RankedShape
+    pass
 
-"""(resource, base units); devices in milli; a resource of one pool under its own key (`core.pools`)."""
 _NOTHING: dict[str, int] = {}
-
-Place = tuple[int, int, int, tuple[int, int], float, str]
-"""A unit's rank with what its user holds of the queue in the middle: (devices, CPU), in milli."""
-
-
-class Room:
-    """Waiting units of one composition in one queue, a line for each user. parked: why none can be placed now.
-
-    limited: users for whom a limit stands in the way, and the reason.
-    """
-
-    __slots__ = (
-        "around",
-        "awaits",
-        "behind",
-        "composition",
-        "core",
-        "demand",
-        "elastic",
-        "held_back",
-        "kept_out",
-        "limited",
-        "lines",
-        "looks_at",
-        "moves_again",
-        "moves_vain",
-        "moves_wanted",
-        "offered",
-        "parked",
-        "pods",
-        "queue",
-        "replans_at",
-        "reserved",
-        "rests_until",
-        "searched",
-        "shapes",
-        "shares",
-        "told",
-        "untold",
-        "waiting",
-    )
-
-    def __init__(self, queue: QueueNode, composition: tuple[object, ...], unit: Unit) -> None:
-        self.queue = queue
-        self.composition = composition
-        self.demand = unit.demand  # what one unit of it asks for
-        self.core = dict(demand_of(unit.tasks[: unit.need]))  # what its needed members ask for
-        self.shapes = Counter(task.shape for task in unit.tasks[: unit.need])  # how many of these are of each shape
-        self.waiting = 0  # units that wait here and are alive
-        self.elastic = False  # whether there was a unit whose gang has members beyond it
-        self.pods = len(unit.tasks)  # of one unit
-        self.shares = (-1, -1)  # which fair shares it was looked at with last
-        self.lines: dict[str, list[tuple[Rank, Unit]]] = {}
-        self.limited: dict[str, Reason] = {}
-        self.parked: Reason | None = None
-        self.searched = 0  # how often in a row victims were looked for in vain
-        self.replans_at = 0.0  # no reservation is planned before
-        self.reserved = -1  # which reservations there were when it was looked at last
-        self.kept_out = 0  # how many of them kept rows from it
-        self.held_back: Unit | None = None  # who would reclaim from its queue at once if it started
-        self.behind: Reason | None = None  # disruption budgets that keep all who would make room
-        self.looks_at = math.inf  # when they are overridden, or may have changed
-        self.rests_until = 0.0  # no search for victims before
-        self.awaits = 0.0  # until when it rests since what leaves by itself is enough for it
-        self.moves_vain = 0  # how often in a row pods to be moved were looked for in vain
-        self.moves_again = 0.0  # no search for such pods before
-        self.moves_wanted = False  # such a search was due and rested
-        self.around: tuple[int, ...] = ()  # how its shapes' surroundings stood when it was looked at last
-        self.offered: Place | None = None  # place of the entry that stands for it among the heads
-        self.untold: list[Unit] = []  # came since the others were told why they wait
-        self.told: ReasonCode | None = None
-
-    def leave(self) -> None:
-        """One of its units waits no longer."""
-        self.waiting -= 1
-        self.queue.pods_waiting -= self.pods
-
-    def order(self) -> tuple[str, str]:
-        """The same in every process: by queue, then by composition."""
-        return self.queue.name, repr(self.composition)
-
-    @property
-    def units(self) -> Iterator[Unit]:
-        """All that wait here."""
-        return (unit for line in self.lines.values() for _, unit in line if unit.alive)
-
-    @property
-    def later(self) -> Iterator[Task]:
-        """Members beyond their gangs' minima that come to wait once the units here have places."""
-        return (task for unit in self.units for task in unit.later if task.state is TaskState.WAITING and task.unit is None)
-
-    def in_order(self) -> list[Unit]:
-        """Those whom no limit stops, in the order in which they are served as things stand."""
-        return sorted((unit for unit in self.units if unit.user not in self.limited), key=self.queue.place)
-
-    def first(self) -> Unit | None:
-        """The unit to serve next, of a user whom no limit stops; drops dead ones on the way."""
-        found, where = None, None
-        for user in list(self.lines):
-            line = self.lines[user]
-            while line and not line[0][1].alive:
-                heappop(line)
-            if not line:
-                del self.lines[user]
-            elif user in self.limited:
-                continue
-            elif len(self.lines) == 1:
-                return line[0][1]
-            else:
-                place = self.queue.place(line[0][1])
-                if where is None or place < where:
-                    found, where = line[0][1], place
-        return found
-
-
-def room_of(unit: Unit) -> Room | None:
-    """The pending class that a unit waits in; None: in none yet, or what is only tried waits nowhere."""
-    return unit.room if isinstance(unit.room, Room) else None
-
-
-class QueueNode:
-    """One queue: its policy, what it and its descendants hold, and its rooms."""
-
-    def __init__(self, name: str, parent: QueueNode | None) -> None:
-        self.name = name
-        self.parent = parent
-        self.policy = Queue(name)
-        self.used: dict[str, int] = {}
-        self.leaving: dict[str, int] = {}  # part of what is used: victims' whose room others have been given
-        self.foreign: dict[str, int] = {}  # part of what is used: held by pods of other schedulers, which fall for nobody
-        self.rooms: dict[tuple[object, ...], Room] = {}
-        self.path: tuple[QueueNode, ...] = (self,)
-        self.quota: dict[str, int] = {}
-        self.limits: dict[str, int] = {}
-        self.pool_limits: list[tuple[str, str, int]] = []  # (resource, pool, base units)
-        self.named: dict[str, QueueResource] = {}
-        self.exists = False
-        self.pods_waiting = 0
-        self.seen = False  # as an object
-        self.placed: dict[str, Task] = {}  # uid -> task of this very queue that has a node
-        self.guests: dict[str, Task] = {}  # uid -> pod of another scheduler for which this very queue is charged
-        self.priorities: dict[int, int] = {}  # class priority -> how many of those placed
-        self.blocked: Rank | None = None  # rank of the unit that everything behind it waits for
-        self.holds: dict[str, tuple[int, int]] = {}  # user -> (devices, CPU) of this very queue, in milli
-        self.past: dict[str, int] = {}  # user -> decayed use of late, as devices in milli
-        self.fell = False  # some user holds less than when the heads were put in order
-        self.meter: Meter | None = None  # only where there are limits by user or by job
-        self.heads: list[tuple[Place, int, Room]] = []
-        self.listed = 0  # which entry in its parent's heap is its own; 0: none
-        self.below: list[Entry] = []  # its children, as `core.order` keeps them
-        self.guarantee = 0.0  # the largest part of all that there is of a resource that its quota is
-
-    def __repr__(self) -> str:
-        return f"<QueueNode {self.name}>"
-
-    def within_scope(self, scope: str, other: QueueNode) -> bool:
-        """Whether a class of this scope (`Queue`, `Parent`, `Cluster`) lets work of this queue take that of another."""
-        if other is self or scope == "Cluster":
-            return True
-        return scope == "Parent" and (self.parent is None or self.parent in other.path)
-
-    def first_refused(self) -> tuple[Unit, Reason] | None:
-        """The first of those that wait in it and were looked at, and why all of its pending class have no place."""
-        found: tuple[Place, Unit, Reason] | None = None
-        for room in self.rooms.values():
-            for user, entries in room.lines.items():
-                unit = entries[0][1] if entries else None
-                reason = room.limited.get(user) or room.parked
-                if unit is not None and unit.alive and reason is not None and (found is None or self.place(unit) < found[0]):
-                    found = self.place(unit), unit, reason
-        return found[1:] if found is not None else None
-
-    def holds_of(self, resource: str) -> int:
-        """What it holds of a resource."""
-        return self.used.get(resource, 0)
-
-    def stays(self, resource: str) -> int:
-        """What it holds of a resource and is not about to leave."""
-        return self.used.get(resource, 0) - self.leaving.get(resource, 0)
-
-    def may_fall(self, resource: str) -> int:
-        """What it holds of a resource without what nobody can reclaim."""
-        return self.used.get(resource, 0) - self.foreign.get(resource, 0)
-
-    @property
-    def charged(self) -> Iterator[Task]:
-        """All for which this very queue is charged."""
-        yield from self.placed.values()
-        yield from self.guests.values()
-
-    def rivals(self, other: QueueNode) -> tuple[QueueNode, QueueNode] | None:
-        """The two siblings under which this queue and another one stand; None if one is above the other."""
-        for one, two in zip(self.path[::-1], other.path[::-1], strict=False):
-            if one is not two:
-                return one, two
-        return None
-
-    def up_to(self, top: QueueNode) -> tuple[QueueNode, ...]:
-        """This queue and those above it, up to and with one of them."""
-        return self.path[: self.path.index(top) + 1]
-
-    def place(self, unit: Unit) -> Place:
-        """Where a unit stands in this queue: by priority, urgency and level, by what its user holds, by age."""
-        priority, urgency, level, created, name = unit.rank
-        devices, cpu = self.holds.get(unit.user, (0, 0))
-        return priority, urgency, level, (devices + self.past.get(unit.user, 0), cpu), created, name
-
-
-class Behind(NamedTuple):
-    """Who waits and would take a place in turn, and whose place that is."""
-
-    taker: Unit
-    falling: list[Task]
-
-
-class Debt(NamedTuple):
-    """What a victim that still runs is charged for, though its room is given away.
-
-    beneficiary: the queue that gets it, if any. Queues above both are charged for beneficiaries, so they are for the victim only
-    beyond that. credits: by the UIDs of beneficiaries what of their charges stands for the victim's; they start once it is gone.
-    row: where the victim is; -1: on a node that is not known. moves: it only moves, and what keeps its new place is credited: to
-    its user, too, only what goes beyond that.
-    """
-
-    victim: Task
-    row: int
-    queue: str
-    beneficiary: str
-    charge: Charge
-    credits: tuple[tuple[str, Charge], ...] = ()
-    moves: bool = False
-
-    @property
-    def measured(self) -> Charge:
-        """What its user is charged for."""
-        return self.rest if self.moves else self.charge
-
-    @property
-    def rest(self) -> Charge:
-        """What no beneficiary is charged for in its stead."""
-        if len(self.credits) == 1 and self.credits[0][1] == self.charge:
-            return ()  # one for one, as most are
-        credit: dict[str, int] = {}
-        for _, charge in self.credits:
-            for name, amount in charge:
-                credit[name] = credit.get(name, 0) + amount
-        return tuple((name, amount - credit.get(name, 0)) for name, amount in self.charge if amount > credit.get(name, 0))
-
-    def without(self, uid: str) -> Debt:
-        """The same once a beneficiary is charged in its stead no more."""
-        return self._replace(credits=tuple(each for each in self.credits if each[0] != uid))
 
 
 def _credits(charge: Charge, left: dict[str, list[tuple[str, int]]]) -> tuple[tuple[str, Charge], ...]:
@@ -304,16 +51,14 @@ def _credits(charge: Charge, left: dict[str, list[tuple[str, int]]]) -> tuple[tu
     return tuple((uid, tuple(each)) for uid, each in found.items())
 
 
-class QueueTree:
+class QueueTree(Tree):
     """All queues and the order in which they are served."""
 
     def __init__(self, log: UndoLog, nodes: NodeTable, policy: Policy) -> None:
+        super().__init__(nodes)
         self.log = log
-        self.nodes = nodes
-        self.pools = Pools(nodes)
         self.fair = FairShares(self, policy)
         self.promises = Promises(log, self.offered)
-        self.queues: dict[str, QueueNode] = {}
         self.order = QueueOrder(self.queues, self._first, self.share_with)
         self._sequence = 0
         self._totals = -1
@@ -323,8 +68,6 @@ class QueueTree:
         self.ripening: dict[Room, float] = {}  # parked rooms for which pods may be moved from some time on
         self.limited: set[Room] = set()  # where limits stop some users
         self.owed: dict[str, Debt] = {}  # by the victim's uid
-        # By the victim's uid: stand-ins for what it fills beyond what was given away.
-        self.closing: Mapping[str, Sequence[Task]] = {}
         self.behind: dict[Room, Behind] = {}  # would take from others in vain -> who would take that in turn
         self.unlisted: list[tuple[Room, Exception]] = []  # could not be put in order, and why
         self.resting: set[Room] = set()  # were to search for victims, but did so in vain too often of late
@@ -335,10 +78,10 @@ class QueueTree:
 
     def upsert(self, queue: Queue) -> Reason | None:
         """Add a queue or change its policy. A change that would close a cycle is refused."""
-        node = self._node(queue.name)
+        node = self.node_of(queue.name)
         if node.exists and node.policy == queue and queue.name != DEFAULT_QUEUE:
             return None  # only its status changed
-        parent = self._node(queue.parent) if queue.parent else None
+        parent = self.node_of(queue.parent) if queue.parent else None
         ancestor = parent
         while ancestor is not None:
             if ancestor is node:
@@ -437,7 +180,7 @@ class QueueTree:
             plan_of.update((uid, plan) for uid, _ in debt.credits)
         for debts in plans.values():
             uids = dict.fromkeys(uid for debt in debts for uid, _ in debt.credits)
-            charged = self._node(debts[0].beneficiary).placed if uids else {}
+            charged = self.node_of(debts[0].beneficiary).placed if uids else {}
             placed = [charged[uid] for uid in uids if uid in charged]
             for debt in self.debts([(each.victim, each.row) for each in debts], placed):
                 uid = debt.victim.pod.uid
@@ -451,7 +194,7 @@ class QueueTree:
 
     def reclassify(self, task: Task) -> None:
         """A task, or its gang, names another class of service."""
-        node = self._node(task.queue)
+        node = self.node_of(task.queue)
         if task.pod.uid in node.placed:
             charge = self.charge_at(task.shape, task.row)
             for sign in (-1, 1):
@@ -473,7 +216,7 @@ class QueueTree:
             for task in each.charged if node in each.path else ():
                 node.meter.charge(task, self.charge_at(task.shape, task.row), 1)
         for debt in self.owed.values():
-            if node in self._node(debt.queue).path:
+            if node in self.node_of(debt.queue).path:
                 node.meter.charge(debt.victim, debt.measured, 1)
 
     def _resolve(self, node: QueueNode) -> None:
@@ -528,7 +271,7 @@ class QueueTree:
 
     def doubt(self, name: str) -> tuple[bool, str, str] | None:
         """What an administrator should know of a queue's policy: (whether it is in force as it is, reason, message)."""
-        node = self._node(name)
+        node = self.node_of(name)
         parent = node.parent
         if parent is not None and not parent.exists:
             message = f"parent queue {parent.name!r} does not exist; until it is created nothing is guaranteed or limited there"
@@ -571,7 +314,7 @@ class QueueTree:
 
     def above(self, name: str, queue: str) -> bool:
         """Whether one queue is another, or stands above it."""
-        return any(node.name == name for node in self._node(queue).path)
+        return any(node.name == name for node in self.node_of(queue).path)
 
     def knows(self, name: str) -> bool:
         """Whether there is such a queue."""
@@ -580,22 +323,16 @@ class QueueTree:
 
     def see(self, name: str) -> None:
         """There is a Queue object of that name: queue `default` is there by itself only where there is none at all."""
-        self._node(name).seen = True
+        self.node_of(name).seen = True
         self._settle_default()
 
     def _settle_default(self) -> None:
-        default = self._node(DEFAULT_QUEUE)
+        default = self.node_of(DEFAULT_QUEUE)
         default.exists = default.seen or not any(node.seen for node in self.queues.values())
 
     def has_object(self, name: str) -> bool:
         """Whether a Queue object of that name was seen."""
         return self.knows(name) and self.queues[name].seen
-
-    def _node(self, name: str) -> QueueNode:
-        node = self.queues.get(name)
-        if node is None:
-            node = self.queues[name] = QueueNode(name, None)
-        return node
 
     def _move(self, node: QueueNode, parent: QueueNode | None) -> None:
         if node.parent is parent and node.exists:
@@ -622,22 +359,10 @@ class QueueTree:
 
     # -- accounts ------------------------------------------------------------------------------
 
-    def charge_at(self, shape: RankedShape, row: int) -> Charge:
-        """What a pod of a shape is charged for on a row; -1: on a node that is not known."""
-        return shape.charge + self.pools.extras(shape.charge, row) if self.pools.named else shape.charge
-
-    def asked(self, shape: RankedShape) -> Charge:
-        """What a pod of a shape will be charged for wherever it is placed."""
-        return shape.charge + self.pools.pinned(shape) if self.pools.named else shape.charge
-
-    def asked_together(self, tasks: Sequence[Task]) -> Charge:
-        """What tasks will be charged for together."""
-        return sum_of([self.asked(task.shape) for task in tasks])
-
     def charge(self, task: Task, sign: int, row: int) -> None:
         """Add (`sign` 1) or take back (-1) what a task holds on a row, up to the root. -1: its node is not known."""
         log, pod, charge = self.log, task.pod, self.charge_at(task.shape, row)
-        own = self._node(task.queue)
+        own = self.node_of(task.queue)
         if not pod.ours:
             self._charge_guest(own, task, charge, sign)
             return
@@ -704,7 +429,7 @@ class QueueTree:
                 room.waiting = sum(1 for _ in room.units)
             node.pods_waiting = sum(room.waiting * room.pods for room in node.rooms.values())
         for task, row in charged:
-            own, charge = self._node(task.queue), self.charge_at(task.shape, row)
+            own, charge = self.node_of(task.queue), self.charge_at(task.shape, row)
             if task.pod.ours:
                 own.placed[task.pod.uid] = task
                 own.priorities[task.pod.priority] = own.priorities.get(task.pod.priority, 0) + 1
@@ -754,7 +479,7 @@ class QueueTree:
     def relieve(self, names: set[str]) -> None:
         """Work of these queues has fallen, in a trial that was kept: they may hold less than before it."""
         for name in sorted(names):
-            node = self._node(name)
+            node = self.node_of(name)
             self.eased.update(each.name for each in node.path)
             self.restart(node)
 
@@ -764,9 +489,9 @@ class QueueTree:
         Each amount of a beneficiary stands for that of one victim; those of its own queue, and those nearest to it, come first.
         """
         beneficiary = placed[0].queue if placed else ""
-        above = self._node(beneficiary).path if placed else ()
+        above = self.node_of(beneficiary).path if placed else ()
         queues = {task.queue for task, _ in victims}
-        common = {queue: sum(node in above for node in self._node(queue).path) for queue in queues}  # how many are above both
+        common = {queue: sum(node in above for node in self.node_of(queue).path) for queue in queues}  # how many are above both
         near = [(common[task.queue], task, row) for task, row in victims]
         left: dict[str, list[tuple[str, int]]] = {}  # resource -> of which beneficiaries how much is left, the first one last
         if any(common.values()):
@@ -784,9 +509,9 @@ class QueueTree:
 
     def owing(self, debt: Debt) -> Iterator[tuple[QueueNode, Charge]]:
         """Which queues a debt is charged to, and how much of it."""
-        others = self._node(debt.beneficiary).path if debt.beneficiary else ()
+        others = self.node_of(debt.beneficiary).path if debt.beneficiary else ()
         rest: Charge | None = None
-        for node in self._node(debt.queue).path:
+        for node in self.node_of(debt.queue).path:
             if node in others:
                 rest = debt.rest if rest is None else rest
                 yield node, rest
@@ -826,7 +551,7 @@ class QueueTree:
         self._measure_debt(debt, -1)
         if not log.depth:
             self.fair.touch()
-            self.restart(self._node(debt.queue))
+            self.restart(self.node_of(debt.queue))
 
     def _add_debt(self, debt: Debt, sign: int) -> None:
         log = self.log
@@ -837,7 +562,7 @@ class QueueTree:
                 self.eased.add(node.name)
 
     def _measure_debt(self, debt: Debt, sign: int) -> None:
-        for node in self._node(debt.queue).path:
+        for node in self.node_of(debt.queue).path:
             if node.meter is not None:
                 node.meter.charge(debt.victim, debt.measured, sign)
                 if not self.log.depth:
@@ -849,7 +574,7 @@ class QueueTree:
         row: where they would be placed; limits for its pools count, too. -1: anywhere, these are not looked at.
         """
         charge = self.charge_at(task.shape, row)
-        for node in self._node(task.queue).path:
+        for node in self.node_of(task.queue).path:
             if node.meter is not None:
                 refused = node.meter.refused(task, charge, count, self._scales)
                 if refused is not None:
@@ -865,7 +590,7 @@ class QueueTree:
     def over_limits(self, unit: Unit) -> Reason | None:
         """The limit on its queue's path that keeps a unit out wherever it is placed; those of users not counted."""
         core = unit.tasks[: unit.need]
-        for node in self._node(core[0].queue).path:
+        for node in self.node_of(core[0].queue).path:
             for resource, amount in self.asked_together(core) if node.limits else ():
                 limit = node.limits.get(resource)
                 if limit is not None and node.used.get(resource, 0) + amount > limit:
@@ -877,11 +602,11 @@ class QueueTree:
         core, first = unit.tasks[: unit.need], unit.tasks[0]
         if self._promised(first, self.asked_together(core), 1) is not None:
             return False
-        if not any(node.limits or node.meter is not None for node in self._node(first.queue).path):
+        if not any(node.limits or node.meter is not None for node in self.node_of(first.queue).path):
             return True
         demand = self.asked_together(core)
-        for node in self._node(first.queue).path:
-            gone = [each for each in without if node in self._node(each.queue).path]
+        for node in self.node_of(first.queue).path:
+            gone = [each for each in without if node in self.node_of(each.queue).path]
             eased = dict(sum_of([self.charge_at(each.shape, each.row) for each in gone]))
             for resource, amount in demand if node.limits else ():
                 if node.used.get(resource, 0) - eased.get(resource, 0) + amount > node.limits.get(resource, math.inf):
@@ -896,7 +621,7 @@ class QueueTree:
         """Whether the limits on a queue's path let it hold so much more, wherever it is placed; those of users not counted."""
         return all(
             node.used.get(resource, 0) + amount <= node.limits.get(resource, math.inf)
-            for node in self._node(queue).path
+            for node in self.node_of(queue).path
             if node.limits
             for resource, amount in demand
         )
@@ -926,13 +651,13 @@ class QueueTree:
         """Why `count` times so much more of work that never falls would break what others are guaranteed, or None."""
         if not self.promises.firm(task):
             return None
-        broken = self.promises.broken(self._node(task.queue).path, charge, count)
+        broken = self.promises.broken(self.node_of(task.queue).path, charge, count)
         if broken is None:
             return None
         scale, (resource, pool) = self.scale(broken.resource), split(broken.resource)
         where = f" of pool {pool!r}" if pool else ""
         under = "all queues" if broken.under is None else f"queue {broken.under.name!r} and those below it"
-        quota, more = self._node(task.queue).quota.get(broken.resource, 0) / scale, broken.requested / scale
+        quota, more = self.node_of(task.queue).quota.get(broken.resource, 0) / scale, broken.requested / scale
         message = (
             f"work of class {task.service_class!r} never falls, so beyond its queue's quota of {quota:g} {resource}{where} it "
             f"may hold only what nobody is guaranteed: with {more:g} more, what {under} are guaranteed, or hold so, would "
@@ -944,7 +669,7 @@ class QueueTree:
     def full_pools(self, task: Task) -> list[tuple[str, Reason]]:
         """The pools of which this task's queue, or one above it, may hold no more, not even this task."""
         found = []
-        for node in self._node(task.queue).path if self.pools.named else ():
+        for node in self.node_of(task.queue).path if self.pools.named else ():
             for resource, pool, limit in node.pool_limits:
                 amount = next((amount for name, amount in task.shape.charge if name == resource), 0)
                 key = key_of(resource, pool)
@@ -967,7 +692,7 @@ class QueueTree:
 
     def limited_by_pool(self, queue: str) -> bool:
         """Whether a queue, or one above it, has a limit for a pool."""
-        return any(node.pool_limits for node in self._node(queue).path)
+        return any(node.pool_limits for node in self.node_of(queue).path)
 
     def share(self, node: QueueNode, more: Mapping[str, int] = _NOTHING) -> float:
         """Dominant part of its due that a queue holds: above 1 it holds more than is fair, or than it is guaranteed.
@@ -1006,18 +731,6 @@ class QueueTree:
     def _of_cluster(self, resource: str, held: int) -> float:
         total = self.total(resource)
         return held / total if total else 1.0
-
-    def total(self, resource: str) -> int:
-        """What all nodes, or those of the pool that its key names, offer, in the units that queues are charged in."""
-        name, pool = split(resource) if "@" in resource else (resource, "")
-        units = WHOLE if name in self.nodes.gpu_resources else 1
-        return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * units
-
-    def usable(self, resource: str) -> int:
-        """The same without what is free on nodes that take nothing new: what runs there is part of what there is, no more is."""
-        name, pool = split(resource) if "@" in resource else (resource, "")
-        unused = self.pools.unused(name, pool) if pool else self.nodes.unused(name)
-        return self.total(resource) - unused
 
     def offered(self, resource: str) -> int:
         """The same without what pods of other schedulers hold that no queue is charged for."""
@@ -1064,15 +777,11 @@ class QueueTree:
         over = any(held > may[name] for name, held in theirs_then.items() if name in may)
         return over and mine.name in fair.share and all(fair.within(node, demand) for node in queue.up_to(mine))
 
-    def scale(self, resource: str) -> int:
-        """Charged units per unit of a resource, of a pool or not: devices are charged in milli."""
-        return WHOLE if split(resource)[0] in self.nodes.gpu_resources else 1
-
     # -- waiting units -------------------------------------------------------------------------
 
     def push(self, name: str, unit: Unit) -> None:
         """Let a unit wait in its queue."""
-        node = self._node(name)
+        node = self.node_of(name)
         composition = unit.composition
         room = node.rooms.get(composition)
         if room is None:
@@ -1179,11 +888,11 @@ class QueueTree:
     def standing(self, unit: Unit, *, held: bool = False) -> Standing:
         """Where the queue of a unit stands among all, with the unit as its next. held: the unit has places already."""
         share = (lambda node, _: self.share(node)) if held else None
-        return self.order.standing(self._node(unit.tasks[0].queue), unit, share)
+        return self.order.standing(self.node_of(unit.tasks[0].queue), unit, share)
 
     def turn(self, unit: Unit, *, held: bool = False) -> tuple[Standing, Place]:
         """What orders units of all queues: where its queue stands, then its place in that queue. held: see `standing`."""
-        return self.standing(unit, held=held), self._node(unit.tasks[0].queue).place(unit)
+        return self.standing(unit, held=held), self.node_of(unit.tasks[0].queue).place(unit)
 
     def restart(self, changed: QueueNode | None = None) -> None:
         """Shares may have fallen: order the queues anew before serving the next.

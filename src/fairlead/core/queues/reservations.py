@@ -21,8 +21,9 @@ from fairlead.core.model.objects import WHOLE, Reservation
 from fairlead.core.model.selectors import matches
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.queues.queues import QueueNode, QueueTree
+from fairlead.core.queues.queues import QueueTree
 from fairlead.core.queues.runtimes import RunTimes
+from fairlead.core.queues.tree import QueueNode
 
 if TYPE_CHECKING:
     from fairlead.core.model.undo import UndoLog

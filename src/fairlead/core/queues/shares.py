@@ -21,7 +21,7 @@ from fairlead.core.queues.usage import UsageBook
 
 if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task, Unit
-    from fairlead.core.queues.queues import QueueNode, QueueTree, Room
+    from fairlead.core.queues.tree import QueueNode, Room, Tree
 
 HOPELESS = frozenset(
     {
@@ -54,7 +54,7 @@ class FairShares:
     entitled: what a queue may hold of these before it stands in others' way.
     """
 
-    def __init__(self, tree: QueueTree, policy: Policy) -> None:
+    def __init__(self, tree: Tree, policy: Policy) -> None:
         self.tree = tree
         self.policy = policy
         self.stale = True

@@ -44,10 +44,11 @@ from fairlead.core.pods.scores.upstream import Kubernetes
 from fairlead.core.pods.tasks import PLACED, Gang, Task, TaskState, Unit
 from fairlead.core.queues.admission import Admission
 from fairlead.core.queues.meters import submitted_limits
-from fairlead.core.queues.queues import QueueTree, room_of
+from fairlead.core.queues.queues import QueueTree
 from fairlead.core.queues.reservations import Reservations
 from fairlead.core.queues.runtimes import RunTimes
 from fairlead.core.queues.services import LATE, Services
+from fairlead.core.queues.tree import room_of
 from fairlead.core.state.belonging import Belonging
 from fairlead.core.state.budgets import Guard, protects
 from fairlead.core.state.caches import Caches

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.transactions import Fault, PodRef
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
-from fairlead.core.queues.queues import Room, room_of
+from fairlead.core.queues.tree import Room, room_of
 from fairlead.core.state.recount import cut_out, distrust, expel, recount
 
 if TYPE_CHECKING:

@@ -1,0 +1,328 @@
+"""The tree of queues: each queue's policy, what it holds and which units wait in it; what there is of a resource for all."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.charges import Charge, split, sum_of
+from fairlead.core.model.objects import WHOLE, Queue, QueueResource
+from fairlead.core.nodes.table import NodeTable
+from fairlead.core.pods.pools import Pools
+from fairlead.core.pods.tasks import Rank, Task, TaskState, Unit, demand_of
+from fairlead.core.queues.meters import Meter
+
+if TYPE_CHECKING:
+    from fairlead.core.pods.ranking import RankedShape
+
+Step = tuple[int, float, float, float, str]
+"""A queue's place among its siblings: (-priority, share with its head, -guarantee, when the head was created, its UID)."""
+
+Standing = tuple[int, bool, tuple[Step, ...]]
+"""A place among all queues: band at the root, whether the head is no express, and a step for each queue from the root down."""
+
+Key = tuple[int, bool, Step]
+"""As heaps compare siblings: band (at the root only), whether the head is no express, its step."""
+
+Entry = tuple[Key, int, "QueueNode"]
+"""A queue among its siblings: its key, a number of the entry, the queue."""
+
+Place = tuple[int, int, int, tuple[int, int], float, str]
+"""A unit's rank with what its user holds of the queue in the middle: (devices, CPU), in milli."""
+
+
+class Room:
+    """Waiting units of one composition in one queue, a line for each user. parked: why none can be placed now.
+
+    limited: users for whom a limit stands in the way, and the reason.
+    """
+
+    __slots__ = (
+        "around",
+        "awaits",
+        "behind",
+        "composition",
+        "core",
+        "demand",
+        "elastic",
+        "held_back",
+        "kept_out",
+        "limited",
+        "lines",
+        "looks_at",
+        "moves_again",
+        "moves_vain",
+        "moves_wanted",
+        "offered",
+        "parked",
+        "pods",
+        "queue",
+        "replans_at",
+        "reserved",
+        "rests_until",
+        "searched",
+        "shapes",
+        "shares",
+        "told",
+        "untold",
+        "waiting",
+    )
+
+    def __init__(self, queue: QueueNode, composition: tuple[object, ...], unit: Unit) -> None:
+        self.queue = queue
+        self.composition = composition
+        self.demand = unit.demand  # what one unit of it asks for
+        self.core = dict(demand_of(unit.tasks[: unit.need]))  # what its needed members ask for
+        self.shapes = Counter(task.shape for task in unit.tasks[: unit.need])  # how many of these are of each shape
+        self.waiting = 0  # units that wait here and are alive
+        self.elastic = False  # whether there was a unit whose gang has members beyond it
+        self.pods = len(unit.tasks)  # of one unit
+        self.shares = (-1, -1)  # which fair shares it was looked at with last
+        self.lines: dict[str, list[tuple[Rank, Unit]]] = {}
+        self.limited: dict[str, Reason] = {}
+        self.parked: Reason | None = None
+        self.searched = 0  # how often in a row victims were looked for in vain
+        self.replans_at = 0.0  # no reservation is planned before
+        self.reserved = -1  # which reservations there were when it was looked at last
+        self.kept_out = 0  # how many of them kept rows from it
+        self.held_back: Unit | None = None  # who would reclaim from its queue at once if it started
+        self.behind: Reason | None = None  # disruption budgets that keep all who would make room
+        self.looks_at = math.inf  # when they are overridden, or may have changed
+        self.rests_until = 0.0  # no search for victims before
+        self.awaits = 0.0  # until when it rests since what leaves by itself is enough for it
+        self.moves_vain = 0  # how often in a row pods to be moved were looked for in vain
+        self.moves_again = 0.0  # no search for such pods before
+        self.moves_wanted = False  # such a search was due and rested
+        self.around: tuple[int, ...] = ()  # how its shapes' surroundings stood when it was looked at last
+        self.offered: Place | None = None  # place of the entry that stands for it among the heads
+        self.untold: list[Unit] = []  # came since the others were told why they wait
+        self.told: ReasonCode | None = None
+
+    def leave(self) -> None:
+        """One of its units waits no longer."""
+        self.waiting -= 1
+        self.queue.pods_waiting -= self.pods
+
+    def order(self) -> tuple[str, str]:
+        """The same in every process: by queue, then by composition."""
+        return self.queue.name, repr(self.composition)
+
+    @property
+    def units(self) -> Iterator[Unit]:
+        """All that wait here."""
+        return (unit for line in self.lines.values() for _, unit in line if unit.alive)
+
+    @property
+    def later(self) -> Iterator[Task]:
+        """Members beyond their gangs' minima that come to wait once the units here have places."""
+        return (task for unit in self.units for task in unit.later if task.state is TaskState.WAITING and task.unit is None)
+
+    def in_order(self) -> list[Unit]:
+        """Those whom no limit stops, in the order in which they are served as things stand."""
+        return sorted((unit for unit in self.units if unit.user not in self.limited), key=self.queue.place)
+
+    def first(self) -> Unit | None:
+        """The unit to serve next, of a user whom no limit stops; drops dead ones on the way."""
+        found, where = None, None
+        for user in list(self.lines):
+            line = self.lines[user]
+            while line and not line[0][1].alive:
+                heappop(line)
+            if not line:
+                del self.lines[user]
+            elif user in self.limited:
+                continue
+            elif len(self.lines) == 1:
+                return line[0][1]
+            else:
+                place = self.queue.place(line[0][1])
+                if where is None or place < where:
+                    found, where = line[0][1], place
+        return found
+
+
+def room_of(unit: Unit) -> Room | None:
+    """The pending class that a unit waits in; None: in none yet, or what is only tried waits nowhere."""
+    return unit.room if isinstance(unit.room, Room) else None
+
+
+class QueueNode:
+    """One queue: its policy, what it and its descendants hold, and its rooms."""
+
+    def __init__(self, name: str, parent: QueueNode | None) -> None:
+        self.name = name
+        self.parent = parent
+        self.policy = Queue(name)
+        self.used: dict[str, int] = {}
+        self.leaving: dict[str, int] = {}  # part of what is used: victims' whose room others have been given
+        self.foreign: dict[str, int] = {}  # part of what is used: held by pods of other schedulers, which fall for nobody
+        self.rooms: dict[tuple[object, ...], Room] = {}
+        self.path: tuple[QueueNode, ...] = (self,)
+        self.quota: dict[str, int] = {}
+        self.limits: dict[str, int] = {}
+        self.pool_limits: list[tuple[str, str, int]] = []  # (resource, pool, base units)
+        self.named: dict[str, QueueResource] = {}
+        self.exists = False
+        self.pods_waiting = 0
+        self.seen = False  # as an object
+        self.placed: dict[str, Task] = {}  # uid -> task of this very queue that has a node
+        self.guests: dict[str, Task] = {}  # uid -> pod of another scheduler for which this very queue is charged
+        self.priorities: dict[int, int] = {}  # class priority -> how many of those placed
+        self.blocked: Rank | None = None  # rank of the unit that everything behind it waits for
+        self.holds: dict[str, tuple[int, int]] = {}  # user -> (devices, CPU) of this very queue, in milli
+        self.past: dict[str, int] = {}  # user -> decayed use of late, as devices in milli
+        self.fell = False  # some user holds less than when the heads were put in order
+        self.meter: Meter | None = None  # only where there are limits by user or by job
+        self.heads: list[tuple[Place, int, Room]] = []
+        self.listed = 0  # which entry in its parent's heap is its own; 0: none
+        self.below: list[Entry] = []  # its children, as `core.order` keeps them
+        self.guarantee = 0.0  # the largest part of all that there is of a resource that its quota is
+
+    def __repr__(self) -> str:
+        return f"<QueueNode {self.name}>"
+
+    def within_scope(self, scope: str, other: QueueNode) -> bool:
+        """Whether a class of this scope (`Queue`, `Parent`, `Cluster`) lets work of this queue take that of another."""
+        if other is self or scope == "Cluster":
+            return True
+        return scope == "Parent" and (self.parent is None or self.parent in other.path)
+
+    def first_refused(self) -> tuple[Unit, Reason] | None:
+        """The first of those that wait in it and were looked at, and why all of its pending class have no place."""
+        found: tuple[Place, Unit, Reason] | None = None
+        for room in self.rooms.values():
+            for user, entries in room.lines.items():
+                unit = entries[0][1] if entries else None
+                reason = room.limited.get(user) or room.parked
+                if unit is not None and unit.alive and reason is not None and (found is None or self.place(unit) < found[0]):
+                    found = self.place(unit), unit, reason
+        return found[1:] if found is not None else None
+
+    def holds_of(self, resource: str) -> int:
+        """What it holds of a resource."""
+        return self.used.get(resource, 0)
+
+    def stays(self, resource: str) -> int:
+        """What it holds of a resource and is not about to leave."""
+        return self.used.get(resource, 0) - self.leaving.get(resource, 0)
+
+    def may_fall(self, resource: str) -> int:
+        """What it holds of a resource without what nobody can reclaim."""
+        return self.used.get(resource, 0) - self.foreign.get(resource, 0)
+
+    @property
+    def charged(self) -> Iterator[Task]:
+        """All for which this very queue is charged."""
+        yield from self.placed.values()
+        yield from self.guests.values()
+
+    def rivals(self, other: QueueNode) -> tuple[QueueNode, QueueNode] | None:
+        """The two siblings under which this queue and another one stand; None if one is above the other."""
+        for one, two in zip(self.path[::-1], other.path[::-1], strict=False):
+            if one is not two:
+                return one, two
+        return None
+
+    def up_to(self, top: QueueNode) -> tuple[QueueNode, ...]:
+        """This queue and those above it, up to and with one of them."""
+        return self.path[: self.path.index(top) + 1]
+
+    def place(self, unit: Unit) -> Place:
+        """Where a unit stands in this queue: by priority, urgency and level, by what its user holds, by age."""
+        priority, urgency, level, created, name = unit.rank
+        devices, cpu = self.holds.get(unit.user, (0, 0))
+        return priority, urgency, level, (devices + self.past.get(unit.user, 0), cpu), created, name
+
+
+class Behind(NamedTuple):
+    """Who waits and would take a place in turn, and whose place that is."""
+
+    taker: Unit
+    falling: list[Task]
+
+
+class Debt(NamedTuple):
+    """What a victim that still runs is charged for, though its room is given away.
+
+    beneficiary: the queue that gets it, if any. Queues above both are charged for beneficiaries, so they are for the victim only
+    beyond that. credits: by the UIDs of beneficiaries what of their charges stands for the victim's; they start once it is gone.
+    row: where the victim is; -1: on a node that is not known. moves: it only moves, and what keeps its new place is credited: to
+    its user, too, only what goes beyond that.
+    """
+
+    victim: Task
+    row: int
+    queue: str
+    beneficiary: str
+    charge: Charge
+    credits: tuple[tuple[str, Charge], ...] = ()
+    moves: bool = False
+
+    @property
+    def measured(self) -> Charge:
+        """What its user is charged for."""
+        return self.rest if self.moves else self.charge
+
+    @property
+    def rest(self) -> Charge:
+        """What no beneficiary is charged for in its stead."""
+        if len(self.credits) == 1 and self.credits[0][1] == self.charge:
+            return ()  # one for one, as most are
+        credit: dict[str, int] = {}
+        for _, charge in self.credits:
+            for name, amount in charge:
+                credit[name] = credit.get(name, 0) + amount
+        return tuple((name, amount - credit.get(name, 0)) for name, amount in self.charge if amount > credit.get(name, 0))
+
+    def without(self, uid: str) -> Debt:
+        """The same once a beneficiary is charged in its stead no more."""
+        return self._replace(credits=tuple(each for each in self.credits if each[0] != uid))
+
+
+class Tree:
+    """Queues by name, and amounts as they are charged for them."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self.nodes = nodes
+        self.pools = Pools(nodes)
+        self.queues: dict[str, QueueNode] = {}
+        # By the victim's uid: stand-ins for what it fills beyond what was given away.
+        self.closing: Mapping[str, Sequence[Task]] = {}
+
+    def charge_at(self, shape: RankedShape, row: int) -> Charge:
+        """What a pod of a shape is charged for on a row; -1: on a node that is not known."""
+        return shape.charge + self.pools.extras(shape.charge, row) if self.pools.named else shape.charge
+
+    def asked(self, shape: RankedShape) -> Charge:
+        """What a pod of a shape will be charged for wherever it is placed."""
+        return shape.charge + self.pools.pinned(shape) if self.pools.named else shape.charge
+
+    def asked_together(self, tasks: Sequence[Task]) -> Charge:
+        """What tasks will be charged for together."""
+        return sum_of([self.asked(task.shape) for task in tasks])
+
+    def total(self, resource: str) -> int:
+        """What all nodes, or those of the pool that its key names, offer, in the units that queues are charged in."""
+        name, pool = split(resource) if "@" in resource else (resource, "")
+        units = WHOLE if name in self.nodes.gpu_resources else 1
+        return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * units
+
+    def usable(self, resource: str) -> int:
+        """The same without what is free on nodes that take nothing new: what runs there is part of what there is, no more is."""
+        name, pool = split(resource) if "@" in resource else (resource, "")
+        unused = self.pools.unused(name, pool) if pool else self.nodes.unused(name)
+        return self.total(resource) - unused
+
+    def scale(self, resource: str) -> int:
+        """Charged units per unit of a resource, of a pool or not: devices are charged in milli."""
+        return WHOLE if split(resource)[0] in self.nodes.gpu_resources else 1
+
+    def node_of(self, name: str) -> QueueNode:
+        node = self.queues.get(name)
+        if node is None:
+            node = self.queues[name] = QueueNode(name, None)
+        return node
