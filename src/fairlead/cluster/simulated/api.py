@@ -125,8 +125,8 @@ class ApiServer:
         self.clock = clock
         self.store = Store(history)
         self.catalog = Catalog()
-        self.garbage = Garbage(self)
-        self.quotas = Quotas(self)
+        self.garbage = Garbage(self.store, self.catalog, self.delete, self._finish)
+        self.quotas = Quotas(self.store, clock)
         self.logs: Callable[[Object, str], str] = lambda _pod, _container: ""
         self.attach: Any = None  # an `attach.Attach`, where pods' commands run
         self.on_delete_pod: Callable[[Key, Object], None] = lambda _key, _pod: None

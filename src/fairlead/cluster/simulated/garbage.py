@@ -5,23 +5,35 @@ Deletion propagates at once where a real garbage collector would take a moment; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fairlead.cluster.simulated.errors import StatusError
-from fairlead.cluster.simulated.store import Key, Object
-
-if TYPE_CHECKING:
-    from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.resources import Catalog, Resource
+from fairlead.cluster.simulated.store import Key, Object, Store
 
 _FOREGROUND = "foregroundDeletion"
 Place = tuple[str, Key]
 
 
 class Garbage:
-    """Knows who owns whom."""
+    """Knows who owns whom.
 
-    def __init__(self, api: ApiServer) -> None:
-        self._api = api
+    delete: deletes an object, as a request would: (resource, namespace, name, options).
+    finish: removes one for good: (table, key, object).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        delete: Callable[[Resource, str, str, Object], object],
+        finish: Callable[[str, Key, Object], object],
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._request_deletion = delete
+        self._finish = finish
         self._owned: dict[str, set[Place]] = {}  # owner uid -> its dependents
         self._waiting: dict[str, Place] = {}  # uid of an owner that waits for its dependents to go
         self._emptying: set[str] = set()
@@ -35,7 +47,7 @@ class Garbage:
         """Objects that name this owner now."""
         found = []
         for table, key in sorted(self._owned.get(uid, ())):
-            record = self._api.store.get(table, key)
+            record = self._store.get(table, key)
             if record is not None and any(
                 each.get("uid") == uid for each in record.object["metadata"].get("ownerReferences") or ()
             ):
@@ -49,7 +61,7 @@ class Garbage:
             metadata = {**obj["metadata"], "ownerReferences": kept}
             if not kept:
                 del metadata["ownerReferences"]
-            self._api.store.put(table, key, {**obj, "metadata": metadata})
+            self._store.put(table, key, {**obj, "metadata": metadata})
         self._owned.pop(uid, None)
 
     def foreground(self, table: str, key: Key, uid: str) -> None:
@@ -79,22 +91,22 @@ class Garbage:
             owners = obj["metadata"].get("ownerReferences") or ()
             if any(each.get("uid") != uid and self._alive(each, key[0]) for each in owners):
                 kept = [each for each in owners if each.get("uid") != uid]
-                self._api.store.put(table, key, {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}})
+                self._store.put(table, key, {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}})
                 continue
             self._delete(table, key)
 
     def _alive(self, reference: dict[str, Any], namespace: str) -> bool:
-        resource = self._api.catalog.of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
+        resource = self._catalog.of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
         if resource is None:
             return False
-        record = self._api.store.get(resource.table, (namespace if resource.namespaced else "", reference.get("name", "")))
+        record = self._store.get(resource.table, (namespace if resource.namespaced else "", reference.get("name", "")))
         return record is not None and record.object["metadata"]["uid"] == reference.get("uid")
 
     def _delete(self, table: str, key: Key) -> None:
-        for resource in self._api.catalog:
+        for resource in self._catalog:
             if resource.table == table:
                 try:
-                    self._api.delete(resource, key[0], key[1], {"propagationPolicy": "Background"})
+                    self._request_deletion(resource, key[0], key[1], {"propagationPolicy": "Background"})
                 except StatusError:
                     return
                 return
@@ -106,30 +118,30 @@ class Garbage:
             return
         del self._waiting[uid]
         table, key = place
-        record = self._api.store.get(table, key)
+        record = self._store.get(table, key)
         if record is None:
             return
         kept = [each for each in record.object["metadata"].get("finalizers") or () if each != _FOREGROUND]
         if kept:
-            self._api.store.put(table, key, {**record.object, "metadata": {**record.object["metadata"], "finalizers": kept}})
+            self._store.put(table, key, {**record.object, "metadata": {**record.object["metadata"], "finalizers": kept}})
         else:
-            self._api._finish(table, key, record.object)
+            self._finish(table, key, record.object)
 
     # -- namespaces ----------------------------------------------------------------------------
 
     def empty_namespace(self, namespace: str) -> None:
         """Delete everything in a namespace, then the namespace."""
         self._emptying.add(namespace)
-        for resource in self._api.catalog:
+        for resource in self._catalog:
             if resource.namespaced:
-                for key, _ in self._api.store.sorted(resource.table, namespace):
+                for key, _ in self._store.sorted(resource.table, namespace):
                     self._delete(resource.table, key)
         self._close_namespace(namespace)
 
     def _close_namespace(self, namespace: str) -> None:
-        for resource in self._api.catalog:
-            if resource.namespaced and any(key[0] == namespace for key, _ in self._api.store.records(resource.table)):
+        for resource in self._catalog:
+            if resource.namespaced and any(key[0] == namespace for key, _ in self._store.records(resource.table)):
                 return
         self._emptying.discard(namespace)
-        if self._api.store.get("namespaces", ("", namespace)) is not None:
-            self._api.store.remove("namespaces", ("", namespace))
+        if self._store.get("namespaces", ("", namespace)) is not None:
+            self._store.remove("namespaces", ("", namespace))

@@ -7,17 +7,14 @@ a quota changes. Objects other than pods are counted where a quota says `count/K
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlead.cluster import resource_quotas as rules
+from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.errors import forbidden
 from fairlead.cluster.simulated.resources import Resource
-from fairlead.cluster.simulated.store import Change, Key, Object
-
-if TYPE_CHECKING:
-    from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.store import Change, Key, Object, Store
 
 QUOTAS, RANGES, _PODS = "resourcequotas", "limitranges", "pods"
 _OLD_NAMES = frozenset({"services", "configmaps", "secrets", "persistentvolumeclaims", "replicationcontrollers", QUOTAS})
@@ -27,17 +24,18 @@ _LAG = 1.0  # seconds until the controller has counted what is gone
 class Quotas:
     """Admits objects by the quotas of their namespace, and counts what is used."""
 
-    def __init__(self, api: ApiServer) -> None:
-        self.api = api
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
         self._stale: set[str] = set()  # namespaces to be counted anew
-        api.store.listen(QUOTAS, self._quota_changed)
-        api.store.listen(_PODS, self._pod_changed)
+        store.listen(QUOTAS, self._quota_changed)
+        store.listen(_PODS, self._pod_changed)
 
     # -- admission -----------------------------------------------------------------------------
 
     def default(self, namespace: str, obj: Object) -> Object:
         """A pod with what the LimitRanges of its namespace give it. Raises `StatusError`."""
-        if not self.api.store.count(RANGES) or not isinstance(obj.get("spec"), dict):
+        if not self._store.count(RANGES) or not isinstance(obj.get("spec"), dict):
             return obj
         ranges = [msgspec.convert(each, rules.LimitRange) for each in self._in(RANGES, namespace)]
         if not ranges:
@@ -50,7 +48,7 @@ class Quotas:
 
     def admit(self, resource: Resource, namespace: str, obj: Object, *, dry_run: bool) -> None:
         """Count an object as used. Raises `StatusError` where a quota is exceeded."""
-        if not namespace or not self.api.store.count(QUOTAS):
+        if not namespace or not self._store.count(QUOTAS):
             return
         changed: list[tuple[Object, dict[str, str]]] = []
         for body in self._in(QUOTAS, namespace):
@@ -88,7 +86,7 @@ class Quotas:
 
     def _pod_changed(self, change: Change) -> None:
         ended = (change.record.object.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        if (change.kind == "DELETED" or ended) and self.api.store.count(QUOTAS):
+        if (change.kind == "DELETED" or ended) and self._store.count(QUOTAS):
             self._count_later(change.key[0])
 
     def _quota_changed(self, change: Change) -> None:
@@ -100,7 +98,7 @@ class Quotas:
     def _count_later(self, namespace: str) -> None:
         if namespace not in self._stale:
             self._stale.add(namespace)
-            self.api.clock.call_later(_LAG, lambda: self._count(namespace))
+            self._clock.call_later(_LAG, lambda: self._count(namespace))
 
     def _count(self, namespace: str) -> None:
         """What is used of each quota of a namespace, from what there is."""
@@ -134,13 +132,13 @@ class Quotas:
         return f"{group}/{plural}" if group else plural
 
     def _in(self, table: str, namespace: str) -> list[Object]:
-        return [record.object for _, record in self.api.store.sorted(table, namespace)]
+        return [record.object for _, record in self._store.sorted(table, namespace)]
 
     def _write(self, body: Object, status: Object) -> None:
         key: Key = (body["metadata"]["namespace"], body["metadata"]["name"])
-        record = self.api.store.get(QUOTAS, key)
+        record = self._store.get(QUOTAS, key)
         if record is not None:
-            self.api.store.put(QUOTAS, key, {**record.object, "metadata": dict(record.object["metadata"]), "status": status})
+            self._store.put(QUOTAS, key, {**record.object, "metadata": dict(record.object["metadata"]), "status": status})
 
 
 def _parse(text: str) -> Fraction:

@@ -6,22 +6,20 @@ The state does not know what they are. It only drops, when a pass begins, those 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
-if TYPE_CHECKING:
-    from fairlead.core.state.cluster import ClusterState
-
+S = TypeVar("S")
 T = TypeVar("T")
 
 
-class Caches:
+class Caches(Generic[S]):
     """One of each type, made from the state when it is first asked for."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: S) -> None:
         self._state = state
-        self._made: dict[Callable[[ClusterState], object], object] = {}
+        self._made: dict[Callable[[S], object], object] = {}
 
-    def get(self, make: Callable[[ClusterState], T]) -> T:
+    def get(self, make: Callable[[S], T]) -> T:
         """The one that a type makes of the state."""
         found = self._made.get(make)
         if found is None:
