@@ -20,13 +20,13 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fairlead.core.model.objects import WHOLE, ForecastRecord
 
 if TYPE_CHECKING:
-    from fairlead.core.pods.tasks import Unit
-    from fairlead.core.state.cluster import ClusterState
+    from fairlead.core.pods.tasks import Gang, Task, Unit
+    from fairlead.core.queues.services import Services
 
 LONG = 600.0
 """Seconds of waiting from which on a start is worth foretelling."""
@@ -40,6 +40,19 @@ _ENOUGH = 8  # bursts, before a class is believed
 _PRIOR = (-1.6, -0.9, -0.4, 0.0, 0.4, 0.9, 1.6)  # errors in logarithms while too little is known
 _STEP = 0.04  # by which one start moves the level of an end
 _LEAST = 60.0  # seconds; shorter waits and forecasts count as this
+
+
+class Jobs(Protocol):
+    """The jobs of a cluster: pods by UID, gangs by key, and what their classes of service say."""
+
+    @property
+    def tasks(self) -> Mapping[str, Task]: ...
+
+    @property
+    def gangs(self) -> Mapping[str, Gang]: ...
+
+    @property
+    def services(self) -> Services: ...
 
 
 class Expected(NamedTuple):
@@ -127,14 +140,14 @@ class Foretold:
         self._levels: dict[int, tuple[float, float]] = {}
         self._known: set[str] = set()
 
-    def look(self, state: ClusterState, starts: Mapping[str, float], now: float) -> dict[str, Expected]:
+    def look(self, jobs: Jobs, starts: Mapping[str, float], now: float) -> dict[str, Expected]:
         """The interval of each job that a forecast made now gives a start; what is told a job first is judged when it starts."""
-        for job in [job for job in self._asked if job not in state.tasks and job not in state.gangs]:
+        for job in [job for job in self._asked if job not in jobs.tasks and job not in jobs.gangs]:
             del self._asked[job]  # it was deleted while it waited
         found: dict[str, Expected] = {}
         lines: dict[int, _Line] = {}
         for job, start in starts.items():
-            unit = _unit_of(state, job)
+            unit = _unit_of(jobs, job)
             if unit is None:
                 continue
             first = unit.tasks[0]
@@ -148,7 +161,7 @@ class Foretold:
             ends = [lines[size].at(foretold, level, beyond) + unit.created for level in (low, 0.5, high)]
             told = Expected(*(max(now, each) for each in (ends[1], ends[0], ends[2])))
             found[job] = told
-            if job not in self._asked and waited <= LONG and not state.services.before(first):
+            if job not in self._asked and waited <= LONG and not jobs.services.before(first):
                 self._asked[job] = _Asked(first.queue, devices, unit.created, foretold, told)
         return found
 
@@ -220,12 +233,12 @@ def _size_of(devices: int) -> int:
     return next((number for number, most in enumerate(SIZES) if devices <= most * WHOLE), len(SIZES))
 
 
-def _unit_of(state: ClusterState, job: str) -> Unit | None:
+def _unit_of(jobs: Jobs, job: str) -> Unit | None:
     """What waits of a job."""
-    gang = state.gangs.get(job)
+    gang = jobs.gangs.get(job)
     if gang is not None:
         return next((task.unit for task in gang.tasks.values() if task.unit is not None and task.unit.alive), None)
-    task = state.tasks.get(job)
+    task = jobs.tasks.get(job)
     return task.unit if task is not None and task.unit is not None and task.unit.alive else None
 
 
