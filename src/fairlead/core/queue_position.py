@@ -52,11 +52,11 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
             for each in reversed(node.path)
         ),
         Term("priority", unit.priority, True, "of its class"),
-        Term("urgency", -unit.rank[1], True, "quarters of the longest wait its class allows that are over"),
+        Term("urgency", -unit.rank.urgency, True, "quarters of the longest wait its class allows that are over"),
         Term("level", unit.level, False, f"of attained service; {SURPLUS} for a member that its gang can do without"),
         Term("devices of its user", devices / WHOLE, False, f"that {unit.user!r} holds in the queue"),
         Term("CPUs of its user", cpu / 1000, False, f"that {unit.user!r} holds in the queue"),
-        Term("age", round(max(0.0, now - unit.rank[3]), 3), True, "seconds since it was created"),
+        Term("age", round(max(0.0, now - unit.rank.created), 3), True, "seconds since it was created"),
     ]
 
 

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from fairlead.api.names import INDEX_LABEL, ROLE_LABEL
 from fairlead.core.model.objects import Pod
+from fairlead.core.pods.rank import Rank
 
 _ROLES = frozenset(
     {
@@ -48,7 +49,7 @@ class Member(Protocol):
     pod: Pod
 
     @property
-    def rank(self) -> tuple[int, int, int, float, str]:
+    def rank(self) -> Rank:
         """Smaller goes first."""
 
 
@@ -75,7 +76,7 @@ def first_to_start(tasks: Sequence[M]) -> list[M]:
 
     def place(task: M) -> tuple[object, ...]:
         rank = task.rank
-        return (*rank[:3], not leads(task.pod), index_of(task.pod), rank[3], task.pod.uid)
+        return (*rank.standing, not leads(task.pod), index_of(task.pod), rank.created, task.pod.uid)
 
     return sorted(tasks, key=place)
 

@@ -17,11 +17,8 @@ from fairlead.core.model.charges import Charge, sum_of
 from fairlead.core.model.objects import FailedStarts, Group, Pod, stands_in
 from fairlead.core.pods.completions import Completions
 from fairlead.core.pods.members import first_to_start
+from fairlead.core.pods.rank import Rank
 from fairlead.core.pods.ranking import RankedShape
-
-Rank = tuple[int, int, int, float, str]
-"""Order inside a queue: (-priority, -urgency, level of attained service, created, name); smaller goes first."""
-
 
 SURPLUS = 1_000
 """The level of members that their gang can do without: beyond every level of attained service."""
@@ -116,7 +113,8 @@ class Task:
     def rank(self) -> Rank:
         """Its order inside its queue."""
         pod = self.pod
-        return (-pod.priority, -self.urgency, SURPLUS if pod.surplus or self.beyond else self.level, pod.created, pod.key)
+        level = SURPLUS if pod.surplus or self.beyond else self.level
+        return Rank(-pod.priority, -self.urgency, level, pod.created, pod.key)
 
 
 def shapes_of(tasks: Iterable[Task]) -> list[RankedShape]:
@@ -165,7 +163,7 @@ class Unit:
             self.rank = tasks[0].rank
         else:
             pods = [task.pod for task in tasks]
-            self.rank = (
+            self.rank = Rank(
                 -max(pod.priority for pod in pods),
                 -max(task.urgency for task in tasks),
                 max(task.level for task in tasks),
@@ -199,12 +197,12 @@ class Unit:
     @property
     def level(self) -> int:
         """Level of attained service; lower goes first."""
-        return self.rank[2]
+        return self.rank.level
 
     @property
     def priority(self) -> int:
         """Class priority; higher goes first."""
-        return -self.rank[0]
+        return -self.rank.priority
 
     @property
     def demand(self) -> tuple[tuple[str, int], ...]:
@@ -216,7 +214,7 @@ class Unit:
         """Equal for units about which every verdict is the same."""
         first = self.tasks[0]
         if len(self.tasks) == 1:
-            return (self.tasks[0].shape.number, *self.rank[:3], first.service_class, first.pod.never_preempts)
+            return (self.tasks[0].shape.number, *self.rank.standing, first.service_class, first.pod.never_preempts)
         shapes: dict[int, int] = {}
         for task in self.tasks:
             shapes[task.shape.number] = shapes.get(task.shape.number, 0) + 1
@@ -226,7 +224,7 @@ class Unit:
         return (
             tuple(sorted(shapes.items())),
             tuple(sorted(core.items())),
-            *self.rank[:3],
+            *self.rank.standing,
             first.service_class,
             first.pod.never_preempts,
         )

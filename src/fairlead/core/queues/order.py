@@ -89,7 +89,7 @@ class QueueOrder:
 
     @staticmethod
     def _step(node: QueueNode, head: Unit, share: Callable[[QueueNode, Unit], float]) -> Step:
-        return -node.policy.priority, share(node, head), -node.guarantee, head.rank[3], head.tasks[0].pod.uid
+        return -node.policy.priority, share(node, head), -node.guarantee, head.rank.created, head.tasks[0].pod.uid
 
     def _key(self, node: QueueNode, head: Unit) -> Key:
         step = self._step(node, head, self._share)

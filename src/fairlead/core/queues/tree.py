@@ -13,7 +13,8 @@ from fairlead.core.model.charges import Charge, split, sum_of
 from fairlead.core.model.objects import WHOLE, Queue, QueueResource
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.pools import Pools
-from fairlead.core.pods.tasks import Rank, Task, TaskState, Unit, demand_of
+from fairlead.core.pods.rank import Rank
+from fairlead.core.pods.tasks import Task, TaskState, Unit, demand_of
 from fairlead.core.queues.meters import Meter
 
 if TYPE_CHECKING:
