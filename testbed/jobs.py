@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import Client, encode
 from fairlead.cluster.kubernetes.config import load

@@ -5,7 +5,7 @@ import io
 import msgspec
 import pytest
 
-from fairlead.api.objects import AIJob
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cli import aijobs
 from fairlead.operator.jobs import members as made
 from testbed import objects

@@ -10,7 +10,8 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from fairlead.api import names, objects
+from fairlead.api import names
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.policies import policies
 from fairlead.cli import scheduler as scheduler_command
 from fairlead.cli.main import app
@@ -152,7 +153,7 @@ def test_members_of_aijobs_get_the_first_name_of_profile_ai(adopted):
     assert names.own_scheduler() == "gpus"
     template = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
     made = {"metadata": {"name": "j", "namespace": "x", "uid": "u"}, "spec": {"roles": [{"name": "w", "template": template}]}}
-    job = msgspec.convert(made, objects.AIJob)
+    job = msgspec.convert(made, AIJob)
     assert pod(job, job.spec.roles[0], members(job)[0], 0)["spec"]["schedulerName"] == "gpus"
     names.answer_to({"plain": "kubernetes"})
     assert names.own_scheduler() == "plain"
@@ -168,7 +169,7 @@ def test_a_shadow_judges_pods_of_ours_by_their_profile(adopted):
 def test_no_module_asks_for_the_default_names():
     """Those that do write them on objects that identify us, not on pods."""
     allowed = {"api/names.py", "cluster/kubernetes/cluster.py", "cluster/simulated/cluster.py", "scheduler/configuration.py"}
-    root = Path(inspect.getfile(objects)).parents[1]
+    root = Path(inspect.getfile(names)).parents[1]
     found = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")

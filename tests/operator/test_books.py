@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fairlead.api.objects import AIJob
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster import views
 from fairlead.observability.history import HistoryError, Run, State, Wanted
 from fairlead.observability.store import History

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from fairlead.api.crds import definitions
+from fairlead.api.kinds.queue import Budget, QueueSpec
 from fairlead.api.names import API_VERSION
-from fairlead.api.objects import Budget, QueueSpec
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.conditions import apply, condition
 from fairlead.cluster.kubernetes.config import Config

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fairlead.api.objects import AIJob
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.operator.jobs.dependencies import State, dependents, judge
 from fairlead.operator.jobs.plan import Given, plan
 

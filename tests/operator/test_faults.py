@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob, QueueSpec
+from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.queue import QueueSpec
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.simulated.clock import VirtualLoop

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from fairlead.api.objects import AIJob, ServiceClass
+from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.cluster.times import timestamp
 from fairlead.observability.prometheus import Prometheus, PrometheusError
 from fairlead.operator.jobs.defaults import ENDLESS, filled, restarts

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.api.objects import AIJob, AIJobStatus, ServiceClass
+from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
+from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.operator.jobs.defaults import filled
 from fairlead.operator.jobs.members import group, members, name_of, pod, service
 from fairlead.operator.jobs.phases import FINISHED, TRANSITIONS, Phase, WrongTransition, step

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fairlead.api.objects import ServiceClass
+from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.cluster import views
 from fairlead.cluster.starting import Trouble, bound_at, trouble_of
 from fairlead.operator.jobs.defaults import filled

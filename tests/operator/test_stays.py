@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fairlead.api.objects import NodePoolSpec
+from fairlead.api.kinds.node_pool import NodePoolSpec
 from fairlead.observability.store import History
 from fairlead.operator.books import Books, NodeHeard, PoolHeard
 from fairlead.operator.stays import NodeView

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions, generated from the types in `api.objects`.
+"""CustomResourceDefinitions, generated from the types in `api.kinds`.
 
 msgspec emits JSON Schema with `$ref` and `anyOf: null`, which structural schemas forbid; this
 module inlines references, turns optional fields into absent ones, and unions of string and
@@ -13,7 +13,8 @@ import msgspec
 import yaml
 
 from fairlead.api import names
-from fairlead.api.objects import KINDS, Kind
+from fairlead.api.kinds import KINDS
+from fairlead.api.kinds.common import Kind
 
 _KEPT = (
     "type",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob, AIJobStatus
+from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes.client import ApiError, Client

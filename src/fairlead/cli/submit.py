@@ -251,7 +251,7 @@ def _rehearse(manifests: list[dict[str, Any]], kubeconfig: str, namespace: str) 
 
 
 async def _expected(client: Client, manifests: list[dict[str, Any]], namespace: str) -> list[str]:
-    from fairlead.api.objects import AIJob
+    from fairlead.api.kinds.ai_job import AIJob
     from fairlead.cli.picture import read
     from fairlead.cluster.kubernetes.client import ApiError
     from fairlead.operator.jobs import members

@@ -13,7 +13,8 @@ import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob, AIJobStatus, NodePoolSpec
+from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
+from fairlead.api.kinds.node_pool import NodePoolSpec
 from fairlead.cluster import convert, grouping, views
 from fairlead.cluster.times import seconds
 from fairlead.core.model.objects import WHOLE

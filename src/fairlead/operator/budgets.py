@@ -14,7 +14,8 @@ import msgspec
 import structlog
 
 from fairlead.api import names, spans
-from fairlead.api.objects import Condition, QueueSpec
+from fairlead.api.kinds.common import Condition
+from fairlead.api.kinds.queue import QueueSpec
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes import conditions, events

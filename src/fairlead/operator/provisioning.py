@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.api.objects import Condition
+from fairlead.api.kinds.common import Condition
 from fairlead.api.reasons import CAPACITY_CODES
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes import conditions, events

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.discovery import until_served

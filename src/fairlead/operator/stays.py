@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.api.kinds.node_pool import NodePoolSpec, Price
 from fairlead.api.names import GPU_RESOURCES
-from fairlead.api.objects import NodePoolSpec, Price
 from fairlead.api.quantity import QuantityError, amount
 from fairlead.cluster import selection, views
 from fairlead.core.model.charges import labelled

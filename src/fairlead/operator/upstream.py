@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.api.objects import Condition
+from fairlead.api.kinds.common import Condition
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode

@@ -4,24 +4,10 @@ Needs `pip install fairlead[pulumi]`. The components only describe Kubernetes re
 raise `InvalidArgument` when the program runs.
 """
 
-from fairlead.api.objects import (
-    Budget,
-    JobLimits,
-    LabelRequirement,
-    LabelSelector,
-    NodePoolSpec,
-    PoolSize,
-    Preemption,
-    Price,
-    QueueResource,
-    QueueSpec,
-    ServiceClassSpec,
-    TimeLimit,
-    TimeSlicing,
-    TopologyLevel,
-    UserLimits,
-    UtilizationPolicy,
-)
+from fairlead.api.kinds.common import LabelRequirement, LabelSelector
+from fairlead.api.kinds.node_pool import NodePoolSpec, PoolSize, Price, TopologyLevel
+from fairlead.api.kinds.queue import Budget, JobLimits, QueueResource, QueueSpec, UserLimits
+from fairlead.api.kinds.service_class import Preemption, ServiceClassSpec, TimeLimit, TimeSlicing, UtilizationPolicy
 from fairlead.pulumi.autoscaling import (
     AutoscaledDeployment,
     CpuUtilization,

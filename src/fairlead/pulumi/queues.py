@@ -11,7 +11,9 @@ import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 
 from fairlead.api import names
-from fairlead.api.objects import NodePoolSpec, QueueSpec, ServiceClassSpec
+from fairlead.api.kinds.node_pool import NodePoolSpec
+from fairlead.api.kinds.queue import QueueSpec
+from fairlead.api.kinds.service_class import ServiceClassSpec
 from fairlead.api.quantity import parse
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument

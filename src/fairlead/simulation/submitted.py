@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.objects import AIJob, ServiceClass
+from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.cluster import views
 from fairlead.cluster.times import timestamp
 from fairlead.operator.jobs import indexes

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster import views
 from fairlead.cluster.port import Synced
 from fairlead.cluster.times import timestamp

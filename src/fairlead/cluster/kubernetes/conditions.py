@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.api import names
-from fairlead.api.objects import KINDS
+from fairlead.api.kinds import KINDS
 from fairlead.cluster.kubernetes.client import Client, encode
 from fairlead.cluster.kubernetes.events import NOTE_LIMIT
 

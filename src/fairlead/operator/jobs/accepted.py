@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.objects import AIJob, AIJobStatus, Condition
+from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
+from fairlead.api.kinds.common import Condition
 from fairlead.cluster import views
 from fairlead.cluster.times import timestamp
 from fairlead.operator.jobs.phases import FINISHED

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from fairlead.api.objects import AIJob, AIJobStatus, ElementStatus
+from fairlead.api.kinds.ai_job import AIJob, AIJobStatus, ElementStatus
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.dependencies import READY, State, Verdict

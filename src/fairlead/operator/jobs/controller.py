@@ -17,7 +17,8 @@ import msgspec
 import structlog
 
 from fairlead.api import names, spans
-from fairlead.api.objects import AIJob, AIJobStatus, ServiceClass
+from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
+from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, create, delete, encode

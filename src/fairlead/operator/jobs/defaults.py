@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from fairlead.api import spans
-from fairlead.api.objects import AIJob, ServiceClass, TimeLimit
+from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.service_class import ServiceClass, TimeLimit
 
 ENDLESS = 2**31 - 1
 

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from fairlead.api import names
-from fairlead.api.objects import AIJob, AIJobStatus
+from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
 from fairlead.operator.jobs import indexes
 
 _OVER = ("Succeeded", "Failed")

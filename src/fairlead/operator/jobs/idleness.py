@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from fairlead.api import names, spans
-from fairlead.api.objects import AIJob
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster.times import seconds
 from fairlead.observability.prometheus import Prometheus, PrometheusError
 from fairlead.operator.jobs.members import asks_gpus

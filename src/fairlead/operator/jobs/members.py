@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names, spans
-from fairlead.api.objects import AIJob, Role
+from fairlead.api.kinds.ai_job import AIJob, Role
 
 Manifest = dict[str, Any]
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from fairlead.api.objects import AIJob, Role
+from fairlead.api.kinds.ai_job import AIJob, Role
 from fairlead.cluster import views
 from fairlead.cluster.times import seconds
 from fairlead.operator.jobs.members import asks_gpus, stamp

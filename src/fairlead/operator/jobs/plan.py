@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from fairlead.api import spans
-from fairlead.api.objects import AIJob, AIJobStatus, Condition, JobStarts, RoleIndexes
+from fairlead.api.kinds.ai_job import AIJob, AIJobStatus, JobStarts, RoleIndexes
+from fairlead.api.kinds.common import Condition
 from fairlead.cluster.starting import RETRIED
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.operator.jobs.defaults import ENDLESS

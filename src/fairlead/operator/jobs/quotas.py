@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from fairlead.api.objects import AIJob
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.informer import Informer

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 import msgspec
 
 from fairlead.api import spans
-from fairlead.api.objects import AIJob
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster.starting import HOPELESS, RETRIED, Trouble
 from fairlead.core.model.objects import START_RETRIES
 from fairlead.operator.jobs.members import Member

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.api.objects import AIJob
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.operator.jobs.members import bounds
 
 FORBIDDEN = frozenset({"kube-system", "kube-public", "kube-node-lease"})

@@ -1,0 +1,103 @@
+"""What several kinds share: quantities, spans, selectors, conditions, metadata, and what a kind's CRD is made from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Quantity = Annotated[
+    str | int,
+    Meta(description="A Kubernetes quantity: a number, optionally with a suffix such as m, Gi or k."),
+]
+SPAN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
+_AMOUNT = r"^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)(%|[KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
+_PERCENTAGE = r"^(100([.]0*)?|[0-9]{1,2}([.][0-9]*)?)%$"
+NotNegative = Annotated[int, Meta(ge=0)]
+Amount = Annotated[str, Meta(pattern=_AMOUNT, max_length=64)] | NotNegative
+Weight = Annotated[str, Meta(pattern=_PERCENTAGE, max_length=64)] | NotNegative
+WORKLOAD_TYPE = "^(Training|Inference|Interactive)$"
+MEMBERS = 10_000
+"""The most members that an AIJob, or an element of its array, may have."""
+Time = Annotated[str, Meta(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
+Duration = Annotated[str, Meta(description="A span of time such as 90s, 30m, 24h or 7d.", pattern=SPAN)]
+StartTimeout = Annotated[
+    str,
+    Meta(
+        description="From when the whole gang has nodes: within it each member's containers have run once, or it is stopped "
+        "and queued again. Default: the ServiceClass's, then 15m.",
+        pattern=SPAN,
+    ),
+]
+
+
+class LabelRequirement(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """One rule of a label selector, as in Kubernetes."""
+
+    key: str
+    operator: Annotated[str, Meta(pattern="^(In|NotIn|Exists|DoesNotExist)$")]
+    values: list[str] = []
+
+
+class LabelSelector(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Which objects, by their labels; an empty one selects all."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: Annotated[list[LabelRequirement], Meta(max_length=64)] = []
+
+
+class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """One observation about an object, in Kubernetes' form."""
+
+    type: str
+    status: Annotated[str, Meta(pattern="^(True|False|Unknown)$")]
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+Conditions = Annotated[
+    list[Condition],
+    Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+]
+"""One for each type, so that several writers each apply their own."""
+
+
+class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Why something waits."""
+
+    code: str
+    message: str = ""
+
+
+class Metadata(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """The part of ObjectMeta that Fairlead reads."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """How one of our kinds is served by the API server."""
+
+    kind: str
+    plural: str
+    singular: str
+    short_names: tuple[str, ...]
+    namespaced: bool
+    spec: type[Any]
+    status: type[Any]
+    columns: tuple[tuple[str, str, str], ...]
+    rules: tuple[tuple[str, str], ...] = ()
