@@ -1,0 +1,249 @@
+"""A cluster: schedulers side by side, metrics and APIs under load, attacks, kills, the contract of two servers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from fairlead.cli.bench.common import app, find_checkout
+from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table
+
+
+@app.command()
+def cluster(
+    nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of at least 8 GPUs.")] = 500,
+    pods: Annotated[int, typer.Option(min=2, max=1_000_000, help="One-GPU pods.")] = 4000,
+    gang: Annotated[int, typer.Option(min=1, max=10_000, help="Pods of a gang; 1: no gangs.")] = 1,
+    arrival_rate: Annotated[
+        float | None, typer.Option(min=0.1, max=10_000, help="Pods created per second; absent: all first.")
+    ] = None,
+    schedulers: Annotated[str, typer.Option(help="Which to compare, comma-separated.")] = "fairlead,kube-scheduler,bare-binder",
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="Rounds, the schedulers alternating.")] = 5,
+    workload: Annotated[
+        str,
+        typer.Option(help="pods, queues, relist, spread, anti-affinity, affinity, preferred-affinity, unschedulable or preempt."),
+    ] = "pods",
+    events: Annotated[bool, typer.Option(help="Have Fairlead write events.")] = True,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Schedulers side by side on a real API server. Needs a checkout with its testbed."""
+    find_checkout()
+    from testbed import bench
+
+    names = [name.strip() for name in schedulers.split(",") if name.strip()]
+    unknown = [name for name in names if name not in bench.SCHEDULERS]
+    if unknown or not names:
+        fail(f"--schedulers {schedulers!r}: choose from {', '.join(bench.SCHEDULERS)}", Exit.USAGE)
+    if workload not in bench.WORKLOADS:
+        fail(f"--workload {workload!r} is unknown: choose one of {', '.join(bench.WORKLOADS)}", Exit.USAGE)
+    given = bench.Workload(nodes=nodes, pods=pods, gang=gang, arrival_rate=arrival_rate, kind=workload, events=events)
+    try:
+        result = bench.compare(given, names, repeats, lambda step: typer.echo(step, err=True))
+    except bench.BenchError as error:
+        fail(str(error))
+
+    def table() -> None:
+        rows: list[dict[str, object]] = [
+            {
+                "scheduler": name,
+                "pods/s": summary.pods_per_second,
+                "with events": summary.pods_per_second_events or "-",
+                "p50 ms": summary.latency_ms.p50,
+                "p99 ms": summary.latency_ms.p99,
+                "CPU s": summary.cpu_seconds,
+                "RSS MB": summary.rss_mb,
+                "writes/pod": summary.api_writes_per_pod,
+                **({} if summary.idle_cpu_percent is None else {"idle CPU %": summary.idle_cpu_percent}),
+                "ratio": result.ratios.get(name, "-"),
+            }
+            for name, summary in result.schedulers.items()
+        ]
+        print_table(f"{nodes} nodes, {pods} pods, gangs of {gang}", list(rows))
+        for note in result.notes:
+            typer.echo(note)
+
+    emit(result, output, table)
+
+
+@app.command()
+def answers(
+    scenario: Annotated[str, typer.Option(help="verdict or reclaim.")] = "verdict",
+    nodes: Annotated[int, typer.Option(min=10, max=10_000, help="Nodes of 8 GPUs, all held.")] = 500,
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="How often it is asked.")] = 5,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How soon a full cluster says no, or takes back, on a real API server. Needs a checkout with its testbed."""
+    find_checkout()
+    from testbed import answers as measured
+
+    if scenario not in measured.SCENARIOS:
+        fail(f"--scenario {scenario!r} is unknown: choose one of {', '.join(measured.SCENARIOS)}", Exit.USAGE)
+    try:
+        result = measured.run(scenario, nodes, repeats, lambda step: typer.echo(step, err=True))
+    except measured.AnswersError as error:
+        fail(str(error))
+    rows = {"nodes": nodes, "running": result.running, "median ms": result.median_milliseconds}
+    emit(result, output, lambda: print_table(f"answers: {scenario}", rows))
+
+
+@app.command()
+def metrics(
+    queues: Annotated[int, typer.Option(min=1, max=10_000, help="Queues with quota and limit of three resources.")] = 1000,
+    jobs: Annotated[int, typer.Option(min=1, max=200_000, help="Jobs of one GPU; half of them run.")] = 10_000,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="How often it is scraped.")] = 10,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How many series /metrics has, and what a scrape of it takes over HTTP."""
+    from fairlead.simulation import scrape
+
+    result = scrape.run(queues, jobs, repeats)
+    emit(result, output, lambda: print_table("bench metrics", msgspec.to_builtins(result)))
+
+
+@app.command()
+def hpa(
+    metric: Annotated[str, typer.Option(help="cpu, or queue: what Fairlead serves of it.")] = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, max=50, help="How often it grows and shrinks.")] = 3,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How soon a real HorizontalPodAutoscaler goes 2 -> 5 -> 2. Needs a checkout with its testbed."""
+    find_checkout()
+    from fairlead.simulation.lab import quiet
+    from testbed import hpa as measured
+
+    quiet()
+    if metric not in measured.METRICS:
+        fail(f"--metric {metric!r} is unknown: choose one of {', '.join(measured.METRICS)}", Exit.USAGE)
+    try:
+        result = measured.run(metric, repeats, lambda step: typer.echo(step, err=True))
+    except measured.HpaError as error:
+        fail(str(error))
+    emit(result, output, lambda: print_table(f"hpa: {metric}", msgspec.to_builtins(result)))
+    if not result.within:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def platform(
+    scenario: Annotated[str, typer.Option(help="defaults, quota or alerts.")] = "defaults",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Whether what an administrator stands up is as it is to be, on a real API server. Needs a checkout with its testbed."""
+    find_checkout()
+    from fairlead.simulation.lab import quiet
+    from testbed import platform as measured
+
+    quiet()
+    if scenario not in measured.SCENARIOS:
+        fail(f"--scenario {scenario!r} is unknown: choose one of {', '.join(measured.SCENARIOS)}", Exit.USAGE)
+    try:
+        result = measured.run(scenario, lambda step: typer.echo(step, err=True))
+    except measured.PlatformError as error:
+        fail(str(error))
+    rows = {"checks": len(result.checks), "hold": sum(check.holds for check in result.checks)}
+    emit(result, output, lambda: print_table(f"platform: {scenario}", rows))
+    if not result.holds:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def attacks(
+    only: Annotated[str, typer.Option(help="Ids or subjects, comma-separated; default: all.")] = "",
+    checkout: Annotated[
+        Path | None, typer.Option(help="Another checkout of the project whose processes, charts and policies are attacked.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What an ordinary tenant tries on a real API server, and what comes of it. Needs a checkout with its testbed."""
+    root = find_checkout()
+    from testbed import attacks as tried
+
+    known = tried.catalogue()
+    wanted = {each.strip() for each in only.split(",") if each.strip()}
+    unknown = wanted - {name for attack in known for name in (attack.id, attack.subject)}
+    if unknown:
+        fail(f"--only {', '.join(sorted(unknown))}: no attack or subject is called so", Exit.USAGE)
+    chosen = [attack for attack in known if not wanted or wanted & {attack.id, attack.subject}]
+    try:
+        result = tried.run(chosen, lambda step: typer.echo(step, err=True), checkout or root)
+    except tried.RangeError as error:
+        fail(str(error))
+    rows = {"tried": result.tried, "refused": result.refused, "harmless": result.harmless, "works": result.works}
+    emit(result, output, lambda: print_table("bench attacks", {**rows, "valid": result.valid}))
+    if result.works or not result.valid:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def kills(
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="How often the scheduler is killed.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the moments.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Kill -9 of the scheduler mid-burst on a real control plane. Needs a checkout with its testbed."""
+    import tempfile
+
+    find_checkout()
+    from testbed import kills as bench
+    from testbed.controlplane import ControlPlane
+
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder, ControlPlane() as plane:
+        plane.install(bench.USER)
+        result = bench.run(plane, count, seed, Path(folder))
+    emit(result, output, lambda: print_table("bench kills", msgspec.to_builtins(result)))
+    if not result.clean:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+class ContractResult(msgspec.Struct):
+    """Cases passed on each API server."""
+
+    cases: int
+    simulated_passed: int
+    real_passed: int
+    failed: list[str]
+
+
+@app.command()
+def contract(output: OutputOption = Output.TABLE) -> None:
+    """The contract suite on the simulated and on the real API server. Needs a checkout with its testbed."""
+    import subprocess
+    import tempfile
+    import xml.etree.ElementTree as ET
+
+    root = find_checkout()
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
+        report = Path(folder) / "report.xml"
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "--dist",
+            "loadgroup",
+            f"--junitxml={report}",
+            "tests/contract",
+        ]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        if not report.exists():
+            fail(f"the suite did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - written by pytest a moment ago
+        passed: dict[str, int] = {}
+        failed = []
+        for case in cases:
+            name = case.get("name", "")
+            server = "real" if "[real" in name else "simulated" if "[simulated" in name else ""
+            if len(case):
+                failed.append(name)
+            else:
+                passed[server] = passed.get(server, 0) + 1
+    result = ContractResult(passed.get("simulated", 0), passed.get("simulated", 0), passed.get("real", 0), failed)
+    emit(result, output, lambda: print_table("bench contract", msgspec.to_builtins(result)))
+    if failed:
+        raise typer.Exit(int(Exit.FAILED))

@@ -1,0 +1,23 @@
+"""The application that all commands of `fairlead bench` belong to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+
+from fairlead.cli.output import Exit, fail
+
+app = typer.Typer(help="Measure; every row of benchmarks/README.md is one of these.", no_args_is_help=True)
+
+
+def find_checkout() -> Path:
+    """The checkout, where the testbed lies beside src/."""
+    root = Path(__file__).parents[4]
+    sys.path.append(str(root))
+    try:
+        import testbed  # noqa: F401
+    except ImportError as error:
+        fail(f"the testbed is not importable ({error}): run this from a checkout of the project", Exit.NOT_FOUND)
+    return root

@@ -1,0 +1,267 @@
+"""The core alone: placements, passes, random clusters, decisions replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from fairlead.cli.bench.common import app, find_checkout
+from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
+from fairlead.cli.simulate import parse_seeds
+
+
+@app.command()
+def placement(
+    nodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Nodes of 8 GPUs.")] = 5000,
+    pods: Annotated[int, typer.Option(min=1, max=10_000_000, help="One-GPU pods to place.")] = 40_000,
+    shapes: Annotated[int, typer.Option(min=1, max=100_000, help="Classes of identical pods.")] = 1,
+    gang: Annotated[int, typer.Option(min=1, max=100_000, help="Pods of a gang; 1: no gangs.")] = 1,
+    queues: Annotated[int, typer.Option(min=1, max=10_000, help="Queues with quota.")] = 10,
+    strategy: Annotated[str, typer.Option(help="ai, binpack, fgd or spread.")] = "ai",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How many placements per second the core decides, without any cluster."""
+    from fairlead.core.pods.scores import STRATEGIES
+    from fairlead.simulation import bench
+
+    if strategy not in STRATEGIES:
+        fail(f"--strategy {strategy!r} is unknown: choose one of {', '.join(sorted(STRATEGIES))}", Exit.USAGE)
+    with progress("placing") as report:
+        result = bench.placement(
+            nodes=nodes, pods=pods, shapes=shapes, gang=gang, queues=queues, strategy=strategy, progress=report
+        )
+    emit(result, output, lambda: print_table("bench placement", msgspec.to_builtins(result)))
+
+
+@app.command()
+def cycle(
+    scenario: Annotated[str, typer.Option(help="mixed, verdict, reclaim, hero or consolidate.")] = "mixed",
+    nodes: Annotated[int, typer.Option(min=20, max=100_000, help="Full nodes of 8 GPUs.")] = 500,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How long the core takes to decide on a full cluster: whole passes, verdicts, reclaim."""
+    from fairlead.simulation import cycle as scenarios
+
+    chosen = next((each for each in scenarios.SCENARIOS if each == scenario), None)
+    if chosen is None:
+        fail(f"--scenario {scenario!r} is unknown: choose one of {', '.join(scenarios.SCENARIOS)}", Exit.USAGE)
+    result = scenarios.run(chosen, nodes)
+    emit(result, output, lambda: print_table("bench cycle", msgspec.to_builtins(result)))
+
+
+@app.command()
+def fuzz(
+    pods: Annotated[int, typer.Option(min=1, max=100_000_000, help="Random pods to write.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first world; each world has the next.")] = 0,
+    worlds: Annotated[int, typer.Option(min=0, help="At most so many worlds; 0: as many as the pods take.")] = 0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Random pods over the whole schema against running worlds: none may end a pass, or keep an innocent pod from its place."""
+    from fairlead.simulation.fuzzing import run
+
+    with progress("writing pods") as report:
+        result = run.fuzz(pods, seed, worlds=worlds, progress=report)
+    emit(result, output, lambda: print_table("bench fuzz", msgspec.to_builtins(result)))
+    if result.failed_passes or result.set_aside or result.starved or result.broken:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def worlds(
+    kind: Annotated[
+        str,
+        typer.Option(help="evictions: pods evicted needlessly. victims: jobs left waiting though victims would do."),
+    ],
+    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-1999 or 1,7,42; each is played in every variety.")] = "0-1999",
+    variety: Annotated[
+        list[str] | None, typer.Option(help="Only this variety, e.g. 'flat 1/2/4'; may be repeated. Default: all.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Random small clusters, judged without the scheduler's own reckoning: needless evictions, missed victims."""
+    from fairlead.simulation import judged
+
+    if kind not in judged.KINDS:
+        fail(f"--kind {kind!r} is unknown: choose one of {', '.join(judged.KINDS)}", Exit.USAGE)
+    known = judged.KINDS[kind].varieties
+    unknown = sorted(set(variety or ()) - set(known))
+    if unknown:
+        fail(f"--variety {', '.join(map(repr, unknown))} is unknown: choose from {', '.join(map(repr, known))}", Exit.USAGE)
+    try:
+        chosen = parse_seeds(seeds)
+    except ValueError as error:
+        fail(f"--seeds {seeds!r}: {error}", Exit.USAGE)
+    with progress("worlds") as report:
+        result = judged.run(kind, chosen, variety, report)
+
+    def table() -> None:
+        rows: list[dict[str, object]] = [
+            {"variety": name, **msgspec.to_builtins(each)} for name, each in result.varieties.items()
+        ]
+        print_table(f"bench worlds: {kind}", list(rows))
+        for line in result.examples:
+            typer.echo(line)
+
+    emit(result, output, table)
+
+
+class ReplayResult(msgspec.Struct):
+    """A recorded run and its replay."""
+
+    seed: int
+    virtual_hours: float
+    passes: int
+    events: int
+    decisions: int
+    bytes: int
+    identical: bool
+    replay_seconds: float
+
+
+@app.command()
+def replay(
+    seed: Annotated[int, typer.Option(help="Seed of the recorded day.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=20_000, help="Jobs of the day.")] = 1500,
+    nodes: Annotated[int, typer.Option(min=10, max=1000, help="Nodes.")] = 64,
+    hours: Annotated[float, typer.Option(min=0.1, max=240, help="Virtual hours.")] = 24.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Record the decisions of a simulated day and replay them: they must be the same, byte for byte."""
+    import tempfile
+    import time
+
+    from fairlead.scheduler.decision_log import Player
+    from fairlead.simulation.lab import record
+
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
+        log = Path(folder) / "decisions.jsonl"
+        record(log, nodes=nodes, jobs=jobs, seed=seed, hours=hours)
+        start = time.perf_counter()
+        found = Player(log).play()
+        result = ReplayResult(
+            seed,
+            (found.last - found.first) / 3600,
+            found.passes,
+            found.events,
+            found.outputs,
+            log.stat().st_size,
+            found.identical,
+            time.perf_counter() - start,
+        )
+    emit(result, output, lambda: print_table("bench replay", msgspec.to_builtins(result)))
+    if not result.identical:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+class DecisionsResult(msgspec.Struct):
+    """Logs recorded, or replayed. identical: of those replayed; differing: the first pass of each that differs.
+
+    left_out: recordings that need what was not given; lacking: kinds of decision and reason codes that no recording holds.
+    """
+
+    logs: int
+    identical: int
+    differing: list[dict[str, object]]
+    contents: list[dict[str, object]]
+    left_out: list[str]
+    lacking: list[str]
+    seconds: float
+
+
+@app.command()
+def decisions(
+    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Write all recordings there, as DIR/NAME.jsonl.")] = None,
+    replay: Annotated[Path | None, typer.Option(metavar="DIR", help="Replay the logs that are there.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only recordings of this name; may be repeated.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="A job list whose first jobs are one recording more.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Record decision logs that between them hold nearly every kind of decision, and replay those of another version.
+
+    With both options what was recorded is replayed at once. Ends with 1 if a log differs, or lacks what it is there for.
+    """
+    import time
+
+    import structlog
+
+    from fairlead.scheduler.decision_log import LogError
+    from fairlead.simulation import decisions as logs
+    from fairlead.simulation.traces import read_jobs
+
+    if record is None and replay is None:
+        fail("give --record DIR, --replay DIR, or both", Exit.USAGE)
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    begun, result = time.perf_counter(), DecisionsResult(0, 0, [], [], [], [], 0.0)
+    try:
+        if record is not None:
+            known = logs.recordings(read_jobs(trace) if trace is not None else ())
+            chosen = [each for each in known if only is None or each.name in only]
+            if unknown := sorted(set(only or ()) - {each.name for each in known}):
+                fail(
+                    f"no recording is called {', '.join(unknown)}: choose of {', '.join(each.name for each in known)}", Exit.USAGE
+                )
+            with progress("recording") as report:
+                result.left_out = [] if trace is not None or only is not None else ["trace"]
+                summary = logs.record(record, chosen, report, complete=only is None, left_out=result.left_out)
+            result.contents = [msgspec.to_builtins(each) for each in summary.logs]
+            result.lacking = [*summary.lacking_decisions, *summary.lacking_reasons]
+            result.logs = len(chosen)
+        if replay is not None:
+            if only is None:
+                logs.check(replay)
+            paths = sorted(path for path in replay.glob("*.jsonl") if only is None or path.stem in only)
+            if not paths:
+                fail(f"there is no log in {replay}: write some with --record", Exit.NOT_FOUND)
+            with progress("replaying") as report:
+                found = logs.replay(paths, report)
+            result.logs = len(found)
+            result.identical = sum(each.identical for each in found.values())
+            result.differing = [
+                {"log": name, **msgspec.to_builtins(each.difference)}
+                for name, each in found.items()
+                if each.difference is not None
+            ]
+    except logs.Refused as error:
+        fail(str(error), Exit.FAILED)
+    except (LogError, OSError) as error:
+        fail(str(error), Exit.USAGE if isinstance(error, LogError) else Exit.NOT_FOUND)
+    result.seconds = time.perf_counter() - begun
+
+    def table() -> None:
+        rows: dict[str, object] = {"logs": result.logs, "seconds": result.seconds}
+        if replay is not None:
+            rows["identical"] = result.identical
+        if record is not None:
+            rows["lacking"] = ", ".join(result.lacking)
+            rows["left out"] = ", ".join(result.left_out)
+        print_table("bench decisions", rows)
+        for each in result.differing:
+            typer.echo(f"{each['log']}, pass {each['number']} recorded: {each['recorded']}")
+            typer.echo(f"{each['log']}, pass {each['number']} replayed: {each['replayed']}")
+
+    emit(result, output, table)
+    if result.differing:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def differential(
+    seeds: Annotated[str, typer.Option(help="First and last seed.")] = "0-1999",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Random clusters through our filters, scores and preemption and through kube-scheduler's real ones: no difference."""
+    find_checkout()
+    from testbed import differential as bench
+
+    try:
+        chosen = parse_seeds(seeds)
+    except ValueError as error:
+        fail(f"--seeds {seeds!r}: {error}", Exit.USAGE)
+    with progress("clusters") as report:
+        result = bench.run(chosen, report)
+    emit(result, output, lambda: print_table("bench differential", msgspec.to_builtins(result)))
+    if result.differences:
+        raise typer.Exit(int(Exit.FAILED))

@@ -1,0 +1,187 @@
+"""Jobs as users meet them: costs, lives, blamed nodes, the demo."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import msgspec
+import typer
+
+from fairlead.cli.bench.common import app, find_checkout
+from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
+from fairlead.cli.simulate import parse_seeds
+
+
+@app.command()
+def cost(
+    days: Annotated[float, typer.Option(min=0.5, max=400, help="Virtual days of 50 nodes and 150 jobs a day.")] = 30.0,
+    seed: Annotated[int, typer.Option(help="Of jobs and faults.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Whether the ledger balances after a month of faults: jobs and idle together against price x node time."""
+    from fairlead.simulation import costs
+
+    result = costs.run(days, seed)
+    emit(result, output, lambda: print_table("bench cost", msgspec.to_builtins(result)))
+    if not result.clean or abs(result.balance) >= 0.005:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def job(
+    scenario: Annotated[str, typer.Option(help="start, array, worker-kill, suspend, elastic or operator-kill.")] = "start",
+    workers: Annotated[int, typer.Option(min=2, max=1024, help="start, worker-kill, suspend: members of the job.")] = 64,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="start, worker-kill, suspend: how often.")] = 20,
+    tasks: Annotated[int, typer.Option(min=1, max=100_000, help="array: how many.")] = 10_000,
+    parallelism: Annotated[int, typer.Option(min=1, max=10_000, help="array: at a time.")] = 500,
+    minutes: Annotated[float, typer.Option(min=1, max=1440, help="elastic: how long capacity changes.")] = 20.0,
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="operator-kill: how often.")] = 50,
+    faults: Annotated[bool, typer.Option(help="operator-kill: the API server fails besides, in all ways.")] = False,
+    seed: Annotated[int, typer.Option(help="elastic, operator-kill: seed of changes and moments.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """AIJobs: how soon they run, and what they make of faults. start, worker-kill and suspend need a checkout."""
+    from fairlead.simulation import aijobs
+    from fairlead.simulation.lab import quiet
+
+    result: msgspec.Struct
+    if scenario in ("start", "worker-kill", "suspend"):
+        find_checkout()
+        from testbed import jobs as real
+
+        try:
+            result = real.run(scenario, workers, repeats, lambda step: typer.echo(step, err=True))
+        except real.JobsError as error:
+            fail(str(error))
+    else:
+        quiet()
+        if scenario == "array":
+            result = aijobs.array(tasks, parallelism)
+        elif scenario == "elastic":
+            result = aijobs.elastic(minutes=minutes, seed=seed)
+        elif scenario == "operator-kill":
+            with progress("kills") as report:
+                result = aijobs.kills(count, seed, report, faults=faults)
+        else:
+            known = "start, array, worker-kill, suspend, elastic or operator-kill"
+            fail(f"--scenario {scenario!r} is unknown: choose one of {known}", Exit.USAGE)
+    emit(result, output, lambda: print_table(f"bench job: {scenario}", msgspec.to_builtins(result)))
+    if isinstance(result, aijobs.Kills) and result.differences:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def blame(
+    seeds: Annotated[str, typer.Option(help="First and last seed.")] = "0-99",
+    nodes: Annotated[int, typer.Option(min=1, max=5000, help="Nodes of 8 GPUs.")] = 50,
+    days: Annotated[float, typer.Option(min=0.5, max=400, help="Days of each month.")] = 30.0,
+    users: Annotated[int, typer.Option(min=1, max=10_000, help="Users.")] = 20,
+    jobs: Annotated[float, typer.Option(min=1, max=100_000, help="Jobs a day, on average 6 for each node.")] = 300.0,
+    buggy: Annotated[float, typer.Option(min=0, max=1, help="Share of jobs that fail everywhere.")] = 0.3,
+    flaky: Annotated[float, typer.Option(min=0, max=1, help="Share of jobs of which every second attempt fails.")] = 0.0,
+    pinned: Annotated[float, typer.Option(min=0, max=1, help="Share of jobs that run on one node only.")] = 0.0,
+    bad: Annotated[int, typer.Option(min=0, help="Bad nodes.")] = 1,
+    rate: Annotated[float, typer.Option(min=0, max=1, help="With which chance a bad node fails a member.")] = 0.9,
+    packed: Annotated[bool, typer.Option(help="Jobs go to the fullest nodes instead of any.")] = False,
+    debug: Annotated[bool, typer.Option(help="Buggy and flaky jobs go to two sound nodes only.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Months of buggy jobs and a bad node: whether it is found by its fifth failure, and whether any other is blamed."""
+    from fairlead.simulation import blame as months
+
+    try:
+        chosen = parse_seeds(seeds)
+    except ValueError as error:
+        fail(f"--seeds {seeds!r}: {error}", Exit.USAGE)
+    if buggy + flaky > 1:
+        fail(f"--buggy {buggy:g} and --flaky {flaky:g} are more than all jobs", Exit.USAGE)
+    if bad > nodes:
+        fail(f"--bad {bad} are more than --nodes {nodes}", Exit.USAGE)
+    month = months.Month(
+        nodes=nodes,
+        days=days,
+        users=users,
+        jobs=jobs,
+        buggy=buggy,
+        flaky=flaky,
+        pinned=pinned,
+        bad=bad,
+        rate=rate,
+        packed=packed,
+        debug=debug,
+    )
+    with progress("months") as report:
+        result = months.run(chosen, month, report)
+    rows = {key: value for key, value in msgspec.to_builtins(result).items() if key != "month"}
+    emit(result, output, lambda: print_table("bench blame", rows))
+    if result.falsely_blamed:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def lifecycles(
+    pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods to live through.")] = 20_000,
+    nodes: Annotated[int, typer.Option(min=1, max=10_000, help="Nodes of 8 GPUs.")] = 1000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How many pods a second the simulated cluster creates, places, binds, runs, ends and deletes, without HTTP."""
+    from fairlead.simulation import lifecycles as bench
+
+    bench.run(200, 10)  # imports, types and caches
+    result = bench.run(pods, nodes)
+    emit(result, output, lambda: print_table("bench lifecycles", msgspec.to_builtins(result)))
+
+
+class FirstPicture(msgspec.Struct):
+    """Seconds from the command to the first picture on a terminal."""
+
+    seconds: float
+
+
+@app.command()
+def demo(
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=5, max=1440, help="How long to watch its memory; absent: the time to its first picture.", show_default=False
+        ),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=10, max=1000, help="With --minutes: nodes of the lab.")] = 24,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How long `fairlead demo` takes to its first picture; with --minutes, whether its memory stays as it is."""
+    import os
+    import pty
+    import time
+
+    if minutes is not None:
+        from fairlead.simulation import endurance
+
+        try:
+            with progress("simulated hours, in twos") as report:
+                watched = endurance.run(minutes, nodes, report)
+        except endurance.EnduranceError as error:
+            fail(str(error))
+        emit(watched, output, lambda: print_table("bench demo", msgspec.to_builtins(watched)))
+        return
+    start = time.perf_counter()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(sys.executable, [sys.executable, "-m", "fairlead", "demo"])  # noqa: S606 - ourselves
+    try:
+        seen = b""
+        while "█".encode() not in seen and time.perf_counter() - start < 120:
+            seen += os.read(terminal, 65_536)
+        result = FirstPicture(time.perf_counter() - start)
+    finally:
+        os.kill(pid, 2)
+        while True:
+            try:
+                if not os.read(terminal, 65_536):
+                    break
+            except OSError:
+                break
+        os.waitpid(pid, 0)
+    emit(result, output, lambda: print_table("bench demo", msgspec.to_builtins(result)))
