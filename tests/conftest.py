@@ -10,6 +10,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from fairlead.core.pods.tasks import TRANSITIONS, Task
+
 settings.register_profile("fairlead", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("fairlead")
 structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[structlog.processors.JSONRenderer()])
@@ -17,6 +19,18 @@ structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[
 # A shell ignores them for what it runs in the background, and children inherit that; the tests send them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+_become = Task.become
+
+
+def _become_checked(task, state, log=None):
+    """Every change of a task's state in any test is one that the table allows."""
+    assert state is task.state or state in TRANSITIONS[task.state], f"{task.pod.key}: {task.state} -> {state}"
+    _become(task, state, log)
+
+
+Task.become = _become_checked
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -34,7 +34,7 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
         return NO_ROW
     state.place(task, row)
     state.reserved.take(task, row)
-    task.state = TaskState.ASSUMED
+    task.become(TaskState.ASSUMED)
     return [task]
 
 
@@ -97,7 +97,7 @@ def fits(state: ClusterState, unit: Unit) -> bool:
     mark = state.log.mark()
     placed = isinstance(_gang(state, unit, told=False) if len(unit.tasks) > 1 else _single(state, unit.tasks[0]), list)
     for task in unit.tasks:
-        task.state = TaskState.WAITING
+        task.become(TaskState.WAITING)
     state.log.rollback(mark)
     return placed
 
@@ -148,7 +148,7 @@ def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Rea
                 return refused
     state.log.commit()
     for task in placed:
-        task.state = TaskState.ASSUMED
+        task.become(TaskState.ASSUMED)
     return placed
 
 

@@ -206,7 +206,7 @@ def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Reas
         return placed
     state.log.rollback(mark)
     for task in unit.tasks:
-        task.state = TaskState.WAITING
+        task.become(TaskState.WAITING)
     return _held_back(state, unit, other)
 
 
@@ -216,7 +216,7 @@ def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) 
     if other is None:
         return plan
     for task in unit.tasks:
-        task.state = TaskState.WAITING
+        task.become(TaskState.WAITING)
     return _held_back(state, unit, other)
 
 
@@ -293,7 +293,7 @@ def _evict(state: ClusterState, unit: Unit, now: float, *, insists: bool = False
     laid = Laid.of(plan)
     state.log.rollback(mark)
     for task in unit.tasks:
-        task.state = TaskState.WAITING
+        task.become(TaskState.WAITING)
     return combine(state, unit, now, plan, insists=insists) or laid.again(state)
 
 
@@ -468,13 +468,13 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
     if not placed:
         return
     for each in placed:
-        each.state = TaskState.ASSUMED
+        each.become(TaskState.ASSUMED)
     _placed(state, unit, placed, now)
     if not awaited:
         yield from _start(state, placed, now)
         return
     for each in placed:
-        each.state = TaskState.HELD
+        each.become(TaskState.HELD)
         each.waits_for = set(awaited)
         for uid in awaited:
             state.holds.setdefault(uid, set()).add(each.pod.uid)
@@ -512,7 +512,7 @@ def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
     mates = [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD] if unit.gang is not None else []
     victims = {uid for task in mates for uid in task.waits_for}
     for task in placed if victims else ():
-        task.state = TaskState.HELD
+        task.become(TaskState.HELD)
         task.waits_for = set(victims)
         for uid in victims:
             state.holds[uid].add(task.pod.uid)
@@ -527,7 +527,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: f
     uids, waiting = frozenset(task.pod.uid for task in victims), frozenset(each.pod.uid for each in placed)
     log = state.log
     for task in victims:
-        log.set(task, "state", TaskState.EVICTING)
+        task.become(TaskState.EVICTING, log)
         log.insert(state.holds, task.pod.uid, set(waiting))
         log.insert(state.plans, task.pod.uid, uids)
         row = plan.places[task.pod.uid][0]
@@ -540,7 +540,7 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: f
         state.charge_instead(state.moves.kept[uid].stand_in)
     state.queues.relieve({task.queue for task in victims if task.charged})
     for task in placed:
-        task.state = TaskState.HELD
+        task.become(TaskState.HELD)
         task.waits_for = set(uids)
     state.hold_leftovers(plan.places)
     state.departures.begin(victims, placed, now)
@@ -637,7 +637,7 @@ def _redeem(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Tran
         state.release_holds(tasks)
         return
     for task in tasks:
-        task.state = TaskState.ASSUMED
+        task.become(TaskState.ASSUMED)
     yield from _start(state, tasks, now)
 
 

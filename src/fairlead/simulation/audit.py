@@ -308,7 +308,7 @@ class Auditor:
         found = any(preempt(live, unit, insists=pressing, waited=pressing) is not None for pressing in (False, True))
         live.log.rollback(mark)
         for each in unit.tasks:
-            each.state = TaskState.WAITING
+            each.become(TaskState.WAITING)
         live.pass_caches.drop()
         return found
 

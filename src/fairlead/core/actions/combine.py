@@ -60,7 +60,7 @@ class Laid(NamedTuple):
         for task, row, devices in self.places:
             state.assign(task, row, devices)
             state.reserved.take(task, row)
-            task.state = TaskState.ASSUMED
+            task.become(TaskState.ASSUMED)
         return self.plan
 
 

@@ -123,7 +123,7 @@ def rearranged(search: Rearrangement, core: Unit, down: Sequence[Task] = (), pla
     down: who is evicted besides, with the places where they still are; why: on which ground.
     """
     for task in core.tasks:
-        task.state = TaskState.ASSUMED
+        task.become(TaskState.ASSUMED)
     plan = Plan([*down, *search.moved], list(core.tasks), {**places, **search.fallen.places}, why)
     return Moved(plan, search.stand_ins)
 
@@ -140,7 +140,7 @@ def _by_counting(state: ClusterState, core: Unit, unit: Unit, worth: Worth) -> M
     if placed is None:
         state.log.rollback(mark)
         for task in core.tasks:
-            task.state = TaskState.WAITING
+            task.become(TaskState.WAITING)
         for stand_in in search.stand_ins.values():
             state.shapes.release(stand_in.shape)
         return None

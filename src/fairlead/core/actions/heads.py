@@ -146,7 +146,7 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     spare = {task.row: _left_on(state, task.row) for task in placed} if isinstance(placed, list) else {}
     log.rollback(mark)
     for task in unit.tasks:
-        task.state = TaskState.WAITING
+        task.become(TaskState.WAITING)
     if not gone:
         return None
     blockers = frozenset(task.pod.uid for _, _, task in ends[:gone] if below or task.row in spare)

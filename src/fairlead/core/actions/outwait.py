@@ -110,7 +110,7 @@ def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
         state.release_holds(tasks)
         return False
     for task in tasks:
-        task.state = TaskState.ASSUMED
+        task.become(TaskState.ASSUMED)
         task.told = None
     return True
 
@@ -155,7 +155,7 @@ def _would_fit(state: ClusterState, moving: list[Task]) -> bool:
     fits = isinstance(_allocate(state, moving), list)
     state.log.rollback(mark)
     for task in moving:
-        task.state = TaskState.HELD
+        task.become(TaskState.HELD)
     return fits
 
 

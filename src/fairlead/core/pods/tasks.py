@@ -15,6 +15,7 @@ from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.charges import Charge, sum_of
 from fairlead.core.model.objects import FailedStarts, Group, Pod, stands_in
+from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.completions import Completions
 from fairlead.core.pods.members import first_to_start
 from fairlead.core.pods.rank import Rank
@@ -39,6 +40,20 @@ class TaskState(Enum):
     EVICTING = "evicting"
     UNUSABLE = "unusable"
 
+
+_WAITS = frozenset({TaskState.HELD, TaskState.ASSUMED, TaskState.BOUND, TaskState.EVICTING, TaskState.UNUSABLE})
+TRANSITIONS = {
+    # bound: it was found on a node; evicting: a placeholder is made that keeps a place closed
+    TaskState.WAITING: _WAITS,
+    TaskState.HELD: frozenset({TaskState.ASSUMED, TaskState.WAITING, TaskState.UNUSABLE}),
+    # held: its place is not free yet; waiting: it is given up, or was only tried
+    TaskState.ASSUMED: frozenset({TaskState.BOUND, TaskState.HELD, TaskState.WAITING, TaskState.UNUSABLE}),
+    TaskState.BOUND: frozenset({TaskState.EVICTING, TaskState.UNUSABLE}),
+    # bound: the eviction was refused, or what it was for waits no longer
+    TaskState.EVICTING: frozenset({TaskState.BOUND, TaskState.UNUSABLE}),
+    TaskState.UNUSABLE: frozenset({TaskState.WAITING, TaskState.BOUND}),
+}
+"""Which states follow which; each may be said again. To unusable from everywhere: a fault of the scheduler sets a task aside."""
 
 PLACED = frozenset({TaskState.HELD, TaskState.ASSUMED, TaskState.BOUND})
 
@@ -87,6 +102,13 @@ class Task:
 
     def __repr__(self) -> str:
         return f"<Task {self.pod.key} {self.state.value} row={self.row}>"
+
+    def become(self, state: TaskState, log: UndoLog | None = None) -> None:
+        """The one place that changes where a task stands. log: takes it back if what is tried does not work out."""
+        if log is None:
+            self.state = state
+        else:
+            log.set(self, "state", state)
 
     @property
     def charged(self) -> bool:

@@ -61,7 +61,7 @@ def override(state: ClusterState, unit: Unit, now: float, *, insists: bool) -> t
 def _take_back(state: ClusterState, plan: Plan, mark: int) -> None:
     state.log.rollback(mark)
     for task in plan.placed:
-        task.state = TaskState.WAITING
+        task.become(TaskState.WAITING)
 
 
 def _kept(state: ClusterState, victims: list[Task]) -> tuple[list[Task], list[DisruptionBudget]]:

@@ -93,7 +93,7 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit |
         return None
     mark, tried = log.mark(), list[Unit]()
     for task in placed:
-        log.set(task, "state", TaskState.ASSUMED)
+        task.become(TaskState.ASSUMED, log)
         log.set(task, "started", state.services.now)
     _suppose_gone(state)
     within = all(_is_within(state, node, placed) for node in own.path)
@@ -101,7 +101,7 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit |
     log.rollback(mark)
     for each in tried:
         for task in each.tasks:
-            task.state = TaskState.WAITING
+            task.become(TaskState.WAITING)
             task.unit = each if task.unit is not None else None  # those beyond a gang's minimum are in none yet
     return found
 
@@ -194,7 +194,7 @@ def _later(state: ClusterState, unit: Unit) -> list[Unit]:
             continue  # hardly any gang has members in several queues
         log.set(task, "beyond", True)
         log.set(task, "unit", None)
-        log.set(task, "state", task.state)
+        task.become(task.state, log)
         each = Unit((task,), 1, unit.gang)
         room = rooms.get(each.composition)
         if room is None:

@@ -61,7 +61,7 @@ class VictimTable:
         for node in self.state.queues.queues.values():
             fresh = [task for task in node.placed.values() if task.state is TaskState.ASSUMED and task.row >= 0]
             for task in fresh:
-                self.state.log.set(task, "state", TaskState.BOUND)
+                task.become(TaskState.BOUND, self.state.log)
             new = [task for task in fresh if task.pod.uid not in self._of]
             victims = self._lists.get(node.name)
             if not new or victims is None:

@@ -339,7 +339,7 @@ class ClusterState:
                 self.starts.touch(task.gang)
             return
         if pod.terminating:
-            task.state = TaskState.UNUSABLE
+            task.become(TaskState.UNUSABLE)
             return
         if pod.error is None and not pod.gated:
             self.strategy.arrived(pod.spec)
@@ -389,7 +389,7 @@ class ClusterState:
 
     def _place_bound(self, task: Task) -> None:
         pod = task.pod
-        task.state = TaskState.BOUND
+        task.become(TaskState.BOUND)
         self.belonging.take_in(task)
         if pod.unsized:
             self.nodes.poison(pod.node, pod.uid, bad=True)
@@ -409,7 +409,7 @@ class ClusterState:
             task.shape = self._shape(pod)
             self._place_bound(task)
             return
-        task.state = TaskState.BOUND
+        task.become(TaskState.BOUND)
         if pod.ours:
             self.services.runs(task)
 
@@ -439,7 +439,7 @@ class ClusterState:
             if leaving and task.gang is not None:
                 self.unsettle(task.gang)
             if task.state is not TaskState.BOUND:
-                task.state = TaskState.BOUND
+                task.become(TaskState.BOUND)
                 task.faults = 0
                 task.told = None
                 self.newly_bound.append(task)
@@ -534,7 +534,7 @@ class ClusterState:
         """Let a task without a node wait, or say why it cannot even wait. counted: its job was counted among others already."""
         pod = task.pod
         self.applicants.pop(pod.uid, None)
-        task.state = TaskState.WAITING
+        task.become(TaskState.WAITING)
         task.level = self.services.of(task).level(self.services.before(task))
         if not stands_in(pod.uid):  # whose age is that of a job which ran: how long that waited in all is not known
             task.urgency = self.services.urgency(task)
@@ -567,7 +567,7 @@ class ClusterState:
         self._wait(task)
 
     def _set_aside(self, task: Task, reason: Reason) -> None:
-        task.state = TaskState.UNUSABLE
+        task.become(TaskState.UNUSABLE)
         if task.gang is not None:
             self.unsettle(task.gang)  # had it a place until now, its gang may have too few members
         self.notices.add((task,), reason)
@@ -977,7 +977,7 @@ class ClusterState:
         """The binding was written."""
         task = self.tasks.get(uid)
         if task is not None and task.state is TaskState.ASSUMED:
-            task.state = TaskState.BOUND
+            task.become(TaskState.BOUND)
             task.pod = msgspec.structs.replace(task.pod, node=self.nodes.names[task.row])
             task.faults = 0
             task.told = None
@@ -992,7 +992,7 @@ class ClusterState:
         if task is None or task.state is not TaskState.ASSUMED:
             return
         self.unassign(task)
-        task.state = TaskState.WAITING
+        task.become(TaskState.WAITING)
         self._delay(task, now)
         if task.gang is not None:
             task.gang.fault_at = now
@@ -1030,7 +1030,7 @@ class ClusterState:
                 victims |= each.waits_for
                 self.unassign(each)
                 self._abandon(each)
-                each.state = TaskState.WAITING
+                each.become(TaskState.WAITING)
                 if rests:
                     self._delay(each, now)
                 else:
@@ -1106,7 +1106,7 @@ class ClusterState:
         self.queues.repay(uid)
         self._unstray(victim, victim.pod.node)
         if victim.row >= 0:
-            victim.state = TaskState.BOUND  # its node was gone for a while
+            victim.become(TaskState.BOUND)  # its node was gone for a while
         else:
             self._place_bound(victim)
         if victim.gang is not None:
@@ -1133,7 +1133,7 @@ class ClusterState:
         pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False)
         stand_in = Task(pod, self.shapes.intern(spec))
         self.log.call(self.shapes.release, stand_in.shape)
-        stand_in.state = TaskState.EVICTING  # nobody's victim
+        stand_in.become(TaskState.EVICTING)  # nobody's victim
         self.assign(stand_in, row, devices)
         for uid in victims:
             self.log.insert(self._leftovers, uid, [*self._leftovers.get(uid, ()), stand_in])

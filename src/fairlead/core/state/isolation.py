@@ -254,7 +254,8 @@ class Isolation:
             for task in tasks:
                 if task.unit is not None:
                     task.unit.alive = False
-                task.unit, task.waits_for, task.state = None, set(), TaskState.UNUSABLE
+                task.unit, task.waits_for = None, set()
+                task.become(TaskState.UNUSABLE)
                 if task.row >= 0:
                     self.state.nodes.pods[task.row].pop(task.pod.uid, None)
                     task.row, task.devices = -1, ()

@@ -182,7 +182,7 @@ class Moves:
         )
         made = Task(pod, self.state.shapes.intern(spec))
         made.gang = victim.gang if charged else None  # what a job holds is counted by its gang
-        made.state = TaskState.EVICTING  # nobody's victim
+        made.become(TaskState.EVICTING)  # nobody's victim
         return made
 
     def keep(self, victim: Task, stand_in: Task, now: float, after: tuple[str, ...] = ()) -> None:

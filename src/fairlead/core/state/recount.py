@@ -42,7 +42,7 @@ def cut_out(state: ClusterState, tasks: Iterable[Task]) -> None:
         state.applicants.pop(uid, None)
         state.reserved.started(f"pod/{uid}" if task.gang is None else f"gang/{task.gang.key}")
         task.not_before = 0.0
-        task.state = TaskState.UNUSABLE
+        task.become(TaskState.UNUSABLE)
 
 
 def expel(state: ClusterState, uid: str) -> None:
