@@ -6,14 +6,14 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
-from fairlead.simulation import decisions
+from fairlead.simulation.decisions import logs, recordings
 from fairlead.simulation.traces import TraceJob
 
 QUICK = ("limits-of-time", "moves-whole")
 
 
 def chosen(*names):
-    return [each for each in decisions.recordings() if each.name in names]
+    return [each for each in recordings.recordings() if each.name in names]
 
 
 def bench(*options):
@@ -23,7 +23,7 @@ def bench(*options):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("logs")
-    decisions.record(folder, chosen(*QUICK))
+    logs.record(folder, chosen(*QUICK))
     return folder
 
 
@@ -56,20 +56,20 @@ def test_a_decision_that_differs_is_found_by_log_and_pass(recorded, tmp_path):
 
 def test_a_recording_that_lacks_its_subject_is_refused(tmp_path):
     (each,) = chosen(QUICK[0])
-    with pytest.raises(decisions.Refused, match=r"holds 0 x Resume, not 1"):
-        decisions.record(tmp_path, [each._replace(least={"Resume": 1})])
+    with pytest.raises(logs.Refused, match=r"holds 0 x Resume, not 1"):
+        logs.record(tmp_path, [each._replace(least={"Resume": 1})])
 
 
 def test_there_are_thirty_recordings_of_different_names_and_each_asks_for_something():
-    found = decisions.recordings()
+    found = recordings.recordings()
     assert len({each.name for each in found}) == len(found) >= 30
     assert all(each.least and each.subject for each in found)
 
 
 def test_jobs_of_a_trace_are_one_more(tmp_path):
     jobs = [TraceJob(f"j{number}", 60.0 * number, 3 * 3600.0, 1 + number % 16, "q") for number in range(130)]
-    (each,) = [each for each in decisions.recordings(jobs) if each.name == "trace"]
-    (contents,) = decisions.record(tmp_path, [each]).logs
+    (each,) = [each for each in recordings.recordings(jobs) if each.name == "trace"]
+    (contents,) = logs.record(tmp_path, [each]).logs
     assert contents.decisions["Place"] >= 100
 
 
@@ -82,20 +82,20 @@ def test_what_is_asked_wrongly_is_said(options, tmp_path, monkeypatch):
 
 def test_what_no_recording_holds_is_told_and_a_kind_of_decision_is_refused(tmp_path):
     few = chosen("limits-of-time", "schema-5")
-    summary = decisions.record(tmp_path, few)
+    summary = logs.record(tmp_path, few)
     assert {"Unread", "Resume"} <= set(summary.lacking_decisions)
     assert not {"Place", "Overdue", "Kept"} & set(summary.lacking_decisions)
     assert "Volumes" in summary.lacking_reasons
     assert "Devices" not in summary.lacking_reasons
     assert summary.bytes == sum(path.stat().st_size for path in tmp_path.glob("*.jsonl"))
-    with pytest.raises(decisions.Refused, match="Unread"):
-        decisions.record(tmp_path, few, complete=True)
-    assert not (tmp_path / decisions.SUMMARY).exists()
+    with pytest.raises(logs.Refused, match="Unread"):
+        logs.record(tmp_path, few, complete=True)
+    assert not (tmp_path / logs.SUMMARY).exists()
 
 
 @pytest.mark.parametrize("harm", ["cut", "missing"])
 def test_a_log_that_was_cut_off_or_is_missing_does_not_pass_for_identical(harm, tmp_path):
-    decisions.record(tmp_path, chosen("schema-1", "schema-2"))
+    logs.record(tmp_path, chosen("schema-1", "schema-2"))
     assert bench("--replay", tmp_path).exit_code == 0
     log = tmp_path / "schema-2.jsonl"
     log.unlink() if harm == "missing" else log.write_bytes(log.read_bytes()[:-200])

@@ -188,7 +188,7 @@ def decisions(
     import structlog
 
     from fairlead.scheduler.decision_log import LogError
-    from fairlead.simulation import decisions as logs
+    from fairlead.simulation.decisions import logs, recordings
     from fairlead.simulation.traces import read_jobs
 
     if record is None and replay is None:
@@ -197,7 +197,7 @@ def decisions(
     begun, result = time.perf_counter(), DecisionsResult(0, 0, [], [], [], [], 0.0)
     try:
         if record is not None:
-            known = logs.recordings(read_jobs(trace) if trace is not None else ())
+            known = recordings.recordings(read_jobs(trace) if trace is not None else ())
             chosen = [each for each in known if only is None or each.name in only]
             if unknown := sorted(set(only or ()) - {each.name for each in known}):
                 fail(
