@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from fractions import Fraction
+from typing import NamedTuple
 
 import msgspec
 
@@ -275,87 +277,149 @@ def _whole(name: str, where: str) -> str:
     return name
 
 
+class _Option(NamedTuple):
+    """One option as it was given. name: of those that mean the same, the one that the table knows."""
+
+    name: str
+    given: str
+    value: str
+    where: str
+
+    def number(self, text: str, least: int = 0) -> int:
+        return _number(text, self.name, self.where, least)
+
+
+class _Reading:
+    """What the options read so far ask for. models: of GPUs, by the option that names them; most_nodes: of a range of nodes."""
+
+    def __init__(self) -> None:
+        self.made = Asked(dependencies=[], env={}, left_out=[])
+        self.sizes = Sizes()
+        self.models: dict[str, str] = {}
+        self.most_nodes = 0
+
+    def take(self, option: _Option) -> None:
+        """Raises `DirectiveError`."""
+        if option.name in _SAID_OTHERWISE:
+            raise DirectiveError(f"{option.where}: --{option.given}: {_SAID_OTHERWISE[option.name]}")
+        if option.name not in _KNOWN and option.name not in _OURS:
+            self.made.left_out.append(f"{option.where}: --{option.given} has no meaning here")
+        elif (handler := _HANDLERS.get(option.name)) is not None:
+            handler(self, option)
+
+
+_Handler = Callable[[_Reading, _Option], None]
+
+
+def _kept(field: str, read: Callable[[_Option], object] = lambda option: option.value) -> _Handler:
+    """An option that is a field of what is asked for."""
+    return lambda reading, option: setattr(reading.made, field, read(option))
+
+
+def _sized(field: str, read: Callable[[_Option], object]) -> _Handler:
+    """An option that is an amount."""
+    return lambda reading, option: setattr(reading.sizes, field, read(option))
+
+
+def _devices(field: str) -> _Handler:
+    def take(reading: _Reading, option: _Option) -> None:
+        reading.models[field], amount = _gpus(option.value, option.name, option.where)
+        setattr(reading.sizes, field, amount)
+
+    return take
+
+
+def _refused(why: str) -> _Handler:
+    def take(_reading: _Reading, option: _Option) -> None:
+        raise DirectiveError(f"{option.where}: --{option.name}: {why}")
+
+    return take
+
+
+def _printed(reading: _Reading, option: _Option) -> None:
+    reading.made.left_out.append(f"{option.where}: --{option.given}: what members print is kept as their logs")
+
+
+def _nodes(reading: _Reading, option: _Option) -> None:
+    least, _, most = option.value.partition("-")
+    reading.sizes.nodes = option.number(least, 1)
+    reading.most_nodes = option.number(most, 1) if most else reading.sizes.nodes
+
+
+def _begin(_reading: _Reading, option: _Option) -> None:
+    if option.value.lower() != "now":
+        raise DirectiveError(
+            f"{option.where}: --begin: a job begins when there is room: submit it then (cron, at), or submit it with --hold and "
+            "release it then"
+        )
+
+
+def _gres(reading: _Reading, option: _Option) -> None:
+    listed = [re.sub("^gres[:/]", "", each) for each in option.value.split(",")]
+    others = [each for each in listed if not re.fullmatch("gpu(:.*)?", each)]
+    ours = [each.partition(":")[2] or "1" for each in listed if each not in others]
+    unknown = [each for each in others if each not in ("", "none")]
+    reading.made.left_out += [f"{option.where}: --gres={each}: only gpu is known here" for each in unknown]
+    if ours:
+        reading.models["gpus_per_node"], reading.sizes.gpus_per_node = _gpus(",".join(ours), option.name, option.where)
+    elif "none" in others:
+        reading.models["gpus_per_node"], reading.sizes.gpus_per_node = "", None
+
+
+def _array(reading: _Reading, option: _Option) -> None:
+    reading.made.array, _, at_once = option.value.partition("%")
+    reading.made.parallelism = option.number(at_once, 1) if at_once else None
+
+
+def _variables(reading: _Reading, option: _Option) -> None:
+    reading.made.env |= _environment(option.value, option.where, reading.made.left_out)
+
+
+_HANDLERS: dict[str, _Handler] = {
+    "output": _printed,
+    "error": _printed,
+    "job-name": _kept("name", lambda option: label(option.value)),
+    "nodes": _nodes,
+    **{name: _sized(field, lambda option: option.number(option.value, 1)) for name, field in _COUNTS.items()},
+    **{name: _devices(field) for name, field in _DEVICES.items()},
+    **{name: _sized(field, lambda option: _memory(option.value, option.name, option.where)) for name, field in _MEMORY.items()},
+    "exclusive": _refused("a node cannot be asked for as a whole; ask for its GPUs (--gpus-per-node) or CPUs"),
+    "hold": _kept("held", lambda _: True),
+    "nodelist": _kept("on", lambda option: _hosts(option.value, option.name, option.where)),
+    "exclude": _kept("not_on", lambda option: _hosts(option.value, option.name, option.where)),
+    "begin": _begin,
+    "gres": _gres,
+    "time": _kept("time", lambda option: duration(option.value, option.where)),
+    "array": _array,
+    "dependency": _kept("dependencies", lambda option: _dependencies(option.value, option.where)),
+    "partition": _kept("queue"),
+    "qos": _kept("service_class"),
+    "chdir": _kept("directory"),
+    "image": _kept("image"),
+    "env": _variables,
+    "export": _variables,
+    "checkpoint": _kept("checkpoint"),
+    "restarts": _kept("restarts", lambda option: option.number(option.value)),
+    "requeue": _kept("restarts", lambda _: None),
+    "no-requeue": _kept("restarts", lambda _: 0),
+    "ttl": _kept("ttl", lambda option: duration(option.value, option.where)),
+}
+
+
 def asked(options: list[tuple[str, str, str]]) -> Asked:
     """What options, given one after the other, ask for; the last of a kind holds. Raises `DirectiveError`."""
-    made = Asked(dependencies=[], env={}, left_out=[])
-    sizes, models, most_nodes = Sizes(), dict[str, str](), 0
+    reading = _Reading()
     for given, value, where in options:
-        name = _SAME.get(given, given)
-        if name in _SAID_OTHERWISE:
-            raise DirectiveError(f"{where}: --{given}: {_SAID_OTHERWISE[name]}")
-        if name not in _KNOWN and name not in _OURS:
-            made.left_out.append(f"{where}: --{given} has no meaning here")
-        elif name in ("output", "error"):
-            made.left_out.append(f"{where}: --{given}: what members print is kept as their logs")
-        elif name == "job-name":
-            made.name = label(value)
-        elif name == "nodes":
-            least, _, most = value.partition("-")
-            sizes.nodes = _number(least, name, where, least=1)
-            most_nodes = _number(most, name, where, least=1) if most else sizes.nodes
-        elif name in _COUNTS:
-            setattr(sizes, _COUNTS[name], _number(value, name, where, least=1))
-        elif name in _DEVICES:
-            models[_DEVICES[name]], amount = _gpus(value, name, where)
-            setattr(sizes, _DEVICES[name], amount)
-        elif name in _MEMORY:
-            setattr(sizes, _MEMORY[name], _memory(value, name, where))
-        elif name == "exclusive":
-            raise DirectiveError(
-                f"{where}: --exclusive: a node cannot be asked for as a whole; ask for its GPUs (--gpus-per-node) or CPUs"
-            )
-        elif name == "hold":
-            made.held = True
-        elif name == "nodelist":
-            made.on = _hosts(value, name, where)
-        elif name == "exclude":
-            made.not_on = _hosts(value, name, where)
-        elif name == "begin":
-            if value.lower() != "now":
-                raise DirectiveError(
-                    f"{where}: --begin: a job begins when there is room: submit it then (cron, at), or submit it with --hold and "
-                    "release it then"
-                )
-        elif name == "gres":
-            listed = [re.sub("^gres[:/]", "", each) for each in value.split(",")]
-            others = [each for each in listed if not re.fullmatch("gpu(:.*)?", each)]
-            ours = [each.partition(":")[2] or "1" for each in listed if each not in others]
-            made.left_out += [f"{where}: --gres={each}: only gpu is known here" for each in others if each not in ("", "none")]
-            if ours:
-                models["gpus_per_node"], sizes.gpus_per_node = _gpus(",".join(ours), name, where)
-            elif "none" in others:
-                models["gpus_per_node"], sizes.gpus_per_node = "", None
-        elif name == "time":
-            made.time = duration(value, where)
-        elif name == "array":
-            indexes, _, at_once = value.partition("%")
-            made.array, made.parallelism = indexes, _number(at_once, name, where, least=1) if at_once else None
-        elif name == "dependency":
-            made.dependencies = _dependencies(value, where)
-        elif name == "partition":
-            made.queue = value
-        elif name == "qos":
-            made.service_class = value
-        elif name == "chdir":
-            made.directory = value
-        elif name == "image":
-            made.image = value
-        elif name in ("env", "export"):
-            made.env |= _environment(value, where, made.left_out)
-        elif name == "checkpoint":
-            made.checkpoint = value
-        elif name in ("restarts", "requeue", "no-requeue"):
-            made.restarts = {"requeue": None, "no-requeue": 0}.get(name) if name != "restarts" else _number(value, name, where)
-        elif name == "ttl":
-            made.ttl = duration(value, where)
-    if made.on and (sizes.nodes is None or sizes.nodes < len(made.on) <= most_nodes):
+        reading.take(_Option(_SAME.get(given, given), given, value, where))
+    made, sizes = reading.made, reading.sizes
+    if made.on and (sizes.nodes is None or sizes.nodes < len(made.on) <= reading.most_nodes):
         sizes.nodes = len(made.on)  # as many as needed to contain them all
     try:
         each = member(sizes)
     except SizeError as error:
         raise DirectiveError(str(error)) from error
     _check_hosts(made, each.count)
-    kinds = {model for model in models.values() if model}
+    kinds = {model for model in reading.models.values() if model}
     if len(kinds) > 1:
         raise DirectiveError(
             f"GPUs of several models are asked for ({', '.join(sorted(kinds))}), and members are alike: give one"
