@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -45,35 +46,51 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(simulate.app, name="simulate")
-app.add_typer(bench.app, name="bench")
-app.command("crds")(configured(crds.crds))
-app.command("cost")(cost.cost)
-app.command("monitoring")(monitoring.monitoring)
-app.command("demo")(configured(demo.demo))
-app.command("explain")(configured(explain.explain))
-app.command("feasibility")(configured(feasibility.feasibility))
-app.command("import")(import_.import_)
-app.command("history")(history.history)
-app.command("nodes")(configured(nodes.nodes))
-app.command("queue")(configured(queue.queue))
-app.command("quota")(configured(quota.quota))
-app.command("replay")(replay.replay)
-app.command("submit")(configured(submit.submit))
-app.command("run")(run_.run_)
-app.command("logs")(logs.logs)
-app.command("cancel")(control.cancel)
-app.command("suspend")(control.suspend)
-app.command("resume")(control.resume)
-app.command("hold")(control.hold)
-app.command("release")(control.release)
-app.command("scheduler")(scheduler.scheduler)
-app.command("operator")(configured(operator.operator))
-app.command("local")(configured(local.local))
-app.command("agent")(local.agent)
-app.command("share")(configured(share.share))
-app.command("top")(configured(top.top))
-app.command("whatif")(whatif.whatif)
+JOBS, INSPECT, POLICY, RUN, MEASURE = "Jobs", "Inspect", "Policy", "Run", "Measure"
+_COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    JOBS: {
+        "submit": configured(submit.submit),
+        "run": run_.run_,
+        "queue": configured(queue.queue),
+        "logs": logs.logs,
+        "cancel": control.cancel,
+        "hold": control.hold,
+        "release": control.release,
+        "suspend": control.suspend,
+        "resume": control.resume,
+    },
+    INSPECT: {
+        "explain": configured(explain.explain),
+        "whatif": whatif.whatif,
+        "feasibility": configured(feasibility.feasibility),
+        "nodes": configured(nodes.nodes),
+        "top": configured(top.top),
+        "history": history.history,
+        "cost": cost.cost,
+    },
+    POLICY: {
+        "share": configured(share.share),
+        "quota": configured(quota.quota),
+        "import": import_.import_,
+    },
+    RUN: {
+        "demo": configured(demo.demo),
+        "local": configured(local.local),
+        "scheduler": scheduler.scheduler,
+        "operator": configured(operator.operator),
+        "agent": local.agent,
+        "crds": configured(crds.crds),
+        "monitoring": monitoring.monitoring,
+    },
+    MEASURE: {"replay": replay.replay},
+}
+"""The commands, by the panel of `--help` that shows them."""
+
+for _panel, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, rich_help_panel=_panel)(_command)
+app.add_typer(simulate.app, name="simulate", rich_help_panel=MEASURE)
+app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 
 
 def _version(wanted: bool) -> None:

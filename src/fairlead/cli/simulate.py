@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from fairlead.cli.choices import Strategy
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 
 if TYPE_CHECKING:
@@ -38,18 +39,15 @@ def parse_seeds(text: str) -> list[int]:
 def placement(
     nodes: Annotated[Path, typer.Option(help="Node list in openb format (CSV or CSV.xz).")],
     pods: Annotated[Path, typer.Option(help="Pod list in openb format (CSV or CSV.xz).")],
-    strategy: Annotated[str, typer.Option(help="ai, binpack, fgd or spread.")] = "ai",
+    strategy: Annotated[Strategy, typer.Option(help="Placement strategy.")] = "ai",
     seeds: Annotated[str, typer.Option(help="Seeds, e.g. 42-51 or 1,7,42.")] = "42-51",
     inflate: Annotated[float, typer.Option(help="GPU requests as a multiple of capacity.")] = 1.3,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """How well a strategy packs: the openb fragmentation experiment."""
-    from fairlead.core.pods.scores import STRATEGIES
     from fairlead.simulation import placement as experiment
     from fairlead.simulation.traces import TraceError, read_nodes, read_pods
 
-    if strategy not in STRATEGIES:
-        fail(f"--strategy {strategy!r} is unknown: choose one of {', '.join(sorted(STRATEGIES))}", Exit.USAGE)
     if not math.isfinite(inflate) or not 0 < inflate <= 10:
         fail(f"--inflate {inflate} must be above 0 and at most 10", Exit.USAGE)
     try:

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from fairlead.cli.bench.common import app, find_checkout
+from fairlead.cli.choices import AnswersScenario, HpaMetric, PlatformScenario, Workload
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table
 
 
@@ -23,10 +24,7 @@ def cluster(
     ] = None,
     schedulers: Annotated[str, typer.Option(help="Which to compare, comma-separated.")] = "fairlead,kube-scheduler,bare-binder",
     repeats: Annotated[int, typer.Option(min=1, max=100, help="Rounds, the schedulers alternating.")] = 5,
-    workload: Annotated[
-        str,
-        typer.Option(help="pods, queues, relist, spread, anti-affinity, affinity, preferred-affinity, unschedulable or preempt."),
-    ] = "pods",
+    workload: Annotated[Workload, typer.Option(help="What is submitted.")] = "pods",
     events: Annotated[bool, typer.Option(help="Have Fairlead write events.")] = True,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -38,8 +36,6 @@ def cluster(
     unknown = [name for name in names if name not in bench.SCHEDULERS]
     if unknown or not names:
         fail(f"--schedulers {schedulers!r}: choose from {', '.join(bench.SCHEDULERS)}", Exit.USAGE)
-    if workload not in bench.WORKLOADS:
-        fail(f"--workload {workload!r} is unknown: choose one of {', '.join(bench.WORKLOADS)}", Exit.USAGE)
     given = bench.Workload(nodes=nodes, pods=pods, gang=gang, arrival_rate=arrival_rate, kind=workload, events=events)
     try:
         result = bench.compare(given, names, repeats, lambda step: typer.echo(step, err=True))
@@ -71,7 +67,7 @@ def cluster(
 
 @app.command()
 def answers(
-    scenario: Annotated[str, typer.Option(help="verdict or reclaim.")] = "verdict",
+    scenario: Annotated[AnswersScenario, typer.Option(help="What it is asked.")] = "verdict",
     nodes: Annotated[int, typer.Option(min=10, max=10_000, help="Nodes of 8 GPUs, all held.")] = 500,
     repeats: Annotated[int, typer.Option(min=1, max=100, help="How often it is asked.")] = 5,
     output: OutputOption = Output.TABLE,
@@ -80,8 +76,6 @@ def answers(
     find_checkout()
     from testbed import answers as measured
 
-    if scenario not in measured.SCENARIOS:
-        fail(f"--scenario {scenario!r} is unknown: choose one of {', '.join(measured.SCENARIOS)}", Exit.USAGE)
     try:
         result = measured.run(scenario, nodes, repeats, lambda step: typer.echo(step, err=True))
     except measured.AnswersError as error:
@@ -106,7 +100,7 @@ def metrics(
 
 @app.command()
 def hpa(
-    metric: Annotated[str, typer.Option(help="cpu, or queue: what Fairlead serves of it.")] = "cpu",
+    metric: Annotated[HpaMetric, typer.Option(help="cpu, or queue: what Fairlead serves of it.")] = "cpu",
     repeats: Annotated[int, typer.Option(min=1, max=50, help="How often it grows and shrinks.")] = 3,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -116,8 +110,6 @@ def hpa(
     from testbed import hpa as measured
 
     quiet()
-    if metric not in measured.METRICS:
-        fail(f"--metric {metric!r} is unknown: choose one of {', '.join(measured.METRICS)}", Exit.USAGE)
     try:
         result = measured.run(metric, repeats, lambda step: typer.echo(step, err=True))
     except measured.HpaError as error:
@@ -129,7 +121,7 @@ def hpa(
 
 @app.command()
 def platform(
-    scenario: Annotated[str, typer.Option(help="defaults, quota or alerts.")] = "defaults",
+    scenario: Annotated[PlatformScenario, typer.Option(help="What is looked at.")] = "defaults",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Whether what an administrator stands up is as it is to be, on a real API server. Needs a checkout with its testbed."""
@@ -138,8 +130,6 @@ def platform(
     from testbed import platform as measured
 
     quiet()
-    if scenario not in measured.SCENARIOS:
-        fail(f"--scenario {scenario!r} is unknown: choose one of {', '.join(measured.SCENARIOS)}", Exit.USAGE)
     try:
         result = measured.run(scenario, lambda step: typer.echo(step, err=True))
     except measured.PlatformError as error:

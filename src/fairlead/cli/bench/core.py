@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from fairlead.cli.bench.common import app, find_checkout
+from fairlead.cli.choices import CycleScenario, Strategy, WorldsKind
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 from fairlead.cli.simulate import parse_seeds
 
@@ -20,15 +21,12 @@ def placement(
     shapes: Annotated[int, typer.Option(min=1, max=100_000, help="Classes of identical pods.")] = 1,
     gang: Annotated[int, typer.Option(min=1, max=100_000, help="Pods of a gang; 1: no gangs.")] = 1,
     queues: Annotated[int, typer.Option(min=1, max=10_000, help="Queues with quota.")] = 10,
-    strategy: Annotated[str, typer.Option(help="ai, binpack, fgd or spread.")] = "ai",
+    strategy: Annotated[Strategy, typer.Option(help="Placement strategy.")] = "ai",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """How many placements per second the core decides, without any cluster."""
-    from fairlead.core.pods.scores import STRATEGIES
     from fairlead.simulation import bench
 
-    if strategy not in STRATEGIES:
-        fail(f"--strategy {strategy!r} is unknown: choose one of {', '.join(sorted(STRATEGIES))}", Exit.USAGE)
     with progress("placing") as report:
         result = bench.placement(
             nodes=nodes, pods=pods, shapes=shapes, gang=gang, queues=queues, strategy=strategy, progress=report
@@ -38,17 +36,14 @@ def placement(
 
 @app.command()
 def cycle(
-    scenario: Annotated[str, typer.Option(help="mixed, verdict, reclaim, hero or consolidate.")] = "mixed",
+    scenario: Annotated[CycleScenario, typer.Option(help="What happens on the full cluster.")] = "mixed",
     nodes: Annotated[int, typer.Option(min=20, max=100_000, help="Full nodes of 8 GPUs.")] = 500,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """How long the core takes to decide on a full cluster: whole passes, verdicts, reclaim."""
     from fairlead.simulation import cycle as scenarios
 
-    chosen = next((each for each in scenarios.SCENARIOS if each == scenario), None)
-    if chosen is None:
-        fail(f"--scenario {scenario!r} is unknown: choose one of {', '.join(scenarios.SCENARIOS)}", Exit.USAGE)
-    result = scenarios.run(chosen, nodes)
+    result = scenarios.run(scenario, nodes)
     emit(result, output, lambda: print_table("bench cycle", msgspec.to_builtins(result)))
 
 
@@ -72,7 +67,7 @@ def fuzz(
 @app.command()
 def worlds(
     kind: Annotated[
-        str,
+        WorldsKind,
         typer.Option(help="evictions: pods evicted needlessly. victims: jobs left waiting though victims would do."),
     ],
     seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-1999 or 1,7,42; each is played in every variety.")] = "0-1999",
@@ -84,8 +79,6 @@ def worlds(
     """Random small clusters, judged without the scheduler's own reckoning: needless evictions, missed victims."""
     from fairlead.simulation import judged
 
-    if kind not in judged.KINDS:
-        fail(f"--kind {kind!r} is unknown: choose one of {', '.join(judged.KINDS)}", Exit.USAGE)
     known = judged.KINDS[kind].varieties
     unknown = sorted(set(variety or ()) - set(known))
     if unknown:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from fairlead.cli.bench.common import app, find_checkout
+from fairlead.cli.choices import JobScenario
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 from fairlead.cli.simulate import parse_seeds
 
@@ -30,7 +31,7 @@ def cost(
 
 @app.command()
 def job(
-    scenario: Annotated[str, typer.Option(help="start, array, worker-kill, suspend, elastic or operator-kill.")] = "start",
+    scenario: Annotated[JobScenario, typer.Option(help="What happens to the jobs.")] = "start",
     workers: Annotated[int, typer.Option(min=2, max=1024, help="start, worker-kill, suspend: members of the job.")] = 64,
     repeats: Annotated[int, typer.Option(min=1, max=1000, help="start, worker-kill, suspend: how often.")] = 20,
     tasks: Annotated[int, typer.Option(min=1, max=100_000, help="array: how many.")] = 10_000,
@@ -60,12 +61,9 @@ def job(
             result = aijobs.array(tasks, parallelism)
         elif scenario == "elastic":
             result = aijobs.elastic(minutes=minutes, seed=seed)
-        elif scenario == "operator-kill":
+        else:
             with progress("kills") as report:
                 result = aijobs.kills(count, seed, report, faults=faults)
-        else:
-            known = "start, array, worker-kill, suspend, elastic or operator-kill"
-            fail(f"--scenario {scenario!r} is unknown: choose one of {known}", Exit.USAGE)
     emit(result, output, lambda: print_table(f"bench job: {scenario}", msgspec.to_builtins(result)))
     if isinstance(result, aijobs.Kills) and result.differences:
         raise typer.Exit(int(Exit.FAILED))
