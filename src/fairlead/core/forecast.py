@@ -1,11 +1,11 @@
 """Forecast: when everything that waits is expected to start, if all runs as long as it is thought to.
 
 The cluster is played forward from now: what runs ends in the order of its expected ends, and whatever then fits starts,
-in the order in which queues and their jobs are served, within the limits of queues; whoever gives turns loses its place to
-whoever attained less (`turns.py`), and is not played on. What stays within its queue's share starts at the latest when its wait
-for that share is over (`shareWaitSeconds`); which victims leave for it is not played. It is played with amounts, on copies: which
-devices, what pods ask of each other, limits of users, and what may be evicted sooner for priority or shares is left out, so a
-start may come sooner or later. Work that starts in the forecast and whose run time is not known is thought to run as long as
+in the order in which queues and their jobs are served, within the limits of queues; what gives turns loses its place to
+what attained less (`queues/turns.py`), and is not played on. What stays within its queue's share starts at the latest when its
+wait for that share is over (`shareWaitSeconds`); which victims leave for it is not played. It is played with amounts, on copies:
+which devices, what pods ask of each other, limits of users, and what may be evicted sooner for priority or shares is left out, so
+a start may come sooner or later. Work that starts in the forecast and whose run time is not known is thought to run as long as
 half of what ended, else an hour.
 
 Per end of a pod the shapes that wait are recounted on one row, all in one stroke, and of the lines of alike jobs those are
@@ -70,7 +70,7 @@ class _End:
     row: int = field(compare=False)
     demand: Demand = field(compare=False)
     queue: str = field(compare=False)
-    charge: tuple[tuple[str, int], ...] = field(compare=False)
+    charge: Charge = field(compare=False)
     over: bool = field(compare=False, default=False)
     firm: bool = field(compare=False, default=False)  # falls for nobody (`promises`)
     turn: Turn | None = field(compare=False, default=None)
@@ -175,7 +175,7 @@ class _Play:
     def _note_dues(self, node: QueueNode, lines: list[_Waiting]) -> None:
         """What a queue's jobs get by its share: those that stay within it together with those before them."""
         state, fair = self.state, self.state.queues.fair
-        if not state.policy.reclaim or not any(each.name in fair.share for each in node.path):
+        if not state.policy.reclaim or not fair.scarce(node):
             return
         waiting = [(unit, line.demand) for line in lines for unit in line.units]
         more: dict[str, int] = {}

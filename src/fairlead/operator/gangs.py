@@ -1,7 +1,7 @@
 """PodGroups for workloads whose pods start together though nobody wrote one: JobSets, PyTorchJobs, RayClusters and their like.
 
 Each kind that is served is watched; for each object whose pods Fairlead schedules, a PodGroup is made that the object owns, so
-that it goes with it. A PodGroup of that name which somebody wrote is left alone; one that belongs to another object is told of.
+that it goes with it. A PodGroup of that name which a user wrote is left alone; an event names one that belongs to another object.
 One that an earlier version made under another name stays the object's (`fairlead.cluster.serving`).
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from fairlead.cli.output import Exit, fail
+from fairlead.cli.simulate import parse_seeds
 
 app = typer.Typer(help="Measure; every row of benchmarks/README.md is one of these.", no_args_is_help=True)
 
@@ -21,3 +22,11 @@ def find_checkout() -> Path:
     except ImportError as error:
         fail(f"the testbed is not importable ({error}): run this from a checkout of the project", Exit.NOT_FOUND)
     return root
+
+
+def seeds_of(text: str) -> list[int]:
+    """The seeds that an option `--seeds` lists; ends the command where it lists none that can be read."""
+    try:
+        return parse_seeds(text)
+    except ValueError as error:
+        fail(f"--seeds {text!r}: {error}", Exit.USAGE)

@@ -8,10 +8,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from fairlead.cli.bench.common import app, find_checkout
+from fairlead.cli.bench.common import app, find_checkout, seeds_of
 from fairlead.cli.choices import CycleScenario, Strategy, WorldsKind
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
-from fairlead.cli.simulate import parse_seeds
 
 
 @app.command()
@@ -83,10 +82,7 @@ def worlds(
     unknown = sorted(set(variety or ()) - set(known))
     if unknown:
         fail(f"--variety {', '.join(map(repr, unknown))} is unknown: choose from {', '.join(map(repr, known))}", Exit.USAGE)
-    try:
-        chosen = parse_seeds(seeds)
-    except ValueError as error:
-        fail(f"--seeds {seeds!r}: {error}", Exit.USAGE)
+    chosen = seeds_of(seeds)
     with progress("worlds") as report:
         result = judged.run(kind, chosen, variety, report)
 
@@ -249,10 +245,7 @@ def differential(
     find_checkout()
     from testbed import differential as bench
 
-    try:
-        chosen = parse_seeds(seeds)
-    except ValueError as error:
-        fail(f"--seeds {seeds!r}: {error}", Exit.USAGE)
+    chosen = seeds_of(seeds)
     with progress("clusters") as report:
         result = bench.run(chosen, report)
     emit(result, output, lambda: print_table("bench differential", msgspec.to_builtins(result)))

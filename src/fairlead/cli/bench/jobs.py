@@ -8,10 +8,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from fairlead.cli.bench.common import app, find_checkout
+from fairlead.cli.bench.common import app, find_checkout, seeds_of
 from fairlead.cli.choices import JobScenario
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
-from fairlead.cli.simulate import parse_seeds
 
 
 @app.command()
@@ -88,10 +87,7 @@ def blame(
     """Months of buggy jobs and a bad node: whether it is found by its fifth failure, and whether any other is blamed."""
     from fairlead.simulation import blame as months
 
-    try:
-        chosen = parse_seeds(seeds)
-    except ValueError as error:
-        fail(f"--seeds {seeds!r}: {error}", Exit.USAGE)
+    chosen = seeds_of(seeds)
     if buggy + flaky > 1:
         fail(f"--buggy {buggy:g} and --flaky {flaky:g} are more than all jobs", Exit.USAGE)
     if bad > nodes:

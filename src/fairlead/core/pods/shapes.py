@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fairlead.api.names import KUBERNETES_PROFILE
+from fairlead.core.model.charges import Charge
 from fairlead.core.model.objects import WHOLE, PodSpec
 from fairlead.core.nodes.devices import DeviceFit
 from fairlead.core.nodes.table import NodeTable
@@ -72,7 +73,7 @@ class Shape:
         return tuple(sorted(sorted(range(len(free)), key=lambda device: (-free[device], device))[: self.gpus]))
 
 
-def _charge(spec: PodSpec, gpu_resources: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+def _charge(spec: PodSpec, gpu_resources: tuple[str, ...]) -> Charge:
     """What a queue is charged for one pod: (resource, base units), devices in milli."""
     charge = {resource: amount for resource, amount in spec.requests if resource not in gpu_resources}
     for resource, amount in spec.requests:

@@ -83,7 +83,7 @@ class Contest:
             fair = self.state.queues.fair
             self._entitled = (
                 self.state.policy.reclaim
-                and (self.insists or any(node.name in fair.share for node in self.queue.path))
+                and (self.insists or fair.scarce(self.queue))
                 and (fair.within(self.queue, self.demand) or self.within_quota(self.queue))
             )
         return self._entitled

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fairlead.api.names import AI_PROFILE
+from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task
 from fairlead.core.preemption.default_preemption import by_importance
 from fairlead.core.queues.tree import QueueNode
@@ -45,7 +46,7 @@ def unprotected(state: ClusterState, tasks: Iterable[Task]) -> list[Task]:
     return free
 
 
-def _within(state: ClusterState, node: QueueNode, task: Task, charge: tuple[tuple[str, int], ...], taken: Taken) -> bool:
+def _within(state: ClusterState, node: QueueNode, task: Task, charge: Charge, taken: Taken) -> bool:
     """Whether a queue holds no more than its quota of what a task asks for, without what falls already."""
     if not node.quota:
         return False

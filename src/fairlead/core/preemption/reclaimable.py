@@ -230,7 +230,7 @@ def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[
     waited = share_due(state, unit) <= state.services.now
     contest = Contest(state, unit, waited=waited)
     rivals = own.rivals(contest.queue)
-    contested = any(node.name in state.queues.fair.share for node in contest.queue.path)
+    contested = state.queues.fair.scarce(contest.queue)
     if rivals is None or (contested and not contest.entitled):
         return False
     tried.append(unit)

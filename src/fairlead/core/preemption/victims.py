@@ -67,7 +67,7 @@ class VictimTable:
             if not new or victims is None:
                 continue
             if any(task.gang is not None or self.state.suspended.suspendable(task) for task in new):
-                # What falls together is put together anew, and after the trial as it was.
+                # What is evicted together is put together anew, and after the trial as it was.
                 self.state.log.call(self._list_again, (node.name, self._lists.pop(node.name), self._spares.pop(node.name, [])))
                 continue
             for task in new:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.charges import Charge
 from fairlead.core.model.objects import Queue, UserLimits
 from fairlead.core.model.undo import UndoLog
 
@@ -30,7 +31,7 @@ class Meter:
         self.pods: dict[str, int] = {}  # job -> pods of it that have a node
         self.running: dict[str, int] = {}  # user -> jobs
 
-    def charge(self, task: Task, charge: tuple[tuple[str, int], ...], sign: int) -> None:
+    def charge(self, task: Task, charge: Charge, sign: int) -> None:
         """A task got a node (1) or left it (-1)."""
         log, user, job = self.log, task.user, task.job
         for resource, amount in charge:
@@ -48,7 +49,7 @@ class Meter:
             for each in (user, _ALL):
                 log.add(self.running, each, sign)
 
-    def refused(self, task: Task, charge: tuple[tuple[str, int], ...], count: int, scales: dict[str, int]) -> Reason | None:
+    def refused(self, task: Task, charge: Charge, count: int, scales: dict[str, int]) -> Reason | None:
         """Why `count` more pods like this one would break a limit, or None. 0: why what is charged breaks one."""
         limits, jobs = self.policy.per_user, self.policy.jobs
         where = f"queue {self.policy.name!r}"

@@ -139,7 +139,10 @@ class Services:
         What is evicted from it takes the place of another only when it is its turn, and little work is lost by that.
         """
         service = self.of(task)
-        return min(self.level(task), max(service.express, 1)) if service.turn_interval else self.level(task)
+        if not service.levels:
+            return 0  # as most, and all that run are asked
+        level = self.level(task)
+        return min(level, max(service.express, 1)) if service.turn_interval else level
 
     def lost_with(self, task: Task) -> float:
         """Device-seconds of work that would be lost with a task: since its last checkpoint, and until it works again."""

@@ -131,6 +131,10 @@ class FairShares:
                 return True
         return False
 
+    def scarce(self, node: QueueNode) -> bool:
+        """Whether siblings cannot all have what they ask for, the queue's own or those of one above it."""
+        return any(each.name in self.share for each in node.path)
+
     def due(self, unit: Unit, node: QueueNode, wait: float) -> float:
         """From when on a unit gets what makes up its queue's share, though a lender is left with less than its own by that.
 
@@ -139,7 +143,7 @@ class FairShares:
         """
         if not wait or unit.tasks[0].pod.never_preempts:
             return math.inf
-        if not any(node.name in self.share for node in node.path):
+        if not self.scarce(node):
             return math.inf
         return unit.since + wait
 
@@ -150,7 +154,7 @@ class FairShares:
         it holds: then what they are guaranteed decides. insists: it decides though nothing is short, but lies in pieces.
         """
         own = self.share.get(node.name, _NOTHING)
-        if insists or (not own and any(each.name in self.share for each in node.path)):
+        if insists or (not own and self.scarce(node)):
             return {*own, *(name for name, quota in node.quota.items() if quota)}
         return own.keys()
 

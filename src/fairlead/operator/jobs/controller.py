@@ -776,7 +776,7 @@ class Jobs:
                 raise
 
     async def _resize_group(self, key: str, job: AIJob) -> None:
-        """A job's roles may change while it runs, or is suspended: its gang follows, and the scheduler is told that they did."""
+        """A job's roles may change while it runs, or is suspended: its gang follows, and its PodGroup says so."""
         if job.spec.array is not None:
             return
         wanted, known = made.group(job), self._bounds.get(key)
