@@ -108,7 +108,7 @@ def confirm(state, transactions):
     for each in transactions:
         if isinstance(each, Place):
             for binding in each.bindings:
-                state.bound(binding.pod.uid)
+                state.pods.bound(binding.pod.uid)
     return transactions
 
 

@@ -10,6 +10,7 @@ from fairlead.core.model.objects import Group, Namespace, ServiceClass
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Evict, Kept, Preempt
 from fairlead.core.pods.tasks import TaskState
+from fairlead.core.state.snapshot import snapshot
 from tests.builders import GPU, cluster, confirm, held, node, placed, pod, preempted, queue, refused, run, settle, spec
 
 replace = msgspec.structs.replace
@@ -166,7 +167,7 @@ def test_a_pod_whose_binding_is_on_its_way_is_what_was_decided_or_what_it_says_t
         assert task.state is TaskState.ASSUMED
         state.upsert_pod(replace(task.pod, queue="b"))
         assert task.queue == "a"
-    state.bound("uid-kept")
+    state.pods.bound("uid-kept")
     state.bind_failed("uid-again", 0.0)
     assert (held(state, "a"), held(state, "b")) == (1, 0)
     settle(state, 10.0)
@@ -263,7 +264,7 @@ class World:
     def counts(self):
         """Everything that is charged, and how long what runs may run."""
         tasks = {uid: task for uid, task in sorted(self.state.tasks.items()) if task.row >= 0}
-        return self.state.snapshot(), {
+        return snapshot(self.state), {
             uid: (task.queue, task.service_class, task.user, task.pod.priority, self.state.services.enforced_limit(task))
             for uid, task in tasks.items()
         }

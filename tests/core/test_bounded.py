@@ -36,7 +36,7 @@ class Plays(Story):
                 old = self.groups[each.group].target
                 self.intend(each.group, Target("Running", each.epoch, old.owners if old else ()))
             for binding in getattr(each, "bindings", ()):
-                self.state.bound(binding.pod.uid)
+                self.state.pods.bound(binding.pod.uid)
         return decided
 
     def discard(self, key):
@@ -75,7 +75,7 @@ def is_deleted(story, job, asked):
 
 def was_not_written(story, job, asked):
     """The intent could not be written, and is withdrawn."""
-    story.state.evict_failed(f"uid-{job}-0", story.now)
+    story.state.evictions.failed(f"uid-{job}-0", story.now)
     story.state.remove_pod("uid-high")
     story.step(61.0)
     story.step(61.0)

@@ -72,7 +72,7 @@ def test_no_device_is_free_that_a_victim_has_which_stays():
     """The replacement of a pod that moves had come; its place was to be left by that victim."""
     state = moving()
     state.upsert_pod(pod("again", "q0", gpus=2, created=LATE, owner="uid-job", never_preempts=True))
-    state.evict_failed("uid-j2", LATE)
+    state.evictions.failed("uid-j2", LATE)
     for number in range(8):
         state.upsert_pod(pod(f"half{number}", "q1", milli=500, created=1.0, never_preempts=True))
     on = list(placed(run(state, LATE + 1)).values())

@@ -48,7 +48,7 @@ def test_a_gang_runs_on_when_its_members_end_one_by_one():
     assert set(placed(run(state, 0.0))) == {"a", "b", "c"}
     for name, at in (("a", 30.0), ("b", 300.0), ("c", 3000.0)):
         for uid in ("uid-a", "uid-b", "uid-c"):
-            state.bound(uid)
+            state.pods.bound(uid)
         ended(state, name, at, created=0.0)
         assert not evictions(later(state, at, 250.0))
         assert state.gangs["ns/g"].fault_at is None
@@ -183,7 +183,7 @@ def test_nothing_is_kept_of_pods_whose_pod_group_is_gone():
     for name in ("b", "c"):
         state.remove_pod(f"uid-{name}")
     state.remove_group("ns/g")
-    assert "uid-a" not in state.finished
+    assert "uid-a" not in state.pods.finished
     state.remove_pod("uid-a")
     assert not state.gangs
 

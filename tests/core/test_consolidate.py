@@ -10,6 +10,7 @@ from fairlead.core import invariants
 from fairlead.core.actions.defragment import next_run
 from fairlead.core.model.objects import Defragment, Group, Queue, ServiceClass
 from fairlead.core.model.transactions import Place, Preempt
+from fairlead.core.state.snapshot import snapshot
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, run
 from tests.core.moving import move
 
@@ -99,13 +100,13 @@ def test_moves_have_a_budget():
 
 def test_a_refused_eviction_gives_everything_back():
     state = fragmented()
-    before = state.snapshot()["nodes"]
+    before = snapshot(state)["nodes"]
     state.upsert_pod(pod("wide", queue="q", gpus=2))
     (plan,) = run(state, LATE)
-    state.evict_failed(plan.victims[0].pod.uid, LATE + 1)
+    state.evictions.failed(plan.victims[0].pod.uid, LATE + 1)
     run(state, LATE + 1)
     invariants.check(state)
-    assert state.snapshot()["nodes"] == before
+    assert snapshot(state)["nodes"] == before
     assert not state.moves.kept
 
 
@@ -233,7 +234,7 @@ def test_a_node_with_a_pod_that_may_not_move_is_left_alone(more):
 def test_an_eviction_that_is_refused_gives_the_new_place_back():
     state = pieces()
     (plan,) = run(state, 3600.0)
-    state.evict_failed(plan.victims[0].pod.uid, 3600.0)
+    state.evictions.failed(plan.victims[0].pod.uid, 3600.0)
     invariants.check(state)
     assert used(state) == {"n1": 1, "n2": 2, "n3": 3}
 

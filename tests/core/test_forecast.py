@@ -6,6 +6,7 @@ import pytest
 from fairlead.core.forecast import forecast
 from fairlead.core.model.objects import Group, Queue, QueueResource, ServiceClass, UserLimits
 from fairlead.core.model.transactions import Place, Preempt
+from fairlead.core.state.snapshot import snapshot
 from tests.builders import GPU, cluster, confirm, node, pod, queue, run
 
 HOUR = 3600.0
@@ -86,9 +87,9 @@ def test_it_changes_nothing():
     for i in range(5):
         state.upsert_pod(pod(f"p-{i}", queue="q", created=float(i)))
     confirm(state, run(state))
-    before = state.snapshot()
+    before = snapshot(state)
     assert len(forecast(state, 10.0)) == 3
-    assert state.snapshot() == before
+    assert snapshot(state) == before
     assert run(state, 10.0) == []
 
 
@@ -110,7 +111,7 @@ def whoever_starts(state, now):
                     state.remove_pod(victim.pod.uid)
             for binding in each.bindings if isinstance(each, Place) else ():
                 starts[binding.pod.name] = now
-                state.bound(binding.pod.uid)
+                state.pods.bound(binding.pod.uid)
         if any(isinstance(each, Preempt) for each in decided):
             continue
         due = state.next_due

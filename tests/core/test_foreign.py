@@ -15,7 +15,6 @@ from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Evict, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.queues.division import Claim, divide
-from fairlead.core.state import recount
 from tests.builders import GPU, cluster, confirm, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 
 replace = msgspec.structs.replace
@@ -402,7 +401,7 @@ class World:
             self.state.upsert_pod(new)
 
     def shatter(self):
-        recount.recount(self.state)
+        self.state.isolation.recovery.recount()
 
     def decide(self):
         self.now += self.rng.choice((0.5, 5.0, 70.0))
@@ -416,7 +415,7 @@ class World:
                 self.foreign.pop(uid, None)
                 self.state.remove_pod(uid)
             else:
-                self.state.evict_failed(uid, self.now)
+                self.state.evictions.failed(uid, self.now)
 
     def payer(self, each):
         """Written anew: the queue that pays for a pod of another scheduler, None where none does."""
@@ -448,7 +447,7 @@ class World:
             if payer is not None and task.state is not TaskState.EVICTING:
                 add(payer, amounts(each), (all_, others))
         for task in state.tasks.values():
-            if task.pod.ours and (task.row >= 0 or task.pod.uid in state.strays.get(task.pod.node, {})):
+            if task.pod.ours and (task.row >= 0 or task.pod.uid in state.placement.strays.get(task.pod.node, {})):
                 add(task.queue, amounts(task.pod), (all_,))
         return all_, others
 

@@ -83,7 +83,7 @@ def test_a_failed_member_is_placed_again_while_the_others_hold():
     state = cluster([node("n")], pods=gang("g", 4), groups=[group("g", 4)])
     done = run(state, now=0.0)
     for index in range(3):
-        state.bound(f"uid-g-{index}")
+        state.pods.bound(f"uid-g-{index}")
     state.bind_failed("uid-g-3", 0.0)
     assert not placed(run(state, now=0.5))
     assert set(placed(run(state, now=1.0))) == {"g-3"}

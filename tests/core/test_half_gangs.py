@@ -108,7 +108,7 @@ class World:
                     self.state.bind_failed(uid, self.now)
                     continue
                 self.pods[uid] = msgspec.structs.replace(self.pods[uid], node=binding.node)
-                self.state.bound(uid)
+                self.state.pods.bound(uid)
                 self.state.upsert_pod(self.pods[uid])
             for victim in each.victims if isinstance(each, Evict | Preempt) else ():
                 if victim.pod.uid in self.pods:

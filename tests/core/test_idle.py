@@ -7,7 +7,6 @@ import pytest
 from fairlead.core import invariants
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.nodes.idle import FreeDevices
-from fairlead.core.state.recount import recount
 from tests.builders import cluster, node, pod
 
 
@@ -56,14 +55,14 @@ def test_any_history_of_nodes_pods_and_trials_leaves_what_is_counted_right(seed)
         elif kind == "trial":
             before, mark = state.moves.free.total(), state.log.mark()
             for uid in draw.sample(pods, min(3, len(pods))):
-                state.unassign(state.tasks[uid])
+                state.placement.unassign(state.tasks[uid])
                 if draw.random() < 0.5:
                     assert state.moves.free.total() == counted(state)
                     count_pods(state)
             state.log.rollback(mark)
             assert state.moves.free.total() == before
         elif kind == "anew":
-            recount(state)
+            state.isolation.recovery.recount()
         elif kind == "many":  # more changes than are looked at one by one
             for _ in range(200):
                 for row in state.nodes.rows.values():

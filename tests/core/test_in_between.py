@@ -58,7 +58,7 @@ def test_victims_of_a_plan_given_up_are_counted_again():
     settle(state)
     state.upsert_pod(pod("high", priority=5, gpus=3))
     assert len(preempted(run(state))[0]) == 3
-    state.evict_failed("uid-low-3", 10.0)
+    state.evictions.failed("uid-low-3", 10.0)
     assert free(state) == 0, "all four still run"
     assert used(state) == 4000
     assert state.tasks["uid-high"].state is TaskState.WAITING
@@ -140,7 +140,7 @@ def test_a_pod_that_is_bound_now_may_be_preempted_now():
     run(state)  # assumed, its binding is being written
     state.upsert_pod(pod("high", priority=5))
     assert preempted(run(state)) == []
-    state.bound("uid-low")
+    state.pods.bound("uid-low")
     assert preempted(run(state)) == [["low"]]
 
 
@@ -215,7 +215,7 @@ def test_all_victims_of_a_refused_plan_stay_though_nobody_waits_for_them_any_mor
     state.upsert_pod(pod("high", priority=5, gpus=2))
     assert preempted(run(state)) == [["low-0", "low-1"]]
     state.remove_pod("uid-high")
-    state.evict_failed("uid-low-0", 10.0)
+    state.evictions.failed("uid-low-0", 10.0)
     assert {state.tasks[f"uid-low-{i}"].state for i in range(2)} == {TaskState.BOUND}
     assert free(state) == 0
     invariants.check(state)
@@ -228,11 +228,11 @@ def test_a_plan_fails_by_a_victim_that_has_gone_meanwhile():
     state.upsert_pod(pod("high", priority=5, gpus=2))
     assert preempted(run(state)) == [["low-0", "low-1"]]
     state.remove_pod("uid-low-0")
-    state.evict_failed("uid-low-0", 10.0)
+    state.evictions.failed("uid-low-0", 10.0)
     assert state.tasks["uid-low-1"].state is TaskState.BOUND
     assert state.tasks["uid-high"].state is TaskState.WAITING
     assert free(state) == 1
-    assert not state.plans
+    assert not state.evictions.plans
     invariants.check(state)
 
 
@@ -254,7 +254,7 @@ def test_a_victim_that_is_leaving_still_holds_its_port_and_keeps_others_away():
     invariants.check(state)
     state.remove_pod("uid-low")
     assert placed(run(state)) == {"high": "n", "port": "n"}, "one of the two keeps the other away"
-    assert not state.lingering
+    assert not state.placement.lingering
     invariants.check(state)
 
 
@@ -286,7 +286,7 @@ def test_a_count_begun_while_something_is_tried_is_counted_anew_afterwards():
     state = cluster([node("n", labels={"pool": "p"})], pods=[near(pod("low", at="n")), near(pod("waits", gpus=9))])
     task = state.tasks["uid-waits"]
     outer = state.log.mark()
-    state.unassign(state.tasks["uid-low"])
+    state.placement.unassign(state.tasks["uid-low"])
     inner = state.log.mark()
     assert task.shape.relations
     state.log.rollback(inner)
@@ -304,7 +304,7 @@ def test_a_limit_may_be_eased_by_a_victim_where_the_newcomer_does_not_fit():
     assert placed(first) == {"low": "small"}
     state.upsert_pod(pod("high", queue="team", priority=5, cpu=8000))
     assert preempted(run(state)) == []
-    state.bound("uid-low")
+    state.pods.bound("uid-low")
     assert preempted(run(state)) == [["low"]]
     invariants.check(state)
 
@@ -412,14 +412,14 @@ def test_a_victim_whose_node_goes_is_charged_until_it_is_gone(end):
         state.remove_pod("uid-victim")
         assert placed(run(state, 2.0)) == {"high": "b"}
     elif end == "refused":
-        state.evict_failed("uid-victim", 2.0)
+        state.evictions.failed("uid-victim", 2.0)
         invariants.check(state)
         assert placed(run(state, 2.0)) == {}
         assert state.tasks["uid-victim"].state.value == "bound"
     else:
         state.upsert_node(node("a", gpus=8))
         invariants.check(state)
-        state.evict_failed("uid-victim", 2.0)
+        state.evictions.failed("uid-victim", 2.0)
         assert state.tasks["uid-victim"].state.value == "bound"
         assert state.tasks["uid-victim"].row == state.nodes.rows["a"]
     invariants.check(state)

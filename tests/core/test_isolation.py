@@ -32,9 +32,10 @@ from fairlead.core.model.transactions import Evict, Fault, Place, Preempt
 from fairlead.core.nodes.storage import BINDS_LATE, Claim, StorageClass, Volume
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queues.tree import QueueNode, Room
-from fairlead.core.state import isolation
-from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.isolation import Isolation
+from fairlead.core.state.pending import Pending
+from fairlead.core.state.recovery import StateRecovery
+from fairlead.core.state.snapshot import snapshot
 from tests.builders import GIB, GPU, cluster, confirm, group, node, pod, queue, run, spec
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -247,8 +248,8 @@ class Tap:
         monkeypatch.setattr(schedule, "_could_help", partial(self._asks, schedule._could_help))
         for name in ("plan", "_qualifies"):
             monkeypatch.setattr(reserve_module, name, partial(self._asks, getattr(reserve_module, name)))
-        settles = ClusterState._settle_gang
-        monkeypatch.setattr(ClusterState, "_settle_gang", lambda *arguments: self._asks(settles, *arguments))
+        settles = Pending._settle_gang
+        monkeypatch.setattr(Pending, "_settle_gang", lambda *arguments: self._asks(settles, *arguments))
         return self
 
     def _asks(self, original, *arguments):
@@ -331,7 +332,7 @@ def check(monkeypatch, world, at):
     if not any(isinstance(each, Place | Preempt) and of_the_unit(each) for each in decided):
         beside = [each for each in decided if not isinstance(each, Fault) and not of_the_unit(each)]
         assert beside == [each for each in expected if not isinstance(each, Fault)], where
-        assert without_unit(state.snapshot()) == without_unit(absent.snapshot()), where
+        assert without_unit(snapshot(state)) == without_unit(snapshot(absent)), where
         mine = [task for task in state.tasks.values() if task.pod.name.startswith(POISON)]
         hit = [task for task in mine if task.state is TaskState.UNUSABLE]
         assert hit == mine, where
@@ -370,7 +371,7 @@ def later(monkeypatch, world, at=None):
     known = [name for name in sorted(state.queues.queues) if state.queues.knows(name)]
     state.upsert_pod(pod("other-late", "default" if "default" in known else known[0], gpus=1, created=NOW))
     for gang in list(state.gangs.values()):
-        state.unsettle(gang)
+        state.tables.unsettle(gang)
     with monkeypatch.context() as patch:
         tap = Tap(patch, at).also(patch)
         decided = confirm(state, run(state, NOW + 200.0))
@@ -560,7 +561,6 @@ def test_what_cannot_recover_is_cut_out(monkeypatch):
     """The recovery raises, too: the unit is taken out of the state's tables, and the pass goes on."""
     state = made_with("a_gang_that_preempts", unit=True)
     breaks(monkeypatch, schedule, "_placed", lambda state, unit, *_: is_poison(unit))
-    monkeypatch.setattr(isolation, "distrust", _boom)
     monkeypatch.setattr(Isolation, "_widened", _boom)
     decided = run(state, NOW)
     assert _told(decided) == {"poison-0", "poison-1"}
@@ -573,8 +573,8 @@ def test_what_cannot_recover_is_cut_out(monkeypatch):
 def test_at_the_worst_one_pass_is_given_up(monkeypatch):
     state = made_with("singles", unit=True)
     breaks(monkeypatch, schedule, "allocate", lambda state, unit: is_poison(unit))
-    monkeypatch.setattr(isolation, "recount", _boom)
-    monkeypatch.setattr(isolation, "cut_out", _boom)
+    monkeypatch.setattr(StateRecovery, "recount", _boom)
+    monkeypatch.setattr(StateRecovery, "cut_out", _boom)
     with pytest.raises(InjectedError):
         run(state, NOW)
     monkeypatch.undo()

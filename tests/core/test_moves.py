@@ -336,7 +336,7 @@ def test_a_replacement_that_waits_for_the_limit_waits_in_line_once_the_pod_stays
     moving = Moving()
     moving.replace()
     run(moving.state, LATE + 1)
-    moving.state.evict_failed(moving.victim, LATE + 2)
+    moving.state.evictions.failed(moving.victim, LATE + 2)
     assert moving.state.tasks[moving.victim].state is TaskState.BOUND
     assert moving.state.tasks["uid-again"].state is TaskState.WAITING
     assert moving.used == 2000

@@ -6,6 +6,7 @@ from fairlead.core import invariants
 from fairlead.core.model.objects import PodSpec, Taint, Toleration
 from fairlead.core.model.selectors import Requirement, SelectorTerm, integer
 from fairlead.core.model.transactions import PodRef, Unread
+from fairlead.core.state.snapshot import snapshot
 from fairlead.core.state.unread import MOST_RESOURCES
 from tests.builders import GPU, cluster, group, node, placed, pod, queue, refused, run, settle, spec
 
@@ -195,8 +196,8 @@ def test_a_pod_of_unknown_size_closes_its_node_only_and_both_are_named():
         Unread(PodRef("uid-bad", "ns", "bad"), "a", poison, closes=True)
     ]
     assert "pod ns/bad on a" in refused(done)["late"].message
-    assert state.unread.closers(state.nodes, "a") == ["pod ns/bad on a"]
-    assert state.unread.closers(state.nodes, "b") == []
+    assert state.bound.unread.closers(state.nodes, "a") == ["pod ns/bad on a"]
+    assert state.bound.unread.closers(state.nodes, "b") == []
     state.upsert_pod(pod("bad", at="a", **unknown, labels=(("new", "label"),)))
     assert not [each for each in run(state) if isinstance(each, Unread)], "told once"
     state.remove_pod("uid-late")
@@ -319,7 +320,7 @@ def test_the_watch_overrules_what_was_assumed():
     assert placed(run(state)) == {"p": "a"}
     state.upsert_pod(pod("p", gpus=8, at="b"))
     invariants.check(state)
-    assert {name: dict(each["pods"]) for name, each in state.snapshot()["nodes"].items()}["a"] == {}
+    assert {name: dict(each["pods"]) for name, each in snapshot(state)["nodes"].items()}["a"] == {}
 
 
 def test_a_stale_view_does_not_undo_a_decision():

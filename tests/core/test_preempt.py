@@ -89,7 +89,7 @@ def test_a_refused_eviction_gives_the_plan_up():
     state = full(1)
     state.upsert_pod(pod("high", priority=10))
     (plan,) = run(state, now=0.0)
-    state.evict_failed(plan.victims[0].pod.uid, 0.0)
+    state.evictions.failed(plan.victims[0].pod.uid, 0.0)
     invariants.check(state)
     assert state.tasks["uid-high"].row < 0
     assert not preempted(run(state, now=0.5))
@@ -108,7 +108,7 @@ def test_it_settles():
                     state.upsert_pod(pod(f"{victim.pod.name}-again", priority=1))
             elif isinstance(each, Place):
                 for binding in each.bindings:
-                    state.bound(binding.pod.uid)
+                    state.pods.bound(binding.pod.uid)
     for _ in range(5):
         assert not [each for each in run(state) if isinstance(each, (Place, Preempt))]
 

@@ -78,7 +78,7 @@ def test_room_that_was_cleared_for_a_pod_is_not_taken_by_its_equals_after_a_rest
     state.remove_pod("uid-above")
     state.remove_pod("uid-leaving")
     assert placed(run(state)) == {"waits": "n"}
-    assert not state.nominated or state.nominated == {"n": {"uid-waits": state.tasks["uid-waits"]}}
+    assert not state.pods.nominated or state.pods.nominated == {"n": {"uid-waits": state.tasks["uid-waits"]}}
 
 
 def test_a_fraction_of_profile_kubernetes_gets_no_device_that_is_held_whole():

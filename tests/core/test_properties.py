@@ -24,6 +24,7 @@ from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.core.pods.scores import STRATEGIES
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.snapshot import snapshot
 from tests.builders import GIB, GPU, cluster, group, node, pod, queue, run, settle
 
 nodes_ = st.lists(
@@ -111,21 +112,21 @@ def test_rollback_equals_a_deep_copy(nodes, pods, more, strategy, rng):
     settle(state)
     for index, each in enumerate(more):
         state.upsert_pod(pod(f"m{index:02d}", **each))
-    before, standings = state.snapshot(), {t.shape.number: t.shape.keys().copy() for t in state.tasks.values()}
+    before, standings = snapshot(state), {t.shape.number: t.shape.keys().copy() for t in state.tasks.values()}
     outer = state.log.mark()
     for depth in range(2):
         inner = state.log.mark()
         for task in rng.sample(sorted(state.tasks.values(), key=lambda each: each.pod.uid), len(state.tasks) // 2):
             if task.row >= 0:
-                state.unassign(task)
+                state.placement.unassign(task)
             elif task.state is TaskState.WAITING and (row := task.shape.best()) >= 0:
-                state.assign(task, row, state.strategy.pick(task.shape, row))
+                state.placement.assign(task, row, state.tables.strategy.pick(task.shape, row))
         if depth:
             state.log.rollback(inner)
         else:
             state.log.commit()
     state.log.rollback(outer)
-    assert state.snapshot() == before
+    assert snapshot(state) == before
     invariants.check(state)
     for task in state.tasks.values():
         assert np.array_equal(task.shape.keys(), standings[task.shape.number])
@@ -139,13 +140,13 @@ def test_one_row_and_many_rows_are_scored_alike(nodes, pods, strategy):
     for shape in {task.shape for task in state.tasks.values()}:
         states = state.nodes.device[:count]
         costs = shape.fit.costs(states) if shape.gpus else None
-        many = state.strategy.rows(shape, slice(0, count), states, costs).tolist()
+        many = state.tables.strategy.rows(shape, slice(0, count), states, costs).tolist()
         keys = shape.keys()
         for row in range(count):
             assert shape.fits_row(row) == (keys.item(row) >= 0)
             if keys.item(row) >= 0:
                 assert 0 <= many[row] < 1 << 32
-                assert state.strategy.row(shape, row) == many[row]
+                assert state.tables.strategy.row(shape, row) == many[row]
 
 
 @given(nodes_, pods_, strategies_)
@@ -171,7 +172,9 @@ def test_a_layout_is_what_placing_one_by_one_allows(nodes, pods, fill, wanted):
         mark = state.log.mark()
         for number, row in enumerate(laid):
             assert shape.fits_row(row)
-            state.assign(Task(pod(f"member{number}", spec_=shape.spec, ours=False), shape), row, state.strategy.pick(shape, row))
+            state.placement.assign(
+                Task(pod(f"member{number}", spec_=shape.spec, ours=False), shape), row, state.tables.strategy.pick(shape, row)
+            )
         state.log.rollback(mark)
 
 
@@ -264,11 +267,11 @@ class Churn(RuleBasedStateMachine):
                     if fails[place % 8]:
                         self.state.bind_failed(binding.pod.uid, self.now)
                     else:
-                        self.state.bound(binding.pod.uid)
+                        self.state.pods.bound(binding.pod.uid)
             elif isinstance(each, Preempt | Evict):
                 for place, victim in enumerate(each.victims):
                     if fails[place % 8]:
-                        self.state.evict_failed(victim.pod.uid, self.now)
+                        self.state.evictions.failed(victim.pod.uid, self.now)
                     elif fails[(place + 1) % 8]:
                         leaving = self.state.tasks[victim.pod.uid].pod
                         self.state.upsert_pod(msgspec.structs.replace(leaving, terminating=True))

@@ -9,7 +9,6 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.model.objects import DisruptionBudget, Queue, QueueResource
 from fairlead.core.model.selectors import Requirement
-from fairlead.core.state.recount import recount
 from tests.builders import GPU, cluster, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 
 QUIET = {"reservations": 0, "patience": 0.0}
@@ -145,7 +144,7 @@ def test_who_is_held_back_is_listed_until_it_is_looked_at_again_and_found_anew_b
     assert (room.queue.name, room.held_back.tasks[0].pod.name, state.queues.releases) == ("q0", "mine", False)
     state.queues.held_back.clear()
     assert invariants.violations(state) == [f"{room.composition} is not listed as held back"]
-    recount(state)
+    state.isolation.recovery.recount()
     assert state.queues.held_back == {room}
     invariants.check(state)
     state.remove_pod("uid-mine")

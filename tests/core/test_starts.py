@@ -167,7 +167,7 @@ def test_members_beyond_the_minimum_wait_ever_longer_too(trouble, after, startin
         decided = run(state, now)
         for name in placed(decided):
             tried.append(name)
-            state.bound(f"uid-{name}")
+            state.pods.bound(f"uid-{name}")
             member(state, name, now, trouble)
             assert now - waits == (0.0, 9.0, 19.0, 39.0, 79.0, 159.0)[len(tried) - 1]
     assert len(tried) >= 5

@@ -62,9 +62,9 @@ def test_trying_leaves_no_trace(seed):
     tasks = [task for task in state.tasks.values() if task.row >= 0]
     mark = state.log.mark()
     for task in random.sample(tasks, len(tasks) // 2):
-        state.unassign(task)
+        state.placement.unassign(task)
         inner = state.log.mark()
-        state.assign(task, random.choice(list(state.nodes.rows.values())), ())
+        state.placement.assign(task, random.choice(list(state.nodes.rows.values())), ())
         for waiting in case.waiting:
             waiting.shape.keys()
         if random.random() < 0.5:

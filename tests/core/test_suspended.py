@@ -8,6 +8,7 @@ from fairlead.core.model.objects import Group, Member, Pod, Queue, ServiceClass,
 from fairlead.core.model.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.schedule import schedule
+from fairlead.core.state.snapshot import snapshot
 from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
 
 PATIENT = ServiceClass("batch", mode="Suspend")
@@ -574,7 +575,7 @@ def test_a_pod_that_is_moved_is_evicted_and_has_one_place_though_its_class_suspe
     (plan,) = moves
     assert (plan.moves, plan.suspends, len(plan.victims)) == (True, (), 1)
     assert len(story.state.moves.kept) == 1
-    free = {name: each["free"]["nvidia.com/gpu"] for name, each in story.state.snapshot()["nodes"].items()}
+    free = {name: each["free"]["nvidia.com/gpu"] for name, each in snapshot(story.state)["nodes"].items()}
     assert sum(free.values()) == 1, "of 8: 3 for those that stay, 3 for the wide one, and one place for the one that moves"
 
 
@@ -801,7 +802,7 @@ def test_a_place_that_is_kept_for_a_pod_that_has_another_is_given_up():
     story.state.upsert_pod(worker("train", 0, group="gang", root=AI_JOB, attempt=1, created=60.0, at="n"))
     story.step()
     assert sorted(story.state.moves.returning) == ["uid-train-1"]
-    assert story.state.snapshot()["nodes"]["n"]["free"]["nvidia.com/gpu"] == 2
+    assert snapshot(story.state)["nodes"]["n"]["free"]["nvidia.com/gpu"] == 2
 
 
 def test_a_pod_that_goes_while_others_are_brought_back_disturbs_nobody():

@@ -205,7 +205,7 @@ def test_what_is_taken_off_in_a_trial_stays_a_victim():
 
     assert victims() == ["a", "b"]
     mark = state.log.mark()
-    state.unassign(state.tasks["uid-a"])
+    state.placement.unassign(state.tasks["uid-a"])
     assert victims() == ["b"]
     state.log.rollback(mark)
     assert victims() == ["a", "b"]
@@ -340,7 +340,7 @@ class History:
                 self.say(f"place {[(binding.pod.name, binding.node) for binding in each.bindings]}")
                 for binding in each.bindings:
                     fresh[binding.pod.name] = self.held.pop(binding.pod.name, present)
-                    self.state.bound(binding.pod.uid)
+                    self.state.pods.bound(binding.pod.uid)
             else:
                 names = [victim.pod.name for victim in each.victims]
                 self.say(f"evict {names} for {[held.pod.name for held in each.beneficiaries]}: {each.why}")

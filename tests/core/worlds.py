@@ -197,7 +197,7 @@ class World:
             return
         self.say(f"{life.pod.name} on {binding.node}")
         life.pod = msgspec.structs.replace(life.pod, node=binding.node)
-        self.state.bound(life.pod.uid)
+        self.state.pods.bound(life.pod.uid)
         self.state.upsert_pod(life.pod)
         self._budgets()
 
@@ -212,7 +212,7 @@ class World:
             refused = [uid for uid in uids if not self.evict(uid, graces.get(uid), outright=uid in overrides)]
         for uid in refused:
             self.say(f"eviction of {uid} refused")
-            self.state.evict_failed(uid, self.now, "it would violate the disruption budget")
+            self.state.evictions.failed(uid, self.now, "it would violate the disruption budget")
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ class World:
             late += [each for each, known in state.departures.leaving.items() if known.due < self.now - 1.0]
             if late:
                 wrong.append(f"{uid} waits for {late} beyond their time")
-        kept = {id(each) for uid in self.lives for each in state.leftovers_of([uid])}
+        kept = {id(each) for uid in self.lives for each in state.leftovers.of([uid])}
         for row in state.nodes.rows.values():
             there = [task for uid, task in state.nodes.pods[row].items() if uid.startswith("leaving/")]
             wrong += [f"{task} on {state.nodes.names[row]}" for task in there if id(task) not in kept]

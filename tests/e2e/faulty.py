@@ -17,7 +17,7 @@ class InjectedError(Exception):
 def allocate(state, unit, *, whole=schedule.allocate):
     if unit.tasks[0].pod.name.startswith("poison"):
         state.log.mark()
-        state.assign(unit.tasks[0], 0, ())
+        state.placement.assign(unit.tasks[0], 0, ())
         raise InjectedError
     return whole(state, unit)
 

@@ -24,7 +24,7 @@ def test_a_group_whose_count_alone_changes_is_told_of_once_a_second():
         for each in outputs:
             if isinstance(each, Place):
                 for binding in each.bindings:
-                    core.state.bound(binding.pod.uid)
+                    core.state.pods.bound(binding.pod.uid)
                     core._groups.add("ns/g")
         outputs.clear()
         core.decide(now)

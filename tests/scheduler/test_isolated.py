@@ -14,6 +14,7 @@ from fairlead.core.model.transactions import Fault, Place, Refuse
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.snapshot import snapshot
 from fairlead.scheduler import app, core_loop, explanations
 from fairlead.scheduler.core_loop import CoreLoop, GroupStatus, QueueStatus, ReservationStatus, Trouble
 from fairlead.scheduler.decision_log import LogWriter, Player
@@ -196,14 +197,14 @@ def test_a_question_that_raises_leaves_no_trace():
     def asks(asked):
         asked.state.log.mark()
         task = asked.state.tasks["uid-p"]
-        asked.state.assign(task, 0, ())
+        asked.state.placement.assign(task, 0, ())
         raise BoomError
 
-    before = core.state.snapshot()
+    before = snapshot(core.state)
     with pytest.raises(BoomError):
         core.answer(asks)
     assert core.state.log.depth == 0
-    assert core.state.snapshot() == before
+    assert snapshot(core.state) == before
     core.decide(102.0)
     assert placed(outputs) == {"p"}
 

@@ -9,6 +9,7 @@ from fairlead.cluster import convert, views
 from fairlead.core import schedule
 from fairlead.core.model.objects import Pod
 from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.snapshot import snapshot
 from fairlead.simulation.fuzzing import judge
 from fairlead.simulation.fuzzing.pods import PodWriter
 from fairlead.simulation.fuzzing.run import fuzz
@@ -42,7 +43,7 @@ def test_worlds_that_failed_once(seed):
 
 def told(world):
     """Everything that can be seen of a world at its end."""
-    return world._objects, world.loop.state.snapshot(), world.faults, world.starved
+    return world._objects, snapshot(world.loop.state), world.faults, world.starved
 
 
 def test_a_seed_says_everything():

@@ -84,7 +84,7 @@ def lines(picture: Picture) -> list[NodeLine]:
 
         cpu, memory = amount("cpu"), amount("memory")
         labels = view.metadata.labels or {}
-        closed_by = picture.state.unread.closers(table, name)
+        closed_by = picture.state.bound.unread.closers(table, name)
         found.append(
             NodeLine(
                 name=name,

@@ -32,7 +32,7 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
     row = best_row(state, task)
     if row < 0:
         return NO_ROW
-    state.place(task, row)
+    state.placement.place(task, row)
     state.reserved.take(task, row)
     task.become(TaskState.ASSUMED)
     return [task]
@@ -41,7 +41,7 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
 def best_row(state: ClusterState, task: Task, outside: Mask | None = None) -> int:
     """The row where a task is placed best now, or -1: none that is kept, or was cleared, for others, or lies outside."""
     closed = closed_to(state, task, outside)
-    if state.nominated:
+    if state.pods.nominated:
         return _beside_nominated(state, task, closed)
     if closed is None:
         return task.shape.best()
@@ -72,7 +72,7 @@ def _beside_nominated(state: ClusterState, task: Task, closed: Mask | None) -> i
     nominated them. What this scheduler holds itself is taken already.
     """
     keys = _without(task.shape.ranked(), closed)
-    for node, others in sorted(state.nominated.items()):
+    for node, others in sorted(state.pods.nominated.items()):
         row = state.nodes.rows.get(node)
         ahead = [
             each
@@ -83,7 +83,7 @@ def _beside_nominated(state: ClusterState, task: Task, closed: Mask | None) -> i
             continue
         mark = state.log.mark()
         for each in ahead:
-            state.assign(each, row, ())
+            state.placement.assign(each, row, ())
         fits = task.shape.fits_row(row)
         state.log.rollback(mark)
         if not fits:
@@ -184,7 +184,7 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: M
                 if refused is not None:
                     return refused
                 break  # its pool's limit is reached on the way: the others are laid over the other pools
-            state.place(task, row)
+            state.placement.place(task, row)
             state.reserved.take(task, row)
             placed.append(task)
             laid += 1
@@ -205,7 +205,7 @@ def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outs
         row = best_row(state, task, outside)
         if row < 0:
             return _kept_out(state, task)
-        state.place(task, row)
+        state.placement.place(task, row)
         state.reserved.take(task, row)
         placed.append(task)
     return None

@@ -38,7 +38,7 @@ def no_node(state: ClusterState, shape: RankedShape) -> Reason:
         return Reason(ReasonCode.RESOURCES, "0/0 nodes are available.", {"nodes": 0})
     closed = rows[~nodes.open[rows]]
     if len(closed):
-        complaints[state.unread.complaint(nodes, (nodes.names[row] for row in closed.tolist()))] += len(closed)
+        complaints[state.bound.unread.complaint(nodes, (nodes.names[row] for row in closed.tolist()))] += len(closed)
         codes[ReasonCode.NODE_CLOSED] += len(closed)
     rows = rows[nodes.open[rows]]
     admitted = shape.admitted(rows)
@@ -279,7 +279,7 @@ def _kept_off(state: ClusterState, shape: RankedShape, rows: RowNumbers) -> Iter
     closed = rows[~nodes.open[rows]]
     if len(closed):
         named = (nodes.names[row] for row in closed.tolist())
-        yield ReasonCode.NODE_CLOSED, state.unread.complaint(nodes, named), closed
+        yield ReasonCode.NODE_CLOSED, state.bound.unread.complaint(nodes, named), closed
     rows = rows[nodes.open[rows]]
     admitted = shape.admitted(rows)
     out = rows[~admitted]

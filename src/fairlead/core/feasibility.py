@@ -130,7 +130,7 @@ class _Judge:
         if others:
             mark = self.state.log.mark()
             for each in others:
-                self.state.assign(each, row, ())
+                self.state.placement.assign(each, row, ())
                 if each.pod.terminating:
                     self.state.pairs.count_leaving(each.shape, row, 1)
             before = self.state.holdings.trial
@@ -154,7 +154,7 @@ class _Judge:
         nodes, spec = self.nodes, self.spec
         number = nodes.static.item(row)
         if number == CLOSED:
-            return Rejection(_AMOUNTS, Refusal.UNRESOLVABLE, self.state.unread.complaint(nodes, [nodes.names[row]]))
+            return Rejection(_AMOUNTS, Refusal.UNRESOLVABLE, self.state.bound.unread.complaint(nodes, [nodes.names[row]]))
         declared = None
         for each in STATIC:
             if not each.admits(spec, nodes.classes[number]):

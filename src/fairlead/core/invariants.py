@@ -53,7 +53,7 @@ class Walk:
         nodes = state.nodes
         placed = {row: list(nodes.pods[row].values()) for row in nodes.rows.values()}
         changed = self._changed(state, placed)
-        around = state.pairs.stamp, state.pairs.active, len(state.lingering)
+        around = state.pairs.stamp, state.pairs.active, len(state.placement.lingering)
         wrong = _accounts(state, changed) + _devices(state, changed)
         if changed or around != self._around:
             wrong += _surroundings(state, placed)
@@ -105,7 +105,7 @@ def _charges(state: ClusterState) -> tuple[object, ...]:
     """What queues are charged for, besides the pods on known rows, and what they are charged."""
     queues = state.queues
     used = {name: (node.path, dict(node.used), node.policy) for name, node in queues.queues.items()}
-    return used, tuple(queues.owed), [tuple(tasks) for tasks in state.strays.values()], len(state.tasks)
+    return used, tuple(queues.owed), [tuple(tasks) for tasks in state.placement.strays.values()], len(state.tasks)
 
 
 def check(state: ClusterState) -> None:
@@ -144,7 +144,7 @@ def _surroundings(state: ClusterState, placed: Placed) -> list[str]:
     held: dict[int, dict[int, int]] = {}
     terms = {}
     around = [(row, task) for row, tasks in placed.items() for task in tasks]
-    around += ((row, state.tasks[uid]) for uid, row in state.lingering.items())
+    around += ((row, state.tasks[uid]) for uid, row in state.placement.lingering.items())
     shapes = {task.shape.number: task.shape for _, task in around}
     for (number, row), count in Counter([(task.shape.number, row) for row, task in around]).items():
         shape = shapes[number]
@@ -207,7 +207,7 @@ _CHARGE_AT = attrgetter("queue", "shape.number", "row")
 
 def _queues(state: ClusterState, placed: Placed) -> list[str]:
     """Each queue holds what its pods and its descendants' pods ask for."""
-    strays = {uid for tasks in state.strays.values() for uid in tasks}
+    strays = {uid for tasks in state.placement.strays.values() for uid in tasks}
     charged = [task for task in state.tasks.values() if task.row >= 0 and task.charged]
     if strays:
         charged += [task for task in map(state.tasks.get, strays) if task is not None and task.row < 0 and task.charged]
@@ -251,10 +251,10 @@ _THERE = (TaskState.BOUND, TaskState.ASSUMED)
 
 def _running(state: ClusterState, charged: list[Task]) -> list[str]:
     """No queue is charged for less than what its pods on nodes hold: victims are there until they are gone."""
-    if not state.lingering:
+    if not state.placement.lingering:
         return []
     running = [(task, task.row) for task in charged if task.pod.ours and task.state in _THERE]
-    running += [(task, row) for uid, row in state.lingering.items() if (task := state.tasks[uid]).pod.ours]
+    running += [(task, row) for uid, row in state.placement.lingering.items() if (task := state.tasks[uid]).pod.ours]
     held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
     for task, row in running:
         for node in state.queues.queues[task.queue].path:

@@ -31,7 +31,7 @@ from fairlead.core.preemption.reclaimable import goes_beyond, reclaimer, refusal
 from fairlead.core.preemption.search import Plan, by_upstream, could_make_room, holds_victims, preempt
 from fairlead.core.queues.tree import Room, room_of
 from fairlead.core.state.cluster import ClusterState
-from fairlead.core.state.moves import GivenUp
+from fairlead.core.state.leftovers import GivenUp
 
 _RIPENS = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET)
 _MAY_BE_TAKEN = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
@@ -99,7 +99,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     with guard("suspended"):
         yield from state.suspended.unanswered(now)
     # 7. A gang that has its nodes and does not start gives them back.
-    yield from state.starts.judge(now)
+    yield from state.starts.judge(now, state.suspended.targets)
     # 8. A gang that half runs and cannot be completed in time is taken down as a whole.
     yield from _dismantle(state, now)
     # 9. Whoever came to wait where others wait in vain, or cannot wait at all, is told why.
@@ -109,7 +109,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
         yield from state.overrides.warnings()
     yield from _tell_overdue(state)
     with guard("unread"):
-        yield from state.unread.tell()
+        yield from state.bound.unread.tell()
         yield from state.belonging.tell()
     if not state.isolation.rests("usage"):
         with guard("usage"):
@@ -444,27 +444,31 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
     awaited: set[str] = set()
     for each in together:
         kept = state.moves.returning.pop(each.pod.uid)
-        place, waits = GivenUp.of(kept), state.moves.awaited(kept)
+        place, waits = kept.given_up(), state.moves.awaited(kept)
         state.moves.vacate(kept)
         state.shapes.refresh()
         places[each.pod.uid] = place
-        if place.row >= 0 and not state.takes(each, place.row) and state.moves.may_succeed(each, kept.victim, place.row):
+        if (
+            place.row >= 0
+            and not state.placement.takes(each, place.row)
+            and state.moves.may_succeed(each, kept.victim, place.row)
+        ):
             each.instead_of = kept.victim
             waits.add(kept.victim)
-        if place.row >= 0 and (each.instead_of or state.takes(each, place.row)):
+        if place.row >= 0 and (each.instead_of or state.placement.takes(each, place.row)):
             if waits:
-                state.assign(each, place.row, place.devices)  # on no others: these are not free yet
+                state.placement.assign(each, place.row, place.devices)  # on no others: these are not free yet
             else:
-                state.place(each, place.row)
+                state.placement.place(each, place.row)
             awaited |= waits
             placed.append(each)
     if len(placed) < unit.need:
         for each in placed:
-            state.unassign(each)
+            state.placement.unassign(each)
         placed = []
     for each in together:
         if each not in placed:
-            state.keep_closed(places[each.pod.uid])
+            state.leftovers.keep_closed(places[each.pod.uid])
     if not placed:
         return
     for each in placed:
@@ -477,7 +481,7 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
         each.become(TaskState.HELD)
         each.waits_for = set(awaited)
         for uid in awaited:
-            state.holds.setdefault(uid, set()).add(each.pod.uid)
+            state.evictions.holds.setdefault(uid, set()).add(each.pod.uid)
 
 
 def _start(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:
@@ -504,7 +508,7 @@ def _placed(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> 
         task.told = None
     first = unit.tasks[0]
     if unit.gang is not None and not first.beyond and len(placed) < len(unit.gang.tasks):
-        state.unsettle(unit.gang)  # the others may have places now, too
+        state.tables.unsettle(unit.gang)  # the others may have places now, too
 
 
 def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
@@ -515,7 +519,7 @@ def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
         task.become(TaskState.HELD)
         task.waits_for = set(victims)
         for uid in victims:
-            state.holds[uid].add(task.pod.uid)
+            state.evictions.holds[uid].add(task.pod.uid)
     return bool(victims)
 
 
@@ -528,24 +532,24 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: f
     log = state.log
     for task in victims:
         task.become(TaskState.EVICTING, log)
-        log.insert(state.holds, task.pod.uid, set(waiting))
-        log.insert(state.plans, task.pod.uid, uids)
+        log.insert(state.evictions.holds, task.pod.uid, set(waiting))
+        log.insert(state.evictions.plans, task.pod.uid, uids)
         row = plan.places[task.pod.uid][0]
-        state.linger(task, row)
+        state.placement.linger(task, row)
         state.nodes.gained.add(row)
     owing = [(task, plan.places[task.pod.uid][0]) for task in victims if task.charged and task.pod.uid not in moved]
     for debt in state.queues.debts(owing, placed):
         state.queues.owe(debt)
     for uid in sorted(moved):
-        state.charge_instead(state.moves.kept[uid].stand_in)
+        state.placement.charge_instead(state.moves.kept[uid].stand_in)
     state.queues.relieve({task.queue for task in victims if task.charged})
     for task in placed:
         task.become(TaskState.HELD)
         task.waits_for = set(uids)
-    state.hold_leftovers(plan.places)
+    state.leftovers.hold(plan.places, ((kept.after, kept.stand_in) for kept in state.moves.kept.values()))
     state.departures.begin(victims, placed, now)
     for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
-        state.unsettle(gang)
+        state.tables.unsettle(gang)
     held = tuple(Binding(_ref(task), names[task.row], task.devices) for task in placed)
     evicted = [task for task in plan.victims if task.pod.uid not in moved]
     groups = tuple(sorted({task.gang.key for task in evicted if task.gang is not None}))
@@ -622,10 +626,10 @@ def _refuse(state: ClusterState, units: list[Unit], reason: Reason) -> Iterator[
 
 def _redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
     ready: dict[str, list[Task]] = {}
-    for uid, task in sorted(state.freed_holds.items()):
+    for uid, task in sorted(state.evictions.freed.items()):
         if task.state is TaskState.HELD and task.row >= 0:
             ready.setdefault(task.gang.key if task.gang else uid, []).append(task)
-    state.freed_holds.clear()
+    state.evictions.freed.clear()
     for tasks in ready.values():
         with state.isolation.guard("holds", tasks):
             yield from _redeem(state, tasks, now)
@@ -634,7 +638,7 @@ def _redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
 def _redeem(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:
     limited = any(state.queues.over_limit(task, 0, task.row) is not None for task in tasks)
     if limited or not all(_still_fits(state, task) for task in tasks):
-        state.release_holds(tasks)
+        state.evictions.release_holds(tasks)
         return
     for task in tasks:
         task.become(TaskState.ASSUMED)
@@ -645,7 +649,7 @@ def _still_fits(state: ClusterState, task: Task) -> bool:
     """Whether the place that was held is still good: meanwhile others may have bound there, or the node changed."""
     row = task.row
     mark = state.log.mark()
-    state.unassign(task)
+    state.placement.unassign(task)
     fits = task.shape.fits_row(row)
     state.log.rollback(mark)
     return fits
@@ -659,7 +663,9 @@ def _wake(state: ClusterState) -> None:
             queues.unpark(room)
     cycles.wake(state)
     with guard("wake"):
-        state.look_at_runtimes()
+        for task in state.services.due(state.tasks):  # pods that have run, or attained, long enough to be preempted
+            if task.state is TaskState.BOUND:
+                nodes.gained.add(task.row)
     stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)
     if not nodes.gained and not queues.eased and state.woken == stamp and not state.queues.releases:
         return
@@ -767,10 +773,10 @@ def _ended(state: ClusterState, tasks: list[Task]) -> Evict:
 
 
 def _dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:
-    for key in sorted(state.faulty):
+    for key in sorted(state.pending.faulty):
         gang = state.gangs.get(key)
         if gang is None:
-            state.faulty.discard(key)
+            state.pending.faulty.discard(key)
         elif not state.isolation.rests("dismantle", f"gang/{key}"):
             with state.isolation.guard("dismantle", gang):
                 yield from _look_at_broken(state, gang, now)
@@ -778,7 +784,7 @@ def _dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:
 
 def _look_at_broken(state: ClusterState, gang: Gang, now: float) -> Iterator[Transaction]:
     if not gang.broken():
-        state.faulty.discard(gang.key)
+        state.pending.faulty.discard(gang.key)
         return
     if gang.fault_at is None:
         gang.fault_at = now
@@ -792,7 +798,7 @@ def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
     bound = sorted(gang.bound(), key=lambda task: task.rank)
     victims = [task for task in bound if task.pod.controlled]
     if not victims:
-        state.faulty.discard(gang.key)
+        state.pending.faulty.discard(gang.key)
     kept = len(bound) - len(victims)
     done = gang.succeeded
     also = f" beside {done} that succeeded" if done else ""
@@ -809,7 +815,7 @@ def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
 
 def _tell_overdue(state: ClusterState) -> Iterator[Transaction]:
     """Whoever waits longer than his class allows: once for each job."""
-    overdue, state.overdue = state.overdue, []
+    overdue, state.pending.overdue = state.pending.overdue, []
     jobs: dict[str, list[Task]] = {}
     for task in overdue:
         if task.pod.uid in state.tasks and task.row < 0:
@@ -851,5 +857,5 @@ def _ref(task: Task) -> PodRef:
 
 
 def _binding(state: ClusterState, task: Task) -> Binding:
-    volumes = state.volumes_of(task) if task.shape.spec.claims else ()
+    volumes = state.placement.volumes_of(task) if task.shape.spec.claims else ()
     return Binding(_ref(task), state.nodes.names[task.row], task.devices, volumes)

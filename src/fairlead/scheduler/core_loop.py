@@ -195,7 +195,7 @@ class CoreLoop:
         """Whether something was heard since the latest pass that could change what it decided."""
         self._soon: float | None = None  # when a pass is due for what was heard and could wait
         self._recorder = recorder
-        self._echoes = Echoes(self.state.tasks, self.state.finished)
+        self._echoes = Echoes(self.state.tasks, self.state.pods.finished)
         self._groups: set[str] = set()
         self._told: dict[str, GroupStatus] = {}
         self._counted: dict[str, float] = {}  # group -> when its status was told last
@@ -346,13 +346,13 @@ class CoreLoop:
             self._judged[event.kind, event.name] = event.complaint
             self._judge = True
         elif isinstance(event, Bound):
-            state.bound(event.uid)
+            state.pods.bound(event.uid)
             self._mark_group(event.uid)
         elif isinstance(event, BindFailed):
             state.bind_failed(event.uid, now)
             self._mark_group(event.uid)
         elif isinstance(event, EvictFailed):
-            state.evict_failed(event.uid, now, event.message)
+            state.evictions.failed(event.uid, now, event.message)
         elif isinstance(event, Gone):
             self._mark_group(event.key)
             if event.kind in STORAGE_KINDS:

@@ -29,6 +29,7 @@ from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption.search import preempt
 from fairlead.core.queues.tree import room_of
 from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.snapshot import snapshot
 from fairlead.scheduler.core_loop import CoreLoop, Output
 from fairlead.simulation.workload import RULE_LABEL
 from fairlead.simulation.world import GPU, Process, World
@@ -289,7 +290,7 @@ class Auditor:
         mark = live.log.mark()
         for each in victims:
             if (victim := live.tasks.get(each.pod.uid)) is not None:
-                live.unassign(victim)
+                live.placement.unassign(victim)
         live.shapes.refresh()
         fits = task.shape.fits_row(row)
         live.log.rollback(mark)
@@ -349,11 +350,11 @@ class Auditor:
 
 def _comparable(state: ClusterState) -> dict[str, dict[str, Any]]:
     """What a rebuilt state must share: which device of a node a pod holds is a guess of its own."""
-    snapshot = state.snapshot()
+    found = snapshot(state)
     return {
-        "nodes": {name: (each["free"], sorted(each["pods"])) for name, each in snapshot["nodes"].items()},
-        "queues": {name: used for name, used in snapshot["queues"].items() if used},
-        "tasks": {uid: (state_, node) for uid, (state_, node, _) in snapshot["tasks"].items()},
+        "nodes": {name: (each["free"], sorted(each["pods"])) for name, each in found["nodes"].items()},
+        "queues": {name: used for name, used in found["queues"].items() if used},
+        "tasks": {uid: (state_, node) for uid, (state_, node, _) in found["tasks"].items()},
     }
 
 

@@ -157,7 +157,7 @@ class _Replay:
         if isinstance(transaction, Place):
             index = self._index(transaction.bindings[0].pod.uid)
             for binding in transaction.bindings:
-                self.state.bound(binding.pod.uid)
+                self.state.pods.bound(binding.pod.uid)
             self.events.push(self.runs[index].start(self.events.now), ("ends", index))
             return False
         if isinstance(transaction, Preempt):

@@ -154,14 +154,14 @@ class _Trial:
             for pod, node in zip(decision.pods, decision.nodes, strict=True):
                 self.started.setdefault(state.tasks[pod.uid].job, set()).add(node)
                 self.reasons.pop(pod.uid, None)
-                state.bound(pod.uid)
+                state.pods.bound(pod.uid)
             return
         if isinstance(decision, Place):
             for binding in decision.bindings:
                 task = state.tasks[binding.pod.uid]
                 self.started.setdefault(task.job, set()).add(binding.node)
                 self.reasons.pop(binding.pod.uid, None)
-                state.bound(binding.pod.uid)
+                state.pods.bound(binding.pod.uid)
             return
         by = decision.group or (decision.beneficiaries[0].pod.key if decision.beneficiaries else decision.why)
         for victim in decision.victims:

@@ -56,9 +56,9 @@ class Laid(NamedTuple):
     def again(self, state: ClusterState) -> Plan:
         """The same once more, on the state as it was before."""
         for task in self.plan.victims:
-            state.unassign(task)
+            state.placement.unassign(task)
         for task, row, devices in self.places:
-            state.assign(task, row, devices)
+            state.placement.assign(task, row, devices)
             state.reserved.take(task, row)
             task.become(TaskState.ASSUMED)
         return self.plan

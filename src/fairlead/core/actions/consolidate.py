@@ -67,7 +67,7 @@ def core_of(unit: Unit) -> Unit:
 
 def can_be_placed(state: ClusterState, core: Unit) -> bool:
     """Whether a unit's places depend on nothing but free amounts and devices, and no limit is in its way."""
-    if state.nominated or any(shape.relations for shape in shapes_of(core.tasks)):
+    if state.pods.nominated or any(shape.relations for shape in shapes_of(core.tasks)):
         return False
     first = core.tasks[0]
     if any(task.queue != first.queue for task in core.tasks):
@@ -154,7 +154,7 @@ class _Search:
     def __init__(self, state: ClusterState, first: Task, unit: Unit) -> None:
         self.state, self.first = state, first
         self.movers = Movers(state, unit)
-        self.guard = state.guard() if state.guarded else None
+        self.guard = state.budgets.guard() if state.budgets.protect else None
         self.shape = first.shape
         self._column = self._scarce()
         self._size = max(1, self._asked(first))
@@ -230,7 +230,7 @@ class _Search:
             if target < 0:
                 break
             stand_in = state.moves.stand_in(task, charged=True)
-            state.assign(stand_in, target, task.shape.strategy.pick(task.shape, target) if task.shape.gpus else ())
+            state.placement.assign(stand_in, target, task.shape.strategy.pick(task.shape, target) if task.shape.gpus else ())
             self.moved.append(task)
             self.stand_ins[task.pod.uid] = stand_in
         else:

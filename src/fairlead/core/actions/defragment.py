@@ -19,7 +19,6 @@ from fairlead.core.model.objects import WHOLE, Defragment
 from fairlead.core.pods.tasks import Task
 from fairlead.core.preemption.removal import Fallen
 from fairlead.core.state.cluster import ClusterState
-from fairlead.core.state.moves import movable
 
 _DAY = 86_400.0
 
@@ -71,7 +70,9 @@ def defragment(state: ClusterState, policy: Defragment) -> Iterator[Emptied]:
 
 
 def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given: set[int]) -> Emptied | None:
-    if any(task.shape.gpu_milli < WHOLE or not movable(state, task) or task.pod.uid in state.moves.kept for task in tasks):
+    if any(
+        task.shape.gpu_milli < WHOLE or not state.moves.is_movable(task) or task.pod.uid in state.moves.kept for task in tasks
+    ):
         return None
     mark, fallen = state.log.mark(), Fallen(state)
     fallen.take(tasks)
@@ -84,7 +85,7 @@ def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given:
                 state.shapes.release(made.shape)
             return None
         made = stand_ins[task.pod.uid] = state.moves.stand_in(task)
-        state.place(made, target)
+        state.placement.place(made, target)
     fallen.put_back(tasks)
     state.log.commit()
     return Emptied(row, tasks, stand_ins)

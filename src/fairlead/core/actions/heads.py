@@ -174,7 +174,7 @@ def _take_off(state: ClusterState, ends: _Ends, fits: Callable[[], bool]) -> int
     def tried(first: int, after: int) -> bool:
         mark = log.mark()
         for _, _, task in ends[first:after]:
-            state.unassign(task)
+            state.placement.unassign(task)
         if fits():
             log.rollback(mark)
             return True
@@ -192,7 +192,7 @@ def _take_off(state: ClusterState, ends: _Ends, fits: Callable[[], bool]) -> int
         step //= 2
         if not tried(low, low + step):
             low += step
-    state.unassign(ends[low][2])
+    state.placement.unassign(ends[low][2])
     return low + 1
 
 

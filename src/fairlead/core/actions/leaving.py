@@ -90,7 +90,7 @@ def _put_back(state: ClusterState, task: Task, gone: Fallen, plan: Plan) -> bool
     if any(free[device] < shape.gpu_milli for device in devices):
         return False
     mark = state.log.mark()
-    state.assign(task, row, devices)
+    state.placement.assign(task, row, devices)
     if any(state.queues.over_limit(each, 0, each.row) is not None for each in placed):
         state.log.rollback(mark)
         return False

@@ -14,7 +14,7 @@ from fairlead.core.model.instants import at_time
 from fairlead.core.model.transactions import Binding, Evict, PodRef, Refuse, Warn
 from fairlead.core.pods.tasks import Task, TaskState, Unit, refusal_told
 from fairlead.core.state.cluster import ClusterState
-from fairlead.core.state.moves import GivenUp
+from fairlead.core.state.leftovers import GivenUp
 
 
 def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
@@ -31,7 +31,7 @@ def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
         with state.isolation.guard("departures", name):
             since, _, deleted = departures.leaving[victim.pod.uid]
             if victim.state is TaskState.EVICTING:
-                state.give_up(victim.pod.uid, now)
+                state.evictions.give_up(victim.pod.uid, now)
             what = "was terminating already, has been waited for since" if deleted else "was evicted at"
             message = (
                 f"it {what} {at_time(since)} and is still there after {now - since:.0f} s (a finalizer, or a node that "
@@ -95,7 +95,7 @@ def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]
 
 def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
     """Whether held tasks are given free places instead; their victims are charged where they run then."""
-    blocked = {state.lingering[uid] for task in tasks for uid in task.waits_for if uid in state.lingering}
+    blocked = {state.placement.lingering[uid] for task in tasks for uid in task.waits_for if uid in state.placement.lingering}
     moving = [task for task in tasks if task.row in blocked]
     state.shapes.refresh()
     rows = [row for row in sorted(state.departures.freed) if moving and moving[0].shape.fits_row(row)]
@@ -104,10 +104,10 @@ def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
     victims = sorted({uid for task in tasks for uid in task.waits_for})
     places = [GivenUp(task.pod.spec, task.row, task.devices, tuple(sorted(task.waits_for))) for task in moving]
     for task in moving:
-        state.unassign(task)
-    state.release_victims(tasks, victims, places)
+        state.placement.unassign(task)
+    state.evictions.release_victims(tasks, victims, places)
     if not isinstance(_allocate(state, moving), list):
-        state.release_holds(tasks)
+        state.evictions.release_holds(tasks)
         return False
     for task in tasks:
         task.become(TaskState.ASSUMED)
@@ -118,7 +118,7 @@ def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
 def _held(state: ClusterState) -> list[list[Task]]:
     """The tasks whose places are held, gang by gang, the first in rank first."""
     jobs: dict[str, list[Task]] = {}
-    for uid in sorted({uid for waiting in state.holds.values() for uid in waiting}):
+    for uid in sorted({uid for waiting in state.evictions.holds.values() for uid in waiting}):
         task = state.tasks.get(uid)
         if task is not None and task.state is TaskState.HELD and task.row >= 0 and task.pod.ours:
             jobs.setdefault(task.job, []).append(task)
@@ -144,14 +144,14 @@ def _would_fit(state: ClusterState, moving: list[Task]) -> bool:
     """Whether these fit elsewhere while their victims stay. The state is left as it was."""
     mark = state.log.mark()
     for task in moving:
-        state.unassign(task)
+        state.placement.unassign(task)
     victims = sorted({uid for task in moving for uid in task.waits_for})
-    for stand_in in state.leftovers_of(victims):
-        state.unassign(stand_in)
+    for stand_in in state.leftovers.of(victims):
+        state.placement.unassign(stand_in)
     for uid in victims:
-        row = state.lingering.get(uid)
+        row = state.placement.lingering.get(uid)
         if row is not None:
-            state.occupy(state.tasks[uid], row)
+            state.evictions.occupy(state.tasks[uid], row)
     fits = isinstance(_allocate(state, moving), list)
     state.log.rollback(mark)
     for task in moving:

@@ -77,8 +77,8 @@ class Candidates:
     def _forget_changed(self) -> None:
         nodes, stamp = self.state.nodes, protected.stamp(self.state)
         known = self._generation == nodes.generation and self._protected == stamp
-        if not known or self.shape.relations or self._budgets != self.state.budgets_version:
-            self._budgets, self._protected = self.state.budgets_version, stamp
+        if not known or self.shape.relations or self._budgets != self.state.budgets.version:
+            self._budgets, self._protected = self.state.budgets.version, stamp
             self._choices.clear()
             self._heap.clear()
             self._unknown = set(nodes.rows.values())

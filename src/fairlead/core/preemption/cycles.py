@@ -170,7 +170,7 @@ class Kinds:
 
 def note_bound(state: ClusterState) -> None:
     """What was being bound could not be preempted: what waits and goes before it looks at its row again."""
-    bound, state.newly_bound = state.newly_bound, []
+    bound, state.pods.newly_bound = state.pods.newly_bound, []
     if not state.queues.parked or not state.policy.preempt:
         return
     kinds = kinds_of(state)

@@ -67,7 +67,7 @@ def on_row(
     victims: list[Task] = []
     violations = 0
     if fits(row):
-        violating, others = _violating(falling, state.budgets.values())
+        violating, others = _violating(falling, state.budgets.known.values())
         for group, counts in ((violating, True), (others, False)):
             for task in group:
                 _put_back(state, task, row, devices[task.pod.uid])
@@ -96,7 +96,7 @@ def start(task: Task) -> float:
 def _take_off(state: ClusterState, task: Task) -> None:
     # Upstream's spreading never counted a terminating pod and yet counts it out.
     row = task.row
-    state.unassign(task)
+    state.placement.unassign(task)
     if task.pod.terminating:
         state.pairs.count_leaving(task.shape, row, -1)
     if state.holdings.trial is not None:
@@ -104,7 +104,7 @@ def _take_off(state: ClusterState, task: Task) -> None:
 
 
 def _put_back(state: ClusterState, task: Task, row: int, devices: tuple[int, ...]) -> None:
-    state.assign(task, row, devices)
+    state.placement.assign(task, row, devices)
     if task.pod.terminating:
         state.pairs.count_leaving(task.shape, row, 1)
     if state.holdings.trial is not None:

@@ -78,10 +78,10 @@ class Ledger:
 
     def _within_budgets(self, ground: Ground, victim: Victim) -> bool:
         contest = self._contest
-        if not contest.state.guarded:
+        if not contest.state.budgets.protect:
             return True
         if self._guard is None:
-            self._guard = contest.state.guard()
+            self._guard = contest.state.budgets.guard()
         if self._guard.admits(victim.tasks) or contest.budgets is Budgets.IGNORE:
             return True
         if contest.budgets is Budgets.KEEP or ground is not Ground.SHARE:

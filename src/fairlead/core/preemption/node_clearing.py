@@ -137,8 +137,8 @@ class _Clearing:
         mark = state.log.mark()
         Fallen(state).take(self._off.get(row, ()))
         for member in self._on.get(row, ()):
-            state.place(member, row)
-        free = state.takes(task, row)
+            state.placement.place(member, row)
+        free = state.placement.takes(task, row)
         chosen = [] if free else least_on(state, task, row, falling)
         state.log.rollback(mark)
         if chosen is None:

@@ -22,7 +22,7 @@ def override(state: ClusterState, unit: Unit, now: float, *, insists: bool) -> t
 
     None: budgets are not what it waits for. The state changes only with a plan.
     """
-    if not state.guarded or not state.policy.preempt or by_upstream(unit) or unit.tasks[0].pod.never_preempts:
+    if not state.budgets.protect or not state.policy.preempt or by_upstream(unit) or unit.tasks[0].pod.never_preempts:
         return None
     queue = unit.tasks[0].queue
     if state.policy.budget_override:
@@ -66,7 +66,7 @@ def _take_back(state: ClusterState, plan: Plan, mark: int) -> None:
 
 def _kept(state: ClusterState, victims: list[Task]) -> tuple[list[Task], list[DisruptionBudget]]:
     """Which of these their budgets keep, and those budgets by name."""
-    guard = state.guard()
+    guard = state.budgets.guard()
     kept = [task for task in victims if not guard.admits((task,))]
     budgets = {each.key: each for task in kept for each in guard.keeping(task)}
     return kept, [budgets[key] for key in sorted(budgets)]

@@ -27,7 +27,7 @@ from fairlead.core.preemption.removal import Fallen
 from fairlead.core.preemption.worth import Worth
 from fairlead.core.state.budgets import Guard
 from fairlead.core.state.cluster import ClusterState
-from fairlead.core.state.moves import beyond_minimum, may_leave, movable_gang
+from fairlead.core.state.moves import beyond_minimum
 
 SMALL = 32
 """So many nodes at most, and every choice that differs is tried."""
@@ -75,12 +75,12 @@ class Movers:
         if task.pod.priority > self._unit.priority:
             return None
         if gang is None or gang.group is None:
-            return self._alone(task) if may_leave(state, task) else None
+            return self._alone(task) if state.moves.may_leave(task) else None
         if gang is self._unit.gang or gang.key in self._ended:
             return None
         if gang.key not in self._beyond:
             self._beyond[gang.key] = beyond_minimum(gang)
-        if task in self._beyond[gang.key] and may_leave(state, task):
+        if task in self._beyond[gang.key] and state.moves.may_leave(task):
             return self._alone(task)
         return self._gang_of(task) if self._whole else None
 
@@ -92,7 +92,7 @@ class Movers:
         if gang is None:
             return None
         if gang.key not in self._gangs:
-            members = movable_gang(state, task)
+            members = state.moves.movable_gang(task)
             if any(each.pod.priority > self._unit.priority for each in members):
                 members = ()
             lost = sum(state.services.lost_with(each) for each in members)
@@ -127,9 +127,9 @@ class Rearrangement:
 
     def _budgets(self) -> Guard | None:
         """What disruption budgets allow besides those who are evicted and those who move."""
-        if not self.state.guarded:
+        if not self.state.budgets.protect:
             return None
-        guard = self.state.guard()
+        guard = self.state.budgets.guard()
         guard.admits([*self._without, *self.moved])
         return guard
 
@@ -219,7 +219,7 @@ class Rearrangement:
         state, own = self.state, task.unit is not None
         if not task.shape.fits_row(row) or (own and state.queues.over_limit(task, row=row) is not None):
             return False
-        state.place(task, row)
+        state.placement.place(task, row)
         if own:
             state.reserved.take(task, row)
         return True

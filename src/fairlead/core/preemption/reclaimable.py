@@ -113,8 +113,8 @@ def _suppose_gone(state: ClusterState) -> None:
     """
     for uid in list(state.queues.owed):
         state.queues.repay(uid)
-    for stand_in in state.leftovers_of(list(state.queues.closing)):
-        state.unassign(stand_in)
+    for stand_in in state.leftovers.of(list(state.queues.closing)):
+        state.placement.unassign(stand_in)
 
 
 def refusal(state: ClusterState, unit: Unit, other: Unit) -> Reason:

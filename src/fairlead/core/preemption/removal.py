@@ -21,11 +21,11 @@ class Fallen:
     def take(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             self.places[task.pod.uid] = (task.row, task.devices)
-            self.state.unassign(task)
+            self.state.placement.unassign(task)
 
     def put_back(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
-            self.state.assign(task, *self.places.pop(task.pod.uid))
+            self.state.placement.assign(task, *self.places.pop(task.pod.uid))
 
 
 def least_on(state: ClusterState, task: Task, row: int, victims: Sequence[Falling]) -> list[Falling] | None:
@@ -38,11 +38,13 @@ def least_on(state: ClusterState, task: Task, row: int, victims: Sequence[Fallin
     for each in victims:
         fallen.take(each[1].tasks)
         taken.append(each)
-        if state.takes(task, row):
+        if state.placement.takes(task, row):
             break
     else:
         return None
-    return reprieve(fallen, taken, lambda: state.takes(task, row), lambda tasks: _room_beside(state, task, row, tasks, fallen))
+    return reprieve(
+        fallen, taken, lambda: state.placement.takes(task, row), lambda tasks: _room_beside(state, task, row, tasks, fallen)
+    )
 
 
 def _enough_on(state: ClusterState, task: Task, row: int, victims: Sequence[Falling]) -> bool:

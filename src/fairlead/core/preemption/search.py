@@ -104,7 +104,7 @@ def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
 def _in_place_of(victims: list[Task], task: Task, row: int, fallen: Fallen, why: str = "") -> Plan:
     """A single pod gets its place on a row that victims have left."""
     fallen.state.shapes.refresh()
-    fallen.state.place(task, row)
+    fallen.state.placement.place(task, row)
     return Plan(victims, [task], fallen.places, why)
 
 
@@ -153,7 +153,7 @@ def _for_one(contest: Contest) -> Plan | None:
         for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
             if admitted is None:
                 admitted = _may_have(state, task)
-            if row in tried or not admitted[row] or state.takes(task, row):
+            if row in tried or not admitted[row] or state.placement.takes(task, row):
                 continue  # a row that it fits already is kept for those nominated there: nobody need fall
             victims = tried[row] = victims_of(state).on_row(contest, row)
             mark = state.log.mark()
@@ -195,18 +195,18 @@ def _for_one(contest: Contest) -> Plan | None:
 def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
     """The plan that the cheapest victim of all gives if it is a single pod and its place is enough: none costs less."""
     state, unit = contest.state, contest.unit
-    if len(cheapest[1].tasks) > 1 or state.guarded:
+    if len(cheapest[1].tasks) > 1 or state.budgets.protect:
         return None  # budgets are looked at for all victims of a node together
     task, (victim,) = unit.tasks[0], cheapest[1].tasks
     row = victim.row
-    if not _may_have(state, task, slice(row, row + 1))[0] or state.takes(task, row):
+    if not _may_have(state, task, slice(row, row + 1))[0] or state.placement.takes(task, row):
         return None
     if len(victims_of(state).with_rest(contest, [cheapest])) > 1:
         return None
     mark = state.log.mark()
     fallen = Fallen(state)
     fallen.take((victim,))
-    if not state.takes(task, row):
+    if not state.placement.takes(task, row):
         state.log.rollback(mark)
         return None
     plan = _in_place_of([victim], task, row, fallen, why([cheapest]))
@@ -326,7 +326,12 @@ def _by_subsets(contest: Contest, core: Unit) -> tuple[list[Falling], Sequence[i
         return search(contest, core, [rows] if len(rows) <= _ROWS_TOGETHER else [], lambda _: fits())
     task = core.tasks[0]
     named = sorted(rows, key=state.nodes.names.__getitem__)
-    return search(contest, core, ([row] for row in named if not state.takes(task, row)), lambda on: state.takes(task, on[0]))
+    return search(
+        contest,
+        core,
+        ([row] for row in named if not state.placement.takes(task, row)),
+        lambda on: state.placement.takes(task, on[0]),
+    )
 
 
 def _row_by_row(contest: Contest, core: Unit) -> list[Falling] | None:
@@ -402,6 +407,6 @@ def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
         return int(first.shape.counts().sum()) >= core.need
 
     alike = all(task.shape is first.shape and task.queue == first.queue for task in core.tasks)
-    plain = not first.shape.relations and not state.nominated and not state.reserved.holds
+    plain = not first.shape.relations and not state.pods.nominated and not state.reserved.holds
     plain = plain and not state.queues.limited_by_pool(first.queue)
     return by_counting if alike and plain else lambda: allocation.fits(state, core)

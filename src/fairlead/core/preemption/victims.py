@@ -180,8 +180,8 @@ class VictimTable:
             ground = contest.ground_of(victim.tasks)
             if ground is not None:
                 rest.append((ground, victim))
-        if self.state.guarded and rest:
-            guard = self.state.guard()
+        if self.state.budgets.protect and rest:
+            guard = self.state.budgets.guard()
             if not guard.admits([task for _, victim in (*chosen, *rest) for task in victim.tasks]):
                 return list(chosen)
         return [*chosen, *rest]

@@ -16,7 +16,6 @@ is charged for them: they count in its quotas, limits and shares, wait in no lin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,9 +24,9 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.objects import Group, Pod, stands_in
 from fairlead.core.model.transactions import Kept, PodRef
 from fairlead.core.pods.tasks import Gang, Task, TaskState
-
-if TYPE_CHECKING:
-    from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.isolation import Isolation
+from fairlead.core.state.placement import Placement
+from fairlead.core.state.tables import Tables
 
 _FIXED = {
     "queue": "queue",
@@ -47,8 +46,10 @@ class Belonging:
     believes: nothing was decided yet, so what objects say is all there is.
     """
 
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
+    def __init__(self, tables: Tables, placement: Placement, isolation: Isolation) -> None:
+        self._tables = tables
+        self._placement = placement
+        self._isolation = isolation
         self.believes = True
         self._heard: dict[str, Pod] = {}  # uid of a pod that has a place -> its view, where that says something else
         self._groups: dict[str, Group] = {}  # the same of groups
@@ -75,7 +76,7 @@ class Belonging:
         named = [_FIXED[field] for field in kept if field != "priority"]
         if "surplus" in kept:
             kept["never_preempts"] = old.never_preempts
-        limit = self._limit(self._state.services.of(task).time_limit, old.time_limit, pod.time_limit)
+        limit = self._limit(self._tables.services.of(task).time_limit, old.time_limit, pod.time_limit)
         if limit != pod.time_limit:
             kept["time_limit"] = limit
             named.append("time limit")
@@ -142,7 +143,7 @@ class Belonging:
             self._gone.pop(key, None)
             return group
         known = gang.group or self._gone.pop(key, None) or Group(group.namespace, group.name, group.min_member)
-        service = self._state.services.classes.get(known.service_class)
+        service = self._tables.services.classes.get(known.service_class)
         kept = msgspec.structs.replace(
             group,
             queue=known.queue,
@@ -159,7 +160,7 @@ class Belonging:
 
     def differs(self, key: str) -> Reason | None:
         """Why a group's spec is not what counts, or None."""
-        heard, gang = self._groups.get(key), self._state.gangs.get(key)
+        heard, gang = self._groups.get(key), self._tables.gangs.get(key)
         if heard is None or gang is None or gang.group is None:
             return None
         fields = (
@@ -199,7 +200,7 @@ class Belonging:
         """Groups of which no member has a place any more, as they say now; what was kept of others is forgotten."""
         if not self._groups and not self._gone:
             return []
-        gangs = self._state.gangs
+        gangs = self._tables.gangs
         for key in [key for key in self._gone if not self.started(gangs.get(key))]:
             del self._gone[key]
         return [group for key, group in sorted(self._groups.items()) if not self.started(gangs.get(key))]
@@ -209,17 +210,17 @@ class Belonging:
     def begin(self) -> None:
         """A pass begins: from the first on, what is placed stays what it is."""
         for key in self._left:
-            if not self.started(self._state.gangs.get(key)):
+            if not self.started(self._tables.gangs.get(key)):
                 self._gone.pop(key, None)
         self._left.clear()
         if not self.believes:
             return
         self.believes = False
         admitted: set[tuple[str, ...]] = set()  # of most pods that run there are many alike
-        for _, task in sorted(self._state.tasks.items()):
+        for _, task in sorted(self._tables.tasks.items()):
             alike = task.queue, task.service_class, task.user, task.pod.namespace
             if task.state is TaskState.BOUND and alike not in admitted:
-                with self._state.isolation.guard("belonging", task):
+                with self._isolation.guard("belonging", task):
                     if self.lodge(task):
                         admitted.add(alike)
 
@@ -230,8 +231,8 @@ class Belonging:
         """
         if self.believes or not task.pod.ours:
             return False
-        state = self._state
-        refused_class = state.admission.refuses_class(task)
+        tables = self._tables
+        refused_class = tables.admission.refuses_class(task)
         if refused_class:
             name = task.service_class
             if task.gang is not None and task.gang.group is not None and task.gang.group.service_class == name:
@@ -240,22 +241,22 @@ class Belonging:
                 task, msgspec.structs.replace(task.pod, service_class="", priority=min(0, task.pod.priority)), task.queue
             )
             self._tell(task, f"{refused_class}; it runs, and counts as a pod without a class")
-        if not state.queues.knows(task.queue):
+        if not tables.queues.knows(task.queue):
             refused = f"queue {task.queue!r} does not exist"
         else:
-            refused = state.admission.refuses_queue(task)
+            refused = tables.admission.refuses_queue(task)
         if refused and (queue := self.default_queue(task.pod.namespace)) != task.queue:
             self._recharge(task, msgspec.structs.replace(task.pod, queue=queue), queue)
             self._tell(task, f"{refused}; it runs, and is charged to {queue!r}, the default queue of its namespace")
         return not refused and not refused_class
 
     def _recharge(self, task: Task, pod: Pod, queue: str) -> None:
-        placed = task.row >= 0 or task.pod.uid in self._state.strays.get(task.pod.node, {})
+        placed = task.row >= 0 or self._placement.is_stray(task)
         if placed and task.charged:
-            self._state.queues.charge(task, -1, task.row)
+            self._tables.queues.charge(task, -1, task.row)
         task.pod, task.queue = pod, queue
         if placed and task.charged:
-            self._state.queues.charge(task, 1, task.row)
+            self._tables.queues.charge(task, 1, task.row)
 
     def _tell(self, task: Task, message: str) -> None:
         pod = task.pod
@@ -263,7 +264,7 @@ class Belonging:
 
     def default_queue(self, namespace: str) -> str:
         """The queue of a namespace's pods that name none: its label says, else it is `default`."""
-        return self._state.pairs.namespaces.get(namespace, {}).get(DEFAULT_QUEUE_LABEL) or DEFAULT_QUEUE
+        return self._tables.pairs.namespaces.get(namespace, {}).get(DEFAULT_QUEUE_LABEL) or DEFAULT_QUEUE
 
     # -- pods of others ------------------------------------------------------------------------
 
@@ -273,16 +274,16 @@ class Belonging:
         Where its namespace has no label, only devices count, and then all that goes with them: every cluster has namespaces
         of system daemons without the label, whose CPU and memory are no business of queue `default`.
         """
-        state, namespace = self._state, task.pod.namespace
-        if not state.policy.charge_foreign:
+        tables, namespace = self._tables, task.pod.namespace
+        if not tables.policy.charge_foreign:
             return ""
-        labelled = state.pairs.namespaces.get(namespace, {}).get(DEFAULT_QUEUE_LABEL)
+        labelled = tables.pairs.namespaces.get(namespace, {}).get(DEFAULT_QUEUE_LABEL)
         queue = self.default_queue(namespace) if labelled or task.shape.device_milli else ""
-        return queue if queue and state.queues.knows(queue) else ""
+        return queue if queue and tables.queues.knows(queue) else ""
 
     def take_in(self, task: Task) -> None:
         """A pod is on a node, and counted nowhere yet: somebody else's is charged to whoever pays for it."""
-        if task.pod.ours or not self._state.policy.charge_foreign:
+        if task.pod.ours or not self._tables.policy.charge_foreign:
             return
         self._enter(task)
         task.queue = self.payer(task)
@@ -299,11 +300,11 @@ class Belonging:
                 self._recharge(task, task.pod, payer)
                 self.payers += 1
                 if not payer and task.row >= 0:
-                    self._state.nodes.gained.add(task.row)  # upstream's preemption may take it now
+                    self._tables.nodes.gained.add(task.row)  # upstream's preemption may take it now
 
     def queue_changed(self, name: str) -> None:
         """A queue came or went; where it is the first, or the last one of all, `default` may have, too."""
-        names, knows = {name}, self._state.queues.knows(DEFAULT_QUEUE)
+        names, knows = {name}, self._tables.queues.knows(DEFAULT_QUEUE)
         if knows != self._knew_default:
             self._knew_default = knows
             names.add(DEFAULT_QUEUE)
@@ -313,17 +314,17 @@ class Belonging:
     def judge_anew(self) -> None:
         """All accounts are being reckoned anew: who pays for pods of others is, too."""
         self._foreign, self._home = {}, {}
-        for task in self._state.tasks.values():
+        for task in self._tables.tasks.values():
             if not task.pod.ours and task.pod.node:
                 task.queue = self.payer(task)
-                if self._state.policy.charge_foreign:
+                if self._tables.policy.charge_foreign:
                     self._enter(task)
         self.payers += 1
 
     def outside(self) -> dict[str, int]:
         """What pods of others on nodes hold for which no queue is charged, in charged units."""
         held: dict[str, int] = {}
-        for task in self._state.tasks.values():
+        for task in self._tables.tasks.values():
             if task.row >= 0 and not task.charged:
                 for resource, amount in task.shape.charge:
                     held[resource] = held.get(resource, 0) + amount

@@ -6,11 +6,14 @@ plan, never a budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fairlead.core.model.objects import DisruptionBudget, Pod
 from fairlead.core.model.selectors import matches
 from fairlead.core.pods.tasks import Task
+from fairlead.core.state.departures import Departures
+from fairlead.core.state.overrides import Overrides
+from fairlead.core.state.tables import Tables
 
 
 def concerns(budget: DisruptionBudget, pod: Pod, labels: dict[str, str]) -> bool:
@@ -91,3 +94,52 @@ class Guard:
                 if protects(budget, task.pod, labels):
                     needed[budget.key] = needed.get(budget.key, 0) + 1
         return needed
+
+
+class Budgets:
+    """The disruption budgets that are known, by `namespace/name`. version: counts their changes."""
+
+    def __init__(self, tables: Tables, departures: Departures, overrides: Overrides, victims: Mapping[str, object]) -> None:
+        self._tables = tables
+        self._departures = departures
+        self._overrides = overrides
+        self._victims = victims
+        self.known: dict[str, DisruptionBudget] = {}
+        self.version = 0
+
+    def upsert(self, budget: DisruptionBudget) -> None:
+        """A disruption budget came or changed."""
+        known = self.known.get(budget.key)
+        if known != budget:
+            self.known[budget.key] = budget
+            self.version += 1
+            if known is not None:
+                self._unguard(known)
+
+    def remove(self, key: str) -> None:
+        """A disruption budget is gone."""
+        known = self.known.pop(key, None)
+        self.version += 1
+        if known is not None:
+            self._unguard(known)
+
+    @property
+    def protect(self) -> bool:
+        """Whether any pod may be kept from eviction."""
+        return bool(self.known) or self._overrides.any_refused
+
+    def guard(self) -> Guard:
+        """What disruption budgets allow besides what is leaving already."""
+        tasks = self._tables.tasks
+        leaving = (tasks[uid] for uid in self._victims if uid in tasks and not self._departures.was_deleted(uid))
+        now = self._tables.services.now
+        return Guard(list(self.known.values()), leaving, lambda task: self._overrides.is_refused(task, now))
+
+    def _unguard(self, budget: DisruptionBudget) -> None:
+        """Pods that a budget kept from preemption may be preempted now: what waits for their places looks again."""
+        tables = self._tables
+        if not tables.queues.parked:
+            return
+        for task in tables.tasks.values():
+            if task.row >= 0 and task.pod.namespace == budget.namespace and protects(budget, task.pod, dict(task.pod.labels)):
+                tables.nodes.gained.add(task.row)

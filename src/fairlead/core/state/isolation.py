@@ -10,19 +10,16 @@ tables and everything derived is reckoned anew (`recount`). Only if even that fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.transactions import Fault, PodRef
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queues.tree import Room, room_of
-from fairlead.core.state.recount import cut_out, distrust, expel, recount
-
-if TYPE_CHECKING:
-    from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.tables import Tables
 
 Subject = Unit | Room | Gang | Task | list[Task] | str
 """Whose data a step looks at: work that waits, or the name of something else, such as `reservation/maintenance`."""
@@ -92,11 +89,42 @@ class Guard:
         return True
 
 
-class Isolation:
-    """Who is set aside, and until when. caught: what the log has not been given yet."""
+class Recovery(Protocol):
+    """How the state is made whole after a fault: it reaches every part, so it stands above all of them."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self.state = state
+    def cut_out(self, tasks: Iterable[Task]) -> None:
+        """Take tasks that wait, or have half taken a place, out of every table that serves them."""
+
+    def expel(self, uid: str) -> None:
+        """Forget a pod wherever it is listed."""
+
+    def recount(self) -> None:
+        """Reckon everything derived anew."""
+
+    def distrust(self) -> None:
+        """Derive anew what is remembered only to save time."""
+
+    def give_up(self, uid: str) -> None:
+        """Give up the plan that a victim is part of."""
+
+    def wait_again(self, task: Task) -> None:
+        """Let a task that was set aside wait in line again."""
+
+    def is_returning(self, uid: str) -> bool:
+        """Whether a place is kept for a pod that replaces one that was moved."""
+        ...
+
+
+class Isolation:
+    """Who is set aside, and until when. caught: what the log has not been given yet.
+
+    recovery: set once all parts of the state are made.
+    """
+
+    recovery: Recovery
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
         self.caught: list[Caught] = []
         self._faults: list[Fault] = []  # not yielded yet
         self._records: dict[str, _Record] = {}
@@ -150,10 +178,10 @@ class Isolation:
                 continue
             record.open = False
             heappush(self._ended, (at + _FORGET, key))
-            task = self.state.tasks.get(key)
+            task = self._tables.tasks.get(key)
             if task is not None and task.state is TaskState.UNUSABLE:
                 with self.guard("settle", task):
-                    self.state.wait_again(task)
+                    self.recovery.wait_again(task)
 
     def forget(self, key: str) -> None:
         """A subject's object has changed or is gone."""
@@ -167,7 +195,7 @@ class Isolation:
         self.forget(f"gang/{gang.key}")
         for uid, task in list(gang.tasks.items()):
             if self._records.pop(uid, None) is not None and task.state is TaskState.UNUSABLE:
-                self.state.wait_again(task)
+                self.recovery.wait_again(task)
 
     def drain(self) -> Iterator[Fault]:
         """The faults that nobody was told of yet."""
@@ -178,30 +206,31 @@ class Isolation:
 
     def contain(self, site: str, subject: Subject, error: Exception, now: float | None = None) -> None:
         """Recover from an exception that a step raised for a subject; raises only if the state cannot be made whole."""
-        state = self.state
-        errors = [error, *state.log.unwind()]
+        tables, recovery = self._tables, self.recovery
+        errors = [error, *tables.log.unwind()]
         try:
-            tasks = _waiting(state, self._widened(subject))
+            tasks = _waiting(tables.tasks, self._widened(subject))
             awaited = [] if isinstance(subject, Unit | Room) else sorted({uid for task in tasks for uid in task.waits_for})
             self._set_aside(tasks, whole=len(errors) == 1 and _reads_only(error))
             for uid in awaited:
-                state.give_up(uid, state.services.now)  # victims fill the places that are given up: they count where they run
+                recovery.give_up(uid)  # victims fill the places that are given up: they count where they run
         except Exception as second:
             errors.append(second)
             tasks = list(_plainly(subject))
-            state.log.unwind()
+            tables.log.unwind()
             try:
-                cut_out(state, tasks)
-                recount(state)
+                recovery.cut_out(tasks)
+                recovery.recount()
             except Exception:
                 self._abandoned.append((tasks, error))
                 raise
-        self._note(site, subject, tasks, errors, state.services.now if now is None else now)
-        unlisted, state.queues.unlisted = state.queues.unlisted, []
+        at = tables.services.now if now is None else now
+        self._note(site, subject, tasks, errors, at)
+        unlisted, tables.queues.unlisted = tables.queues.unlisted, []
         for room, own in unlisted:
             theirs = list(_plainly(room))
-            cut_out(state, theirs)
-            self._note("next", room, theirs, [own], state.services.now if now is None else now)
+            recovery.cut_out(theirs)
+            self._note("next", room, theirs, [own], at)
 
     def blame(self, site: str, tasks: list[Task], ask: Callable[[Task], object], error: Exception) -> set[Task]:
         """A question about many tasks at once has raised: those about whom it raises alone are set aside, and returned."""
@@ -218,9 +247,9 @@ class Isolation:
 
     def probe(self, error: Exception) -> None:
         """What is served next could not be said: whose unit raises when its line is looked at is set aside."""
-        state, found = self.state, False
-        state.log.unwind()
-        for _, queue in sorted(state.queues.queues.items()):
+        found = False
+        self._tables.log.unwind()
+        for _, queue in sorted(self._tables.queues.queues.items()):
             for room in list(queue.rooms.values()):
                 left = -1
                 while room.waiting != left:  # each fault takes at least one unit out
@@ -238,17 +267,18 @@ class Isolation:
 
     def mend(self) -> None:
         """Something that only looked has raised: what it tried is taken back, what it remembered is derived anew."""
-        if self.state.log.unwind():
-            recount(self.state)
+        if self._tables.log.unwind():
+            self.recovery.recount()
         else:
-            distrust(self.state)
+            self.recovery.distrust()
 
     def half_applied(self, uid: str = "") -> None:
         """An event, or a pass, was given up: the pod that it spoke of is forgotten, and everything is reckoned anew.
 
         Whatever could not be set aside in the pass leaves its line and its place now, by plain assignments.
         """
-        self.state.log.unwind()
+        tables = self._tables
+        tables.log.unwind()
         given_up, self._abandoned = self._abandoned, []
         for tasks, error in given_up:
             for task in tasks:
@@ -257,12 +287,12 @@ class Isolation:
                 task.unit, task.waits_for = None, set()
                 task.become(TaskState.UNUSABLE)
                 if task.row >= 0:
-                    self.state.nodes.pods[task.row].pop(task.pod.uid, None)
+                    tables.nodes.pods[task.row].pop(task.pod.uid, None)
                     task.row, task.devices = -1, ()
-            self._note("recovery", tasks, tasks, [error], self.state.services.now)
+            self._note("recovery", tasks, tasks, [error], tables.services.now)
         if uid:
-            expel(self.state, uid)
-        recount(self.state)
+            self.recovery.expel(uid)
+        self.recovery.recount()
 
     def _widened(self, subject: Subject) -> Subject:
         """A room instead of one of its units once several have failed: the others are identical."""
@@ -274,13 +304,13 @@ class Isolation:
 
     def _set_aside(self, tasks: list[Task], *, whole: bool) -> None:
         """Tasks leave their lines and places. whole: nothing can be half counted, unless one of them has a place."""
-        state = self.state
-        placed = any(task.row >= 0 for task in tasks) or any(task.pod.uid in state.moves.returning for task in tasks)
-        cut_out(state, tasks)
+        recovery = self.recovery
+        placed = any(task.row >= 0 for task in tasks) or any(recovery.is_returning(task.pod.uid) for task in tasks)
+        recovery.cut_out(tasks)
         if placed or not whole:
-            recount(state)
+            recovery.recount()
         else:
-            distrust(state)
+            recovery.distrust()
 
     def _note(self, site: str, subject: Subject, tasks: list[Task], errors: list[Exception], now: float) -> None:
         keys = [task.pod.uid for task in tasks]
@@ -304,7 +334,7 @@ class Isolation:
         for task in tasks:
             task.told = reason.code
             if task.gang is not None:
-                self.state.unsettle(task.gang)
+                self._tables.unsettle(task.gang)
                 task.gang.reason = reason
         pods = tuple(PodRef(task.pod.uid, task.pod.namespace, task.pod.name) for task in tasks)
         named = subject if isinstance(subject, str) else ""
@@ -326,14 +356,14 @@ def _plainly(subject: Subject) -> Iterable[Task]:
     return () if isinstance(subject, str) else subject
 
 
-def _waiting(state: ClusterState, subject: Subject) -> list[Task]:
+def _waiting(tasks: Mapping[str, Task], subject: Subject) -> list[Task]:
     """The tasks of a subject that can be set aside, with those of their gangs that wait with them; not what runs."""
     found: dict[str, Task] = {}
     for task in _plainly(subject):
         unit, gang = task.unit, task.gang
         mates = gang.tasks.values() if gang is not None and (unit is None or len(unit.tasks) > 1) else ()
         for each in (task, *(mate for mate in mates if mate.state is TaskState.WAITING)):
-            if each.state not in (TaskState.BOUND, TaskState.EVICTING) and state.tasks.get(each.pod.uid) is each:
+            if each.state not in (TaskState.BOUND, TaskState.EVICTING) and tasks.get(each.pod.uid) is each:
                 found[each.pod.uid] = each
     return list(found.values())
 

@@ -18,18 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from fairlead.core.model.objects import Pod, PodSpec
+from fairlead.core.model.objects import Pod
 from fairlead.core.nodes.idle import FreeDevices
 from fairlead.core.pods.members import first_to_go
-from fairlead.core.pods.tasks import Task, TaskState, Unit
-
-if TYPE_CHECKING:
-    from fairlead.core.pods.tasks import Gang
-    from fairlead.core.state.cluster import ClusterState
+from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
+from fairlead.core.state.departures import Departures
+from fairlead.core.state.leftovers import GivenUp, Leftovers
+from fairlead.core.state.placement import Placement
+from fairlead.core.state.tables import Tables
 
 _KEPT_FOR = 120.0  # seconds
 _COMES_WITHIN = 60.0  # seconds beyond a victim's time to end in which its controller makes another
@@ -52,26 +51,10 @@ class Kept:
     until: float
     after: tuple[str, ...] = field(default=())
 
-
-class GivenUp(NamedTuple):
-    """A place that is kept for no pod any more, and the UIDs of the victims that may still fill it."""
-
-    spec: PodSpec
-    row: int
-    devices: tuple[int, ...]
-    victims: tuple[str, ...]
-
-    @classmethod
-    def of(cls, kept: Kept) -> GivenUp:
-        """The place of a stand-in that is still on its row."""
-        stand_in = kept.stand_in
-        return cls(stand_in.shape.spec, stand_in.row, stand_in.devices, kept.after)
-
-
-def movable(state: ClusterState, task: Task) -> bool:
-    """Whether a pod may be evicted by itself only to run elsewhere: no member that its gang needs."""
-    gang = task.gang
-    return may_leave(state, task) and (gang is None or gang.group is None or task in beyond_minimum(gang))
+    def given_up(self) -> GivenUp:
+        """Its place, while the stand-in is still on its row."""
+        stand_in = self.stand_in
+        return GivenUp(stand_in.shape.spec, stand_in.row, stand_in.devices, self.after)
 
 
 def beyond_minimum(gang: Gang) -> list[Task]:
@@ -79,60 +62,70 @@ def beyond_minimum(gang: Gang) -> list[Task]:
     return first_to_go(gang.placed(), gang.needed)[0]
 
 
-def movable_gang(state: ClusterState, task: Task) -> tuple[Task, ...]:
-    """The members of a task's gang if all of them may be stopped and started elsewhere as one, else none.
-
-    Their class says so, and how often they save their work: without that all of it would be lost. Where members have succeeded
-    it stays: its controller may make these anew with the others, who need more than they left.
-    """
-    gang, service = task.gang, state.services.of(task)
-    if gang is None or gang.group is None or gang.succeeded or not (service.moves_whole and service.checkpoint_interval):
-        return ()
-    members = tuple(sorted(gang.placed(), key=lambda each: each.pod.key))
-    return members if members and all(may_leave(state, each) for each in members) else ()
-
-
-def may_leave(state: ClusterState, task: Task) -> bool:
-    """Whether a pod may be evicted only to run elsewhere, whatever it is a part of: it has a controller, its class allows it.
-
-    And it does not ask to be left alone, as autoscalers are asked.
-    """
-    services = state.services
-    return (
-        task.state is TaskState.BOUND
-        and task.pod.ours
-        and task.pod.controlled
-        and not task.pod.terminating
-        and not task.pod.stays
-        and not task.shape.relations
-        and task.pod.uid not in state.moves.kept
-        and services.of(task).movable
-        and services.may_fall(task)
-    )
-
-
 class Moves:
     """Places that are kept, and the budget of further moves."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self.state = state
+    def __init__(self, tables: Tables, placement: Placement, leftovers: Leftovers, departures: Departures) -> None:
+        self._tables = tables
+        self._placement = placement
+        self._leftovers = leftovers
+        self._departures = departures
         self.kept: dict[str, Kept] = {}  # victim uid -> its new place
         self.returning: dict[str, Kept] = {}  # uid of a replacement -> the place it gets
         self.refills_at = 0.0  # when moves that were refused may be tried again
         self.defragments_at: float | None = None  # when nodes are emptied next
-        self.free = FreeDevices(state.nodes)
+        self.free = FreeDevices(tables.nodes)
         self._steps = 0  # of searches for moves that are left in this pass
         self._left = 0.0
         self._at: float | None = None
 
+    # -- which pods may be moved ---------------------------------------------------------------
+
+    def is_movable(self, task: Task) -> bool:
+        """Whether a pod may be evicted by itself only to run elsewhere: no member that its gang needs."""
+        gang = task.gang
+        return self.may_leave(task) and (gang is None or gang.group is None or task in beyond_minimum(gang))
+
+    def movable_gang(self, task: Task) -> tuple[Task, ...]:
+        """The members of a task's gang if all of them may be stopped and started elsewhere as one, else none.
+
+        Their class says so, and how often they save their work: without that all of it would be lost. Where members have
+        succeeded it stays: its controller may make these anew with the others, who need more than they left.
+        """
+        gang, service = task.gang, self._tables.services.of(task)
+        if gang is None or gang.group is None or gang.succeeded or not (service.moves_whole and service.checkpoint_interval):
+            return ()
+        members = tuple(sorted(gang.placed(), key=lambda each: each.pod.key))
+        return members if members and all(self.may_leave(each) for each in members) else ()
+
+    def may_leave(self, task: Task) -> bool:
+        """Whether a pod may be evicted only to run elsewhere, whatever it is a part of.
+
+        It has a controller, its class allows it, and it does not ask to be left alone, as autoscalers are asked.
+        """
+        services = self._tables.services
+        return (
+            task.state is TaskState.BOUND
+            and task.pod.ours
+            and task.pod.controlled
+            and not task.pod.terminating
+            and not task.pod.stays
+            and not task.shape.relations
+            and task.pod.uid not in self.kept
+            and services.of(task).movable
+            and services.may_fall(task)
+        )
+
+    # -- the budget ----------------------------------------------------------------------------
+
     def allowed(self, now: float, count: int) -> bool:
         """Whether so many pods may be moved now; a plan that is larger than the whole budget needs all of it."""
-        most = float(self.state.policy.moves_per_minute)
+        most = float(self._tables.policy.moves_per_minute)
         return most > 0 and self._budget(now) >= min(float(count), most)
 
     def _budget(self, now: float) -> float:
         """How many pods may be moved now."""
-        most = float(self.state.policy.moves_per_minute)
+        most = float(self._tables.policy.moves_per_minute)
         return most if self._at is None else min(most, self._left + max(0.0, now - self._at) * most / 60.0)
 
     def refill(self, now: float) -> None:
@@ -163,6 +156,8 @@ class Moves:
         """So many are moved."""
         self._left -= count
 
+    # -- places that are kept ------------------------------------------------------------------
+
     def stand_in(self, victim: Task, *, charged: bool = False) -> Task:
         """Something that holds on a row what a victim's replacement will.
 
@@ -180,7 +175,7 @@ class Moves:
             priority=old.priority,
             service_class=victim.service_class,
         )
-        made = Task(pod, self.state.shapes.intern(spec))
+        made = Task(pod, self._tables.shapes.intern(spec))
         made.gang = victim.gang if charged else None  # what a job holds is counted by its gang
         made.become(TaskState.EVICTING)  # nobody's victim
         return made
@@ -188,8 +183,8 @@ class Moves:
     def keep(self, victim: Task, stand_in: Task, now: float, after: tuple[str, ...] = ()) -> None:
         """The stand-in is on its row: remember for whom."""
         stand_in.instead_of = victim.pod.uid if stand_in.charged else ""
-        until = now + max(_KEPT_FOR, self.state.departures.grace(victim) + _COMES_WITHIN)
-        self.state.log.insert(self.kept, victim.pod.uid, Kept(victim.pod.uid, _key(victim), stand_in, until, after))
+        until = now + max(_KEPT_FOR, self._departures.grace(victim) + _COMES_WITHIN)
+        self._tables.log.insert(self.kept, victim.pod.uid, Kept(victim.pod.uid, _key(victim), stand_in, until, after))
 
     def after(self, places: dict[str, tuple[int, tuple[int, ...]]], held: Sequence[Task], row: int) -> tuple[str, ...]:
         """The victims that must leave a row before the stand-ins there can be replaced: none if there is room beside them.
@@ -197,11 +192,11 @@ class Moves:
         places: victim's UID -> the row and devices where it still is. held: the beneficiaries, who come after these in any case.
         """
         here = [uid for uid, place in places.items() if place[0] == row]
-        stand_ins = [task for task in self.state.nodes.pods[row].values() if task.pod.uid.startswith("moved/")]
+        stand_ins = [task for task in self._tables.nodes.pods[row].values() if task.pod.uid.startswith("moved/")]
         if not here or not stand_ins:
             return ()
-        nodes = self.state.nodes
-        leaving = [self.state.tasks[uid] for uid in here]
+        nodes = self._tables.nodes
+        leaving = [self._tables.tasks[uid] for uid in here]
         coming = [task for task in held if task.row == row]
         left: dict[int, int] = {}
         for sign, tasks in ((1, coming), (-1, leaving)):
@@ -225,7 +220,7 @@ class Moves:
             return
         key = _key(task)
         for uid, kept in sorted(self.kept.items()):
-            victim = self.state.tasks.get(uid)
+            victim = self._tables.tasks.get(uid)
             if kept.key == key and (victim is None or victim.pod.terminating or victim.state is TaskState.EVICTING):
                 del self.kept[uid]
                 self._discharge(kept.stand_in)
@@ -237,9 +232,9 @@ class Moves:
         row, devices = stand_in.row, stand_in.devices
         if row < 0 or not stand_in.charged:
             return
-        self.state.unassign(stand_in)
+        self._placement.unassign(stand_in)
         stand_in.pod, stand_in.queue = msgspec.structs.replace(stand_in.pod, ours=False), ""
-        self.state.assign(stand_in, row, devices)
+        self._placement.assign(stand_in, row, devices)
 
     def drop(self, *uids: str) -> list[GivenUp]:
         """These victims stay, or no replacement came: their new places, and those that they would have left, are given up.
@@ -251,11 +246,11 @@ class Moves:
         places = []
         for uid in dropped:
             kept = self.kept.pop(uid)
-            places.append(GivenUp.of(kept))
+            places.append(kept.given_up())
             self.vacate(kept)
         for uid in [uid for uid, kept in self.returning.items() if not set(uids).isdisjoint(kept.after)]:
             kept = self.returning.pop(uid)
-            places.append(GivenUp.of(kept))
+            places.append(kept.given_up())
             self.vacate(kept)
         return places
 
@@ -267,22 +262,22 @@ class Moves:
     def vacate(self, kept: Kept) -> None:
         """Take a stand-in off its row."""
         if kept.stand_in.row >= 0:
-            self.state.unassign(kept.stand_in)
-        self.state.shapes.release(kept.stand_in.shape)
+            self._placement.unassign(kept.stand_in)
+        self._tables.shapes.release(kept.stand_in.shape)
 
     def awaited(self, kept: Kept) -> set[str]:
         """The victims that must still go before a place is free."""
-        return {uid for uid in kept.after if uid in self.state.lingering}
+        return {uid for uid in kept.after if uid in self._placement.lingering}
 
     def may_succeed(self, task: Task, victim: str, row: int) -> bool:
         """Whether a replacement may have its place once the pod that moves is gone: its queue's limit has no room for both."""
-        state = self.state
-        if victim not in state.queues.owed:
+        queues, log = self._tables.queues, self._tables.log
+        if victim not in queues.owed:
             return False
-        mark = state.log.mark()
-        state.queues.repay(victim)
-        takes = state.takes(task, row)
-        state.log.rollback(mark)
+        mark = log.mark()
+        queues.repay(victim)
+        takes = self._placement.takes(task, row)
+        log.rollback(mark)
         return takes
 
     def release(self, uid: str) -> None:
@@ -299,14 +294,14 @@ class Moves:
         row, devices, spec = stand_in.row, stand_in.devices, stand_in.shape.spec
         self.vacate(kept)
         if awaited and row >= 0:
-            self.state.close(spec, row, devices, awaited)
+            self._leftovers.close(spec, row, devices, awaited)
 
     def expire(self, now: float) -> None:
         """A pass begins: give up what was kept in vain."""
         self._steps = _STEPS
         for uid in [uid for uid, kept in self.kept.items() if kept.until <= now]:
             self._give_up(self.kept.pop(uid))
-        for uid in [uid for uid, kept in self.returning.items() if kept.until <= now or uid not in self.state.tasks]:
+        for uid in [uid for uid, kept in self.returning.items() if kept.until <= now or uid not in self._tables.tasks]:
             self._give_up(self.returning.pop(uid))
 
     @property

@@ -9,28 +9,28 @@ nothing. What failed before is in the PodGroup's status. AIJobs are the operator
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
 from fairlead.core.model.objects import START_RETRIES, START_TIMEOUT, FailedStarts, StartTrouble
 from fairlead.core.model.transactions import Binding, Evict, PodRef
 from fairlead.core.pods.members import leads
-from fairlead.core.pods.tasks import Task, TaskState
-
-if TYPE_CHECKING:
-    from fairlead.core.pods.tasks import Gang
-    from fairlead.core.state.cluster import ClusterState
+from fairlead.core.pods.tasks import Gang, Task, TaskState
+from fairlead.core.state.departures import Departures
+from fairlead.core.state.isolation import Isolation
+from fairlead.core.state.tables import Tables
 
 _FIRST, _LONGEST = 10.0, 600.0  # seconds until a gang that did not start is placed again: at first, at most
 
 
 class Starts:
-    """Who is starting, and since when. state: asked for gangs and classes."""
+    """Which gangs are starting, and since when."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self.state = state
+    def __init__(self, tables: Tables, departures: Departures, isolation: Isolation) -> None:
+        self._tables = tables
+        self._departures = departures
+        self._isolation = isolation
         self._touched: set[str] = set()  # gangs to be judged in the next pass
         self._due = Agenda()  # gangs: when they are judged next
         self._retries = Agenda()  # gangs: when they may be placed again
@@ -46,7 +46,7 @@ class Starts:
 
     def touch_all(self) -> None:
         """After something that concerns all."""
-        for gang in self.state.gangs.values():
+        for gang in self._tables.gangs.values():
             self.touch(gang)
 
     def forget(self, uid: str) -> None:
@@ -77,28 +77,31 @@ class Starts:
     @property
     def failing(self) -> int:
         """How many gangs failed to start and have not started since, or are late and stay."""
-        return sum(gang.failed_starts is not None or key in self.stay for key, gang in self.state.gangs.items())
+        return sum(gang.failed_starts is not None or key in self.stay for key, gang in self._tables.gangs.items())
 
     def wake(self, now: float) -> None:
         """Gangs whose backoff is over become units again."""
         for key in list(self._retries.due(now)):
-            if (gang := self.state.gangs.get(key)) is not None:
-                self.state.unsettle(gang)
+            if (gang := self._tables.gangs.get(key)) is not None:
+                self._tables.unsettle(gang)
 
-    def judge(self, now: float) -> Iterator[Evict]:
-        """Gangs that are late are taken down; members that their gang can do without go alone."""
+    def judge(self, now: float, suspended: Container[str]) -> Iterator[Evict]:
+        """Gangs that are late are taken down; members that their gang can do without go alone.
+
+        suspended: keys of gangs whose jobs are being suspended; they are let be.
+        """
         touched, self._touched = self._touched, set()
         for key in sorted({*touched, *self._due.due(now)}):
-            gang = self.state.gangs.get(key)
+            gang = self._tables.gangs.get(key)
             if gang is None:
                 self.left(key)
             elif gang.group is not None:
-                with self.state.isolation.guard("starts", gang) as guard:
-                    yield from self._judge(gang, now)
+                with self._isolation.guard("starts", gang) as guard:
+                    yield from self._judge(gang, now, suspended)
                 if guard.failed:
-                    self._due.put(key, now + self.state.policy.gang_grace)
+                    self._due.put(key, now + self._tables.policy.gang_grace)
 
-    def _judge(self, gang: Gang, now: float) -> Iterator[Evict]:
+    def _judge(self, gang: Gang, now: float, suspended: Container[str]) -> Iterator[Evict]:
         bound = sorted(gang.bound(), key=lambda task: task.rank)
         starting = [task for task in bound if task.pod.starting is not None]
         whole = len(bound) >= gang.needed
@@ -109,7 +112,7 @@ class Starts:
             if bound and whole:
                 self._has_started(gang, now)
             return
-        if gang.key in self.state.suspended.targets:
+        if gang.key in suspended:
             return
         enough = len(bound) - len(starting) >= gang.needed
         late, due = self._hopeless(starting, now)
@@ -119,7 +122,7 @@ class Starts:
             alone, due = enough, min(due, ends)
         if late:
             yield from self._take_down(gang, late if alone else bound, late, now, alone=alone)
-            due = now + self.state.policy.gang_grace  # an eviction may fail
+            due = now + self._tables.policy.gang_grace  # an eviction may fail
         if due < math.inf:
             self._due.put(gang.key, due)
 
@@ -165,7 +168,7 @@ class Starts:
     def limit(self, gang: Gang, member: Task) -> float:
         """Seconds that a gang's members may take to start."""
         given = gang.group.start_timeout if gang.group is not None else 0.0
-        return given or self.state.services.of(member).start_timeout or START_TIMEOUT
+        return given or self._tables.services.of(member).start_timeout or START_TIMEOUT
 
     def _take_down(self, gang: Gang, falling: list[Task], late: list[Task], now: float, *, alone: bool) -> Iterator[Evict]:
         """Give their places back, and have the gang wait before it is placed again; who has no controller stays."""
@@ -185,7 +188,7 @@ class Starts:
             self.stay[gang.key] = reason
         if tells:
             taken = tuple(Binding(_ref(task), task.pod.node) for task in victims)
-            yield Evict(taken, gang.key, reason, self.state.departures.graces(victims))
+            yield Evict(taken, gang.key, reason, self._departures.graces(victims))
 
     def _reason(self, gang: Gang, late: list[Task], *, kept: int) -> Reason:
         culprit = min(late, key=lambda task: (not (task.pod.starting and task.pod.starting.reason), task.rank))

@@ -17,7 +17,6 @@ too, when its user resumes the job, and when nothing is recorded of its pods; ag
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,9 +26,9 @@ from fairlead.core.model.objects import STAND_IN, Group, Member, Pod, Target, st
 from fairlead.core.model.transactions import Binding, Evict, PodRef, Resume, Suspension, Transaction
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.moves import Kept
-
-if TYPE_CHECKING:
-    from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.parts import Parts
+from fairlead.core.state.pods import Pods
+from fairlead.core.state.tables import Tables
 
 _PATIENCE = 60.0  # seconds for the operator, beyond what the pods take to end
 _KEPT_FOR = 120.0  # seconds in which a resumed job's pods must come
@@ -39,8 +38,13 @@ _AI_JOB = f"{API_VERSION}/AIJob/"
 class Suspended:
     """Intents, stand-ins, and the places kept for jobs that resume."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self.state = state
+    def __init__(self, tables: Tables, parts: Parts, pods: Pods) -> None:
+        self._tables = tables
+        self._placement = parts.placement
+        self._departures = parts.departures
+        self._pending = parts.pending
+        self._moves = parts.moves
+        self._events = pods
         self.targets: dict[str, Target] = {}  # group -> an intent that is not Running
         self._owners: dict[str, str] = {}  # owner's UID -> group
         self._stand_ins: dict[str, list[str]] = {}  # group -> UIDs of those that wait or have places
@@ -78,7 +82,7 @@ class Suspended:
             if self.targets.get(key) != target:
                 self.targets[key] = target
                 self._look.add(key)
-                self.state.moves.give_up(target.owners)
+                self._moves.give_up(target.owners)
         elif target.state != "Suspended":
             if target.attained:
                 self._carry(key, target.owners, target.attained, target.since)
@@ -118,7 +122,7 @@ class Suspended:
         self._drop(key, waiting_only=True)
         owners = self._served.pop(key, ())
         for owner in owners:
-            self.state.services.carried.pop(owner, None)
+            self._tables.services.carried.pop(owner, None)
         self._recalled.update(owners)
         if key not in self._coming:
             self._owners = {owner: group for owner, group in self._owners.items() if group != key}
@@ -126,35 +130,31 @@ class Suspended:
 
     def arrived(self, task: Task) -> None:
         """A pod of a job that is, or was, suspended came to wait: it takes the place that is kept for it."""
-        if task.pod.uid in self.state.moves.returning:
+        if task.pod.uid in self._moves.returning:
             return  # it has changed since it came
         key = self._owners.get(task.pod.owner, "")
         placed = [each for each in self._of(key) if each.row >= 0]
         alike = next((each for each in placed if each.shape is task.shape and each.queue == task.queue), None)
         if alike is not None:
-            row, devices, until = alike.row, alike.devices, self._coming.get(key, self.state.services.now)
+            row, devices, until = alike.row, alike.devices, self._coming.get(key, self._tables.services.now)
             self._remove(key, alike)
-            stand_in = self.state.moves.stand_in(task)
-            self.state.assign(stand_in, row, devices)
-            self.state.moves.returning[task.pod.uid] = Kept(task.pod.uid, ("", "", "", "", 0), stand_in, until)
+            stand_in = self._moves.stand_in(task)
+            self._placement.assign(stand_in, row, devices)
+            self._moves.returning[task.pod.uid] = Kept(task.pod.uid, ("", "", "", "", 0), stand_in, until)
         elif not placed and self._stand_ins.get(key):
             self._withdraw(key)  # it was resumed by others
 
-    def left(self, owner: str) -> None:
-        """A pod is gone: if it was the last of a job that is suspended, stand-ins wait from now on."""
-        key = self._owners.get(owner)
-        if key in self.targets:
-            self._look.add(key)
-
     def begin(self, now: float) -> None:
-        """A pass begins: stand-ins come once a job's pods are gone, and go when nobody came to their places."""
+        """A pass begins: stand-ins come once a job's pods are gone, and go when no pod came to their places."""
+        left, self._events.left = self._events.left, set()
+        self._look.update(key for owner in left if (key := self._owners.get(owner)) in self.targets)
         if self._recalled:
             recalled, self._recalled = self._recalled, set()
-            for task in [task for task in self.state.tasks.values() if task.pod.owner in recalled]:
+            for task in [task for task in self._tables.tasks.values() if task.pod.owner in recalled]:
                 if task.row >= 0:
-                    self.state.services.watch(task)
+                    self._tables.services.watch(task)
                 else:
-                    self.state.rerank(task)
+                    self._pending.rerank(task)
         for key in sorted(self._coming):
             if self._coming[key] <= now:
                 del self._coming[key]
@@ -196,7 +196,7 @@ class Suspended:
 
     def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> None:
         """What a job had attained counts for its pods from now on; those that are there are looked at in the next pass."""
-        carried = self.state.services.carried
+        carried = self._tables.services.carried
         news = {owner for owner in owners if carried.get(owner) != (attained, since)}
         self._served[key] = tuple(owners)
         self._recalled |= news
@@ -224,7 +224,7 @@ class Suspended:
         if any(group in over for group in self._owners.values()):
             self._owners = {owner: group for owner, group in self._owners.items() if group not in over}
         for key in over:
-            gang = self.state.gangs.get(key)
+            gang = self._tables.gangs.get(key)
             if gang is None or gang.group is None:
                 self._floor = max(self._floor, self._epochs.pop(key, 0))
 
@@ -240,8 +240,13 @@ class Suspended:
                     member.pod, uid=f"{STAND_IN}{key}/{number}", namespace=namespace, name=f"{name}-{number}", group=name, node=""
                 )
                 self._stand_ins.setdefault(key, []).append(pod.uid)
-                self.state.upsert_pod(pod)
+                self._come(pod)
                 number += 1
+
+    def _come(self, pod: Pod) -> None:
+        task = self._events.upsert(pod)
+        if task is not None:
+            self._pending.wait(task)
 
     def _drop(self, key: str, *, waiting_only: bool = False) -> None:
         for task in list(self._of(key)):
@@ -255,15 +260,15 @@ class Suspended:
             if key not in self.targets:
                 self._coming.pop(key, None)
             self._over.add(key)
-        self.state.remove_pod(task.pod.uid)
+        self._events.remove(task.pod.uid)
 
     def _of(self, key: str) -> list[Task]:
-        return [self.state.tasks[uid] for uid in self._stand_ins.get(key, ()) if uid in self.state.tasks]
+        return [self._tables.tasks[uid] for uid in self._stand_ins.get(key, ()) if uid in self._tables.tasks]
 
     def _pods(self, key: str) -> Iterator[Task]:
         """The pods that a job still has."""
         owners = {owner for owner, group in self._owners.items() if group == key}
-        return (task for task in self.state.tasks.values() if task.pod.owner in owners and not stands_in(task.pod.uid))
+        return (task for task in self._tables.tasks.values() if task.pod.owner in owners and not stands_in(task.pod.uid))
 
     @property
     def next_due(self) -> float | None:
@@ -277,7 +282,7 @@ class Suspended:
         return (
             bool(task.pod.root)
             and task.pod.profile != KUBERNETES_PROFILE
-            and self.state.services.of(task).mode == "Suspend"
+            and self._tables.services.of(task).mode == "Suspend"
             and not stands_in(task.pod.uid)
         )
 
@@ -290,7 +295,7 @@ class Suspended:
         for task in victims:
             if (
                 self.suspendable(task)
-                and task.pod.uid not in self.state.moves.kept
+                and task.pod.uid not in self._moves.kept
                 and not task.pod.terminating
                 and (task.gang is None or len(task.gang.placed()) < task.gang.needed)
             ):
@@ -300,12 +305,12 @@ class Suspended:
             first = tasks[0]
             if first.gang is not None and first.gang.group is not None and len(tasks) < first.gang.needed:
                 continue  # one of them is on its way out: it is started again anyway, and half a gang could never resume
-            log, epoch = self.state.log, self._next_epoch(key)
+            log, epoch = self._tables.log, self._next_epoch(key)
             log.insert(self._epochs, key, epoch)
             log.insert(self._leaving, key, now + _PATIENCE)
             for task in tasks:
                 log.insert(self._owners, task.pod.owner, key)
-            attained = max(0.0, self.state.services.attained_by(tasks))  # its start may lie ahead of a clock that was set back
+            attained = max(0.0, self._tables.services.attained_by(tasks))  # its start may lie ahead of a clock that was set back
             found.append(
                 Suspension(
                     key,
@@ -325,7 +330,7 @@ class Suspended:
 
         These start anew with the others. Where their pods are gone, what they ask for is not known: no places are kept for them.
         """
-        gang, services = tasks[0].gang, self.state.services
+        gang, services = tasks[0].gang, self._tables.services
         done = gang.completions.pods() if gang is not None and gang.completions is not None else []
         anew = gang is not None and tasks[0].pod.root.startswith(_AI_JOB)
         shapes: dict[int, list[Task]] = {}
@@ -348,7 +353,7 @@ class Suspended:
 
     def _kind(self, pod: Pod) -> tuple[object, ...]:
         """Equal for pods of a job that have one shape."""
-        keys = self.state.pairs.keys
+        keys = self._tables.pairs.keys
         return pod.spec, tuple(pair for pair in pod.labels if pair[0] in keys)
 
     @staticmethod
@@ -381,7 +386,7 @@ class Suspended:
         key = tasks[0].gang.key if tasks[0].gang is not None else ""
         self._coming[key] = now + _KEPT_FOR
         epoch = self._epochs[key] = self._next_epoch(key)
-        nodes = tuple(self.state.nodes.names[task.row] for task in tasks)
+        nodes = tuple(self._tables.nodes.names[task.row] for task in tasks)
         return Resume(key, epoch, tuple(_ref(task) for task in tasks), nodes, *self._carry_on(key))
 
     def unanswered(self, now: float) -> Iterator[Transaction]:
@@ -397,13 +402,13 @@ class Suspended:
             if asked:
                 message = f"no operator suspended the job within {_PATIENCE:g} s; its pods are evicted"
                 reason = Reason(ReasonCode.SUSPENDED, message)
-                graces = self.state.departures.graces(asked)
+                graces = self._departures.graces(asked)
                 yield Evict(tuple(Binding(_ref(task), task.pod.node) for task in asked), key, reason, graces)
             if pods:
                 self._withdrawn.add(key)
         withdrawn, self._withdrawn = self._withdrawn | {key for key, due in self._unheard.items() if due <= now}, set()
         for key in sorted(withdrawn):
-            gang = self.state.gangs.get(key)
+            gang = self._tables.gangs.get(key)
             if gang is not None and gang.group is not None:
                 self._unheard[key] = now + _PATIENCE
             epoch = self._epochs[key] = self._next_epoch(key)
@@ -413,7 +418,7 @@ class Suspended:
 
     def _known(self, key: str) -> tuple[float, float]:
         """What is carried on of a job."""
-        return next((self.state.services.carried[owner] for owner in self._served.get(key, ())), (0.0, 0.0))
+        return next((self._tables.services.carried[owner] for owner in self._served.get(key, ())), (0.0, 0.0))
 
 
 def _group_of(task: Task) -> str:

@@ -197,7 +197,7 @@ class World:
         explanations.live(self.loop, "pod", task.pod.namespace, task.pod.name, self.now)
         explanations.pending(self.loop, task.pod.namespace)
         if task.state is TaskState.WAITING and task.row < 0:
-            feasible(state, task, {name: list(others.values()) for name, others in state.nominated.items()})
+            feasible(state, task, {name: list(others.values()) for name, others in state.pods.nominated.items()})
 
     def _check(self) -> None:
         for wrong in (invariants.violations(self.loop.state) + self._misplaced())[:3]:

@@ -127,7 +127,7 @@ class World:
     def _carry_out(self, decided: Transaction) -> None:
         if isinstance(decided, Place):
             for binding in decided.bindings:
-                self.state.bound(binding.pod.uid)
+                self.state.pods.bound(binding.pod.uid)
                 self.places.setdefault(_job(binding.pod.name), []).append(binding.node)
         elif isinstance(decided, Preempt):
             names = sorted({_job(victim.pod.name) for victim in decided.victims})

@@ -1,0 +1,145 @@
+"""Bound: pods on nodes, and how they count there: by which shape, for which queue, beside which others."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.objects import Pod, PodSpec
+from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.state.belonging import Belonging
+from fairlead.core.state.pending import Pending
+from fairlead.core.state.placement import Placement
+from fairlead.core.state.starts import Starts
+from fairlead.core.state.tables import Tables
+from fairlead.core.state.unread import UnreadPods
+
+_NOTHING = PodSpec()
+
+
+class BoundPods:
+    """Counts pods on the nodes that the cluster says, and follows newer views of them."""
+
+    def __init__(self, tables: Tables, placement: Placement, belonging: Belonging, pending: Pending, starts: Starts) -> None:
+        self._tables = tables
+        self._placement = placement
+        self._belonging = belonging
+        self._pending = pending
+        self._starts = starts
+        self.unread = UnreadPods()
+
+    # -- shapes --------------------------------------------------------------------------------
+
+    def shape(self, pod: Pod) -> RankedShape:
+        """The shape of a pod. The first to speak of some labels makes pods that differ by them differ in shape."""
+        pairs, spec = self._tables.pairs, _NOTHING if pod.unsized else pod.spec
+        knew = pairs.active
+        news = pairs.learn(spec)
+        if news is not None:
+            self._relabel(news if knew else None)
+        return self._tables.shapes.intern(spec, pairs.label_set(pod.namespace, pod.labels), pod.profile)
+
+    def _relabel(self, keys: set[str] | None) -> None:
+        """Labels that were not read before are from now on (None: labels at all): shapes must tell them apart."""
+        for task in list(self._tables.tasks.values()):
+            if keys is None or any(key in keys for key, _ in task.pod.labels):
+                self._reshape(task)
+
+    def _reshape(self, task: Task) -> None:
+        """The labels by which others select a pod are not what they were."""
+        tables, pod, old = self._tables, task.pod, task.shape
+        shape = tables.shapes.intern(old.spec, tables.pairs.label_set(pod.namespace, pod.labels), pod.profile)
+        if shape is old:
+            tables.shapes.release(old)
+            return
+        row = self._placement.counted_on(task)
+        if row >= 0:
+            tables.pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
+            task.shape = shape
+            tables.pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
+            tables.nodes.touch(row)
+            tables.nodes.gained.add(row)
+        else:
+            task.shape = shape
+            if task.unit is not None:
+                self._pending.wait_again(task)
+        tables.shapes.release(old)
+
+    # -- where the cluster says ----------------------------------------------------------------
+
+    def place(self, task: Task) -> None:
+        """Count a pod on the node that it names."""
+        tables, placement, pod = self._tables, self._placement, task.pod
+        task.become(TaskState.BOUND)
+        self._belonging.take_in(task)
+        if pod.unsized:
+            tables.nodes.poison(pod.node, pod.uid, bad=True)
+        self.unread.note(pod)
+        row = tables.nodes.rows.get(pod.node)
+        if row is None:
+            placement.stray(task, pod.node)
+            if pod.ours:
+                message = f"node {pod.node!r}, which the pod names, does not exist"
+                tables.notices.add((task,), Reason(ReasonCode.NODE_AFFINITY, message))
+        elif placement.is_countable(task, row):
+            placement.assign(task, row, placement.devices_of(task, row))
+        else:
+            # The others there ask for so much already that with it the sum is beyond exact integers.
+            task.pod = pod = unsized(pod)
+            tables.shapes.release(task.shape)
+            task.shape = self.shape(pod)
+            self.place(task)
+            return
+        task.become(TaskState.BOUND)
+        if pod.ours:
+            tables.services.runs(task)
+
+    def recount(self, task: Task, pod: Pod) -> None:
+        """Take over a newer view of a pod that stays where it is, and by which labels it is counted there."""
+        tables = self._tables
+        self.unread.note(pod)
+        if (pod.user, pod.priority) != (task.pod.user, task.pod.priority):
+            pod = self._changed_hands(task, pod)
+        row = self._placement.counted_on(task)
+        changed = pod.terminating != task.pod.terminating or pod.labels != task.pod.labels
+        if row >= 0 and changed:
+            tables.pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
+            tables.nodes.touch(row)
+            tables.nodes.gained.add(row)
+        other, limited = pod.service_class != task.pod.service_class, pod.time_limit != task.pod.time_limit
+        if task.gang is not None and (pod.bound, pod.starting, pod.terminating) != (
+            task.pod.bound,
+            task.pod.starting,
+            task.pod.terminating,
+        ):
+            self._starts.touch(task.gang)
+        task.pod = pod
+        if other and pod.ours:
+            tables.queues.reclassify(task)
+        if limited and task.state is TaskState.BOUND:
+            tables.services.runs(task)
+        if changed:
+            old, task.shape = task.shape, self.shape(pod)
+            tables.shapes.release(old)
+        if row >= 0 and changed:
+            tables.pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
+
+    def _changed_hands(self, task: Task, pod: Pod) -> Pod:
+        """A pod that has a node is another user's, or of another priority: accounts follow; a victim's stay as they are."""
+        if task.state is TaskState.EVICTING:
+            return msgspec.structs.replace(pod, user=task.pod.user, priority=task.pod.priority)
+        queues = self._tables.queues
+        charged = task.charged and (task.row >= 0 or self._placement.is_stray(task))
+        if charged:
+            queues.charge(task, -1, task.row)
+        task.pod = msgspec.structs.replace(task.pod, user=pod.user, priority=pod.priority)
+        if charged:
+            queues.charge(task, 1, task.row)
+        return pod
+
+
+def unsized(pod: Pod) -> Pod:
+    """A pod whose amounts cannot be counted beside those of others on its node."""
+    message = f"pod {pod.key}: together with others on node {pod.node} it asks for more than can be counted"
+    return msgspec.structs.replace(pod, error=Reason(ReasonCode.TOO_LARGE, message), unsized=True)

@@ -1,0 +1,194 @@
+"""Evictions in flight: which tasks wait for which victims, until these are gone or counted where they run again.
+
+What must move together is kept together: the victims that a task waits for, the tasks that a victim's place is for, the plan that
+victims are part of, what victims owe their queues, the places kept for pods that move, and what stays closed beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.state.bound import BoundPods
+from fairlead.core.state.leftovers import GivenUp, Leftovers
+from fairlead.core.state.moves import Moves
+from fairlead.core.state.overrides import Overrides
+from fairlead.core.state.pending import Pending
+from fairlead.core.state.placement import Placement
+from fairlead.core.state.tables import Tables
+
+
+class Evictions:
+    """Victims and their beneficiaries.
+
+    holds: victim's UID -> UIDs of tasks that wait for it to go. freed: tasks for which the last victim is gone, by UID. plans:
+    victim's UID -> all victims of its plan; they go together or not at all.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        placement: Placement,
+        leftovers: Leftovers,
+        moves: Moves,
+        overrides: Overrides,
+        pending: Pending,
+        bound: BoundPods,
+    ) -> None:
+        self._tables = tables
+        self._placement = placement
+        self._leftovers = leftovers
+        self._moves = moves
+        self._overrides = overrides
+        self._pending = pending
+        self._bound = bound
+        self.holds: dict[str, set[str]] = {}
+        self.freed: dict[str, Task] = {}
+        self.plans: dict[str, frozenset[str]] = {}
+
+    # -- pods that are gone --------------------------------------------------------------------
+
+    def gone(self, task: Task) -> None:
+        """A pod is gone: its place is free for those that waited for that, and it waits for nothing any more."""
+        uid = task.pod.uid
+        self.freed.pop(uid, None)
+        self._tables.queues.repay(uid)
+        self._forget_plan(uid)
+        self._leftovers.release(uid)
+        self.free(uid)
+        if task.waits_for:
+            self.abandon(task)
+
+    def free(self, uid: str) -> None:
+        """Nothing waits for a victim any more: it is gone. Tasks that waited for no other may be bound."""
+        tasks = self._tables.tasks
+        for beneficiary in self.holds.pop(uid, ()):
+            held = tasks.get(beneficiary)
+            if held is not None:
+                held.waits_for.discard(uid)
+                if not held.waits_for and held.state is TaskState.HELD:
+                    self.freed[beneficiary] = held
+
+    def _forget_plan(self, uid: str) -> None:
+        """A victim is gone. Its plan is remembered until all are: word that it failed may still be on its way."""
+        tasks, plan = self._tables.tasks, self.plans.get(uid, frozenset())
+        if not any(other in tasks and tasks[other].state is TaskState.EVICTING for other in plan):
+            for other in plan:
+                self.plans.pop(other, None)
+
+    # -- plans that are given up ---------------------------------------------------------------
+
+    def failed(self, uid: str, now: float, message: str = "") -> None:
+        """An eviction was refused: the victim stays, and the plan it was part of is given up. message: what the server said."""
+        if "disruption" in message.lower() and uid in self._tables.tasks:
+            self._overrides.refuse(uid, now)
+        self.give_up(uid, now, rests=True)
+
+    def give_up(self, uid: str, now: float, *, rests: bool = False) -> None:
+        """The plan that a victim is part of is given up. rests: its beneficiaries wait before they are tried again."""
+        victims = {uid, *self.plans.get(uid, ())}
+        looked: set[str] = set()
+        while waiting := {each for victim in victims for each in self.holds.get(victim, ())} - looked:
+            looked |= waiting  # of those that wait, others of their gangs may wait for victims of other plans, and so on
+            for beneficiary in sorted(waiting):
+                victims |= self._waits_again(beneficiary, now, rests=rests)
+            victims |= {other for victim in victims for other in self.plans.get(victim, ())}
+        self._count_again(sorted(victims), now)
+
+    def _waits_again(self, beneficiary: str, now: float, *, rests: bool) -> set[str]:
+        """A task and its gang give up the places that are held for them; returns the victims that they waited for."""
+        victims: set[str] = set()
+        held = self._tables.tasks.get(beneficiary)
+        if held is None or held.state is not TaskState.HELD:
+            return victims
+        mates = held.gang.tasks.values() if held.gang else (held,)
+        for each in list(mates):
+            if each.state is TaskState.HELD:
+                victims |= each.waits_for
+                self._placement.unassign(each)
+                self.abandon(each)
+                each.become(TaskState.WAITING)
+                if rests:
+                    self._pending.delay(each, now)
+                else:
+                    self._pending.wait(each, counted=True)
+        if held.gang is not None:
+            self._tables.unsettle(held.gang)
+        return victims
+
+    def vacate(self, task: Task) -> None:
+        """A place held for a task is given up. When nothing waits for its victims any more they are counted where they run.
+
+        While others of its gang wait for them they fill the room, so it stays closed; so does the room of a pod that only moves.
+        """
+        tasks, row, devices = self._tables.tasks, task.row, task.devices
+        self._placement.unassign(task)
+        victims = [uid for uid in sorted(task.waits_for) if uid in tasks]
+        if any(len(self.holds.get(uid, ())) > 1 or uid in self._moves.kept for uid in victims):
+            self._leftovers.close(task.pod.spec, row, devices, victims)
+        else:
+            self.release_victims([task], victims)
+
+    def release_victims(self, tasks: list[Task], victims: list[str], given_up: Sequence[GivenUp] = ()) -> None:
+        """These tasks wait for no victim any more: those who still run are counted where they do.
+
+        given_up: the places that were held for the tasks; what victims fill of them for which others still wait stays closed.
+        """
+        for task in tasks:
+            self.abandon(task)
+        released = [uid for uid in victims if not self.holds.get(uid)]
+        self._count_again(released, self._tables.services.now, given_up)
+
+    def release_holds(self, tasks: list[Task]) -> None:
+        """Places held for these are no good any more, though they wait for no victim: they wait in line again."""
+        for task in tasks:
+            self._placement.unassign(task)
+            self._pending.wait(task)
+
+    def abandon(self, task: Task) -> None:
+        """The task no longer waits for any victim to leave."""
+        for victim in task.waits_for:
+            waiting = self.holds.get(victim)
+            if waiting is not None:
+                waiting.discard(task.pod.uid)
+            self._tables.queues.uncredit(victim, task.pod.uid)
+        task.waits_for = set()
+        if task.instead_of:
+            self._placement.charge_back(task)
+
+    # -- victims that are counted again --------------------------------------------------------
+
+    def _count_again(self, released: list[str], now: float, given_up: Sequence[GivenUp] = ()) -> None:
+        """Nothing waits for these victims: they are counted where they run. No place is free that another victim still fills."""
+        self._leftovers.release(*released)
+        places = [*given_up, *self._moves.drop(*released)]
+        for uid in released:
+            self._stays(uid, now)
+        for place in places:
+            self._leftovers.keep_closed(place)
+
+    def _stays(self, uid: str, now: float) -> None:
+        """A victim whose room is not needed any more is counted where it runs, until it is gone or for good."""
+        tables = self._tables
+        self.holds.pop(uid, None)
+        for other in self.plans.pop(uid, ()):
+            if other not in tables.tasks:
+                self.plans.pop(other, None)  # gone before, and remembered for the others' sake
+        victim = tables.tasks.get(uid)
+        if victim is None or victim.state is not TaskState.EVICTING:
+            return
+        self._placement.part(victim)
+        tables.queues.repay(uid)
+        self._placement.unstray(victim, victim.pod.node)
+        if victim.row >= 0:
+            victim.become(TaskState.BOUND)  # its node was gone for a while
+        else:
+            self._bound.place(victim)
+        if victim.gang is not None:
+            victim.gang.fault_at = now
+            tables.unsettle(victim.gang)
+
+    def occupy(self, task: Task, row: int) -> None:
+        """Count a victim on a row where it lingers."""
+        self._tables.queues.repay(task.pod.uid)
+        self._placement.assign(task, row, self._placement.devices_of(task, row))

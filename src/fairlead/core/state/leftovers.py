@@ -1,0 +1,124 @@
+"""Leftovers: room that victims still fill beyond what their beneficiaries take; it stays closed until the victims are gone.
+
+A placeholder holds it on its row. No queue is charged for it: the debts of the victims' queues are (`queues.Debt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from fairlead.core.model.objects import WHOLE, Pod, PodSpec
+from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.state.placement import Placement
+from fairlead.core.state.tables import Tables
+
+
+class GivenUp(NamedTuple):
+    """A place that is kept for no pod any more, and the UIDs of the victims that may still fill it."""
+
+    spec: PodSpec
+    row: int
+    devices: tuple[int, ...]
+    victims: tuple[str, ...]
+
+
+class Leftovers:
+    """Placeholders by the UIDs of the victims that they stand for."""
+
+    def __init__(self, tables: Tables, placement: Placement) -> None:
+        self._log = tables.log
+        self._nodes = tables.nodes
+        self._shapes = tables.shapes
+        self._tasks = tables.tasks
+        self._placement = placement
+        self._by_victim: dict[str, list[Task]] = {}
+        tables.queues.closing = self._by_victim
+
+    def close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
+        """A placeholder on a row until the victims are gone."""
+        number = len(self._by_victim.get(victims[0], ()))
+        queue, name = self._tasks[victims[0]].queue, f"leaving-{victims[0]}"
+        pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False)
+        placeholder = Task(pod, self._shapes.intern(spec))
+        self._log.call(self._shapes.release, placeholder.shape)
+        placeholder.become(TaskState.EVICTING)  # nobody's victim
+        self._placement.assign(placeholder, row, devices)
+        for uid in victims:
+            self._log.insert(self._by_victim, uid, [*self._by_victim.get(uid, ()), placeholder])
+
+    def hold(self, places: dict[str, tuple[int, tuple[int, ...]]], coming: Iterable[tuple[Sequence[str], Task]]) -> None:
+        """Keep closed what victims still occupy beyond what their beneficiaries take, until they are gone.
+
+        places: victim's UID -> its row and devices. coming: what stands in for pods that are moved, and the victims that must
+        leave before it is replaced; what these pods take there is taken from what stays closed.
+
+        Per row one placeholder holds the difference in amounts and the devices that stayed entirely free. What is left of a
+        shared device has one of its own.
+        """
+        after = {id(task) for victims, task in coming if not places.keys().isdisjoint(victims)}
+        by_row: dict[int, list[str]] = {}
+        for uid, (row, _) in places.items():
+            by_row.setdefault(row, []).append(uid)
+        for row, uids in by_row.items():
+            left, taken = self._beyond(row, uids, places, after)
+            free = self._nodes.devices.states[self._nodes.device.item(row)]
+            rest = {device: min(milli, free[device]) for device, milli in taken.items() if milli > 0 and device < len(free)}
+            whole = tuple(sorted(device for device, milli in rest.items() if milli == WHOLE))
+            amounts = {name: amount for name, column in self._nodes.resources.items() if (amount := left.get(column, 0)) > 0}
+            if amounts or whole:
+                self.close(PodSpec(tuple(sorted(amounts.items())), gpus=len(whole)), row, whole, uids)
+            for device, milli in sorted(rest.items()):
+                if 0 < milli < WHOLE:
+                    self.close(PodSpec((), gpus=1, gpu_milli=milli), row, (device,), uids)
+
+    def _beyond(
+        self, row: int, uids: list[str], places: dict[str, tuple[int, tuple[int, ...]]], after: set[int]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """What victims hold on a row beyond what comes there: amounts by column, and thousandths by device."""
+        left: dict[int, int] = {}
+        taken: dict[int, int] = {}
+        for uid in uids:
+            shape = self._tasks[uid].shape
+            for column, amount in shape.demand:
+                left[column] = left.get(column, 0) + amount
+            for device in places[uid][1]:
+                taken[device] = taken.get(device, 0) + shape.gpu_milli
+        for task in self._nodes.pods[row].values():
+            if (task.state is TaskState.HELD and not task.waits_for.isdisjoint(uids)) or (after and id(task) in after):
+                for column, amount in task.shape.demand:
+                    left[column] = left.get(column, 0) - amount
+                for device in task.devices:
+                    taken[device] = taken.get(device, 0) - task.shape.gpu_milli
+        return left, taken
+
+    def keep_closed(self, place: GivenUp) -> None:
+        """A place is given up: as much of it as is free stays closed until the victims that still fill its row are gone."""
+        row, devices, spec = place.row, place.devices, place.spec
+        lingering = self._placement.lingering
+        still = [uid for uid in place.victims if lingering.get(uid) == row]
+        if row < 0 or not still:
+            return
+        nodes = self._nodes
+        free = nodes.devices.states[nodes.device.item(row)]
+        left = tuple(device for device in devices if device < len(free) and free[device] >= spec.gpu_milli)
+        amounts = ((name, min(amount, nodes.free[nodes.resources[name]].item(row))) for name, amount in spec.requests)
+        requests = tuple((name, amount) for name, amount in amounts if amount > 0)
+        if requests or left:
+            self.close(PodSpec(requests, gpus=len(left), gpu_milli=spec.gpu_milli), row, left, still)
+
+    def of(self, victims: Iterable[str]) -> list[Task]:
+        """The placeholders that keep closed what victims still fill beyond what was given away."""
+        return list({id(each): each for uid in victims for each in self._by_victim.get(uid, ())}.values())
+
+    def release(self, *uids: str) -> None:
+        """All at once before any of these victims is counted where it runs: devices are chosen for it then."""
+        for uid in uids:
+            for placeholder in self.forget(uid):
+                self._placement.unassign(placeholder)
+                self._shapes.release(placeholder.shape)
+
+    def forget(self, uid: str) -> list[Task]:
+        """The placeholders that stood for a victim and for no other; they are forgotten, and still on their rows."""
+        gone = self._by_victim.pop(uid, [])
+        return [each for each in gone if not any(each in others for others in self._by_victim.values())]

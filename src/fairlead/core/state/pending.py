@@ -1,0 +1,283 @@
+"""Pending: tasks without a node, and how they come to wait in line: counted, admitted, made units of their gangs.
+
+A task waits in a queue's line as part of a unit, waits for the time of its next try, is counted among jobs beyond a limit, or is
+set aside with a reason. What changes any of that asks for it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.objects import stands_in
+from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
+from fairlead.core.queues.services import LATE
+from fairlead.core.state.isolation import Isolation
+from fairlead.core.state.placement import Placement
+from fairlead.core.state.starts import Starts
+from fairlead.core.state.tables import Tables
+
+
+class Pending:
+    """Lets tasks wait, and takes them out of their lines.
+
+    queueless: name of a queue that is not known -> tasks that name it, by UID. applicants: where jobs are counted, the tasks that
+    wait to be, and those of jobs beyond a limit, by UID. overdue: tasks that have waited longer than their class allows, and of
+    which that was not reported yet. faulty: keys of gangs that have lost members.
+    """
+
+    def __init__(self, tables: Tables, placement: Placement, isolation: Isolation, starts: Starts) -> None:
+        self._tables = tables
+        self._placement = placement
+        self._isolation = isolation
+        self._starts = starts
+        self.queueless: dict[str, dict[str, Task]] = {}
+        self.applicants: dict[str, Task] = {}
+        self.overdue: list[Task] = []
+        self.faulty: set[str] = set()
+        self._crowd = False  # whether jobs must be counted anew
+        self._delayed: list[tuple[float, str]] = []
+        self._nearing: list[tuple[float, str]] = []  # when a task that waits becomes more urgent
+
+    # -- coming to wait ------------------------------------------------------------------------
+
+    def wait(self, task: Task, *, counted: bool = False) -> None:
+        """Let a task without a node wait, or say why it cannot even wait. counted: its job was counted among others already."""
+        tables, pod = self._tables, task.pod
+        self.applicants.pop(pod.uid, None)
+        task.become(TaskState.WAITING)
+        task.level = tables.services.of(task).level(tables.services.before(task))
+        if not stands_in(pod.uid):  # whose age is that of a job which ran: how long that waited in all is not known
+            task.urgency = tables.services.urgency(task)
+            if (due := tables.services.next_urgency(task)) is not None:
+                heappush(self._nearing, (due, pod.uid))
+        if pod.error is not None:
+            self._set_aside(task, pod.error)
+        elif (fault := self._isolation.why(pod.uid)) is not None:
+            self._set_aside(task, fault)
+        elif pod.gated:
+            self._set_aside(task, Reason(ReasonCode.GATED, "the pod has scheduling gates"))
+        elif wrong := next((each for each in pod.spec.mistakes if not each.scoring), None):
+            self._set_aside(task, Reason(ReasonCode.INVALID_SPEC, f"{wrong.plugin} cannot read the pod: {wrong.message}"))
+        elif not tables.queues.knows(task.queue):
+            self.queueless.setdefault(task.queue, {})[pod.uid] = task
+            self._set_aside(task, tables.admission.unknown_queue(task))
+        elif (refused := tables.admission.not_allowed(task)) is not None:
+            self._set_aside(task, refused)
+        elif not counted and tables.admission.counts(task.queue):
+            self.applicants[pod.uid] = task
+            self._crowd = True
+        elif task.gang is not None:
+            tables.unsettle(task.gang)
+        else:
+            self._push(Unit((task,), 1))
+
+    def wait_again(self, task: Task) -> None:
+        """A task that was set aside waits in line again, or says why it cannot."""
+        self.withdraw(task)
+        self.wait(task)
+
+    def _set_aside(self, task: Task, reason: Reason) -> None:
+        task.become(TaskState.UNUSABLE)
+        if task.gang is not None:
+            self._tables.unsettle(task.gang)  # had it a place until now, its gang may have too few members
+        self._tables.notices.add((task,), reason)
+
+    def _push(self, unit: Unit) -> None:
+        services = self._tables.services
+        unit.express = unit.level < services.of(unit.tasks[0]).express
+        if any(task.pod.attained for task in unit.tasks):
+            unit.since = max(unit.since, services.now)  # it ran before, and is created when it came first
+        self._tables.queues.push(unit.tasks[0].queue, unit)
+
+    def delay(self, task: Task, now: float) -> None:
+        """A write for a task failed: it waits before it is tried again, longer after each failure."""
+        task.faults += 1
+        task.not_before = now + self._tables.policy.write_rest(task.faults)
+        heappush(self._delayed, (task.not_before, task.pod.uid))
+
+    # -- leaving its line ----------------------------------------------------------------------
+
+    def withdraw(self, task: Task) -> None:
+        """A task that waits leaves its line."""
+        if task.unit is not None:
+            unit = task.unit
+            unit.retire()
+            for each in (*unit.tasks, task):
+                each.unit = None
+            if unit.gang is not None and len(unit.tasks) > 1:
+                self._tables.unsettle(unit.gang)
+
+    def find_queue(self, task: Task) -> None:
+        """A task no longer waits for its queue to be made."""
+        others = self.queueless.get(task.queue)
+        if others is not None and others.pop(task.pod.uid, None) is not None and not others:
+            del self.queueless[task.queue]
+
+    def forget(self, task: Task) -> None:
+        """A task is gone."""
+        self.find_queue(task)
+        self.applicants.pop(task.pod.uid, None)
+        self._crowd = self._crowd or bool(self.applicants)
+
+    # -- what may wait where -------------------------------------------------------------------
+
+    def change_queue(self, task: Task, queue: str) -> None:
+        """A task waits, or runs, in another queue from now on."""
+        self.find_queue(task)
+        queues = self._tables.queues
+        if (task.row >= 0 or self._placement.is_stray(task)) and task.pod.ours:
+            queues.charge(task, -1, task.row)
+            task.queue = queue
+            queues.charge(task, 1, task.row)
+        task.queue = queue
+        if task.state in (TaskState.WAITING, TaskState.UNUSABLE) and not task.pod.terminating:
+            self.withdraw(task)  # else it stays in the line of a queue that it is in no more
+            self.wait(task)
+
+    def admit_again(self, concerned: Callable[[Task], bool]) -> None:
+        """Which queues and classes may be used has changed: what waits is judged anew. What runs goes on."""
+        for task in list(self._tables.tasks.values()):
+            if task.row >= 0 or not task.pod.ours or task.pod.terminating or not concerned(task):
+                continue
+            if task.state is TaskState.WAITING or (task.state is TaskState.UNUSABLE and task.pod.error is None):
+                with self._isolation.guard("admission", task):
+                    self.withdraw(task)
+                    self.find_queue(task)
+                    self.wait(task)
+
+    def queue_came(self, name: str) -> None:
+        """Those that named a queue which is there now are looked at again."""
+        for task in list(self.queueless.pop(name, {}).values()):
+            with self._isolation.guard("admission", task):
+                task.told = None
+                self.wait(task)
+
+    def queue_gone(self, name: str) -> None:
+        """Those that wait in a queue wait for its return."""
+        for task in self._tables.tasks.values():
+            if task.queue == name and task.state is TaskState.WAITING:
+                with self._isolation.guard("admission", task):
+                    if task.unit is not None:
+                        task.unit.retire()
+                        task.unit = None
+                    self.wait(task)
+
+    def _count_jobs(self) -> None:
+        """Where jobs are counted: what is within the limits waits in line, the others until one of those is done."""
+        self._crowd = False
+        admission = self._tables.admission
+        tasks = [task for task in self._tables.tasks.values() if self._counts(task)]
+        try:
+            beyond = admission.beyond(tasks)
+        except Exception as error:
+            found = self._isolation.blame("admission", tasks, lambda task: admission.beyond([task]), error)
+            tasks = [task for task in tasks if task not in found]
+            beyond = admission.beyond(tasks)
+        for task in tasks:
+            uid = task.pod.uid
+            if task.row >= 0 or task.pod.node:
+                continue
+            if uid in beyond and task.state is TaskState.WAITING:
+                self.withdraw(task)
+                self.applicants[uid] = task
+                self._set_aside(task, beyond[uid])
+            elif uid not in beyond and uid in self.applicants:
+                task.told = None
+                self.wait(task, counted=True)
+
+    def _counts(self, task: Task) -> bool:
+        """Whether a task's job is one of those that are counted."""
+        pod, tables = task.pod, self._tables
+        if not pod.ours or pod.terminating or not tables.queues.knows(task.queue) or not tables.admission.counts(task.queue):
+            return False
+        return task.state is not TaskState.UNUSABLE or pod.uid in self.applicants
+
+    # -- order in line -------------------------------------------------------------------------
+
+    def _become_urgent(self, now: float) -> None:
+        """Those whose longest wait draws near go up in their line."""
+        services = self._tables.services
+        while self._nearing and self._nearing[0][0] <= now:
+            _, uid = heappop(self._nearing)
+            task = self._tables.tasks.get(uid)
+            if task is None or task.state is not TaskState.WAITING or services.urgency(task) == task.urgency:
+                continue
+            before = task.urgency
+            with self._isolation.guard("settle", task):
+                self.withdraw(task)
+                self.wait(task, counted=True)
+                if before < task.urgency == LATE:
+                    self.overdue.append(task)
+
+    def rerank(self, task: Task) -> None:
+        """What its job has attained was not known when it came to wait."""
+        services = self._tables.services
+        level = services.of(task).level(services.before(task))
+        if task.state is TaskState.WAITING and task.level != level and not stands_in(task.pod.uid):
+            self.withdraw(task)
+            self.wait(task, counted=True)
+
+    # -- before the next decision --------------------------------------------------------------
+
+    @property
+    def must_settle(self) -> bool:
+        """Whether units must be made, or jobs counted, before the next decision."""
+        return bool(self._tables.unsettled) or self._crowd
+
+    @property
+    def next_due(self) -> float | None:
+        """When a task is tried again, becomes more urgent, or a gang's grace ends."""
+        times = [self._delayed[0][0]] if self._delayed else []
+        times += [self._nearing[0][0]] if self._nearing else []
+        for key in self.faulty:
+            gang = self._tables.gangs.get(key)
+            if gang is not None:
+                times.append((gang.fault_at or 0.0) + self._tables.policy.gang_grace)
+        return min(times, default=None)
+
+    def settle(self, now: float) -> None:
+        """Urgent tasks go up, jobs are counted, and delayed tasks wait again."""
+        self._tables.nodes.settle_labels()
+        with self._isolation.guard("settle"):
+            self._become_urgent(now)
+        if self._crowd:
+            with self._isolation.guard("admission"):
+                self._count_jobs()
+        while self._delayed and self._delayed[0][0] <= now:
+            _, uid = heappop(self._delayed)
+            task = self._tables.tasks.get(uid)
+            if task is not None and task.state is TaskState.WAITING and task.unit is None and task.not_before <= now:
+                with self._isolation.guard("settle", task):
+                    self.wait(task)
+
+    def settle_gangs(self, now: float) -> None:
+        """Make the units of gangs that changed."""
+        gangs = list(self._tables.unsettled.values())
+        self._tables.unsettled.clear()
+        for gang in gangs:
+            with self._isolation.guard("settle", gang):
+                self._settle_gang(gang, now)
+
+    def _settle_gang(self, gang: Gang, now: float) -> None:
+        notices = self._tables.notices
+        units, reason = gang.units(now, self._starts.waits(gang, now))
+        if reason is not None:
+            waiting = tuple(task for task in gang.tasks.values() if task.state is TaskState.WAITING)
+            notices.add(waiting, reason)
+        gang.reason = reason or self._isolation.why_of(gang)
+        later = gang.later(now) if units else ()
+        for unit in units:
+            unit.later = later
+            self._push(unit)
+        if later:
+            message = f"gang {gang.key} can do without it: it gets a place once those that it needs have theirs"
+            notices.add(later, Reason(ReasonCode.GANG_INCOMPLETE, message))
+        placed = len(gang.placed())
+        if not placed or placed >= gang.needed:
+            gang.fault_at = None  # whole, or gone: a later fault has a grace of its own
+        elif gang.fault_at is None:
+            gang.fault_at = now
+        if gang.broken():
+            self.faulty.add(gang.key)

@@ -1,0 +1,229 @@
+"""Placement: where tasks are counted, and what they hold there, under the undo log.
+
+A task is counted on a row (its node), as lingering (a victim that is still there, though its place is given away), or as a stray
+(bound to a node that is not known). What it holds on a row is taken and given back here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from fairlead.core.model.transactions import VolumeChoice
+from fairlead.core.pods.filters.volumes import VolumeBinding
+from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.tasks import Task
+from fairlead.core.state.tables import Tables
+
+_HUGE = 1 << 50
+_LEAST_FREE = -(1 << 61)
+"""Amounts of one pod from which on it is looked at whether those of a node can still be counted, and the least that can be."""
+
+
+class Placement:
+    """Puts tasks on rows and takes them off.
+
+    lingering: victim's UID -> the row where it still is, though its place is given away. strays: name of a node that is not
+    known -> tasks bound to it, by UID.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._log = tables.log
+        self._nodes = tables.nodes
+        self._pairs = tables.pairs
+        self._holdings = tables.holdings
+        self._storage = tables.storage
+        self._shapes = tables.shapes
+        self._queues = tables.queues
+        self._tasks = tables.tasks
+        self.lingering: dict[str, int] = {}
+        self.strays: dict[str, dict[str, Task]] = {}
+
+    # -- on rows -------------------------------------------------------------------------------
+
+    def takes(self, task: Task, row: int) -> bool:
+        """Whether a task fits a row now, and no limit is in the way there."""
+        return task.shape.fits_row(row) and self._queues.over_limit(task, row=row) is None
+
+    def place(self, task: Task, row: int) -> None:
+        """Put a task on a row where it fits, on the devices there that its strategy prefers."""
+        self.assign(task, row, task.shape.strategy.pick(task.shape, row))
+
+    def assign(self, task: Task, row: int, devices: tuple[int, ...]) -> None:
+        """Put a task on a row and charge everything it holds; whether it fits is the caller's concern."""
+        nodes, log, shape = self._nodes, self._log, task.shape
+        free = nodes.free
+        state = nodes.devices.take(nodes.device.item(row), devices, shape.gpu_milli) if devices else -1
+        if log.depth:
+            log.call(self._reset, (task, task.row, task.devices, row))
+            log.add_at(free, row, shape.demand, -1)
+            if devices:
+                log.put(nodes.device, row, state)
+            log.insert(nodes.pods[row], task.pod.uid, task)
+        else:
+            task.row, task.devices = row, devices  # first: should anything raise, it is known where it was to be
+            log.add_at(free, row, shape.demand, -1)
+            if devices:
+                nodes.device[row] = state
+            nodes.pods[row][task.pod.uid] = task
+        if shape.lingers:
+            self._surround(task, row, 1)
+        task.row = row
+        task.devices = devices
+        if task.charged:
+            self._queues.charge(task, 1, row)
+            if task.instead_of:
+                self.charge_instead(task)
+        nodes.touch(row)
+        if nodes.room_wanted and shape.gpus:
+            nodes.gained.add(row)  # fewer free GPUs: work without devices may have a place there now
+
+    def unassign(self, task: Task) -> None:
+        """Take a task off its row and give everything back."""
+        nodes, log, shape, row = self._nodes, self._log, task.shape, task.row
+        if row < 0:
+            return
+        if log.depth:
+            log.call(self._reset, (task, row, task.devices, row))
+        log.add_at(nodes.free, row, shape.demand, 1)
+        if task.devices:
+            state = nodes.devices.give(nodes.device.item(row), task.devices, shape.gpu_milli)
+            log.put(nodes.device, row, state)
+        log.remove(nodes.pods[row], task.pod.uid)
+        if shape.lingers:
+            self._surround(task, row, -1)
+        task.row = -1
+        task.devices = ()
+        if task.charged:
+            self._queues.charge(task, -1, row)
+        if task.instead_of:
+            self.charge_back(task)
+        nodes.touch(row)
+        if not log.depth:
+            nodes.gained.add(row)
+
+    def _reset(self, saved: tuple[Task, int, tuple[int, ...], int]) -> None:
+        task, old_row, devices, row = saved
+        task.row, task.devices = old_row, devices
+        self._nodes.touch(row)
+
+    def devices_of(self, task: Task, row: int) -> tuple[int, ...]:
+        """The devices counted for a pod that is on a row already: the ones that would be chosen.
+
+        The kubelet chose the real ones; where none fits any more, the freest are taken into debt.
+        """
+        if not task.shape.gpus:
+            return ()
+        self._shapes.refresh()
+        return task.shape.devices_on(row)
+
+    def is_countable(self, task: Task, row: int) -> bool:
+        """Whether the free amounts of a row stay exact integers with a pod on it that another scheduler put there."""
+        shape = task.shape
+        if all(amount < _HUGE for _, amount in shape.demand) and max(shape.extra) < _HUGE:
+            return True
+        free = self._nodes.free
+        return all(free[column].item(row) - amount > _LEAST_FREE for column, amount in shape.demand) and all(
+            line.item(row) + amount < -_LEAST_FREE for line, amount in zip(self._nodes.extra, shape.extra, strict=True)
+        )
+
+    # -- instead of pods that move -------------------------------------------------------------
+
+    def charge_instead(self, task: Task) -> None:
+        """From now on it is charged in the stead of a pod that moves, if that one is still there."""
+        self._charge_moved(task.instead_of, task)
+
+    def charge_back(self, task: Task) -> None:
+        """It is charged in no other pod's stead any more: that pod is itself from now on, if it is still there."""
+        uid = task.instead_of
+        self._log.set(task, "instead_of", "")
+        self._charge_moved(uid, None)
+
+    def _charge_moved(self, uid: str, instead: Task | None) -> None:
+        row = self.lingering.get(uid)
+        if row is not None and self._tasks[uid].charged:
+            self._queues.owe_moved(self._tasks[uid], row, instead)
+
+    # -- without a row -------------------------------------------------------------------------
+
+    def linger(self, task: Task, row: int) -> None:
+        """A victim's room is given away; until it is gone, others still see it, its labels, its ports and its claims."""
+        self._log.insert(self.lingering, task.pod.uid, row)
+        self._pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
+        self._holdings.add(task.shape.spec, row, 1)
+
+    def part(self, task: Task) -> None:
+        """A task lingers no longer."""
+        row = self.lingering.pop(task.pod.uid, None)
+        if row is not None:
+            self._pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
+            self._holdings.add(task.shape.spec, row, -1)
+            self._nodes.touch(row)
+            self._nodes.gained.add(row)
+
+    def counted_on(self, task: Task) -> int:
+        """The row where others see a task: its own, or where it lingers; -1 for none."""
+        return task.row if task.row >= 0 else self.lingering.get(task.pod.uid, -1)
+
+    def stray(self, task: Task, node: str) -> None:
+        """A pod is bound to a node that is not known: it counts for its queue all the same."""
+        self.strays.setdefault(node, {})[task.pod.uid] = task
+        if task.charged:
+            self._queues.charge(task, 1, -1)
+
+    def unstray(self, task: Task, node: str) -> None:
+        """It is gone, or its node has come."""
+        if self.strays.get(node, {}).pop(task.pod.uid, None) is not None:
+            if task.charged:
+                self._queues.charge(task, -1, -1)
+            if not self.strays[node]:
+                del self.strays[node]
+
+    def is_stray(self, task: Task) -> bool:
+        """Whether a task is bound to a node that is not known."""
+        return task.pod.uid in self.strays.get(task.pod.node, {})
+
+    # -- surroundings --------------------------------------------------------------------------
+
+    def _surround(self, task: Task, row: int, by: int) -> None:
+        """Count what a pod means to others on a row, beyond the amounts it holds: it came (1) or left (-1)."""
+        shape = task.shape
+        if shape.spec.claims and not task.pod.node:
+            self._reserve_volumes(task, row, by)
+        if shape.labels is not None:
+            self._pairs.add(task.shape, row, by, leaving=task.pod.terminating)
+        if shape.holds:
+            self._holdings.add(task.shape.spec, row, by)
+        for line, amount in zip(self._nodes.extra, shape.extra, strict=True):
+            if amount:
+                self._log.put(line, row, line.item(row) + by * amount)
+
+    def _reserve_volumes(self, task: Task, row: int, by: int) -> None:
+        """Claims that wait for their first consumer get their volumes with the place of their pod, and lose them with it."""
+        if by < 0:
+            for use in task.shape.spec.claims:
+                self._storage.release(self._log, use.key)
+            return
+        for relation in task.shape.relations:
+            if isinstance(relation, VolumeBinding) and relation.stop() is None:
+                decided = relation.decide(row)
+                for each in decided if isinstance(decided, list) else ():
+                    self._storage.reserve(self._log, each.claim, each.volume, self._nodes.names[row])
+
+    def volumes_of(self, task: Task) -> tuple[VolumeChoice, ...]:
+        """What was decided for the claims of a pod that is not bound yet."""
+        storage = self._storage
+        claims = [use.key for use in task.shape.spec.claims]
+        return tuple(
+            VolumeChoice(key, storage.given.get(key, "")) for key in claims if key in storage.given or key in storage.chosen
+        )
+
+    def recount_pairs(self) -> None:
+        """Count anew which pods are near which."""
+
+        def seen() -> Iterator[tuple[RankedShape, int, bool]]:
+            there = ((task, row) for row in self._nodes.rows.values() for task in self._nodes.pods[row].values())
+            lingering = ((self._tasks[uid], row) for uid, row in self.lingering.items())
+            yield from ((task.shape, row, task.pod.terminating) for task, row in chain(there, lingering))
+
+        self._pairs.recount(seen)

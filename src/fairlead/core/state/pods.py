@@ -1,0 +1,293 @@
+"""Pods: events of pods, and what becomes of them in every part of the state."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.core.model.objects import Pod
+from fairlead.core.pods.tasks import PLACED, Task, TaskState
+from fairlead.core.queues.tree import room_of
+from fairlead.core.state.finished import FinishedPods
+from fairlead.core.state.parts import Parts
+from fairlead.core.state.tables import Tables
+from fairlead.core.state.unread import counted, last_readable
+
+
+class Pods:
+    """Takes in pods that come, change and go.
+
+    surplus: UIDs of pods that their gangs can do without. nominated: node -> waiting tasks for which it was cleared, by UID.
+    newly_bound: pods that were bound since the last pass began; only from then on may they be preempted. left: UIDs of the owners
+    of pods that are gone since the last pass began.
+    """
+
+    def __init__(self, tables: Tables, parts: Parts) -> None:
+        self._tables = tables
+        self._placement = parts.placement
+        self._isolation = parts.isolation
+        self._departures = parts.departures
+        self._starts = parts.starts
+        self._belonging = parts.belonging
+        self._pending = parts.pending
+        self._bound = parts.bound
+        self._moves = parts.moves
+        self._evictions = parts.evictions
+        self.finished = FinishedPods()
+        self.surplus: set[str] = set()
+        self.nominated: dict[str, dict[str, Task]] = {}
+        self.newly_bound: list[Task] = []
+        self.left: set[str] = set()
+
+    # -- coming and changing -------------------------------------------------------------------
+
+    def upsert(self, pod: Pod) -> Task | None:
+        """A pod came or changed. Returns its task if it has come to wait, and does not wait in line yet."""
+        pod = counted(self._tables.nodes, pod)
+        if pod.terminating:
+            self._departures.note(pod.uid)
+        task = self._tables.tasks.get(pod.uid)
+        if pod.finished:
+            if pod.uid not in self.finished:
+                self._finish(pod, task)
+            return None
+        if task is None:
+            return self._adopt(pod) if pod.node or pod.ours else None
+        if pod.error is not None and pod.ours != task.pod.ours:
+            pod = msgspec.structs.replace(pod, ours=task.pod.ours)  # whose it is cannot be read any more: as before
+        old, heard = task.pod, pod
+        keeps = self._belonging.holds(task)
+        if pod.error is not None and (old.node or keeps):
+            pod = last_readable(old, pod)
+        if keeps:
+            pod = self._belonging.view(task, pod)
+        if old == pod:
+            return None
+        if old.surplus != pod.surplus:
+            self.surplus ^= {pod.uid}
+        if task.state is TaskState.EVICTING:
+            self._bound.recount(task, pod)
+        elif pod.node:
+            self._bound_by_cluster(task, pod)
+        elif task.state in (TaskState.ASSUMED, TaskState.HELD) and not pod.terminating and _same(old, pod):
+            task.pod = pod  # an older view than what was decided: the binding is on its way
+        elif keeps and not pod.terminating:
+            self._belonging.note_assumed(heard)
+        elif _same(old, pod) and not pod.terminating:
+            task.pod = pod
+            if old.nominated != pod.nominated:
+                self._unnominate(old)
+                self._nominate(task)
+        else:
+            self.remove(pod.uid)
+            return self._adopt(pod)
+        return None
+
+    def adopt_bound(self, pod: Pod) -> None:
+        """Take in a pod that has a node, and is not known."""
+        self._adopt(pod)
+
+    def _adopt(self, pod: Pod) -> Task | None:
+        # A pod whose size cannot be known holds nothing that could be counted: its node is closed instead.
+        tables = self._tables
+        task = Task(pod, self._bound.shape(pod))
+        tables.tasks[pod.uid] = task
+        if pod.surplus:
+            self.surplus.add(pod.uid)
+        if pod.ours and pod.group:
+            self._join(task)
+        if pod.node:
+            self._bound.place(task)
+            self._belonging.lodge(task)
+            if task.gang is not None:
+                tables.unsettle(task.gang)
+                self._starts.touch(task.gang)
+            return None
+        if pod.terminating:
+            task.become(TaskState.UNUSABLE)
+            return None
+        if pod.error is None and not pod.gated:
+            tables.strategy.arrived(pod.spec)
+        self._nominate(task)
+        self._moves.arrived(task)
+        return task
+
+    def _join(self, task: Task) -> None:
+        """A pod is a member of a gang."""
+        pod = task.pod
+        gang = task.gang = self._tables.gang(pod.namespace, pod.group)
+        needed = gang.needed
+        self.finished.comes(gang, pod)
+        gang.tasks[pod.uid] = task
+        if gang.needed != needed:
+            self._tables.unsettle(gang)  # a new run: members of the one before may be too few, also if this pod cannot even wait
+        if gang.group is not None and gang.group.queue:
+            task.queue = gang.group.queue
+
+    def _bound_by_cluster(self, task: Task, pod: Pod) -> None:
+        """The cluster says where a pod is: confirm what was assumed, or take its word."""
+        tables = self._tables
+        row = tables.nodes.rows.get(pod.node)
+        same = task.pod.spec == pod.spec and task.pod.unsized == pod.unsized and task.pod.group == pod.group
+        if task.row >= 0 and row == task.row and same:
+            leaving = pod.terminating and not task.pod.terminating
+            if (
+                pod.ours
+                and pod.queue != task.pod.queue
+                and not (task.gang is not None and task.gang.group is not None and task.gang.group.queue)
+            ):
+                self._pending.change_queue(task, pod.queue)
+            self._bound.recount(task, pod)
+            if leaving and task.gang is not None:
+                tables.unsettle(task.gang)
+            if task.state is not TaskState.BOUND:
+                self._runs(task)
+                self._evictions.abandon(task)
+                if task.gang is not None:
+                    tables.unsettle(task.gang)
+            return
+        keeps, queue = self._belonging.holds(task), task.queue
+        self.remove(pod.uid)
+        self._adopt(pod)
+        if keeps and pod.ours and tables.tasks[pod.uid].queue != queue:
+            self._pending.change_queue(tables.tasks[pod.uid], queue)
+
+    def _runs(self, task: Task) -> None:
+        task.become(TaskState.BOUND)
+        task.faults = 0
+        task.told = None
+        self.newly_bound.append(task)
+        self._tables.services.runs(task)
+
+    # -- outcomes of bindings ------------------------------------------------------------------
+
+    def bound(self, uid: str) -> None:
+        """The binding was written."""
+        task = self._tables.tasks.get(uid)
+        if task is not None and task.state is TaskState.ASSUMED:
+            task.pod = msgspec.structs.replace(task.pod, node=self._tables.nodes.names[task.row])
+            self._runs(task)
+            if task.gang is not None and task.gang.fault_at is not None:
+                self._tables.unsettle(task.gang)
+
+    def bind_failed(self, uid: str, now: float) -> Task | None:
+        """The binding was refused: free the place, and wait longer after each refusal.
+
+        Returns the task if the pod has changed while its binding was on its way, and has come to wait as it is now.
+        """
+        task = self._tables.tasks.get(uid)
+        if task is None or task.state is not TaskState.ASSUMED:
+            return None
+        self._placement.unassign(task)
+        task.become(TaskState.WAITING)
+        self._pending.delay(task, now)
+        if task.gang is not None:
+            task.gang.fault_at = now
+            self._tables.unsettle(task.gang)
+        heard = self._belonging.released(uid)
+        return self.upsert(heard) if heard is not None else None
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def _finish(self, pod: Pod, task: Task | None) -> None:
+        """A pod has ended. A member of a gang that succeeded counts as one that runs."""
+        ran = task is not None and task.state in PLACED
+        self.remove(pod.uid)
+        if pod.succeeded and pod.ours and pod.group:
+            gang = self._tables.gang(pod.namespace, pod.group)
+            self.finished.add(gang, pod, watched=ran)
+            self._tables.unsettle(gang)
+
+    def remove(self, uid: str) -> None:
+        """A pod is gone or has finished: what it held is free, and what waited for that may start."""
+        tables = self._tables
+        task = tables.tasks.pop(uid, None)
+        if task is None:
+            gang = self.finished.remove(uid)
+            if gang is not None and gang.forgotten and tables.gangs.get(gang.key) is gang:
+                del tables.gangs[gang.key]
+            return
+        self.surplus.discard(uid)
+        self._isolation.forget(uid)
+        tables.services.forget(uid)
+        self._starts.forget(uid)
+        self._leave_line(task)
+        if task.state is TaskState.BOUND and task.pod.ours and not task.pod.terminating:
+            tables.runtimes.ended(task, tables.services.now)
+        if task.row >= 0 and task.state is TaskState.HELD:
+            self._evictions.vacate(task)
+        elif task.row >= 0:
+            self._placement.unassign(task)
+        self._leave_node(task)
+        self._pending.forget(task)
+        if task.gang is not None:
+            self._leave_gang(task)
+        tables.shapes.release(task.shape)
+        self._evictions.gone(task)
+        self._belonging.forget(uid)
+        if task.pod.owner:
+            self.left.add(task.pod.owner)
+
+    def _leave_line(self, task: Task) -> None:
+        if task.unit is None:
+            return
+        queues, room = self._tables.queues, room_of(task.unit)
+        if room is not None and room.parked is not None and room.queue.blocked == task.unit.rank:
+            queues.unpark(room)  # the head of the line is gone: the next may be tried
+        self._pending.withdraw(task)
+
+    def _leave_node(self, task: Task) -> None:
+        pod = task.pod
+        self._placement.part(task)
+        self._unnominate(pod)
+        if pod.node:
+            self._placement.unstray(task, pod.node)
+            if pod.unsized:
+                self._tables.nodes.poison(pod.node, pod.uid, bad=False)
+            self._bound.unread.forget(pod.uid)
+
+    def _leave_gang(self, task: Task) -> None:
+        gang, tables = task.gang, self._tables
+        if gang is None:
+            return
+        gang.tasks.pop(task.pod.uid, None)
+        if gang.forgotten:
+            tables.gangs.pop(gang.key, None)
+            self._belonging.gang_left(gang.key)
+            self._starts.left(gang.key)
+        else:
+            tables.unsettle(gang)
+            self._starts.touch(gang)
+
+    # -- nominations ---------------------------------------------------------------------------
+
+    def _nominate(self, task: Task) -> None:
+        pod = task.pod
+        if pod.nominated and pod.ours:
+            self.nominated.setdefault(pod.nominated, {})[pod.uid] = task
+
+    def _unnominate(self, pod: Pod) -> None:
+        others = self.nominated.get(pod.nominated)
+        if others is None or others.pop(pod.uid, None) is None:
+            return
+        if not others:
+            del self.nominated[pod.nominated]
+        row = self._tables.nodes.rows.get(pod.nominated)
+        if row is not None:
+            self._tables.nodes.gained.add(row)  # it was kept for this pod: others that wait may have it now
+
+
+def _same(old: Pod, new: Pod) -> bool:
+    """Whether a change leaves everything a decision rests on as it was."""
+    return (
+        old.spec == new.spec
+        and old.labels == new.labels
+        and old.queue == new.queue
+        and old.group == new.group
+        and old.priority == new.priority
+        and old.profile == new.profile
+        and old.user == new.user
+        and old.service_class == new.service_class
+        and old.gated == new.gated
+        and old.error == new.error
+        and old.terminating == new.terminating
+    )

@@ -1,0 +1,64 @@
+"""Tables: what is known of the cluster, before anything is done with it.
+
+The parts of the state share these. They are made here, in an order in which each names only what was made before.
+"""
+
+from __future__ import annotations
+
+from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
+from fairlead.core.model.objects import Policy
+from fairlead.core.model.undo import UndoLog
+from fairlead.core.nodes.storage import Storage
+from fairlead.core.nodes.table import NodeTable
+from fairlead.core.pods import scores
+from fairlead.core.pods.filters.base import Surroundings
+from fairlead.core.pods.holdings import Holdings
+from fairlead.core.pods.pairs import Pairs
+from fairlead.core.pods.ranking import ShapeTable
+from fairlead.core.pods.scores.upstream import Kubernetes
+from fairlead.core.pods.tasks import Gang, Task
+from fairlead.core.queues.admission import Admission
+from fairlead.core.queues.queues import QueueTree
+from fairlead.core.queues.reservations import Reservations
+from fairlead.core.queues.runtimes import RunTimes
+from fairlead.core.queues.services import Services
+from fairlead.core.state.notices import Notices
+
+
+class Tables:
+    """Nodes, shapes, queues, classes of service, tasks by UID and gangs by `namespace/name`.
+
+    unsettled: gangs whose units must be made anew before the next decision, by their keys.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.log = UndoLog()
+        self.nodes = NodeTable(self.log, policy)
+        self.strategy = scores.make(policy, self.nodes)
+        self.pairs = Pairs(self.log, self.nodes)
+        self.holdings = Holdings(self.log)
+        self.storage = Storage()
+        strategies = {AI_PROFILE: self.strategy, KUBERNETES_PROFILE: Kubernetes(self.nodes, {})}
+        self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
+        self.services = Services()
+        self.runtimes = RunTimes(self.services)
+        self.queues = QueueTree(self.log, self.nodes, policy)
+        self.reserved = Reservations(self.log, self.nodes, self.queues, self.runtimes)
+        self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
+        self.tasks: dict[str, Task] = {}
+        self.gangs: dict[str, Gang] = {}
+        self.unsettled: dict[str, Gang] = {}
+        self.notices = Notices()
+
+    def gang(self, namespace: str, group: str) -> Gang:
+        """The gang of a PodGroup, whether its object is known or not."""
+        key = f"{namespace}/{group}"
+        gang = self.gangs.get(key)
+        if gang is None:
+            gang = self.gangs[key] = Gang(key)
+        return gang
+
+    def unsettle(self, gang: Gang) -> None:
+        """The gang's units must be made anew before the next decision."""
+        self.unsettled[gang.key] = gang
