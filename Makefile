@@ -65,7 +65,7 @@ decisions: .cache/synced  ## replay decisions that the code of commit BASE takes
 	  && git archive $(notdir $(DECISIONS)) src | tar -x -C $(DECISIONS)/tree \
 	  && PYTHONPATH=$(DECISIONS)/tree/src $(RUN) --no-sync python -m fairlead bench decisions --record $(DECISIONS)/logs \
 	  $(if $(FAIRLEAD_TRACES),--trace $(FAIRLEAD_TRACES)/philly/philly_oct_nov.csv.xz); }
-	$(RUN) --no-sync fairlead bench decisions --replay $(DECISIONS)/logs
+	$(RUN) --no-sync fairlead bench decisions --replay $(DECISIONS)/logs $(ARGS)
 
 bench: testbed  ## the table of benchmarks/README.md, from its commands (about an hour)
 	$(RUN) --no-sync python benchmarks/run.py

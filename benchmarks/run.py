@@ -41,7 +41,7 @@ COMMANDS = {
     **{f"job {name}": f"bench job --scenario {name} --repeats 40" for name in ("start", "worker-kill", "suspend")},
     **{f"job {name}": f"bench job --scenario {name}" for name in ("array", "elastic", "operator-kill")},
     "fair shares": "simulate jobs --trace synthetic --nodes 16",
-    "expected starts": f"simulate jobs --jobs {PHILLY}/philly_oct_nov.csv.xz --queues {PHILLY}/vc_nodes.csv --durations learned --no-turns",
+    "expected starts": f"simulate jobs --jobs {PHILLY}/philly_oct_nov.csv.xz --queues {PHILLY}/vc_nodes.csv --durations learned --no-time-slicing",
     "metrics": "bench metrics --queues 1000 --jobs 10000",
     "hpa, cpu": "bench hpa --metric cpu",
     "hpa, queue": "bench hpa --metric queue",

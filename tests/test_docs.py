@@ -52,7 +52,7 @@ def test_commands_named_in_the_docs_exist(page):
 def test_every_reason_is_documented_and_every_documented_one_exists():
     rows = [line for line in (ROOT / "docs/reasons.md").read_text().splitlines() if line.startswith("| `")]
     documented = {code for line in rows for code in re.findall(r"`(\w+)`", line.split("|")[1])}
-    accepted = {"InForce", "Unsupported", "MissingParent", "QuotaAboveLimit", "QuotaAboveParent", "OverLimit"}
+    accepted = {"Accepted", "Unsupported", "ParentNotFound", "PoolNotFound", "QuotaAboveLimit", "QuotaAboveParent", "OverLimit"}
     assert documented - accepted == set(ReasonCode)
 
 

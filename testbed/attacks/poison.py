@@ -94,7 +94,8 @@ def _(lab: Range) -> None:
 def _(lab: Range) -> None:
     lab.runs(lab.mallory, "mal", *(pod(f"b3d-{i}", gpus=0, cpu="10m", nodeSelector=_on("n1")) for i in range(3)))
     lab.mallory.annotates("pods", "mal", "b3d-0", time_limit="banana", expected_duration="-9e99h")
-    lab.mallory.labels("pods", "mal", "b3d-1", surplus="perhaps", array_index="99999999999999999999", index="x", attempt="-1")
+    labels = {"elastic_replica": "perhaps", "array_index": "99999999999999999999", "index": "x", "attempt": "-1"}
+    lab.mallory.labels("pods", "mal", "b3d-1", **labels)
     lab.mallory.annotates("pods", "mal", "b3d-2", epoch="abc", simulated_duration="x", last_activity="never")
 
 
@@ -197,10 +198,10 @@ def _(lab: Range) -> None:
     lab.mallory.creates(pod("m23-y", gpus=0, annotations={names.EXPECTED_DURATION_ANNOTATION: "\x1b[31m1h"}), "mal")
 
 
-@attack("P1", "epoch, suspended-by, target-epoch, made-for, surplus on pods and Jobs of one's own", check=starves("p1v"))
+@attack("P1", "epoch, suspended-by, target-epoch, made-for, elastic-replica on pods and Jobs of one's own", check=starves("p1v"))
 def _(lab: Range) -> None:
     notes = {f"fairlead.dev/{name}": "x" for name in ("epoch", "suspended-by", "target-epoch")}
-    labels = {"fairlead.dev/made-for": "Job", "fairlead.dev/surplus": "true", "fairlead.dev/upstream": "true"}
+    labels = {"fairlead.dev/made-for": "Job", "fairlead.dev/elastic-replica": "true", "fairlead.dev/upstream": "true"}
     lab.mallory.creates(pod("p1-x", gpus=0, annotations=notes, labels=labels), "mal")
     made = workload("Job", "p1", template("p1", gpus=0), suspend=True)
     made["metadata"]["annotations"] = {"fairlead.dev/suspended-by": "policy", "fairlead.dev/target-epoch": "-5"}

@@ -85,7 +85,7 @@ def condition(kind, status, reason, message=""):
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
-IN_FORCE = condition("Accepted", "True", "InForce")
+IN_FORCE = condition("Accepted", "True", "Accepted")
 
 
 @pytest.mark.parametrize(

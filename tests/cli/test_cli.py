@@ -153,7 +153,7 @@ def test_crds_and_policies():
         (("simulate", "jobs", "--jobs", "jobs.csv", "--nodes", 1, "--gpus-per-node", 8, "--policy", "lifo"), 2),
         (("simulate", "jobs", "--jobs", "jobs.csv", "--nodes", 0, "--gpus-per-node", 8), 2),
         (("simulate", "jobs", "--policy", "fifo"), 2),
-        (("simulate", "jobs", "--jobs", "jobs.csv", "--policy", "fifo", "--no-turns"), 2),
+        (("simulate", "jobs", "--jobs", "jobs.csv", "--policy", "fifo", "--no-time-slicing"), 2),
         (("simulate", "jobs", "--trace", "synthetic", "--jobs", "jobs.csv"), 2),
         (("simulate", "jobs", "--jobs", "jobs.csv", "--durations", "guessed"), 2),
         (("simulate", "jobs", "--trace", "synthetic", "--resample", 1), 2),

@@ -111,10 +111,10 @@ def test_a_span_that_cannot_be_read_is_said_and_never_silently_none(name, text):
 def test_everything_that_is_wrong_is_said_at_once():
     metadata = {
         "annotations": {FRACTION: "banana", LIMIT: "soon", EXPECTED: "1h"},
-        "labels": {"fairlead.dev/surplus": "perhaps", "fairlead.dev/pod-group": "g"},
+        "labels": {"fairlead.dev/elastic-replica": "perhaps", "fairlead.dev/pod-group": "g"},
     }
     pod = convert.pod(view(metadata=metadata, spec={"containers": [container(cpu="10m")]}), "default")
-    for part in ("gpu-fraction: 'banana'", "such as 0.5", "time-limit: 'soon'", "surplus: 'perhaps'"):
+    for part in ("gpu-fraction: 'banana'", "such as 0.5", "time-limit: 'soon'", "elastic-replica: 'perhaps'"):
         assert part in pod.error.message
     assert (pod.expected, pod.time_limit) == (3600.0, 0.0)
     both = view(metadata={"annotations": {FRACTION: "0.5"}}, spec={"containers": [container(**{"nvidia.com/gpu": "2"})]})

@@ -105,7 +105,7 @@ def test_a_node_pool_says_which_nodes_and_without_one_the_device_model():
     assert (on(state, "h"), used(state, "q", "h100"), used(state, "q", "fast")) == (3, 3, 0)
     assert state.queues.doubt("q") == (
         False,
-        "MissingPool",
+        "PoolNotFound",
         "pool 'fast' has no node: there is no such NodePool, and no device model of that name",
     )
     state.upsert_pool(NodePool("fast", (Requirement("nvidia.com/gpu.product", "In", ("a100", "h100")),)))

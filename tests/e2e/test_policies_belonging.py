@@ -6,7 +6,7 @@ from testbed.objects import ai_job, pod, pod_group, queue
 
 pytestmark = pytest.mark.e2e
 
-LABELS = ("queue", "service-class", "pod-group", "surplus")
+LABELS = ("queue", "service-class", "pod-group", "elastic-replica")
 
 
 def labelled(**labels):
@@ -33,7 +33,7 @@ def test_a_placed_pod_keeps_what_it_was_admitted_with(plane, mallory):
     plane.request("POST", "/api/v1/namespaces/mal/pods/held/binding", binding)
     for name in LABELS:
         for value in ("true", None):
-            if value or name != "surplus":  # there is none to take away
+            if value or name != "elastic-replica":  # there is none to take away
                 refused = mallory.patch("pod", "held", labelled(**{name: value}))
                 assert f"fairlead.dev/{name} cannot be changed" in refused, (name, value)
     for name, text in (("gpu_fraction", "0.001"), ("gpu_fraction", None), ("expected_duration", "1m")):

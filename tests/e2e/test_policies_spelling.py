@@ -86,6 +86,6 @@ def test_a_running_pod_cannot_be_made_unreadable(mallory):
     assert mallory.create(pod("waits", annotations={LIMIT: "1h"})) == ""
     assert '"banana" is not' in mallory.patch("pod", "waits", {"metadata": {"annotations": {FRACTION: "banana"}}})
     assert '"maybe" is not true or false' in mallory.patch(
-        "pod", "waits", {"metadata": {"labels": {"fairlead.dev/surplus": "maybe"}}}
+        "pod", "waits", {"metadata": {"labels": {"fairlead.dev/elastic-replica": "maybe"}}}
     )
     assert mallory.patch("pod", "waits", {"metadata": {"annotations": {LIMIT: "2h"}}}) == "", "it waits, and may ask for more"

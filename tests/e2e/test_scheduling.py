@@ -200,7 +200,7 @@ def test_crds_hold_their_rules_and_read_well(cluster):
     cluster.create(pooled)
     path = "/apis/fairlead.dev/v1alpha1/queues/pooled"
     (condition,) = cluster.until(lambda: (cluster.get(path).get("status") or {}).get("conditions"))
-    assert (condition["reason"], condition["status"]) == ("MissingPool", "False")
+    assert (condition["reason"], condition["status"]) == ("PoolNotFound", "False")
     told = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "spare"}}
     cluster.create({**told, "spec": {"price": {"perNodeHour": 3.5}, "relativeSpeed": 2}})
     path = "/apis/fairlead.dev/v1alpha1/nodepools/spare"

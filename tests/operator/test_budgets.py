@@ -119,17 +119,17 @@ async def test_it_is_told_once_by_a_condition_and_an_event_and_others_conditions
             return sorted((each["reason"], each["type"], each["regarding"]["name"]) for each in found["items"])
 
         await write(1000.0)
-        accepted = condition("Accepted", holds=True, reason="InForce", message="", since="2026-01-01T00:00:00Z")
+        accepted = condition("Accepted", holds=True, reason="Accepted", message="", since="2026-01-01T00:00:00Z")
         await apply(client, "queues", "vision", [accepted], "fairlead")
         budgets = Budgets(client, history, speed=1000)
         running = asyncio.create_task(budgets.run())
         try:
-            await until(read, {"Accepted": ("True", "InForce"), "WithinBudget": ("False", "OverBudget")})
+            await until(read, {"Accepted": ("True", "Accepted"), "WithinBudget": ("False", "OverBudget")})
             await until(events, [("OverBudget", "Warning", "vision")])
             await write(1_000_000.0)
-            await until(read, {"Accepted": ("True", "InForce"), "WithinBudget": ("True", "WithinBudget")})
+            await until(read, {"Accepted": ("True", "Accepted"), "WithinBudget": ("True", "WithinBudget")})
             await write(None)
-            await until(read, {"Accepted": ("True", "InForce")})
+            await until(read, {"Accepted": ("True", "Accepted")})
             assert await events() == [("OverBudget", "Warning", "vision"), ("WithinBudget", "Normal", "vision")]
         finally:
             running.cancel()

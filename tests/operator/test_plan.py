@@ -252,7 +252,7 @@ def test_an_elastic_job_starts_with_what_it_needs_and_grows_and_shrinks():
     assert len(story.pods) == 4
     assert group(story.job)["spec"] == {"minMember": 2, "maxMember": 4}
     surplus = [
-        pod(story.job, story.job.spec.roles[0], each, 0)["metadata"]["labels"].get("fairlead.dev/surplus")
+        pod(story.job, story.job.spec.roles[0], each, 0)["metadata"]["labels"].get("fairlead.dev/elastic-replica")
         for each in members(story.job)
     ]
     assert surplus == [None, None, "true", "true"]

@@ -330,11 +330,11 @@ async def test_events_of_a_pod_are_written_on_after_one_could_not_be():
     script = Script({("event", "a", "Preempted"): Unreachable("no answer")})
     applier = Applier(script, lambda _: None, lambda: 1, writers=4)
     applier.event(ref("a"), "Preempted", "for c")
-    applier.event(ref("a"), "Moved", "elsewhere")
+    applier.event(ref("a"), "Rescheduled", "elsewhere")
     task = asyncio.ensure_future(applier.run())
     while not applier.idle:
         await asyncio.sleep(0.001)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert script.writes == [("event", "a", "Preempted"), ("event", "a", "Moved")]
+    assert script.writes == [("event", "a", "Preempted"), ("event", "a", "Rescheduled")]
     assert not applier._events

@@ -6,7 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
-from fairlead.simulation.decisions import logs, recordings
+from fairlead.scheduler.decision_log import Player
+from fairlead.simulation import lab
+from fairlead.simulation.decisions import logs, recordings, renames
 from fairlead.simulation.traces import TraceJob
 
 QUICK = ("limits-of-time", "moves-whole")
@@ -102,3 +104,33 @@ def test_a_log_that_was_cut_off_or_is_missing_does_not_pass_for_identical(harm, 
     done = bench("--replay", tmp_path)
     assert done.exit_code == 2
     assert "schema-2" in done.output
+
+
+def test_a_log_with_old_names_is_compared_in_present_ones(tmp_path):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    lab.record(folder / "lab.jsonl", nodes=2, jobs=4, seed=1, hours=0.2)
+    present = (folder / "lab.jsonl").read_bytes()
+    old = present
+    for before, now in renames.RENAMED:
+        old = old.replace(now, before)
+    assert old.count(b'"InForce"') == present.count(b'"reason":"Accepted"') > 0
+    (folder / "lab.jsonl").write_bytes(old)
+    assert bench("--replay", folder).exit_code == 0
+    assert not Player(folder / "lab.jsonl").play().identical, "a log of a bug report is compared as it is"
+
+
+def test_no_present_name_would_be_renamed_again():
+    for old, new in renames.RENAMED:
+        assert renames.renamed(old) == new == renames.renamed(new)
+
+
+def test_messages_are_compared_unless_they_are_to_be_ignored(recorded, tmp_path):
+    content = (recorded / f"{QUICK[0]}.jsonl").read_bytes()
+    assert b"nodes are available" in content
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(content.replace(b"nodes are available", rb"\"nodes\" would do"))
+    assert bench("--replay", tmp_path).exit_code == 1
+    assert bench("--replay", tmp_path, "--ignore-texts").exit_code == 0
+    log.write_bytes(content.replace(b'"code":"Resources"', b'"code":"Taints"'))
+    assert bench("--replay", tmp_path, "--ignore-texts").exit_code == 1, "codes are compared"

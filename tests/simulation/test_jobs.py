@@ -234,7 +234,7 @@ def test_the_default_policy_lends_takes_back_and_charges_for_it():
 def test_without_turns_places_are_reserved_and_starts_foretold(philly):
     table, queues = philly
     result = jobs.simulate(
-        table[:5000], nodes=65, gpus_per_node=8, policy="default", queues=queues, durations="learned", turns=False
+        table[:5000], nodes=65, gpus_per_node=8, policy="default", queues=queues, durations="learned", time_slicing=False
     )
     everybody, *by_size = result.expected_starts
     assert everybody.service_class == "all"
@@ -268,6 +268,6 @@ def test_without_turns_a_wide_job_gets_its_place_reserved():
         job("wide", 60, 600, 16),
         *(job(f"small-{index}", 1000, 4 * 3600, 1) for index in range(8)),
     ]
-    result = jobs.simulate(table, nodes=2, gpus_per_node=8, policy="default", turns=False)
+    result = jobs.simulate(table, nodes=2, gpus_per_node=8, policy="default", time_slicing=False)
     assert result.suspensions == 0
     assert result.jct_seconds.max == pytest.approx(3600 + 600 + 4 * 3600 - 1000), "the small ones wait for the wide one"

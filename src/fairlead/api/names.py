@@ -99,7 +99,7 @@ SUSPENDED_BY_LABEL: Final = SUSPENDED_BY_ANNOTATION
 QUEUE_LABEL: Final = "fairlead.dev/queue"
 SERVICE_CLASS_LABEL: Final = "fairlead.dev/service-class"
 POD_GROUP_LABEL: Final = "fairlead.dev/pod-group"
-SURPLUS_LABEL: Final = "fairlead.dev/surplus"
+ELASTIC_REPLICA_LABEL: Final = "fairlead.dev/elastic-replica"
 """`true` on a member of a gang that it can do without: placed after all who wait with its priority, and first to go for them."""
 LAST_ACTIVITY_ANNOTATION: Final = "fairlead.dev/last-activity"
 """On an Interactive AIJob: when its user was active last, such as 2027-01-31T08:00:00Z."""

@@ -127,7 +127,7 @@ def _fallen(kubeconfig: str, namespace: str, name: str) -> tuple[str | None, str
             return []  # who may not read events still wants to know the rest
         return [msgspec.json.decode(raw, type=_Event) for raw in page.items]
 
-    events = [each for each in run(kubeconfig, look) if each.reason in ("Preempted", "Moved", "Suspended")]
+    events = [each for each in run(kubeconfig, look) if each.reason in ("Preempted", "Rescheduled", "Suspended")]
     latest = max(events, key=lambda each: each.eventTime or "", default=None)
     return (latest.note, latest.eventTime) if latest is not None else (None, None)
 

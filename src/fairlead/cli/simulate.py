@@ -111,11 +111,13 @@ def jobs(
             help="Days over which utilization and shares are counted; 0: all. Default: 61 for philly, 2 for synthetic.",
         ),
     ] = None,
-    turns: Annotated[
+    time_slicing: Annotated[
         bool,
-        typer.Option(help="Whoever attained less takes its turn (default); without turns places are reserved."),
+        typer.Option(help="Preempt by attained service (default). Without it, pending jobs get reservations."),
     ] = True,
-    max_loss: Annotated[float, typer.Option(min=0, help="Seconds of work that a turn costs at most; 0: any.")] = 60.0,
+    max_loss: Annotated[
+        float, typer.Option(min=0, help="Seconds of work that a preemption by attained service may lose; 0: any.")
+    ] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of synthetic jobs and of limits.")] = 0,
     resample: Annotated[
         int | None,
@@ -151,8 +153,8 @@ def jobs(
     if days is not None and resample is None:
         fail("--days is the length of a month drawn with --resample SEED: give both; --window limits what is counted", Exit.USAGE)
     others = _compared(compare, policy, replay.POLICIES, resampled=resample is not None)
-    if not turns and policy != replay.DEFAULT:
-        fail(f"--no-turns is about --policy default, not {policy}", Exit.USAGE)
+    if not time_slicing and policy != replay.DEFAULT:
+        fail(f"--no-time-slicing applies only to --policy default, not to {policy}", Exit.USAGE)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         fail(f"--plot {plot}: the name must end in .png, .svg or .pdf", Exit.USAGE)
     try:
@@ -183,7 +185,7 @@ def jobs(
                     dues=synthetic.shares() if made else None,
                     durations=next(known for known in DURATIONS if known == durations),
                     window_days=window if window is not None else usual,
-                    turns=turns,
+                    time_slicing=time_slicing,
                     max_loss=max_loss,
                     seed=seed,
                     progress=report,

@@ -84,9 +84,11 @@ def pod(
         replicas = _replicas(owner, labels)
         wanted = msgspec.structs.replace(wanted, default_spread=replicas) if replicas else wanted
     root, owner_uid = _root(owner, labels)
-    surplus = labels.get(names.SURPLUS_LABEL) == "true" and names.POD_GROUP_LABEL in labels
-    if labels.get(names.SURPLUS_LABEL, "true") not in ("true", "false"):
-        complaints.append(f"label {names.SURPLUS_LABEL}: {_shown(labels[names.SURPLUS_LABEL])} is neither true nor false")
+    surplus = labels.get(names.ELASTIC_REPLICA_LABEL) == "true" and names.POD_GROUP_LABEL in labels
+    if labels.get(names.ELASTIC_REPLICA_LABEL, "true") not in ("true", "false"):
+        complaints.append(
+            f"label {names.ELASTIC_REPLICA_LABEL}: {_shown(labels[names.ELASTIC_REPLICA_LABEL])} is neither true nor false"
+        )
     time_limit = _annotated_span(annotations, names.TIME_LIMIT_ANNOTATION, complaints)
     expected = _annotated_span(annotations, names.EXPECTED_DURATION_ANNOTATION, complaints)
     error = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {'; '.join(complaints)}") if complaints else None

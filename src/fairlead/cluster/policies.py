@@ -140,7 +140,7 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         users=_named(spec.users),
         movable=preemption.consolidation != "Never",
         moves_whole=preemption.consolidation == "Whole",
-        borrows=preemption.borrowing != "Unpromised",
+        borrows=preemption.borrowing != "Unguaranteed",
         start_timeout=spans.seconds(spec.start_timeout) if spec.start_timeout else 0.0,
         max_loss=spans.seconds(slicing.max_loss) if slicing.max_loss else 0.0,
     )

@@ -24,13 +24,13 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
     "fairlead-queues": (
         "Fairlead: queues",
         (
-            Panel("GPUs held", ((f"fairlead_queue_allocated{{{_GPUS}}}", "{{queue}}"),)),
-            Panel("GPUs waited for", ((f"fairlead_queue_pending_gpus{{{_QUEUES}}}", "{{queue}}"),)),
+            Panel("GPUs allocated", ((f"fairlead_queue_allocated{{{_GPUS}}}", "{{queue}}"),)),
+            Panel("Pending GPUs", ((f"fairlead_queue_pending_gpus{{{_QUEUES}}}", "{{queue}}"),)),
             Panel("Longest wait", ((f"queue:fairlead_wait_seconds:max{{{_QUEUES}}}", "{{queue}}"),), "s"),
-            Panel("Jobs that wait", ((f"fairlead_queue_pending_jobs{{{_QUEUES}}}", "{{queue}}"),)),
-            Panel("Why jobs wait", (("fairlead_pending_jobs", "{{reason}}"),)),
+            Panel("Pending jobs", ((f"fairlead_queue_pending_jobs{{{_QUEUES}}}", "{{queue}}"),)),
+            Panel("Pending jobs by reason", (("fairlead_pending_jobs", "{{reason}}"),)),
             Panel(
-                "Held of fair share",
+                "Allocated, of the fair share",
                 (
                     (
                         f"fairlead_queue_allocated{{{_GPUS}}} / on (queue, resource, pool) fairlead_queue_fair_share{{{_GPUS}}}",
@@ -44,9 +44,9 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
     "fairlead-cluster": (
         "Fairlead: GPUs and the scheduler",
         (
-            Panel("GPUs given out", (("pool:fairlead_gpu_allocation:ratio", "{{pool}}"),), "percentunit"),
-            Panel("GPUs used of those given out", (("pool:fairlead_gpu_utilization:ratio", "{{pool}}"),), "percentunit"),
-            Panel("Free GPUs in pieces", (("pool:fairlead_gpu_fragmentation:ratio", "{{pool}}"),), "percentunit"),
+            Panel("GPUs allocated", (("pool:fairlead_gpu_allocation:ratio", "{{pool}}"),), "percentunit"),
+            Panel("Utilization of allocated GPUs", (("pool:fairlead_gpu_utilization:ratio", "{{pool}}"),), "percentunit"),
+            Panel("Free GPUs, fragmented", (("pool:fairlead_gpu_fragmentation:ratio", "{{pool}}"),), "percentunit"),
             Panel("Idle nodes", (("fairlead_pool_nodes_idle", "{{pool}}"),)),
             Panel(
                 "Pods placed",
@@ -61,7 +61,7 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 "s",
             ),
             Panel("Time in actions", (("rate(fairlead_core_action_seconds_total[5m])", "{{action}}"),), "percentunit"),
-            Panel("Waits before start, p95", (("fairlead:pod_wait_seconds:p95", "p95"),), "s"),
+            Panel("Wait before start, p95", (("fairlead:pod_wait_seconds:p95", "p95"),), "s"),
             Panel("AIJobs", (("fairlead_operator_jobs", "{{phase}}"),)),
         ),
     ),

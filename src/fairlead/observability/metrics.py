@@ -1,8 +1,8 @@
 """Prometheus metrics. `TABLE` is all there are; docs/metrics.md lists the same, and a test compares the two.
 
-Counters and distributions are kept where things happen, as plain numbers; gauges are read from the latest picture. Whoever
-scrapes renders them, off the threads that decide. Labels have few values, all of administrators' making: queues, pools,
-resources, reasons; never users, jobs, pods or nodes.
+Counters and distributions are plain numbers, kept by the code that counts. Gauges are read from the latest snapshot. A scrape
+renders them on its own thread, never on the core's. Label values are few and set by administrators: queues, pools, resources,
+reasons; never users, jobs, pods or nodes.
 """
 
 from __future__ import annotations
@@ -28,99 +28,111 @@ class Metric(NamedTuple):
 _QUEUE, _POOL, _HELD = ("queue",), ("pool",), ("queue", "resource", "pool")
 
 SCHEDULER: dict[str, Metric] = {
-    "fairlead_core_events": Metric("counter", "Events applied by the core."),
-    "fairlead_core_passes": Metric("counter", "Passes of the core."),
+    "fairlead_core_events": Metric("counter", "Cluster events applied to the scheduler's state."),
+    "fairlead_core_passes": Metric("counter", "Scheduling passes."),
     "fairlead_core_errors": Metric(
-        "counter", "Events or passes that failed and were skipped; above 0 it is a bug worth reporting."
+        "counter", "Events and passes that failed and were skipped. Any value above 0 is a bug to report."
     ),
-    "fairlead_passes_failed": Metric("counter", "Passes that failed outside every guard: nothing was placed after the failure."),
+    "fairlead_passes_failed": Metric("counter", "Passes aborted by an unexpected error. A pass places nothing after the error."),
     "fairlead_faults": Metric(
-        "counter", "Exceptions that were contained, by step; what they concerned is set aside, the rest goes on.", ("site",)
+        "counter",
+        "Contained exceptions by step. The object concerned is set aside; scheduling of all others continues.",
+        ("site",),
     ),
-    "fairlead_core_pass_seconds": Metric("counter", "Time spent in passes."),
-    "fairlead_core_pass_duration_seconds": Metric("histogram", "How long a pass took."),
-    "fairlead_core_action_seconds": Metric("counter", "Time spent in each action of passes.", ("action",)),
-    "fairlead_core_last_pass_timestamp_seconds": Metric("gauge", "When the last pass ended; 0 before the first."),
-    "fairlead_core_stalled_seconds": Metric("gauge", "For how long the core has made no progress though it has work."),
-    "fairlead_scheduler_leading": Metric("gauge", "1 while this scheduler leads and has heard of everything, else 0."),
-    "fairlead_pods_placed": Metric("counter", "Pods that were given a node."),
-    "fairlead_pods_refused": Metric("counter", "Pods that were told why they wait."),
-    "fairlead_pods_preempted": Metric("counter", "Pods chosen as victims."),
-    "fairlead_pod_wait_seconds": Metric("histogram", "From a pod's creation until it was given a node."),
-    "fairlead_gang_outcomes": Metric("counter", "What became of gangs: placed, preempted, dismantled, ended.", ("outcome",)),
-    "fairlead_victims": Metric("counter", "Pods that were to go, by why.", ("reason",)),
-    "fairlead_max_waits_exceeded": Metric("counter", "Jobs that waited longer than their class of service allows."),
+    "fairlead_core_pass_seconds": Metric("counter", "Time spent in scheduling passes."),
+    "fairlead_core_pass_duration_seconds": Metric("histogram", "Duration of a scheduling pass."),
+    "fairlead_core_action_seconds": Metric("counter", "Time spent in each action of the passes.", ("action",)),
+    "fairlead_core_last_pass_timestamp_seconds": Metric("gauge", "End of the last pass; 0 before the first."),
+    "fairlead_core_stalled_seconds": Metric("gauge", "Time for which the scheduler has had work and made no progress."),
+    "fairlead_scheduler_leading": Metric(
+        "gauge", "1 while this scheduler is the leader and its caches are synchronized, else 0."
+    ),
+    "fairlead_pods_placed": Metric("counter", "Pods assigned to a node."),
+    "fairlead_pods_refused": Metric("counter", "Pods whose reason for waiting was reported."),
+    "fairlead_pods_preempted": Metric("counter", "Pods selected as preemption victims."),
+    "fairlead_pod_wait_seconds": Metric("histogram", "Time from the creation of a pod to its assignment to a node."),
+    "fairlead_gang_outcomes": Metric("counter", "Outcomes of gangs: placed, preempted, dismantled, ended.", ("outcome",)),
+    "fairlead_victims": Metric("counter", "Pods selected for eviction, by reason.", ("reason",)),
+    "fairlead_max_waits_exceeded": Metric("counter", "Jobs that waited longer than the maxWait of their ServiceClass."),
     "fairlead_bindings": Metric("counter", "Bindings written."),
     "fairlead_binding_failures": Metric("counter", "Bindings refused or lost."),
-    "fairlead_binding_duration_seconds": Metric("histogram", "From a decision until its binding was answered."),
+    "fairlead_binding_duration_seconds": Metric("histogram", "Time from a decision to the response to its binding."),
     "fairlead_evictions": Metric("counter", "Evictions written."),
     "fairlead_eviction_failures": Metric("counter", "Evictions refused."),
-    "fairlead_jobs_suspended": Metric("counter", "Jobs whose suspension was asked for."),
-    "fairlead_jobs_resumed": Metric("counter", "Suspended jobs that may run again."),
-    "fairlead_preemption_plans_released": Metric("counter", "Preemptions given up because an eviction was refused."),
+    "fairlead_jobs_suspended": Metric("counter", "Jobs whose suspension was requested."),
+    "fairlead_jobs_resumed": Metric("counter", "Suspended jobs that were allowed to resume."),
+    "fairlead_preemption_plans_released": Metric("counter", "Preemption plans abandoned because an eviction was refused."),
     "fairlead_conditions_written": Metric("counter", "PodScheduled conditions written."),
     "fairlead_events_written": Metric("counter", "Kubernetes events written."),
-    "fairlead_events_dropped": Metric("counter", "Kubernetes events dropped because too many waited."),
-    "fairlead_api_writes": Metric("counter", "Requests to the API server that change something."),
-    "fairlead_queue_allocated": Metric("gauge", "What a queue and those below it hold, in the resource's own unit.", _HELD),
-    "fairlead_queue_quota": Metric("gauge", "What a queue is guaranteed.", _HELD),
-    "fairlead_queue_limit": Metric("gauge", "What a queue may hold at most.", _HELD),
-    "fairlead_queue_fair_share": Metric("gauge", "A queue's fair share of what is scarce.", _HELD),
-    "fairlead_queue_usage_device_seconds": Metric("gauge", "Device-seconds that a queue used of late, decayed.", _QUEUE),
-    "fairlead_queue_pending_jobs": Metric("gauge", "Jobs that wait in a queue itself.", _QUEUE),
-    "fairlead_queue_pending_pods": Metric("gauge", "Pods that wait in a queue itself.", _QUEUE),
-    "fairlead_queue_pending_gpus": Metric("gauge", "GPUs for which jobs wait in a queue itself.", _QUEUE),
-    "fairlead_queue_oldest_pending_timestamp_seconds": Metric("gauge", "When the job was made that has waited longest.", _QUEUE),
+    "fairlead_events_dropped": Metric("counter", "Kubernetes events dropped because the write queue was full."),
+    "fairlead_api_writes": Metric("counter", "Write requests to the API server."),
+    "fairlead_queue_allocated": Metric(
+        "gauge", "Amount allocated to a queue and its descendants, in the resource's own unit.", _HELD
+    ),
+    "fairlead_queue_quota": Metric("gauge", "Quota of a queue.", _HELD),
+    "fairlead_queue_limit": Metric("gauge", "Limit of a queue.", _HELD),
+    "fairlead_queue_fair_share": Metric("gauge", "Fair share of a queue, for resources that are scarce.", _HELD),
+    "fairlead_queue_usage_device_seconds": Metric("gauge", "Decayed usage of a queue in device-seconds.", _QUEUE),
+    "fairlead_queue_pending_jobs": Metric("gauge", "Pending jobs of a queue, without its descendants.", _QUEUE),
+    "fairlead_queue_pending_pods": Metric("gauge", "Pending pods of a queue, without its descendants.", _QUEUE),
+    "fairlead_queue_pending_gpus": Metric(
+        "gauge", "GPUs requested by the pending jobs of a queue, without its descendants.", _QUEUE
+    ),
+    "fairlead_queue_oldest_pending_timestamp_seconds": Metric(
+        "gauge", "Creation time of the pending job that has waited longest.", _QUEUE
+    ),
     "fairlead_queue_next_deadline_timestamp_seconds": Metric(
-        "gauge", "When the first job has waited for as long as its class allows.", _QUEUE
+        "gauge", "Time at which the first pending job reaches the maxWait of its ServiceClass.", _QUEUE
     ),
-    "fairlead_pending_jobs": Metric("gauge", "Jobs that wait, by why.", ("reason",)),
+    "fairlead_pending_jobs": Metric("gauge", "Pending jobs by reason.", ("reason",)),
     "fairlead_pool_nodes": Metric("gauge", "Nodes of a pool.", _POOL),
-    "fairlead_pool_nodes_idle": Metric("gauge", "Nodes of a pool with GPUs of which none is used.", _POOL),
+    "fairlead_pool_nodes_idle": Metric("gauge", "GPU nodes of a pool on which no GPU is allocated.", _POOL),
     "fairlead_pool_gpus": Metric("gauge", "GPUs of a pool.", _POOL),
-    "fairlead_pool_gpus_allocated": Metric("gauge", "GPUs of a pool that pods hold, fractions too.", _POOL),
+    "fairlead_pool_gpus_allocated": Metric("gauge", "Allocated GPUs of a pool, fractions included.", _POOL),
     "fairlead_gpus_outside_queues": Metric(
-        "gauge", "GPUs that pods hold for which no queue is charged: other schedulers placed them, or `nodeName`.", ("resource",)
+        "gauge", "GPUs of pods that are charged to no queue, because another scheduler or `nodeName` placed them.", ("resource",)
     ),
-    "fairlead_gangs_not_starting": Metric("gauge", "Gangs that got their nodes and did not start in time, until they start."),
-    "fairlead_pool_gpus_fragmented": Metric("gauge", "Free GPUs of a pool on nodes whose other GPUs are used.", _POOL),
+    "fairlead_gangs_not_starting": Metric("gauge", "Gangs that have nodes and did not start in time."),
+    "fairlead_pool_gpus_fragmented": Metric("gauge", "Free GPUs of a pool on nodes with other GPUs allocated.", _POOL),
 }
 
 OPERATOR: dict[str, Metric] = {
-    "fairlead_operator_suspensions": Metric("counter", "Workloads suspended because the scheduler meant it."),
-    "fairlead_operator_resumptions": Metric("counter", "Workloads resumed because the scheduler meant it."),
-    "fairlead_operator_looks": Metric("counter", "Looks at pod groups that have a target."),
-    "fairlead_operator_pod_groups_created": Metric("counter", "PodGroups made for workloads that have none."),
-    "fairlead_operator_provisioning_requests": Metric("counter", "ProvisioningRequests made for gangs that asked for it."),
+    "fairlead_operator_suspensions": Metric("counter", "Workloads suspended at the scheduler's request."),
+    "fairlead_operator_resumptions": Metric("counter", "Workloads resumed at the scheduler's request."),
+    "fairlead_operator_reconciles": Metric("counter", "Reconciliations of PodGroups that have a target state."),
+    "fairlead_operator_pod_groups_created": Metric("counter", "PodGroups created for workloads without one."),
+    "fairlead_operator_provisioning_requests": Metric("counter", "ProvisioningRequests created for gangs that request one."),
     "fairlead_operator_pods_created": Metric("counter", "Members of AIJobs created."),
     "fairlead_operator_pods_deleted": Metric("counter", "Members of AIJobs deleted."),
-    "fairlead_operator_job_restarts": Metric("counter", "AIJobs that started again as a whole."),
-    "fairlead_operator_jobs_finished": Metric("counter", "AIJobs that came to their end."),
+    "fairlead_operator_job_restarts": Metric("counter", "Restarts of whole AIJobs."),
+    "fairlead_operator_jobs_finished": Metric("counter", "AIJobs that succeeded or failed."),
     "fairlead_operator_jobs": Metric("gauge", "AIJobs by phase.", ("phase",)),
-    "fairlead_operator_nodes_quarantined": Metric("counter", "Nodes that were quarantined for gangs."),
-    "fairlead_operator_gpu_use_failures": Metric("counter", "Times that the use or the errors of GPUs could not be asked."),
-    "fairlead_operator_history_rows": Metric("counter", "Rows written into the history."),
-    "fairlead_operator_history_failures": Metric("counter", "Times that the history could not be written."),
+    "fairlead_operator_nodes_quarantined": Metric("counter", "Nodes quarantined for gangs."),
+    "fairlead_operator_gpu_use_failures": Metric("counter", "Failed queries of GPU utilization or GPU errors."),
+    "fairlead_operator_history_rows": Metric("counter", "Rows written to the history."),
+    "fairlead_operator_history_failures": Metric("counter", "Failed writes to the history."),
     "fairlead_operator_pool_gpu_seconds_used": Metric("counter", "GPU-seconds of a pool that jobs held and used.", ("pool",)),
     "fairlead_operator_pool_gpu_seconds_measured": Metric(
-        "counter", "GPU-seconds of a pool that jobs held while their use was measured.", ("pool",)
+        "counter", "GPU-seconds of a pool that jobs held while utilization was measured.", ("pool",)
     ),
     "fairlead_operator_queue_cost": Metric(
-        "gauge", "What a queue with a budget, and those below it, cost within its period.", ("queue", "currency")
+        "gauge", "Cost within the budget period of a queue with a budget, descendants included.", ("queue", "currency")
     ),
-    "fairlead_operator_queue_budget": Metric("gauge", "What a queue may cost within its period.", ("queue", "currency")),
-    "fairlead_operator_queue_budget_warning": Metric("gauge", "From which cost of a queue on to warn.", ("queue", "currency")),
+    "fairlead_operator_queue_budget": Metric("gauge", "Budget of a queue for its period.", ("queue", "currency")),
+    "fairlead_operator_queue_budget_warning": Metric(
+        "gauge", "Cost of a queue above which a warning is given.", ("queue", "currency")
+    ),
     "fairlead_operator_untrusted": Metric(
-        "gauge", "1 while the API server stamps what the operator makes for AIJobs with the operator's own user."
+        "gauge", "1 while the API server records the operator's own user on the pods of AIJobs."
     ),
-    "fairlead_operator_waiting_pods": Metric("gauge", "Members of AIJobs that were made and have no node yet."),
+    "fairlead_operator_waiting_pods": Metric("gauge", "Members of AIJobs without a node."),
     "fairlead_operator_jobs_not_starting": Metric(
-        "gauge", "AIJobs that go on and whose last start failed: members had nodes and did not start."
+        "gauge", "Unfinished AIJobs whose last start failed: members had nodes and did not start."
     ),
     "fairlead_operator_faults": Metric(
-        "counter", "Unexpected errors while one object was handled, by where; above 0 it is a bug worth reporting.", ("site",)
+        "counter", "Unexpected errors while handling one object, by site. Any value above 0 is a bug to report.", ("site",)
     ),
-    "fairlead_operator_api_writes": Metric("counter", "Requests to the API server that change something."),
+    "fairlead_operator_api_writes": Metric("counter", "Write requests to the API server."),
 }
 
 TABLE: dict[str, Metric] = {**SCHEDULER, **OPERATOR}

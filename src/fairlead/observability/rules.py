@@ -1,4 +1,4 @@
-"""Rules for Prometheus. Each alert has its section in docs/runbook.md and a test that it comes and goes."""
+"""Rules for Prometheus. Each alert has its section in docs/runbook.md and a test in which it fires and resolves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GPUS = 'resource=~".*/gpu|gpu.intel.com/xe|habana.ai/gaudi", pool=""'
 
 @dataclass(frozen=True)
 class Recording:
-    """A series that is worked out all along. name: as Prometheus advises, level:metric:operations."""
+    """A recording rule. name: level:metric:operations, as Prometheus recommends."""
 
     name: str
     expr: str
@@ -19,7 +19,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Alert:
-    """Something that somebody should look at. lasts: how long it must be so; summary, description: templates of Prometheus."""
+    """An alerting rule. lasts: how long the expression must hold; summary, description: templates of Prometheus."""
 
     name: str
     expr: str
@@ -69,8 +69,8 @@ ALERTS = (
         "max by (queue) (fairlead_queue_next_deadline_timestamp_seconds) - time() < 900",
         "1m",
         "warning",
-        "A job in queue {{ $labels.queue }} is about to wait longer than its class allows",
-        "{{ $value | humanizeDuration }} are left of its maxWait; below zero it is over.",
+        "A job in queue {{ $labels.queue }} is about to exceed the maxWait of its ServiceClass",
+        "{{ $value | humanizeDuration }} of its maxWait remain; a negative value means that maxWait is exceeded.",
     ),
     Alert(
         "FairleadStarvation",
@@ -78,24 +78,24 @@ ALERTS = (
         f"(sum by (queue) (fairlead_queue_allocated{{{_GPUS}}}) >= sum by (queue) (fairlead_queue_fair_share{{{_GPUS}}}))",
         "15m",
         "warning",
-        "Queue {{ $labels.queue }} waits though it holds less than its fair share",
-        "Its oldest job has waited for {{ $value | humanizeDuration }}.",
+        "Queue {{ $labels.queue }} has pending jobs although it holds less than its fair share",
+        "Its oldest pending job has waited for {{ $value | humanizeDuration }}.",
     ),
     Alert(
         "FairleadFragmentation",
         'pool:fairlead_gpu_fragmentation:ratio > 0.15 and on () sum(fairlead_pending_jobs{reason="Resources"}) > 0',
         "30m",
         "warning",
-        "Free GPUs of pool {{ $labels.pool }} lie in pieces while jobs wait",
-        "{{ $value | humanizePercentage }} of its GPUs are free on nodes that are used in part.",
+        "The free GPUs of pool {{ $labels.pool }} are fragmented while jobs wait",
+        "{{ $value | humanizePercentage }} of its GPUs are free on partly allocated nodes.",
     ),
     Alert(
         "FairleadGpusOutsideQueues",
         "max by (resource) (fairlead_gpus_outside_queues) > 0",
         "15m",
         "warning",
-        "Pods without a queue hold {{ $labels.resource }}",
-        "{{ $value }} of them are charged to no queue, and no queue can reclaim them.",
+        "Pods outside every queue hold {{ $labels.resource }}",
+        "{{ $value }} devices are charged to no queue and cannot be reclaimed.",
     ),
     Alert(
         "FairleadLowAllocation",
@@ -103,14 +103,14 @@ ALERTS = (
         "1h",
         "warning",
         "GPUs of pool {{ $labels.pool }} are free while jobs wait",
-        "Only {{ $value | humanizePercentage }} of them are given out.",
+        "Only {{ $value | humanizePercentage }} of them are allocated.",
     ),
     Alert(
         "FairleadLowUtilization",
         "avg by (modelName) (DCGM_FI_DEV_GPU_UTIL) < 30 and on () max(pool:fairlead_gpu_allocation:ratio) > 0.7",
         "1h",
         "info",
-        "GPUs of model {{ $labels.modelName }} are given out but little used",
+        "GPUs of model {{ $labels.modelName }} are allocated but little used",
         "They are busy {{ $value | humanize }} percent of the time.",
     ),
     Alert(
@@ -118,8 +118,8 @@ ALERTS = (
         'sum(increase(fairlead_gang_outcomes_total{outcome="dismantled"}[30m])) > 2',
         "0m",
         "warning",
-        "Gangs are taken down again because they do not come to run as a whole",
-        "{{ $value | humanize }} times within half an hour.",
+        "Gangs are evicted because not all of their members could be bound",
+        "{{ $value | humanize }} times in the last 30 minutes.",
     ),
     Alert(
         "FairleadGangNotStarting",
@@ -127,7 +127,7 @@ ALERTS = (
         "0m",
         "warning",
         "Gangs have their nodes and do not start",
-        "{{ $value | humanize }} of them: an image, a volume or a configuration keeps members from starting.",
+        "{{ $value | humanize }} gangs: members cannot start because of an image, a volume or a configuration.",
     ),
     Alert(
         "FairleadSchedulerLag",
@@ -135,15 +135,15 @@ ALERTS = (
         "5m",
         "critical",
         "The scheduler is slow",
-        "One pass in a hundred takes over a second, or the core has stood still for half a minute: {{ $value | humanize }} s.",
+        "The p99 of a pass is above 1 s, or the core has made no progress for 30 s: {{ $value | humanize }} s.",
     ),
     Alert(
         "FairleadSchedulerDown",
         "absent(fairlead_scheduler_leading) or max(fairlead_scheduler_leading) < 1",
         "2m",
         "critical",
-        "No scheduler leads",
-        "Nothing is placed, and autoscalers that follow queues keep the size they have.",
+        "No scheduler is the leader",
+        "No pod is placed, and autoscalers that follow queues keep their current size.",
     ),
     Alert(
         "FairleadCoreErrors",
@@ -151,23 +151,23 @@ ALERTS = (
         "0m",
         "warning",
         "The scheduler skipped events or passes",
-        "Its log says which object; it is a bug worth reporting.",
+        "The scheduler's log names the object. This is a bug to report.",
     ),
     Alert(
         "FairleadPassesFailing",
         "increase(fairlead_passes_failed_total[5m]) >= 3",
         "0m",
         "critical",
-        "Passes of the scheduler fail",
-        "{{ $value | humanize }} failed within five minutes; while they do, nothing is placed.",
+        "Scheduling passes fail",
+        "{{ $value | humanize }} passes failed in the last 5 minutes. No pod is placed while passes fail.",
     ),
     Alert(
         "FairleadInternalErrors",
         "sum by (site) (increase(fairlead_faults_total[15m])) > 0",
         "0m",
         "warning",
-        "The scheduler set something aside after an internal error ({{ $labels.site }})",
-        "{{ $value | humanize }} times within a quarter of an hour. Pods that wait for it have the reason InternalError.",
+        "The scheduler set an object aside after an internal error ({{ $labels.site }})",
+        "{{ $value | humanize }} times in the last 15 minutes. The affected pods have the reason InternalError.",
     ),
     Alert(
         "FairleadBindingFailures",
@@ -175,7 +175,7 @@ ALERTS = (
         "10m",
         "warning",
         "Many bindings are refused or lost",
-        "{{ $value | humanize }} a second.",
+        "{{ $value | humanize }} per second.",
     ),
     Alert(
         "FairleadQuotaExhausted",
@@ -183,7 +183,7 @@ ALERTS = (
         "and on (queue) fairlead_queue_pending_jobs > 0",
         "15m",
         "info",
-        "Queue {{ $labels.queue }} is at its limit of {{ $labels.resource }} and has jobs that wait",
+        "Queue {{ $labels.queue }} is at its limit of {{ $labels.resource }} and has pending jobs",
         "It holds {{ $value | humanize }}.",
     ),
     Alert(
@@ -193,7 +193,7 @@ ALERTS = (
         "15m",
         "info",
         "Queue {{ $labels.queue }} has spent most of its budget",
-        "It cost {{ $value | humanize }} {{ $labels.currency }} within its period.",
+        "Its cost in the current period is {{ $value | humanize }} {{ $labels.currency }}.",
     ),
     Alert(
         "FairleadCostOverBudget",
@@ -201,7 +201,7 @@ ALERTS = (
         "15m",
         "warning",
         "Queue {{ $labels.queue }} is over its budget",
-        "It cost {{ $value | humanize }} {{ $labels.currency }} within its period.",
+        "Its cost in the current period is {{ $value | humanize }} {{ $labels.currency }}.",
     ),
     Alert(
         "FairleadAutoscalerAtMaximum",
@@ -210,31 +210,31 @@ ALERTS = (
         "15m",
         "warning",
         "HorizontalPodAutoscaler {{ $labels.namespace }}/{{ $labels.horizontalpodautoscaler }} is at its maximum",
-        "It has {{ $value | humanize }} replicas and may want more.",
+        "It has {{ $value | humanize }} replicas and may need more.",
     ),
     Alert(
         "FairleadAutoscalerBlind",
         'kube_horizontalpodautoscaler_status_condition{condition="ScalingActive", status="false"} == 1',
         "10m",
         "warning",
-        "HorizontalPodAutoscaler {{ $labels.namespace }}/{{ $labels.horizontalpodautoscaler }} does not know what it follows",
-        "It keeps the size that it has.",
+        "HorizontalPodAutoscaler {{ $labels.namespace }}/{{ $labels.horizontalpodautoscaler }} cannot read its metric",
+        "It keeps its current size.",
     ),
     Alert(
         "FairleadGpuUseUnknown",
         "increase(fairlead_operator_gpu_use_failures_total[15m]) > 0",
         "30m",
         "warning",
-        "The operator cannot ask how much GPUs are used",
-        "Nothing is shut down for idleness meanwhile, and the ledger does not know what was used.",
+        "The operator cannot query GPU utilization",
+        "Idle jobs are not shut down meanwhile, and the usage records lack GPU utilization.",
     ),
     Alert(
         "FairleadOperatorNotTrusted",
         "max by (namespace, pod) (fairlead_operator_untrusted) == 1",
         "0m",
         "warning",
-        "AIJobs' pods belong to the operator's user",
-        "The policies do not name it: print them anew, with all that are trusted in one command.",
+        "The pods of AIJobs are attributed to the operator's user",
+        "The admission policies do not trust the operator. Print them again with all trusted users in one command.",
     ),
     Alert(
         "FairleadOperatorFaults",
@@ -242,7 +242,7 @@ ALERTS = (
         "0m",
         "warning",
         "The operator failed on an object ({{ $labels.site }})",
-        "The object has an event InternalError and is tried again later; others are not affected.",
+        "The object has an event InternalError and is retried later. Other objects are not affected.",
     ),
     Alert(
         "FairleadHistoryNotWritten",
@@ -250,7 +250,7 @@ ALERTS = (
         "10m",
         "warning",
         "The history cannot be written",
-        "It failed {{ $value | humanize }} times within a quarter of an hour.",
+        "{{ $value | humanize }} writes failed in the last 15 minutes.",
     ),
 )
 

@@ -182,7 +182,7 @@ def of_operator(intents: Counters, jobs: JobCounters, groups: int, unmeasured: i
     return [
         ("fairlead_operator_suspensions", intents.suspended),
         ("fairlead_operator_resumptions", intents.resumed),
-        ("fairlead_operator_looks", intents.looks),
+        ("fairlead_operator_reconciles", intents.reconciles),
         ("fairlead_operator_pod_groups_created", groups),
         ("fairlead_operator_pods_created", jobs.created),
         ("fairlead_operator_pods_deleted", jobs.deleted),

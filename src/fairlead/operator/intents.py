@@ -34,7 +34,7 @@ class Counters(msgspec.Struct):
 
     suspended: int = 0
     resumed: int = 0
-    looks: int = 0
+    reconciles: int = 0
 
 
 class Intents:
@@ -89,7 +89,7 @@ class Intents:
         target = group.status.target if group is not None and group.status is not None else None
         if group is None or target is None:
             return
-        self.counters.looks += 1
+        self.counters.reconciles += 1
         for owner in target.owners or ():
             await self._act(group, owner, target)
         if target.state == RUNNING and names.MADE_FOR_LABEL in (group.metadata.labels or {}):

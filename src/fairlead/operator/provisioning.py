@@ -305,7 +305,7 @@ class Provisioning:
                 for each in listed["items"]
                 if not each["spec"].get("nodeName") and not each["metadata"].get("deletionTimestamp")
             ),
-            key=lambda each: (each["metadata"]["labels"].get(names.SURPLUS_LABEL, ""), each["metadata"]["name"]),
+            key=lambda each: (each["metadata"]["labels"].get(names.ELASTIC_REPLICA_LABEL, ""), each["metadata"]["name"]),
         )
 
     async def _consume(self, pods: list[Manifest], request: str, kind: str) -> None:

@@ -54,7 +54,7 @@ _WIDTH, _DEPTH = 64, 40
 _TAKEN_DOWN = {
     ReasonCode.TIME_LIMIT: "TimeLimit",
     ReasonCode.START_TIMEOUT: "StartTimeout",
-    ReasonCode.SUSPENDED: "NotSuspended",
+    ReasonCode.SUSPENDED: "SuspendTimedOut",
     ReasonCode.WAITING_FOR_VICTIMS: "GraceShortened",
 }
 
@@ -514,7 +514,7 @@ class _EvictAll:
             if outcome is not Outcome.REFUSED:
                 self.applier.counters.evicted += 1
                 moved = pod.uid in self.plan.moved
-                reason, action = ("Moved", "Consolidating") if moved else ("Preempted", "Preempting")
+                reason, action = ("Rescheduled", "Consolidating") if moved else ("Preempted", "Preempting")
                 self.applier.event(pod, reason, self._note(moved=moved), action=action)
         if any(outcome is not Outcome.REFUSED for outcome, _ in done):
             for group in self.plan.groups:

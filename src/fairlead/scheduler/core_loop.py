@@ -691,7 +691,7 @@ class CoreLoop:
         return told
 
     def _verdict(self, kind: str, name: str, complaint: str) -> Verdict:
-        accepted, reason, message = True, "InForce", ""
+        accepted, reason, message = True, "Accepted", ""
         refused = self._refused.get(name) if kind == "queues" else None
         if refused is not None:
             accepted, reason, message = (

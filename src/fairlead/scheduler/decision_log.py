@@ -114,16 +114,28 @@ class Replay(msgspec.Struct):
     last: float = 0.0
 
 
-class Player:
-    """Feeds a log to a fresh core, line by line. `state` is the core's, after the last line fed."""
+def _as_it_is(content: bytes) -> bytes:
+    return content
 
-    def __init__(self, path: Path) -> None:
+
+class Player:
+    """Feeds a log to a fresh core, line by line. `state` is the core's, after the last line fed.
+
+    translate: applied to each line before it is read, for names that have changed since. compared: applied to recorded and
+    replayed outputs that are not the same bytes, for what may differ.
+    """
+
+    def __init__(
+        self, path: Path, translate: Callable[[bytes], bytes] = _as_it_is, compared: Callable[[bytes], bytes] = _as_it_is
+    ) -> None:
         self.path = path
+        self._translate = translate
+        self._compared = compared
         self.outputs: list[Output] = []
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(_Line).decode
         with path.open("rb") as file:
-            self.header = _header(file.readline(), path)
+            self.header = _header(translate(file.readline()), path)
         self._core = CoreLoop(self.header.policy, self._take)
 
     @property
@@ -150,10 +162,10 @@ class Player:
                 self._core.decide(line.at)
             result.passes += 1
             result.outputs += len(self.outputs)
-            replayed = self._encode(self.outputs)
-            if replayed != bytes(line.outputs):
+            recorded, replayed = bytes(line.outputs), self._encode(self.outputs)
+            if replayed != recorded and self._compared(replayed) != self._compared(recorded):
                 result.identical = False
-                result.difference = Difference(line.number or 0, line.at, bytes(line.outputs).decode(), replayed.decode())
+                result.difference = Difference(line.number or 0, line.at, recorded.decode(), replayed.decode())
                 break
             if result.passes % 500 == 0:
                 progress(offset, size)
@@ -167,7 +179,7 @@ class Player:
             for number, content in enumerate(file, 2):
                 offset += len(content)
                 try:
-                    line = self._decode(content)
+                    line = self._decode(self._translate(content))
                 except msgspec.DecodeError as error:
                     if not content.endswith(b"\n"):
                         result.truncated = True  # the process ended while it wrote

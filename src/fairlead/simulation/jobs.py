@@ -43,7 +43,7 @@ def simulate(
     durations: Durations = "exact",
     window_days: float = 0.0,
     charges: Charges | None = None,
-    turns: bool = True,
+    time_slicing: bool = True,
     max_loss: float = 60.0,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
@@ -72,8 +72,8 @@ def simulate(
             queues=tree_of(queues, nodes * gpus_per_node) if queues is not None else tree or (),
             charges=charges,
             estimates=estimates,
-            service=msgspec.structs.replace(production.BATCH, max_loss=max_loss) if turns else production.PATIENT,
-            policy=production.POLICY if turns else production.RESERVING,
+            service=msgspec.structs.replace(production.BATCH, max_loss=max_loss) if time_slicing else production.PATIENT,
+            policy=production.POLICY if time_slicing else production.RESERVING,
             progress=progress,
         )
     else:

@@ -35,7 +35,7 @@ class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
     borrowing: Annotated[
         str,
         Meta(
-            pattern="^(Allow|Unpromised)$",
+            pattern="^(Allow|Unguaranteed)$",
             description="With mode Never, beyond its queue's quota: whatever is idle, or only what no queue is guaranteed.",
         ),
     ] = "Allow"

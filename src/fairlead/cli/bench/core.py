@@ -166,11 +166,15 @@ def decisions(
     replay: Annotated[Path | None, typer.Option(metavar="DIR", help="Replay the logs that are there.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only recordings of this name; may be repeated.")] = None,
     trace: Annotated[Path | None, typer.Option(help="A job list whose first jobs are one recording more.")] = None,
+    ignore_texts: Annotated[
+        bool, typer.Option("--ignore-texts", help="Compare decisions and their numbers, not messages: for a change of messages.")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Record decision logs that between them hold nearly every kind of decision, and replay those of another version.
 
-    With both options what was recorded is replayed at once. Ends with 1 if a log differs, or lacks what it is there for.
+    Names that have changed since a recording are translated before the comparison. With both options the recordings are
+    replayed at once. Ends with 1 if a log differs, or lacks what it is there for.
     """
     import time
 
@@ -205,7 +209,7 @@ def decisions(
             if not paths:
                 fail(f"there is no log in {replay}: write some with --record", Exit.NOT_FOUND)
             with progress("replaying") as report:
-                found = logs.replay(paths, report)
+                found = logs.replay(paths, report, texts=not ignore_texts)
             result.logs = len(found)
             result.identical = sum(each.identical for each in found.values())
             result.differing = [

@@ -275,12 +275,12 @@ class QueueTree(Tree):
         parent = node.parent
         if parent is not None and not parent.exists:
             message = f"parent queue {parent.name!r} does not exist; until it is created nothing is guaranteed or limited there"
-            return False, "MissingParent", message
+            return False, "ParentNotFound", message
         for pool in sorted({each.pool for each in node.policy.resources if each.pool}):
             if self.pools.empty(pool):
                 return (
                     False,
-                    "MissingPool",
+                    "PoolNotFound",
                     f"pool {pool!r} has no node: there is no such NodePool, and no device model of that name",
                 )
         for resource, quota in sorted(node.quota.items()):

@@ -179,7 +179,7 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
     if member.element >= 0:
         labels[names.ELEMENT_LABEL] = str(member.element)
     if member.surplus:
-        labels[names.SURPLUS_LABEL] = "true"
+        labels[names.ELASTIC_REPLICA_LABEL] = "true"
     if job.spec.queue:
         labels[names.QUEUE_LABEL] = job.spec.queue
     if job.spec.service_class:

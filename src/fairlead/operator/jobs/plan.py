@@ -187,7 +187,7 @@ class Step:
             return self.end(before, Phase.FAILED, message)
         if state is State.NOT_NEEDED:
             return self.end(before, Phase.SUCCEEDED, message)
-        accepted = (False, "DependencyCycle", message) if state is State.CYCLE else (True, "InForce", "")
+        accepted = (False, "DependencyCycle", message) if state is State.CYCLE else (True, "Accepted", "")
         if state is State.MISSING:
             accepted = (False, "DependencyMissing", message)
         if self.old.message != message:
@@ -540,7 +540,7 @@ class Step:
         phase: Phase,
         *,
         suspended: str = "",
-        accepted: tuple[bool, str, str] = (True, "InForce", ""),
+        accepted: tuple[bool, str, str] = (True, "Accepted", ""),
         started: bool = False,
         unstarted: tuple[str, str] | None = None,
         **changes: object,

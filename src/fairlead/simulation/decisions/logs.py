@@ -15,6 +15,7 @@ from fairlead.core.model.transactions import Fault
 from fairlead.scheduler.core_loop import Output, Trouble
 from fairlead.scheduler.decision_log import LogError, Player, Replay
 from fairlead.simulation.decisions.recordings import Recording
+from fairlead.simulation.decisions.renames import renamed, without_texts
 
 SUMMARY = "summary.json"
 KINDS = frozenset(each.__name__ for each in get_args(Output)) - {Fault.__name__, Trouble.__name__}
@@ -170,10 +171,15 @@ def _listed(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def replay(paths: Sequence[Path], progress: Callable[[int, int], None] = lambda _done, _of: None) -> dict[str, Replay]:
-    """Each log through a fresh core, by name. Raises `LogError` for what is no log."""
+def replay(
+    paths: Sequence[Path],
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+    *,
+    texts: bool = True,
+) -> dict[str, Replay]:
+    """Each log through a fresh core, by name, in present names. texts: compare sentences, too. Raises `LogError`."""
     found: dict[str, Replay] = {}
     for number, path in enumerate(paths):
-        found[path.stem] = Player(path).play()
+        found[path.stem] = (Player(path, renamed) if texts else Player(path, renamed, without_texts)).play()
         progress(number + 1, len(paths))
     return found

@@ -284,7 +284,7 @@ class PodWriter:
         if random.random() < 0.04:
             made[names.POD_GROUP_LABEL] = self._of(GROUPS)
         if random.random() < 0.04:
-            made[names.SURPLUS_LABEL] = self._of(("true", "false"))
+            made[names.ELASTIC_REPLICA_LABEL] = self._of(("true", "false"))
         for key in (
             names.JOB_LABEL,
             names.ELEMENT_LABEL,
