@@ -11,7 +11,7 @@ export UV_LINK_MODE ?= copy
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
-.PHONY: decisions help demo test lint unit e2e testbed crds protobuf soak differential bench clean
+.PHONY: decisions help demo test lint words unit e2e testbed crds protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -29,11 +29,15 @@ demo: .cache/synced  ## a simulated research lab in the terminal
 
 test: lint unit e2e  ## everything that main must always pass
 
-lint: .cache/synced  ## formatting, rules, types, layers, generated files
+lint: .cache/synced  ## formatting, rules, types, layers, words, generated files
 	$(RUN) --no-sync ruff format --check .
 	$(RUN) --no-sync ruff check .
 	$(RUN) --no-sync mypy
 	$(RUN) --no-sync lint-imports
+	$(RUN) --no-sync python -m tests.words
+
+words: .cache/synced  ## lower the numbers of words in tests/words.toml that have become rarer
+	$(RUN) --no-sync python -m tests.words --update
 
 unit: .cache/synced  ## unit, property and trace tests
 	$(RUN) --no-sync pytest -n 2 -m "not e2e and not slow" tests
