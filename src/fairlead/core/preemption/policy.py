@@ -336,7 +336,7 @@ class Contest:
     def grounds(self) -> list[Ground]:
         """On which somebody may fall at all, in order."""
         possible = []
-        if self.state.pods.surplus:
+        if self.state.pods.elastic:
             possible.append(Ground.SURPLUS)
         if self.service.levels:
             possible.append(Ground.SERVICE)
@@ -351,7 +351,7 @@ class Contest:
         priority = self.unit.priority
         if any(count and each < priority for each, count in self.queue.priorities.items()):
             return True
-        if self.state.pods.surplus or self.service.levels or self.service.scope != "Queue":
+        if self.state.pods.elastic or self.service.levels or self.service.scope != "Queue":
             return True
         return self.entitled or self.evens
 

@@ -19,7 +19,7 @@ _NOTHING = PodSpec()
 
 
 class BoundPods:
-    """Counts pods on the nodes that the cluster says, and follows newer views of them."""
+    """Counts pods on the nodes that they name, and follows newer views of them."""
 
     def __init__(self, tables: Tables, placement: Placement, belonging: Belonging, pending: Pending, starts: Starts) -> None:
         self._tables = tables
@@ -66,7 +66,7 @@ class BoundPods:
                 self._pending.wait_again(task)
         tables.shapes.release(old)
 
-    # -- where the cluster says ----------------------------------------------------------------
+    # -- on nodes --------------------------------------------------------------------------------
 
     def place(self, task: Task) -> None:
         """Count a pod on the node that it names."""

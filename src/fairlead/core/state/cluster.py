@@ -170,7 +170,7 @@ class ClusterState:
         self.storage.upsert(item)
 
     def storage_known(self) -> None:
-        """All storage objects that exist have been said."""
+        """All storage objects that exist have been listed."""
         self.storage.known = True
         self.storage.version = new_version()
 

@@ -1,7 +1,7 @@
 """Evictions in flight: which tasks wait for which victims, until these are gone or counted where they run again.
 
-What must move together is kept together: the victims that a task waits for, the tasks that a victim's place is for, the plan that
-victims are part of, what victims owe their queues, the places kept for pods that move, and what stays closed beside them.
+What must change together is one object: the victims that a task waits for, the tasks that a victim's place is for, the plan that
+victims are part of, what queues are charged for victims, the places reserved for pods that move, and what stays closed beside them.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Recovery(Protocol):
         """Let a task that was set aside wait in line again."""
 
     def is_returning(self, uid: str) -> bool:
-        """Whether a place is kept for a pod that replaces one that was moved."""
+        """Whether a place is reserved for a pod that replaces one that was moved."""
         ...
 
 

@@ -16,7 +16,7 @@ from fairlead.core.state.unread import counted, last_readable
 class Pods:
     """Takes in pods that come, change and go.
 
-    surplus: UIDs of pods that their gangs can do without. nominated: node -> waiting tasks for which it was cleared, by UID.
+    elastic: UIDs of pods that their gangs can do without. nominated: node -> waiting tasks for which it was cleared, by UID.
     newly_bound: pods that were bound since the last pass began; only from then on may they be preempted. left: UIDs of the owners
     of pods that are gone since the last pass began.
     """
@@ -33,7 +33,7 @@ class Pods:
         self._moves = parts.moves
         self._evictions = parts.evictions
         self.finished = FinishedPods()
-        self.surplus: set[str] = set()
+        self.elastic: set[str] = set()
         self.nominated: dict[str, dict[str, Task]] = {}
         self.newly_bound: list[Task] = []
         self.left: set[str] = set()
@@ -63,7 +63,7 @@ class Pods:
         if old == pod:
             return None
         if old.surplus != pod.surplus:
-            self.surplus ^= {pod.uid}
+            self.elastic ^= {pod.uid}
         if task.state is TaskState.EVICTING:
             self._bound.recount(task, pod)
         elif pod.node:
@@ -92,7 +92,7 @@ class Pods:
         task = Task(pod, self._bound.shape(pod))
         tables.tasks[pod.uid] = task
         if pod.surplus:
-            self.surplus.add(pod.uid)
+            self.elastic.add(pod.uid)
         if pod.ours and pod.group:
             self._join(task)
         if pod.node:
@@ -206,7 +206,7 @@ class Pods:
             if gang is not None and gang.forgotten and tables.gangs.get(gang.key) is gang:
                 del tables.gangs[gang.key]
             return
-        self.surplus.discard(uid)
+        self.elastic.discard(uid)
         self._isolation.forget(uid)
         tables.services.forget(uid)
         self._starts.forget(uid)
@@ -273,7 +273,7 @@ class Pods:
             del self.nominated[pod.nominated]
         row = self._tables.nodes.rows.get(pod.nominated)
         if row is not None:
-            self._tables.nodes.gained.add(row)  # it was kept for this pod: others that wait may have it now
+            self._tables.nodes.gained.add(row)  # it was reserved for this pod: others that wait may have it now
 
 
 def _same(old: Pod, new: Pod) -> bool:

@@ -43,7 +43,7 @@ class StateRecovery:
         self._pending.wait_again(task)
 
     def is_returning(self, uid: str) -> bool:
-        """Whether a place is kept for a pod that replaces one that was moved."""
+        """Whether a place is reserved for a pod that replaces one that was moved."""
         return uid in self._moves.returning
 
     # -- out of the tables ---------------------------------------------------------------------
@@ -54,7 +54,7 @@ class StateRecovery:
         What they are counted for stays until `recount`, if they have a row.
         """
         tables, evictions = self._tables, self._evictions
-        owed = tables.queues.owed
+        debts = tables.queues.owed
         for task in tasks:
             uid, unit = task.pod.uid, task.unit
             if unit is not None:
@@ -68,8 +68,8 @@ class StateRecovery:
                 self._lift(each)
             for victim in task.waits_for:
                 evictions.holds.get(victim, set()).discard(uid)
-                if victim in owed:
-                    owed[victim] = owed[victim].without(uid)
+                if victim in debts:
+                    debts[victim] = debts[victim].without(uid)
             task.waits_for = set()
             evictions.freed.pop(uid, None)
             self._pending.applicants.pop(uid, None)
@@ -109,7 +109,7 @@ class StateRecovery:
         self._placement.lingering.pop(uid, None)
         evictions.plans.pop(uid, None)
         self._tables.queues.owed.pop(uid, None)
-        self._pods.surplus.discard(uid)
+        self._pods.elastic.discard(uid)
         self._bound.unread.forget(uid)
         self._belonging.forget(uid)
         self._tables.services.forget(uid)
@@ -184,9 +184,9 @@ class StateRecovery:
         nodes = self._tables.nodes
         charged = [(task, row) for row in nodes.rows.values() for task in nodes.pods[row].values() if task.charged]
         charged += [(task, -1) for tasks in self._placement.strays.values() for task in tasks.values() if task.charged]
-        owed, instead = self._tables.queues.owed, {task.instead_of: task for task, _ in charged if task.instead_of}
+        debts, instead = self._tables.queues.owed, {task.instead_of: task for task, _ in charged if task.instead_of}
         for uid, row in self._placement.lingering.items():
             task = self._tables.tasks[uid]
-            if task.charged and (uid in instead or uid not in owed or owed[uid].moves):
-                owed[uid] = self._tables.queues.debt_of_moved(task, row, instead.get(uid))
+            if task.charged and (uid in instead or uid not in debts or debts[uid].moves):
+                debts[uid] = self._tables.queues.debt_of_moved(task, row, instead.get(uid))
         self._tables.queues.charge_anew(charged)
