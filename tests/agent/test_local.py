@@ -263,7 +263,7 @@ async def test_when_a_waiting_job_is_expected_to_start(local):
     explained = json.loads(told)
     assert explained["earliest_start"] < explained["expected_start"] < explained["latest_start"]
     code, told = await fairlead(kubeconfig, "explain", "podgroup/next", "-n", "default")
-    assert "in eight cases of ten between" in " ".join(told.split())
+    assert "in 8 of 10 cases between" in " ".join(told.split())
 
 
 async def test_what_jobs_used_outlives_them(tmp_path):

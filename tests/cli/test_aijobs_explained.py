@@ -39,7 +39,7 @@ def explain(box, name):
 
 def test_it_is_explained_as_its_gang_is(box):
     job = submitted(box, objects.ai_job("huge", workers=200, gpus=8))
-    assert explain(box, "huge")["message"] == "the operator has not looked at it yet"
+    assert explain(box, "huge")["message"] == "the operator has not reconciled it yet"
     operate(box, job)
     until(lambda: box.json("explain", "podgroup/huge", "-n", "vision")["pods"] == 200)
     told, gang = explain(box, "huge"), box.json("explain", "podgroup/huge", "-n", "vision")
@@ -91,7 +91,7 @@ IN_FORCE = condition("Accepted", "True", "Accepted")
 @pytest.mark.parametrize(
     ("spec", "status", "told"),
     [
-        ({}, None, ("Pending", None, "the operator has not looked at it yet")),
+        ({}, None, ("Pending", None, "the operator has not reconciled it yet")),
         (
             {"dependsOn": [{"job": "prepare", "when": "afterok"}]},
             {"message": "job 'prepare' is Running", "conditions": [IN_FORCE]},
@@ -105,9 +105,9 @@ IN_FORCE = condition("Accepted", "True", "Accepted")
         (
             {"suspend": True},
             {"phase": "Suspended", "conditions": [IN_FORCE]},
-            ("Suspended", "Suspended", "its user suspended it"),
+            ("Suspended", "Suspended", "suspended by its user"),
         ),
-        ({}, {"phase": "Suspended", "conditions": [IN_FORCE]}, ("Suspended", "Suspended", "the scheduler suspended it")),
+        ({}, {"phase": "Suspended", "conditions": [IN_FORCE]}, ("Suspended", "Suspended", "suspended by the scheduler")),
         (
             {},
             {"phase": "Restarting", "message": "restart 1", "resumeAt": "1970-01-01T00:02:00Z", "conditions": [IN_FORCE]},

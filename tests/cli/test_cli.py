@@ -139,7 +139,7 @@ def test_crds_and_policies():
     assert "username == 'ray'" in printed
     refused = invoke("crds", "--require-scheduler")
     assert refused.exit_code == 2
-    assert "go with --policies" in refused.output
+    assert "need --policies" in refused.output
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_csv(url, tmp_path):
     ("arguments", "said"),
     [
         (["--since", "1h", "--until", "2h"], "is not before"),
-        (["--since", "soon"], "neither a span"),
+        (["--since", "soon"], "neither a duration"),
         (["--csv", "/nowhere/x.csv"], "No such file"),
     ],
 )
@@ -131,4 +131,4 @@ def test_hours_without_a_price_are_told(tmp_path):
     )
     store.write([], [], now, [stay])
     store.close()
-    assert "8.0 GPU hours have no price" in asked(url).stdout
+    assert "8.0 GPU-hours have no price" in asked(url).stdout

@@ -132,7 +132,7 @@ def test_queues_and_classes_refuse_whom_they_do_not_admit(cluster, people):
     cluster.until(lambda: "user bob may not use queue anns" in told(bob, pod("his", queue="anns")))
     assert told(ann, pod("hers", queue="anns")) == ""
     assert "namespace default may not use queue closed" in told(ann, pod("stranger", queue="closed"))
-    assert "user ann may not use class of service best" in told(ann, pod("first", labels=best))
+    assert "user ann may not use ServiceClass best" in told(ann, pod("first", labels=best))
     assert told(bob, pod("second", labels=best)) == ""
     # A Job is refused itself, not only the pods that it would make.
     sneaky = job("sneaky", pods=1)

@@ -79,10 +79,10 @@ def test_an_update_is_admitted_as_a_creation_is(cluster, mallory):
         change = labelled(queue="closed") if kind == "pod" else {"spec": {"queue": "closed"}}
         assert "namespace mal may not use queue closed" in mallory.patch(kind, "moves", change)
     refused = mallory.create(pod("classless", queue="gold"))
-    assert 'queue gold does not admit class of service ""' in refused
+    assert 'queue gold does not admit ServiceClass ""' in refused
     for member in ("fairlead.dev/pod-group", "jobset.sigs.k8s.io/jobset-name"):
         assert mallory.create(pod("member", queue="gold", labels={member: "g"}), "--dry-run=server") == "", "its gang may say"
-    assert 'class of service "best"' in mallory.create(pod("best", queue="gold", labels={"fairlead.dev/service-class": "best"}))
+    assert 'ServiceClass "best"' in mallory.create(pod("best", queue="gold", labels={"fairlead.dev/service-class": "best"}))
     batch = pod("classy", queue="gold", labels={"fairlead.dev/service-class": "batch"})
     assert mallory.create(batch) == ""
     # A queue that closes later leaves alone what it admitted.

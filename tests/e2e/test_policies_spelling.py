@@ -72,7 +72,7 @@ def test_templates_are_read_as_pods_are(mallory):
     for manifest in (job("bad"), ai_job("bad")):
         template = manifest["spec"].get("template") or manifest["spec"]["roles"][0]["template"]
         template["metadata"] = {"annotations": {FRACTION: "banana"}}
-        assert '"banana" is not a part of one GPU' in mallory.create(manifest)
+        assert '"banana" is not a GPU fraction' in mallory.create(manifest)
     cron = {"schedule": "0 3 * * *", "jobTemplate": {"spec": job("x")["spec"]}}
     cron["jobTemplate"]["spec"]["template"]["metadata"]["annotations"] = {LIMIT: "soon"}
     manifest = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "bad"}, "spec": cron}

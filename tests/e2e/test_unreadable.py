@@ -78,7 +78,7 @@ def test_an_annotation_that_cannot_be_read_closes_no_node(cluster, mallory):
     # Its owner is told what is wrong, and what to write; nobody else is kept out.
     for name in ("runs", "d0", "d1"):
         found = cluster.until(lambda name=name: [note for reason, note in told(cluster, "mal", name) if reason == "InvalidSpec"])
-        assert f"annotation {FRACTION}: 'banana' is not a part of a GPU: write a number between 0 and 1" in found[0]
+        assert f"annotation {FRACTION}: 'banana' is not a GPU fraction: write a number between 0 and 1" in found[0]
     cluster.create(pod("a", gpus=8), pod("b", gpus=8))
     assert set(cluster.all_placed(2).values()) == {"n0", "n1"}
     assert {each["state"] for each in fairlead(cluster, "nodes")["nodes"]} == {"allocated"}
@@ -87,7 +87,7 @@ def test_an_annotation_that_cannot_be_read_closes_no_node(cluster, mallory):
     waits = pod("waits", gpus=0, annotations={"fairlead.dev/time-limit": "soon"})
     mallory("create", "-f", "-", manifest=waits)
     refusal = cluster.until(lambda: [note for reason, note in told(cluster, "mal", "waits") if reason == "FailedScheduling"])
-    assert "annotation fairlead.dev/time-limit: 'soon' is not a span of time: write 90s" in refusal[0]
+    assert "annotation fairlead.dev/time-limit: 'soon' is not a duration: write 90s" in refusal[0]
     mallory("annotate", "--overwrite", "pod", "waits", "fairlead.dev/time-limit=1h")
     cluster.until(lambda: cluster.pods("mal")["waits"]["spec"].get("nodeName"))
 

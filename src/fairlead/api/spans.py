@@ -15,7 +15,7 @@ def seconds(text: str) -> float:
     """A span in seconds. Raises `QuantityError` for what is none, or is longer than a century."""
     parts = _PART.findall(text) if len(text) <= 100 else []
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise QuantityError(f"{text[:100]!r} is not a span of time such as 90s, 30m, 24h or 7d")
+        raise QuantityError(f"{text[:100]!r} is not a duration such as 90s, 30m, 24h or 7d")
     total = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if total > _LONGEST:
         raise QuantityError(f"{text!r} is longer than a century")

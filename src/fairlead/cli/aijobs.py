@@ -16,7 +16,7 @@ from fairlead.scheduler.explanations import Explanation, bare
 
 _OVER = ("Succeeded", "Failed")
 _FORBIDDEN, _NOT_FOUND = 403, 404
-_UNSEEN = "the operator has not looked at it yet"
+_UNSEEN = "the operator has not reconciled it yet"
 
 
 class Unknown(Exception):
@@ -74,16 +74,16 @@ def _why(job: AIJob, status: AIJobStatus) -> tuple[str | None, str]:
     if accepted is not None and accepted.status == "False":
         return accepted.reason, accepted.message or status.message
     if job.spec.suspend:
-        return str(ReasonCode.SUSPENDED), "its user suspended it (spec.suspend): `fairlead resume` makes it go on"
+        return str(ReasonCode.SUSPENDED), "suspended by its user (spec.suspend): `fairlead resume` resumes it"
     if status.phase == "Suspended":
-        return str(ReasonCode.SUSPENDED), status.message or "the scheduler suspended it, and resumes it when there is room"
+        return str(ReasonCode.SUSPENDED), status.message or "suspended by the scheduler, which resumes it when capacity is free"
     if status.phase == "Restarting":
         return str(ReasonCode.BACKOFF), status.message
     if job.spec.depends_on and status.message:
         return str(ReasonCode.DEPENDENCY), status.message
     if not status.conditions:
         return None, _UNSEEN
-    return None, status.message or "its pods are being made"
+    return None, status.message or "its pods are being created"
 
 
 def _asks_for(job: AIJob) -> tuple[int, float]:

@@ -52,7 +52,7 @@ async def _by_group(client: Client, namespace: str, name: str, *, made_only: boo
     path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}"
     view = msgspec.json.decode(await client.get(path), type=_Group)
     if made_only and names.MADE_FOR_LABEL not in (view.metadata.labels or {}):
-        raise ApiError(404, "NotFound", f"podgroup {name!r} was made for nothing else")
+        raise ApiError(404, "NotFound", f"podgroup {name!r} was not created by Fairlead")
     status, reason = view.status, view.status.reason
     return bare(
         f"podgroup/{name}",

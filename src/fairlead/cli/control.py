@@ -22,7 +22,7 @@ NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Default
 
 
 def cancel(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: KubeconfigOption = "") -> None:
-    """End jobs and remove them with all they own."""
+    """Delete jobs with all objects that they own."""
 
     async def work(client: Client, path: str, manifest: dict[str, Any]) -> str:
         uid = manifest["metadata"]["uid"]
@@ -34,7 +34,7 @@ def cancel(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: Ku
 
 
 def suspend(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: KubeconfigOption = "") -> None:
-    """Take jobs off their nodes, after they saved their work; `resume` brings them back."""
+    """Stop jobs after their checkpoint and release their nodes. `fairlead resume` starts them again."""
 
     async def work(client: Client, path: str, manifest: dict[str, Any]) -> str:
         return await _set(client, path, manifest, suspended=True)
@@ -43,7 +43,7 @@ def suspend(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: K
 
 
 def resume(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: KubeconfigOption = "") -> None:
-    """Let suspended or held jobs wait in line again."""
+    """Return suspended or held jobs to their queue."""
 
     async def work(client: Client, path: str, manifest: dict[str, Any]) -> str:
         return await _set(client, path, manifest, suspended=False)
@@ -52,12 +52,12 @@ def resume(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: Ku
 
 
 def hold(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: KubeconfigOption = "") -> None:
-    """Keep jobs that wait from starting; those that run are left alone."""
+    """Keep pending jobs from starting. Running jobs are not affected."""
 
     async def work(client: Client, path: str, manifest: dict[str, Any]) -> str:
         status = manifest.get("status") or {}
         if status.get("phase") in _BEGUN or status.get("active"):
-            fail(f"{manifest['metadata']['name']} runs already: `fairlead suspend` takes it off its nodes", Exit.REFUSED)
+            fail(f"{manifest['metadata']['name']} is already running: use `fairlead suspend` instead", Exit.REFUSED)
         await _set(client, path, manifest, suspended=True)
         return "held"
 
@@ -65,7 +65,7 @@ def hold(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: Kube
 
 
 def release(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: KubeconfigOption = "") -> None:
-    """Let held jobs wait in line again."""
+    """Return held jobs to their queue."""
 
     async def work(client: Client, path: str, manifest: dict[str, Any]) -> str:
         await _set(client, path, manifest, suspended=False)
@@ -78,7 +78,7 @@ async def _set(client: Client, path: str, manifest: dict[str, Any], *, suspended
     from fairlead.cluster.kubernetes.client import encode
 
     if bool((manifest.get("spec") or {}).get("suspend")) == suspended:
-        return "suspended already" if suspended else "not suspended by its user"
+        return "already suspended" if suspended else "not suspended by its user"
     await client.patch(path, encode({"spec": {"suspend": suspended}}), "application/merge-patch+json")
     return "suspended" if suspended else "resumed"
 

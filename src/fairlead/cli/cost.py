@@ -35,15 +35,15 @@ _NONE = "(none)"
 
 def cost(
     by: Annotated[
-        By, typer.Option(help="What they are added up by; scaler: what HorizontalPodAutoscalers added to their minimum.")
+        By, typer.Option(help="What to group by; scaler: replicas that HorizontalPodAutoscalers added to their minimum.")
     ] = By.QUEUE,
-    since: Annotated[str, typer.Option(help="From when on, such as 30d (ago) or 2026-11-01T12:00.")] = "30d",
-    until: Annotated[str, typer.Option(help="Until when.", show_default="now")] = "",
+    since: Annotated[str, typer.Option(help="Start of the period, such as 30d (ago) or 2026-11-01T12:00.")] = "30d",
+    until: Annotated[str, typer.Option(help="End of the period.", show_default="now")] = "",
     export: Annotated[Path | None, typer.Option("--csv", help="Write the lines to a file as CSV; - for stdout.")] = None,
     database: DatabaseOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """GPU-hours held and idle, and their cost by the prices of NodePools, out of the history."""
+    """GPU-hours held and idle, and their cost at the prices of the NodePools, from the history."""
     from fairlead.observability.store import History
 
     now = time.time()
@@ -52,8 +52,8 @@ def cost(
         fail(f"--since {since} is not before --until {until or 'now'}", Exit.USAGE)
     path = Path(DEFAULT_FILE).expanduser()
     if not database and not path.exists():
-        why = f"which history? There is none at {DEFAULT_FILE}"
-        fail(f"{why}: --database or FAIRLEAD_DATABASE tells the URL that the operator was given as --history", Exit.NOT_FOUND)
+        why = f"no history database at {DEFAULT_FILE}"
+        fail(f"{why}: give --database or FAIRLEAD_DATABASE, the URL that the operator has as --history", Exit.NOT_FOUND)
     try:
         store = History(database or f"sqlite:///{path}", create=False)
         stays, runs = store.held(begin, end)
@@ -106,7 +106,7 @@ def _scaling(found: list[Scaled], export: Path | None, output: Output) -> None:
 
     emit({"lines": found}, output, lambda: console().print(listing(columns, [row(line) for line in found])))
     if output is Output.TABLE and not found:
-        typer.echo("no HorizontalPodAutoscaler was there in this time, as far as the history knows")
+        typer.echo("the history has no HorizontalPodAutoscaler in this period")
 
 
 def _currencies(found: Ledger) -> list[str]:
@@ -138,15 +138,15 @@ def _remarks(found: Ledger) -> list[str]:
     remarks = []
     if found.nodes.unpriced_gpu_hours:
         remarks.append(
-            f"{found.nodes.unpriced_gpu_hours:,.1f} GPU hours have no price: give the NodePool of their nodes one (spec.price)"
+            f"{found.nodes.unpriced_gpu_hours:,.1f} GPU-hours have no price: set spec.price in the NodePool of their nodes"
         )
     remarks += [
-        f"{left:+,.2f} {currency}: more was held than there was, which needs a look"
+        f"{left:+,.2f} {currency}: jobs hold more than the nodes offered; the accounting needs a check"
         for currency, left in found.balance.items()
         if left
     ]
     if not found.nodes.gpu_hours and not found.nodes.cpu_hours:
-        remarks.append("no node was there in this time, as far as the history knows")
+        remarks.append("the history has no node in this period")
     return remarks
 
 

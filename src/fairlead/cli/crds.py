@@ -13,20 +13,20 @@ def crds(
     policies: Annotated[bool, typer.Option("--policies", help="Print the admission policies instead.")] = False,
     trust: Annotated[
         list[str] | None,
-        typer.Option(help="With --policies: a user that makes pods for others, such as system:serviceaccount:ray:operator."),
+        typer.Option(help="With --policies: a user that creates pods for others, such as system:serviceaccount:ray:operator."),
     ] = None,
     provisioning_class: Annotated[
         list[str] | None,
-        typer.Option(help="With --policies: a provisioning class that tenants may order nodes of. Default: none."),
+        typer.Option(help="With --policies: a provisioning class with which tenants may request nodes. Default: none."),
     ] = None,
     require_scheduler: Annotated[
         bool,
-        typer.Option("--require-scheduler", help="With --policies: pods that ask for GPUs must name a scheduler of ours."),
+        typer.Option("--require-scheduler", help="With --policies: pods that request GPUs must name a Fairlead scheduler."),
     ] = False,
     scheduler_name: Annotated[
         list[str] | None,
         typer.Option(
-            help="With --policies: a scheduler name that ours answers to. Default: those of --config, else fairlead and "
+            help="With --policies: a scheduler name that Fairlead serves. Default: those of --config, else fairlead and "
             "fairlead-kubernetes."
         ),
     ] = None,
@@ -40,7 +40,7 @@ def crds(
     from fairlead.api.policies import policies as admission
 
     if not policies and (trust or provisioning_class or require_scheduler or scheduler_name):
-        raise typer.BadParameter("--trust, --provisioning-class, --require-scheduler and --scheduler-name go with --policies")
+        raise typer.BadParameter("--trust, --provisioning-class, --require-scheduler and --scheduler-name need --policies")
     objects = (
         admission(
             trust or (),

@@ -27,16 +27,16 @@ _HOME = Path("~/.cache/fairlead/demo.kubeconfig")
 
 
 def demo(
-    once: Annotated[bool, typer.Option("--once", help="Run one day, print a summary, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one day, print a summary, and exit.")] = False,
     speed: Annotated[float, typer.Option(min=1, max=1e5, help="Simulated seconds per second.")] = 600.0,
-    seed: Annotated[int, typer.Option(help="The days' seed.")] = 1,
-    nodes: Annotated[int, typer.Option(min=10, max=1000, help="Nodes of the lab.")] = 64,
-    jobs: Annotated[int, typer.Option(min=1, max=20_000, help="Jobs of a day.")] = 3000,
+    seed: Annotated[int, typer.Option(help="Seed of the workload.")] = 1,
+    nodes: Annotated[int, typer.Option(min=10, max=1000, help="Nodes of the cluster.")] = 64,
+    jobs: Annotated[int, typer.Option(min=1, max=20_000, help="Jobs per day.")] = 3000,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the API server on loopback; 0: any.")] = 0,
-    kubeconfig_out: Annotated[Path, typer.Option(help="Where the kubeconfig for kubectl and fairlead is written.")] = _HOME,
+    kubeconfig_out: Annotated[Path, typer.Option(help="Where to write the kubeconfig for kubectl and fairlead.")] = _HOME,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """A cluster in a box: three teams, GPU pools, gangs; kubectl and fairlead work on it. It ends with Ctrl-C or its terminal."""
+    """A cluster in one process, with three teams, GPU pools and gangs. kubectl and fairlead work on it. Ends with Ctrl-C."""
     from rich.console import Console
 
     console = Console()
@@ -53,7 +53,7 @@ def demo(
         except (KeyboardInterrupt, BrokenPipeError):
             return
         except OSError as error:
-            fail(f"the API server cannot be served: {error}")
+            fail(f"the API server cannot listen: {error}")
 
     def table() -> None:
         import msgspec
@@ -142,7 +142,7 @@ def _picture(lab: Lab, path: Path) -> RenderableType:
         Panel(head),
         _pools(lab),
         _queues(lab),
-        Panel(Text("\n".join(lab.log), overflow="ellipsis", no_wrap=True), title="what just happened", title_align="left"),
+        Panel(Text("\n".join(lab.log), overflow="ellipsis", no_wrap=True), title="latest events", title_align="left"),
     )
 
 
@@ -169,7 +169,7 @@ def _pools(lab: Lab) -> RenderableType:
             text.append(" ")
         text.append("\n")
     text.rstrip()
-    return Panel(text, title="GPUs (· free, ▄ shared, █ taken)", title_align="left")
+    return Panel(text, title="GPUs (· free, ▄ shared, █ allocated)", title_align="left")
 
 
 def _queues(lab: Lab) -> RenderableType:

@@ -52,7 +52,7 @@ def explain(
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace; default: the kubeconfig's.")] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Why a job waits, in which position, behind whom, and what would make it start."""
+    """Why a job is pending, its position, the jobs ahead of it, and what would make it start."""
     kind, slash, plain = name.partition("/")
     if not slash or kind.lower() not in _KINDS or not plain:
         fail(f"{name!r} is not pod/NAME, podgroup/NAME, job/NAME or aijob/NAME", Exit.USAGE)
@@ -142,7 +142,7 @@ def _find(picture: Picture, kind: str, namespace: str, name: str) -> tuple[list[
     if kind == "job":
         tasks, gang = find(state, kind, namespace, name)
         if not tasks:
-            fail(f"job {namespace}/{name} has no pods that wait or run, and is not suspended by Fairlead", Exit.NOT_FOUND)
+            fail(f"job {namespace}/{name} has no pending or running pods and is not suspended by Fairlead", Exit.NOT_FOUND)
         return tasks, gang
     if kind == "aijob":
         return find(state, kind, namespace, name)
@@ -208,7 +208,7 @@ def _quarantined(picture: Picture) -> list[str]:
         if names.QUARANTINED_LABEL in (node.metadata.labels or {}):
             said = node.metadata.annotations or {}
             until = said.get(names.QUARANTINED_UNTIL_ANNOTATION, "the label is removed")
-            why = said.get(names.QUARANTINE_REASON_ANNOTATION, "no reason is given")
+            why = said.get(names.QUARANTINE_REASON_ANNOTATION, "no reason given")
             found.append(f"{node.metadata.name} until {until}: {why}")
     return found
 
@@ -235,23 +235,23 @@ def _drawing(explanation: Explanation, namespace: str) -> RenderableType:
 
     row(explanation.object, f"in namespace {namespace}, queue {explanation.queue or '-'}")
     row("state", f"{explanation.state}, {explanation.placed} of {explanation.pods} pods have a node")
-    row("asks for", f"{explanation.gpus:g} GPUs at priority {explanation.priority}")
+    row("requests", f"{explanation.gpus:g} GPUs at priority {explanation.priority}")
     if explanation.nodes:
         row("runs on", ", ".join(explanation.nodes))
     if explanation.waiting_seconds is not None:
-        row("waiting for", span(explanation.waiting_seconds))
+        row("waiting", span(explanation.waiting_seconds))
     if explanation.position is not None:
         row("position", f"{explanation.position} of {explanation.queued} in its queue")
     for number, each in enumerate(explanation.ahead):
         why = f"{each.term} {each.its:g}, not {each.ours:g}" if each.term != "name" else "by name"
-        row("ahead of it" if not number else "", f"{each.job} ({each.user}): {why}")
+        row("ahead" if not number else "", f"{each.job} ({each.user}): {why}")
     more = (explanation.position or 1) - 1 - len(explanation.ahead)
     if more > 0:
         row("", f"and {more} more")
     if explanation.behind is not None:
         each = explanation.behind
-        why = "within the quota of its queue" if each.term == "quota" else f"{each.term} {each.its:g}, not {each.ours:g}"
-        row("stands behind", f"{each.job} ({each.user}), which would take what it took: {why}")
+        why = "its queue is within quota" if each.term == "quota" else f"{each.term} {each.its:g}, this job: {each.ours:g}"
+        row("blocked by", f"{each.job} ({each.user}): it would preempt this job at once ({why})")
     if explanation.rank:
         row("rank", ", ".join(f"{each.name} {each.value:g}" for each in explanation.rank if each.value))
     if explanation.message is not None:
@@ -261,15 +261,15 @@ def _drawing(explanation: Explanation, namespace: str) -> RenderableType:
     if explanation.advice is not None:
         row("what helps", explanation.advice)
     if explanation.preempted is not None:
-        row("it fell", f"{explanation.preempted} ({explanation.preempted_at})")
+        row("preempted", f"{explanation.preempted} ({explanation.preempted_at})")
     if explanation.expected_start is not None:
         row("expected", f"in about {span(explanation.expected_wait_seconds or 0.0)}, at {explanation.expected_start}")
         if explanation.earliest_start is not None and explanation.latest_start is not None:
-            row("", f"in eight cases of ten between {explanation.earliest_start} and {explanation.latest_start}")
+            row("", f"in 8 of 10 cases between {explanation.earliest_start} and {explanation.latest_start}")
     if explanation.would_evict:
         row("evicts", ", ".join(explanation.would_evict))
     if explanation.would_start_on:
-        row("next", f"it would start now on {', '.join(explanation.would_start_on)}")
+        row("next", f"would start now on {', '.join(explanation.would_start_on)}")
     elif explanation.told and explanation.told.partition(": ")[2] != explanation.message:
-        row("it was told", explanation.told)
+        row("reported", explanation.told)
     return table

@@ -78,14 +78,14 @@ class Report(msgspec.Struct, frozen=True):
 def feasibility(
     name: Annotated[str, typer.Argument(metavar="[pod/NAME]", help="A pod of the live cluster.", show_default=False)] = "",
     cases_file: Annotated[
-        str, typer.Option("--cases", metavar="FILE|-", help="Judge clusters given as JSON lines instead; - is standard input.")
+        str, typer.Option("--cases", metavar="FILE|-", help="Evaluate clusters given as JSON lines instead; - is standard input.")
     ] = "",
     kubeconfig: KubeconfigOption = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="The pod's namespace; default: the kubeconfig's.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="List every node.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Where a pod could run, what rules out the other nodes, what each place is worth, and whom it might preempt."""
+    """The nodes on which a pod could run with their scores, what excludes the others, and which pods it might preempt."""
     if bool(name) == bool(cases_file):
         fail("give either pod/NAME or --cases FILE", Exit.USAGE)
     if cases_file:
@@ -170,7 +170,7 @@ async def _read(client: Client) -> dict[str, list[Any]]:
         except ApiError as error:
             if needed or error.code not in (403, 404):
                 raise
-            typer.echo(f"fairlead: judged without {path.rpartition('/')[2]}: {error.message}", err=True)
+            typer.echo(f"fairlead: evaluated without {path.rpartition('/')[2]}: {error.message}", err=True)
             return []
 
     everything = {**_NEEDED, **_HELPFUL}
@@ -214,7 +214,7 @@ def _drawing(report: Report, *, everything: bool) -> RenderableType:
     from rich.text import Text
 
     if report.gated:
-        return Text(f"{report.pod} has scheduling gates: whoever set them must remove them first.")
+        return Text(f"{report.pod} has scheduling gates. They must be removed first.")
     headline = Text.assemble(
         (f"{report.pod} could run on {len(report.feasible)} of {report.nodes} nodes", "bold"),
         f"; it runs on {report.node}." if report.node else ".",
@@ -238,7 +238,7 @@ def _drawing(report: Report, *, everything: bool) -> RenderableType:
     if report.refused:
         columns = [
             Column("NODES", right=True),
-            Column("RULED OUT BY"),
+            Column("EXCLUDED BY"),
             Column("WHY", flexible=True, least=30),
             Column("E.G.", flexible=True),
         ]
@@ -255,7 +255,7 @@ def _drawing(report: Report, *, everything: bool) -> RenderableType:
 
 def _short(plugin: str) -> str:
     return {
-        "NodeResourcesFit": "ROOM",
+        "NodeResourcesFit": "FIT",
         "NodeResourcesBalancedAllocation": "BALANCE",
         "TaintToleration": "TAINTS",
         "NodeAffinity": "NODE AFFINITY",

@@ -31,7 +31,7 @@ DatabaseOption = Annotated[
     str,
     typer.Option(
         envvar="FAIRLEAD_DATABASE",
-        help="The history's database: the URL that the operator was given as --history.",
+        help="URL of the history database, as given to the operator with --history.",
         show_default=f"what the cluster serves, else {DEFAULT_FILE}",
     ),
 ]
@@ -76,24 +76,22 @@ class Runs(msgspec.Struct, frozen=True):
 def history(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only jobs of this name.")] = "",
     namespace: NamespaceOption = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="Only this user's.")] = "",
-    queue: Annotated[str, typer.Option("--queue", "-q", help="Only of this queue.")] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.")] = "",
+    queue: Annotated[str, typer.Option("--queue", "-q", help="Only jobs of this queue.")] = "",
     state: Annotated[
-        list[State] | None, typer.Option("--state", "-t", case_sensitive=False, help="Only in this state; may be repeated.")
+        list[State] | None, typer.Option("--state", "-t", case_sensitive=False, help="Only jobs in this state; may be repeated.")
     ] = None,
-    since: Annotated[
-        str, typer.Option(help="Jobs that were there after this time, such as 7d (ago) or 2026-11-01T12:00.")
-    ] = "7d",
-    until: Annotated[str, typer.Option(help="Jobs that were submitted before this time.", show_default="now")] = "",
+    since: Annotated[str, typer.Option(help="Jobs that existed after this time, such as 7d (ago) or 2026-11-01T12:00.")] = "7d",
+    until: Annotated[str, typer.Option(help="Jobs submitted before this time.", show_default="now")] = "",
     runs: Annotated[
-        bool, typer.Option("--runs", help="The pods of the latest job of that NAME: where and when they ran.")
+        bool, typer.Option("--runs", help="The pods of the latest job called NAME: where and when they ran.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="At most so many, the latest.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum number of jobs, latest first.")] = 1000,
     database: DatabaseOption = "",
     kubeconfig: KubeconfigOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Jobs that run and that ended, with what they used; also those whose objects are long gone."""
+    """Running and finished jobs with their usage, including jobs whose objects are deleted."""
     now = time.time()
     wanted = Wanted(
         namespace=namespace,
@@ -112,7 +110,7 @@ def history(
     except HistoryError as error:
         fail(str(error))
     if runs and not entries:
-        fail(f"{name}: no such job since {since}; --since and --namespace say where it is looked for", Exit.NOT_FOUND)
+        fail(f"{name}: no such job since {since}; --since and --namespace set where to search", Exit.NOT_FOUND)
     if runs:
         emit(Runs(found), output, lambda: console().print(_runs_table(found, now)))
         return
@@ -141,8 +139,8 @@ def _from_cluster(kubeconfig: str, wanted: Wanted, now: float, *, runs: bool) ->
         if isinstance(error, ApiError) and error.code in refused:
             fail(error.message, refused[error.code])
         if not path.exists():
-            why = f"which history? No cluster serves one ({str(error)[:200]}), and there is none at {DEFAULT_FILE}"
-            fail(f"{why}: --database or FAIRLEAD_DATABASE tells its URL", Exit.UNREACHABLE)
+            why = f"no history found: the cluster serves none ({str(error)[:200]}), and there is none at {DEFAULT_FILE}"
+            fail(f"{why}: give its URL with --database or FAIRLEAD_DATABASE", Exit.UNREACHABLE)
     return _from_database(f"sqlite:///{path}", wanted, now, runs=runs)
 
 
@@ -187,7 +185,9 @@ def moment(text: str, now: float, flag: str) -> float:
         try:
             return datetime.fromisoformat(text).timestamp()
         except ValueError:
-            fail(f"{flag} {text!r} is neither a span such as 7d nor a time such as 2026-11-01 or 2026-11-01T12:00", Exit.USAGE)
+            fail(
+                f"{flag} {text!r} is neither a duration such as 7d nor a time such as 2026-11-01 or 2026-11-01T12:00", Exit.USAGE
+            )
 
 
 def _record(entry: Entry, now: float) -> Record:

@@ -27,11 +27,11 @@ class Source(StrEnum):
 
 
 def import_(
-    source: Annotated[Source, typer.Argument(help="Whose they are.")],
-    files: Annotated[list[str], typer.Argument(help="YAML (kubectl get -o yaml), or what sacctmgr writes; - for stdin.")],
+    source: Annotated[Source, typer.Argument(help="The scheduler they come from.")],
+    files: Annotated[list[str], typer.Argument(help="YAML (kubectl get -o yaml), or output of sacctmgr; - for stdin.")],
     output: OutputOption = Output.YAML,
 ) -> None:
-    """Turn other schedulers' queues into ours, for kubectl apply -f -; what could not be carried over is said on stderr."""
+    """Convert queues of other schedulers for kubectl apply -f -. Differences are listed on stderr."""
     texts = [_text(each) for each in files]
     imported = _read(source, texts)
     if output is Output.YAML:
@@ -53,7 +53,7 @@ def _text(name: str) -> str:
     except OSError as error:
         fail(f"cannot read {name}: {error.strerror}", Exit.USAGE)
     except UnicodeDecodeError:
-        fail(f"{name} is no text in UTF-8", Exit.USAGE)
+        fail(f"{name} is not UTF-8 text", Exit.USAGE)
 
 
 def _read(source: Source, texts: list[str]) -> Imported:
@@ -85,8 +85,8 @@ def _show(imported: Imported) -> None:
     notes: list[list[Any]] = [[Text(each.object), Text(each.field), Text(each.message)] for each in imported.notes]
     if notes:
         columns = [
-            Column("NOT AS IT WAS", flexible=True),
+            Column("DIFFERENCE", flexible=True),
             Column("FIELD", flexible=True),
-            Column("WHAT THAT MEANS", flexible=True),
+            Column("CONSEQUENCE", flexible=True),
         ]
         screen.print(listing(columns, notes))

@@ -17,27 +17,27 @@ from fairlead.observability.ending import on_signals, watch_stdout
 
 GpusOption = Annotated[
     int | None,
-    typer.Option(min=0, max=1024, help="GPUs of this host; pretended where there are none.", show_default="those found"),
+    typer.Option(min=0, max=1024, help="GPUs of this host; simulated if it has none.", show_default="those found"),
 ]
 CpusOption = Annotated[int, typer.Option(min=0, max=4096, help="CPUs to offer.", show_default="all")]
 FolderOption = Annotated[
     Path | None,
-    typer.Option(help="For logs, volumes and working directories.", show_default="one of its own, removed at the end"),
+    typer.Option(help="Directory for logs, volumes and working directories.", show_default="a temporary one, removed at the end"),
 ]
 
 
 def local(
     gpus: GpusOption = None,
     cpus: CpusOption = 0,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the API server on loopback; 0: any that is free.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server on loopback; 0: any free port.")] = 0,
     kubeconfig: Annotated[str, typer.Option(help="Where to write the kubeconfig.")] = "~/.fairlead/local.kubeconfig",
     folder: FolderOption = None,
     history: Annotated[
-        str, typer.Option(envvar="FAIRLEAD_DATABASE", help="Database for what jobs used.", show_default=DEFAULT_FILE)
+        str, typer.Option(envvar="FAIRLEAD_DATABASE", help="Database for job accounting.", show_default=DEFAULT_FILE)
     ] = "",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
 ) -> None:
-    """Scheduler, operator, API server and a node of real processes in one, until Ctrl-C or SIGHUP. Only the history is kept."""
+    """Scheduler, operator, API server and a node of real processes in one program, until Ctrl-C. Only the history is kept."""
     process.prepare(log_level, {})
     with tempfile.TemporaryDirectory(prefix="fairlead-local-") as scratch:
         asyncio.run(_local(gpus, cpus, port, Path(kubeconfig).expanduser(), folder or Path(scratch), history or _own_history()))
@@ -69,7 +69,7 @@ async def _local(gpus: int | None, cpus: int, port: int, kubeconfig: Path, folde
     except HistoryError as error:
         fail(f"--history: {error}")
     except OSError as error:
-        fail(f"the API server cannot listen on port {port}: {error.strerror}: give another --port")
+        fail(f"the API server cannot listen on port {port} ({error.strerror}): choose another --port")
     finally:
         kubeconfig.unlink(missing_ok=True)  # it leads nowhere from now on
 
@@ -78,18 +78,18 @@ def agent(
     kubeconfig: Annotated[
         str, typer.Option(help="Kubeconfig file; default: $KUBECONFIG, the pod's account, ~/.kube/config.")
     ] = "",
-    name: Annotated[str, typer.Option(help="Of the node.", show_default="this host's")] = "",
+    name: Annotated[str, typer.Option(help="Name of the node.", show_default="this host's")] = "",
     gpus: GpusOption = None,
     cpus: CpusOption = 0,
     folder: FolderOption = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Be a node that runs pods' commands as processes of this user, until SIGTERM. No images, no isolation."""
+    """Run a node that starts the commands of pods as processes of this user, until SIGTERM. No images, no isolation."""
     from fairlead.agent.node import Options
     from fairlead.cluster.kubernetes.config import Config
 
     if os.geteuid() == 0:
-        typer.echo("the agent runs as root: so will whatever is submitted to it", err=True)
+        typer.echo("the agent runs as root, and so will all jobs submitted to it", err=True)
     process.prepare(log_level, {})
 
     async def run(config: Config) -> bool:

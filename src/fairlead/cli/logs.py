@@ -23,19 +23,21 @@ _ENDED = ("Succeeded", "Failed")
 
 
 def logs(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An AIJob, or a pod.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of an AIJob or a pod.")],
     namespace: NamespaceOption = "",
     role: Annotated[str, typer.Option(help="Members of this role.", show_default="the first")] = "",
-    index: Annotated[int, typer.Option("--index", "-i", min=0, help="Which member of it.")] = 0,
-    element: Annotated[int | None, typer.Option("--element", "-e", min=0, help="Which element of an array.")] = None,
+    index: Annotated[int, typer.Option("--index", "-i", min=0, help="Index of the member within its role.")] = 0,
+    element: Annotated[int | None, typer.Option("--element", "-e", min=0, help="Index of the array element.")] = None,
     attempt: Annotated[int | None, typer.Option(min=0, help="Which attempt.", show_default="the latest")] = None,
-    everybody: Annotated[bool, typer.Option("--all", "-a", help="All members, each line with its name before it.")] = False,
+    everybody: Annotated[
+        bool, typer.Option("--all", "-a", help="All members; each line is prefixed with the member's name.")
+    ] = False,
     container: Annotated[str, typer.Option("--container", "-c", help="Which container.", show_default="the first")] = "",
-    tail: Annotated[int | None, typer.Option(min=0, help="The last lines only.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")] = False,
+    tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the end of the job.")] = False,
     kubeconfig: KubeconfigOption = "",
 ) -> None:
-    """What a job's first member has printed, or another, or all."""
+    """Output of the first member of a job, of another member, or of all."""
     from fairlead.cluster.kubernetes.config import ConfigError, load
 
     try:
@@ -73,7 +75,7 @@ async def _members(client: Client, namespace: str, name: str) -> list[Pod]:
         found = [msgspec.json.decode(await client.get(f"{path}/{name}"))]
     except ApiError as error:
         if error.code == 404:
-            fail(f"{name}: no pods of such a job, and no such pod, in namespace {namespace}", Exit.NOT_FOUND)
+            fail(f"{name}: no pods of such a job and no such pod in namespace {namespace}", Exit.NOT_FOUND)
         raise
     return found
 
@@ -102,7 +104,7 @@ def _chosen(
             :1
         ]
     if not found:
-        fail(f"{name} has no such member: `kubectl get pods -l {names.JOB_LABEL}={name}` shows which there are", Exit.NOT_FOUND)
+        fail(f"{name} has no such member: list them with `kubectl get pods -l {names.JOB_LABEL}={name}`", Exit.NOT_FOUND)
     return sorted(found, key=_made)
 
 

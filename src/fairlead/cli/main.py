@@ -108,7 +108,7 @@ def main(
         Path | None,
         typer.Option(
             envvar="FAIRLEAD_WORKLOADS",
-            help="Rules for further kinds of workloads: a file, or a folder of such (examples/workloads).",
+            help="Rules for further kinds of workloads: a file or a directory (examples/workloads).",
             show_default="none",
         ),
     ] = None,

@@ -21,11 +21,14 @@ class What(StrEnum):
 def monitoring(
     what: Annotated[What, typer.Argument(help="rules, for Prometheus; or dashboard, for Grafana.")],
     name: Annotated[str, typer.Argument(help="Which dashboard: fairlead-queues or fairlead-cluster.")] = "fairlead-cluster",
-    runbook: Annotated[str, typer.Option(help="Where the sections of the runbook are found.")] = RUNBOOK,
+    runbook: Annotated[str, typer.Option(help="URL of the runbook; each alert links to its section.")] = RUNBOOK,
     resource: Annotated[
         bool, typer.Option("--resource", help="The rules as a PrometheusRule, for the Prometheus operator.")
     ] = False,
-    output: Annotated[Output | None, typer.Option("--output", "-o", help="json or yaml; default: as each is imported.")] = None,
+    output: Annotated[
+        Output | None,
+        typer.Option("--output", "-o", help="json or yaml; default: the format that Prometheus or Grafana imports."),
+    ] = None,
 ) -> None:
     """Print recording and alerting rules, or a dashboard."""
     import msgspec
@@ -39,7 +42,7 @@ def monitoring(
     elif name in dashboards.DASHBOARDS:
         printed = dashboards.dashboard(name)
     else:
-        fail(f"there is no dashboard {name!r}: choose one of {', '.join(dashboards.DASHBOARDS)}", Exit.USAGE)
+        fail(f"unknown dashboard {name!r}: choose one of {', '.join(dashboards.DASHBOARDS)}", Exit.USAGE)
     form = output or (Output.YAML if what is What.RULES else Output.JSON)
     if form is Output.JSON:
         typer.echo(msgspec.json.format(msgspec.json.encode(printed), indent=2).decode())

@@ -56,7 +56,7 @@ def nodes(
     interval: IntervalOption = 2.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Every node with its GPUs: · free, ▄ shared, █ taken."""
+    """All nodes with their GPUs: · free, ▄ shared, █ allocated."""
 
     def picture_of(picture: Picture) -> tuple[Nodes, Table]:
         found = [line for line in lines(picture) if state in ("", line.state) and (line.gpus or not gpus)]

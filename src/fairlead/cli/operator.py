@@ -17,8 +17,8 @@ HistoryOption = Annotated[
     str,
     typer.Option(
         envvar="FAIRLEAD_DATABASE",
-        help="Database for what jobs used: a URL such as sqlite:////var/lib/fairlead/history.db; see docs/history.md.",
-        show_default="none is kept",
+        help="Database for job accounting: a URL such as sqlite:////var/lib/fairlead/history.db; see docs/history.md.",
+        show_default="none",
     ),
 ]
 
@@ -37,43 +37,47 @@ def operator(
     ] = True,
     address: Annotated[str, typer.Option(help="host:port of /metrics, /healthz, /readyz; empty: none.")] = "127.0.0.1:10260",
     history: HistoryOption = "",
-    history_keep: Annotated[str, typer.Option(help="How long jobs that ended are kept in it, such as 90d.")] = "400d",
+    history_keep: Annotated[str, typer.Option(help="Retention of finished jobs in the history, such as 90d.")] = "400d",
     history_address: Annotated[
         str, typer.Option(help="host:port of the aggregated API history.fairlead.dev (charts/history.yaml).", show_default="none")
     ] = "",
     prometheus: Annotated[
-        str, typer.Option(help="URL of the Prometheus that has the use and the errors of GPUs (DCGM).", show_default="none")
+        str, typer.Option(help="URL of a Prometheus with GPU utilization and GPU errors (DCGM).", show_default="none")
     ] = "",
     node_condition: Annotated[
         list[str] | None,
         typer.Option(
-            help="TYPE=STATUS of a condition of nodes that quarantines a node for gangs; several times. "
-            "Default: those of node-problem-detector and of providers' agents, see docs/kubernetes.md."
+            help="Node condition TYPE=STATUS that quarantines a node for gangs; may be repeated. "
+            "Default: conditions of node-problem-detector and of providers' agents, see docs/kubernetes.md."
         ),
     ] = None,
-    max_members: Annotated[int, typer.Option(min=1, help="Members that an AIJob, or an element of an array, may have.")] = 10_000,
+    max_members: Annotated[
+        int, typer.Option(min=1, help="Maximum number of members of an AIJob or of an array element.")
+    ] = 10_000,
     max_waiting_pods: Annotated[
         int,
-        typer.Option(min=1, help="Members of AIJobs in the cluster that wait for a node at a time; further ones are made later."),
+        typer.Option(
+            min=1, help="Maximum number of AIJob members in the cluster without a node; further ones are created later."
+        ),
     ] = 20_000,
-    max_waiting_pods_per_namespace: Annotated[int, typer.Option(min=1, help="The same in each namespace.")] = 5_000,
+    max_waiting_pods_per_namespace: Annotated[int, typer.Option(min=1, help="The same per namespace.")] = 5_000,
     provisioning_class: Annotated[
         list[str] | None,
         typer.Option(
-            help="A provisioning class that tenants may order nodes of; several times, as with `fairlead crds --policies`. "
+            help="A provisioning class with which tenants may request nodes; may be repeated, as in `fairlead crds --policies`. "
             "Default: none."
         ),
     ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Run AIJobs, and suspend and resume workloads as the scheduler means, until SIGTERM. Logs are JSON lines on stderr."""
+    """Run AIJobs, and carry out suspensions and resumptions of the scheduler, until SIGTERM. Logs are JSON lines on stderr."""
     from fairlead.observability.history import HistoryError
     from fairlead.operator.app import Options, run_process
     from fairlead.operator.jobs.hardware import CONDITIONS
 
     process.prepare(log_level, {"--address": address, "--history-address": history_address})
     if history_address and not history:
-        fail("--history-address serves what --history keeps: give that, too", Exit.USAGE)
+        fail("--history-address needs --history", Exit.USAGE)
     try:
         keep = spans.seconds(history_keep)
     except ValueError as error:

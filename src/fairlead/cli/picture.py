@@ -33,8 +33,8 @@ View = TypeVar("View", bound=msgspec.Struct)
 
 KubeconfigOption = Annotated[str, typer.Option(help="Kubeconfig file; default: $KUBECONFIG, the pod's account, ~/.kube/config.")]
 NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Only this namespace. Default: all.")]
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again until Ctrl-C.")]
-IntervalOption = Annotated[float, typer.Option(min=0.2, max=3600, help="With --watch: seconds between two looks.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
+IntervalOption = Annotated[float, typer.Option(min=0.2, max=3600, help="With --watch: seconds between two refreshes.")]
 
 _PAGE = 500
 
@@ -284,7 +284,9 @@ def show(
 def _warn(picture: Picture) -> None:
     if picture.missing:
         listed = " and ".join(picture.missing)
-        typer.echo(f"{listed} are not served here: install them with `fairlead crds | kubectl apply -f -`", err=True)
+        typer.echo(
+            f"{listed} are not installed in this cluster: install them with `fairlead crds | kubectl apply -f -`", err=True
+        )
 
 
 def span(seconds: float) -> str:

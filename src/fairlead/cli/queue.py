@@ -76,14 +76,14 @@ class Jobs(msgspec.Struct, frozen=True):
 def queue(
     kubeconfig: KubeconfigOption = "",
     namespace: NamespaceOption = "",
-    name: Annotated[str, typer.Option("--queue", "-q", help="Only this queue.")] = "",
-    start: Annotated[bool, typer.Option("--start", help="Only jobs that wait, by when they are expected to start.")] = False,
+    name: Annotated[str, typer.Option("--queue", "-q", help="Only jobs of this queue.")] = "",
+    start: Annotated[bool, typer.Option("--start", help="Only pending jobs, sorted by expected start.")] = False,
     state: Annotated[State | None, typer.Option("--state", "-t", case_sensitive=False, help="Only jobs in this state.")] = None,
     watch: WatchOption = False,
     interval: IntervalOption = 2.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The jobs that run and wait: gangs and single pods, why they wait, and where they run."""
+    """Running and pending jobs, gangs and single pods: where they run, or why they wait."""
 
     def picture_of(picture: Picture) -> tuple[Jobs, Table]:
         found = [
@@ -270,7 +270,7 @@ _COLUMNS = [
     Column("GPUS", right=True),
     Column("PRIO", right=True),
     Column("TIME", right=True),
-    Column("NODES / WHY IT WAITS", flexible=True),
+    Column("NODES / REASON", flexible=True),
 ]
 
 

@@ -65,12 +65,12 @@ class Quotas(msgspec.Struct, frozen=True):
 def quota(
     kubeconfig: KubeconfigOption = "",
     name: Annotated[str, typer.Option("--queue", "-q", help="Only this queue.")] = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="Only this user's part.")] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="Only this user.")] = "",
     watch: WatchOption = False,
     interval: IntervalOption = 2.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What each queue is guaranteed and may have, what is left of it, and what its users hold of what they may."""
+    """Quota and limit of each queue with what is left of them, and what its users hold of their limits."""
 
     def picture_of(picture: Picture) -> tuple[Quotas, Table]:
         if name and not picture.state.queues.knows(name):
@@ -150,7 +150,7 @@ def _table(found: list[Quota]) -> Table:
     from rich.text import Text
 
     columns = [Column("QUEUE", flexible=True), Column("USER", flexible=True), Column("OF", flexible=True)]
-    columns += [Column(name, right=True) for name in ("USED", "QUOTA", "LEFT OF IT", "LIMIT", "LEFT")]
+    columns += [Column(name, right=True) for name in ("USED", "QUOTA", "QUOTA LEFT", "LIMIT", "LIMIT LEFT")]
     rows = []
     for each in found:
         for amount in each.resources:

@@ -23,10 +23,10 @@ class Pass(msgspec.Struct, frozen=True):
 
 def replay(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="A decision log, from `fairlead scheduler --record`.")],
-    number: Annotated[int | None, typer.Option("--pass", min=1, help="Stop after this pass and print what it decides.")] = None,
+    number: Annotated[int | None, typer.Option("--pass", min=1, help="Stop after this pass and print its decisions.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Decide again what was decided. Ends with 1 at the first difference."""
+    """Replay a decision log through the scheduler's core. Ends with 1 at the first difference."""
     import structlog
 
     from fairlead.scheduler.decision_log import LogError, Player
@@ -65,7 +65,7 @@ def replay(
             typer.echo(f"pass {result.difference.number} recorded: {result.difference.recorded}")
             typer.echo(f"pass {result.difference.number} replayed: {result.difference.replayed}")
         if result.truncated:
-            typer.echo("the last line is cut off: the process ended while it wrote")
+            typer.echo("the last line is incomplete: the process ended while writing it")
 
     emit(result, output, table)
     if not result.identical:

@@ -48,11 +48,13 @@ _MERGE = "application/merge-patch+json"
 
 
 def run_(
-    command: Annotated[list[str], typer.Argument(metavar="[--] COMMAND...", help="What to run.")],
-    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass what is typed, or piped in, on to it.")] = False,
-    terminal: Annotated[bool, typer.Option("--tty", "-t", help="At a terminal of its own; with -i a session: -it.")] = False,
-    pty: Annotated[bool, typer.Option("--pty", help="As srun's: the same as -it.")] = False,
-    name: Annotated[str, typer.Option("--name", "-J", help="Of the job.", show_default="run- and some letters")] = "",
+    command: Annotated[list[str], typer.Argument(metavar="[--] COMMAND...", help="The command.")],
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Forward standard input to the command.")] = False,
+    terminal: Annotated[
+        bool, typer.Option("--tty", "-t", help="Allocate a terminal; with -i (-it) an interactive session.")
+    ] = False,
+    pty: Annotated[bool, typer.Option("--pty", help="As in srun; same as -it.")] = False,
+    name: Annotated[str, typer.Option("--name", "-J", help="Name of the job.", show_default="run- and random letters")] = "",
     queue: QueueOption = "",
     service_class: ClassOption = "",
     nodes: NodesOption = "",
@@ -60,13 +62,13 @@ def run_(
     cpus: CpusOption = "",
     mem: MemOption = "",
     limit: Annotated[str, typer.Option("--time", help="Time limit: 90, 1:30:00, 2-12:00:00 or 36h.")] = "",
-    idle: Annotated[str, typer.Option(help="Shut it down when nobody was active for so long, such as 1h.")] = "",
+    idle: Annotated[str, typer.Option(help="Shut the job down after this time without activity, such as 1h.")] = "",
     image: ImageOption = "",
     env: EnvOption = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Default: the kubeconfig's.")] = "",
     kubeconfig: KubeconfigOption = "",
 ) -> None:
-    """Run a command as an Interactive job, show what it prints, and end with its exit code. Ctrl-C ends it."""
+    """Run a command as an Interactive job, show its output, and exit with its exit code. Ctrl-C ends the job."""
     from fairlead.cluster.kubernetes.config import ConfigError, load
     from fairlead.submission import directives, jobs
 
@@ -91,7 +93,7 @@ def run_(
     except directives.DirectiveError as error:
         fail(str(error), Exit.USAGE)
     if stdin and asked.nodes > 1:
-        fail("-i goes to one member: leave out --nodes", Exit.USAGE)
+        fail("-i needs a single member: omit --nodes", Exit.USAGE)
     _as_session(manifest, stdin=stdin, terminal=terminal, idle=idle)
     try:
         code = run(kubeconfig, lambda client: _Run(client, manifest, attached=stdin or terminal).live(), writes=True)
@@ -242,7 +244,7 @@ class _Run:
         )
         if session.code is None and not session.error and phase == "Running":
             self._goes_on = True
-            typer.echo(f"fairlead: the connection is lost, the session goes on: kubectl attach -it {pod}", err=True)
+            typer.echo(f"fairlead: connection lost; the session continues: kubectl attach -it {pod}", err=True)
 
     async def _type(self, session: Attached, wanted: bool, *, tty: bool) -> None:
         if tty:
@@ -297,7 +299,7 @@ class _Run:
     async def _remove(self) -> None:
         from fairlead.cluster.kubernetes.client import ApiError
 
-        typer.echo(f"fairlead: {self.name} is ended", err=True)
+        typer.echo(f"fairlead: ending {self.name}", err=True)
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         with contextlib.suppress(ApiError):
             await self.client.delete(self.path, msgspec.json.encode(body))

@@ -27,9 +27,11 @@ def scheduler(
     ] = "",
     config: Annotated[
         Path | None,
-        typer.Option(envvar=VARIABLE, help="Configuration file, shared by all processes; flags given besides take precedence."),
+        typer.Option(envvar=VARIABLE, help="Configuration file, shared by all processes. Flags take precedence."),
     ] = None,
-    config_schema: Annotated[bool, typer.Option("--config-schema", help="Print the JSON Schema of that file, and end.")] = False,
+    config_schema: Annotated[
+        bool, typer.Option("--config-schema", help="Print the JSON Schema of the configuration file and exit.")
+    ] = False,
     strategy: Annotated[
         str | None, typer.Option(help="Placement strategy of profile ai: ai, binpack, fgd or spread.", show_default="ai")
     ] = None,
@@ -60,18 +62,21 @@ def scheduler(
             show_default="none",
         ),
     ] = None,
-    writers: Annotated[int | None, typer.Option(min=1, max=1024, help="Writes in flight at most.", show_default="256")] = None,
+    writers: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Maximum number of API writes in flight.", show_default="256")
+    ] = None,
     shadow: Annotated[
-        bool, typer.Option(help="Write nothing: report on stdout what would have been started and evicted, and what really was.")
+        bool,
+        typer.Option(
+            help="Write nothing; report on stdout the starts and evictions that would have happened, and those that did."
+        ),
     ] = False,
-    shadow_of: Annotated[
-        str, typer.Option(help="With --shadow: look at the pods of this scheduler only. Default: everybody's.")
-    ] = "*",
+    shadow_of: Annotated[str, typer.Option(help="With --shadow: only pods of this scheduler. Default: all pods.")] = "*",
     record: Annotated[Path | None, typer.Option(help="Write a decision log, for `fairlead replay`.")] = None,
-    record_limit: Annotated[int, typer.Option(min=1, help="MiB after which the decision log ends.")] = 1024,
+    record_limit: Annotated[int, typer.Option(min=1, help="Maximum size of the decision log in MiB.")] = 1024,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Schedule the pods whose schedulerName is fairlead, fairlead-kubernetes or configured, until SIGTERM. Logs: JSON lines."""
+    """Schedule pods whose schedulerName is fairlead, fairlead-kubernetes or configured, until SIGTERM. Logs are JSON lines."""
     from fairlead.core.pods.scores import STRATEGIES
     from fairlead.scheduler import configuration
     from fairlead.scheduler.app import run_process
@@ -105,7 +110,7 @@ def scheduler(
     }
     process.prepare(log_level, served)
     if shadow_of != "*" and not shadow:
-        fail("--shadow-of says whose pods --shadow looks at: give --shadow, too", Exit.USAGE)
+        fail("--shadow-of needs --shadow", Exit.USAGE)
     if shadow:
         options = msgspec.structs.replace(options, shadow=True, schedulers=_watched(shadow_of, options.schedulers))
     with _recording(record, record_limit, options.policy) as recorder, _reporting(shadow) as report:
@@ -136,7 +141,7 @@ def _recording(path: Path | None, limit: int, policy: Policy) -> Iterator[LogWri
         fail(f"--record {path} cannot be written: {error}", Exit.USAGE)
     with file:
         yield LogWriter(
-            file, policy, limit=limit << 20, on_full=lambda: typer.echo(f"{path} is full: recording has ended", err=True)
+            file, policy, limit=limit << 20, on_full=lambda: typer.echo(f"{path} is full: recording has stopped", err=True)
         )
 
 

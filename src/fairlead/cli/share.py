@@ -55,12 +55,12 @@ class Shares(msgspec.Struct, frozen=True):
 
 def share(
     kubeconfig: KubeconfigOption = "",
-    resource: Annotated[str, typer.Option(help="The resource that the table shows; default: the GPUs.")] = "",
+    resource: Annotated[str, typer.Option(help="The resource shown in the table; default: GPUs.")] = "",
     watch: WatchOption = False,
     interval: IntervalOption = 2.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What each queue is guaranteed, may have, holds and waits for."""
+    """Quota, limit, fair share, allocation and pending jobs of each queue."""
 
     def picture_of(picture: Picture) -> tuple[Shares, Table]:
         found = shares(picture)
@@ -125,7 +125,7 @@ def _table(found: list[Share], resource: str, outside: dict[str, float]) -> Tabl
     from rich.text import Text
 
     columns = [Column("QUEUE", flexible=True)]
-    columns += [Column(name, right=True) for name in ("PRIO", "QUOTA", "LIMIT", "FAIR", "HOLDS", "SHARE")]
+    columns += [Column(name, right=True) for name in ("PRIO", "QUOTA", "LIMIT", "FAIR", "ALLOCATED", "SHARE")]
     columns.append(Column(resource, flexible=True))
     columns += [Column(name, right=True) for name in ("RUNNING", "PENDING")]
     rows = []
@@ -149,7 +149,7 @@ def _table(found: list[Share], resource: str, outside: dict[str, float]) -> Tabl
             ]
         )
     if outside.get(resource):
-        rows.append([Text("(no queue)"), *["-"] * 4, f"{outside[resource]:g}", "-", "placed by others", "-", "-"])
+        rows.append([Text("(no queue)"), *["-"] * 4, f"{outside[resource]:g}", "-", "other schedulers", "-", "-"])
     table: Table = listing(columns, rows)
     return table
 

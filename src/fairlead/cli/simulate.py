@@ -44,7 +44,7 @@ def placement(
     inflate: Annotated[float, typer.Option(help="GPU requests as a multiple of capacity.")] = 1.3,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How well a strategy packs: the openb fragmentation experiment."""
+    """Packing quality of a placement strategy: the openb fragmentation experiment."""
     from fairlead.simulation import placement as experiment
     from fairlead.simulation.traces import TraceError, read_nodes, read_pods
 
@@ -96,19 +96,19 @@ def jobs(
     ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Nodes in the pool.")] = 65,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each node.")] = 8,
-    trace: Annotated[str, typer.Option(help="philly, or synthetic for jobs made up from --seed.")] = "philly",
+    trace: Annotated[str, typer.Option(help="philly, or synthetic for generated jobs (see --seed).")] = "philly",
     policy: Annotated[str, typer.Option(help="fifo, sjf, easy-total, easy, las or default.")] = "default",
     queues: Annotated[
         Path | None,
         typer.Option(help="CSV with columns vc, nodes: quotas in that proportion of the pool; jobs of other VCs are dropped."),
     ] = None,
-    durations: Annotated[str, typer.Option(help="What is known of run times: exact, limit or learned.")] = "exact",
+    durations: Annotated[str, typer.Option(help="Run times known to the scheduler: exact, limit or learned.")] = "exact",
     window: Annotated[
         float | None,
         typer.Option(
             min=0,
             max=100_000,
-            help="Days over which utilization and shares are counted; 0: all. Default: 61 for philly, 2 for synthetic.",
+            help="Days over which utilization and shares are measured; 0: all. Default: 61 for philly, 2 for synthetic.",
         ),
     ] = None,
     time_slicing: Annotated[
@@ -123,17 +123,17 @@ def jobs(
         int | None,
         typer.Option(help="Seed of another month: whole days of each queue's jobs, drawn with replacement; not with synthetic."),
     ] = None,
-    days: Annotated[int | None, typer.Option(min=1, max=3650, help="Days of that month; 30 if not given.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, max=3650, help="Length of that month in days; default 30.")] = None,
     compare: Annotated[
         str | None,
         typer.Option(
-            help="Policies replayed on the same jobs, separated by commas, or none. Default: with --resample all others."
+            help="Policies to compare on the same jobs, separated by commas, or none. Default: with --resample all others."
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw waits and queues to this file (.png, .svg, .pdf).")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How long jobs wait: a job trace, event by event, by a textbook policy or through the production pass."""
+    """Waiting times of jobs: a job trace, event by event, under a textbook policy or the production scheduler."""
     from fairlead.simulation import jobs as replay
     from fairlead.simulation import synthetic
     from fairlead.simulation.durations import DURATIONS
@@ -147,11 +147,11 @@ def jobs(
     if durations not in DURATIONS:
         fail(f"--durations {durations!r} is unknown: choose one of {', '.join(DURATIONS)}", Exit.USAGE)
     if (jobs is None) != (trace == "synthetic"):
-        fail("--trace philly needs the table: give it with --jobs; --trace synthetic takes none", Exit.USAGE)
+        fail("--trace philly needs --jobs; --trace synthetic takes no job table", Exit.USAGE)
     if resample is not None and jobs is None:
-        fail("--resample draws days of a job table: give it with --jobs; --trace synthetic has none", Exit.USAGE)
+        fail("--resample needs a job table (--jobs); it does not apply to --trace synthetic", Exit.USAGE)
     if days is not None and resample is None:
-        fail("--days is the length of a month drawn with --resample SEED: give both; --window limits what is counted", Exit.USAGE)
+        fail("--days needs --resample; to limit the evaluated period use --window", Exit.USAGE)
     others = _compared(compare, policy, replay.POLICIES, resampled=resample is not None)
     if not time_slicing and policy != replay.DEFAULT:
         fail(f"--no-time-slicing applies only to --policy default, not to {policy}", Exit.USAGE)
@@ -163,14 +163,14 @@ def jobs(
     except TraceError as error:
         fail(str(error))
     if listed is not None and not any(job.queue in listed for job in table_jobs):
-        fail(f"{queues}: none of its queues occurs among the jobs")
+        fail(f"{queues}: no job belongs to one of its queues")
     made = trace == "synthetic" and listed is None
     usual = _PHILLY_DAYS if trace == "philly" else synthetic.HOURS / 24
     if resample is not None:
         usual = days if days is not None else _MONTH
         table_jobs = draw_days(table_jobs, resample, int(usual))
         if not table_jobs:
-            fail(f"--resample {resample}: no jobs on the days drawn: take more --days or another seed")
+            fail(f"--resample {resample}: no jobs on the selected days: choose more --days or another seed")
     results = []
     for each in (policy, *others):
         with progress(f"{jobs.name if jobs is not None else trace}, {each}") as report:
@@ -276,11 +276,11 @@ def faults(
     jobs: Annotated[int, typer.Option(min=1, max=20_000, help="Jobs.")] = 300,
     hours: Annotated[float, typer.Option(min=0.5, max=240, help="Virtual hours.")] = 24.0,
     workload: Annotated[str, typer.Option(help="pods: pods and gangs; aijobs: jobs of all classes, and the operator.")] = "pods",
-    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes; 0: one for each core.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes; 0: one per core.")] = 0,
     record: Annotated[Path | None, typer.Option(help="With one seed: write the first scheduler's decision log there.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """A cluster, its users, the scheduler and all kinds of faults on one seeded clock; every step is checked."""
+    """A cluster, its users, the scheduler and all kinds of faults on one seeded clock. Invariants are checked at every step."""
     import multiprocessing
     import os
     import sys
@@ -294,7 +294,7 @@ def faults(
     except ValueError as error:
         fail(f"--seeds {seeds!r} is not a list of numbers and ranges: {error}", Exit.USAGE)
     if record is not None and len(numbers) > 1:
-        fail("--record takes the log of one seed: give one with --seeds", Exit.USAGE)
+        fail("--record needs a single seed (--seeds)", Exit.USAGE)
     if workload not in chaos.WORKLOADS:
         fail(f"--workload {workload!r} is unknown: choose one of {', '.join(chaos.WORKLOADS)}", Exit.USAGE)
     settings = chaos.Settings(nodes=nodes, jobs=jobs, hours=hours, workload=workload)
@@ -329,7 +329,7 @@ def faults(
         print_table("simulate faults", flat)
         for each in failed:
             again = chaos.replay_command(each.seed, settings)
-            typer.echo(f"seed {each.seed} broke {len(each.violations)} invariants; again with: {again}")
+            typer.echo(f"seed {each.seed} violated {len(each.violations)} invariants; reproduce with: {again}")
             for line in each.violations[:5]:
                 typer.echo(f"  {line}")
 

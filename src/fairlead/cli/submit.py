@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fairlead.submission import jobs
 
 QueueOption = Annotated[str, typer.Option("--queue", "-p", help="Its queue.")]
-ClassOption = Annotated[str, typer.Option("--class", "-q", help="Its class of service.")]
-NodesOption = Annotated[str, typer.Option("--nodes", "-N", help="How many members.")]
+ClassOption = Annotated[str, typer.Option("--class", "-q", help="ServiceClass of the job.")]
+NodesOption = Annotated[str, typer.Option("--nodes", "-N", help="Number of members.")]
 GpusOption = Annotated[str, typer.Option("--gpus", "-G", help="GPUs of all members together, optionally MODEL:COUNT.")]
 CpusOption = Annotated[str, typer.Option("--cpus-per-task", "-c", help="CPUs of each member.")]
 MemOption = Annotated[str, typer.Option("--mem", help="Memory of each member, such as 64G.")]
@@ -42,9 +42,9 @@ class Submitted(msgspec.Struct, frozen=True):
 def submit(
     file: Annotated[str, typer.Argument(metavar="[SCRIPT|JOB.YAML|-]", help="A script, manifests, or - for stdin.")] = "",
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What to run, or the script's arguments.")
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="The command, or the arguments of the script.")
     ] = None,
-    name: Annotated[str, typer.Option("--name", "-J", help="Of the job; default: the script's.")] = "",
+    name: Annotated[str, typer.Option("--name", "-J", help="Name of the job; default: from the script.")] = "",
     queue: QueueOption = "",
     service_class: ClassOption = "",
     nodes: NodesOption = "",
@@ -57,8 +57,10 @@ def submit(
     ] = "",
     image: ImageOption = "",
     env: EnvOption = None,
-    wait: Annotated[bool, typer.Option("--wait", "-W", help="Until the jobs have ended; the exit code says how.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Print the manifests and when they would start; submit nothing.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-W", help="Wait for the jobs to end; the exit code tells how they ended.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option(help="Print the manifests and the expected start; submit nothing.")] = False,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Default: the kubeconfig's.")] = "",
     kubeconfig: KubeconfigOption = "",
     output: OutputOption = Output.TABLE,
@@ -165,7 +167,7 @@ def _documents(data: bytes, file: str, namespace: str) -> list[dict[str, Any]]:
         fail(f"{file} is not YAML: {error}", Exit.USAGE)
     for each in found:
         if not isinstance(each, dict) or each.get("kind") != "AIJob" or not isinstance(each.get("metadata"), dict):
-            fail(f"{file}: only AIJobs are submitted; anything else goes by `kubectl apply -f {file}`", Exit.USAGE)
+            fail(f"{file}: only AIJobs can be submitted; for other kinds use `kubectl apply -f {file}`", Exit.USAGE)
         each["metadata"].setdefault("namespace", namespace)
     return found
 
@@ -260,7 +262,7 @@ async def _expected(client: Client, manifests: list[dict[str, Any]], namespace: 
     try:
         objects = (await read(client)).objects()
     except ApiError as error:
-        return [f"when it would start is not known: {error.message}"]
+        return [f"the expected start is unknown: {error.message}"]
     told = []
     for manifest in manifests:
         if manifest["kind"] != "AIJob":
@@ -274,7 +276,7 @@ async def _expected(client: Client, manifests: list[dict[str, Any]], namespace: 
         key = f"{job.metadata.namespace}/{job.metadata.name}"
         found = next((each for each in whatif.play(changed).jobs if each.job == key), None)
         if found is None or found.starts == "never":
-            told.append(f"{key} would not start as things stand: {found.reason if found is not None else 'it is not known'}")
+            told.append(f"{key} would not start now: {found.reason if found is not None else 'unknown reason'}")
         elif found.starts == "now":
             told.append(f"{key} would start now on {', '.join(found.nodes)}")
         else:

@@ -66,11 +66,9 @@ class Top(msgspec.Struct, frozen=True):
 def top(
     kubeconfig: KubeconfigOption = "",
     namespace: NamespaceOption = "",
-    sort: Annotated[
-        Sort, typer.Option("--sort", "-s", case_sensitive=False, help="gpus, time or use: what comes first.")
-    ] = Sort.GPUS,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many jobs.")] = 40,
-    once: Annotated[bool, typer.Option("--once", help="Show it once.")] = False,
+    sort: Annotated[Sort, typer.Option("--sort", "-s", case_sensitive=False, help="Sort by gpus, time or use.")] = Sort.GPUS,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of jobs.")] = 40,
+    once: Annotated[bool, typer.Option("--once", help="Show once and exit.")] = False,
     interval: IntervalOption = 2.0,
     prometheus: Annotated[
         str,
@@ -78,7 +76,7 @@ def top(
     ] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Jobs that hold GPUs, how much of them they use, and what is left, again and again until Ctrl-C."""
+    """Jobs that hold GPUs, their GPU utilization, and free capacity. Refreshes until Ctrl-C."""
 
     def picture_of(picture: Picture) -> tuple[Top, Group]:
         found = summary(picture, _measured(prometheus) if prometheus else {}, namespace, sort)
@@ -153,10 +151,12 @@ def _drawn(found: Top) -> Group:
     part = found.gpus_used / found.gpus if found.gpus else 0.0
     full = round(part * _BAR)
     bar = Text.assemble(("█" * full, "green"), ("·" * (_BAR - full), "dim"))
-    used = "" if found.use is None else f", used to {found.use:g} %"
+    used = "" if found.use is None else f", utilization {found.use:g} %"
     down = f", {found.nodes_down} down" if found.nodes_down else ""
-    head = Text.assemble("GPUs  ", bar, f"  {found.gpus_used:g} of {found.gpus} held ({part:.0%}{used})")
-    rest = Text(f"Jobs  {found.running} run, {found.pending} wait for {found.gpus_wanted:g} GPUs    Nodes  {found.nodes}{down}")
+    head = Text.assemble("GPUs  ", bar, f"  {found.gpus_used:g} of {found.gpus} allocated ({part:.0%}{used})")
+    rest = Text(
+        f"Jobs  {found.running} running, {found.pending} pending for {found.gpus_wanted:g} GPUs    Nodes  {found.nodes}{down}"
+    )
     columns = [
         Column("JOB", flexible=True, least=18),
         Column("USER", flexible=True),

@@ -25,22 +25,20 @@ def whatif(
         list[Path] | None, typer.Option("--file", "-f", help="Manifests to submit or change; may be repeated.")
     ] = None,
     quota: Annotated[
-        list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT, its guarantee; RESOURCE@POOL for one pool; may be repeated.")
+        list[str] | None, typer.Option(help="Quota as QUEUE:RESOURCE=AMOUNT; RESOURCE@POOL for one pool; may be repeated.")
     ] = None,
-    limit: Annotated[list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT, its cap; may be repeated.")] = None,
-    add_nodes: Annotated[str, typer.Option(help="COUNT or COUNT:NODE, more nodes like that one.")] = "",
-    drain: Annotated[list[str] | None, typer.Option(help="A node that goes; may be repeated.")] = None,
-    config: Annotated[
-        Path | None, typer.Option(envvar=VARIABLE, help="The scheduler's configuration file, where it has one.")
-    ] = None,
-    new_config: Annotated[Path | None, typer.Option(help="A configuration file that it would have instead.")] = None,
-    snapshot: Annotated[Path | None, typer.Option(help="Read the cluster from this file instead.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the cluster as it is to this file.")] = None,
+    limit: Annotated[list[str] | None, typer.Option(help="Limit as QUEUE:RESOURCE=AMOUNT; may be repeated.")] = None,
+    add_nodes: Annotated[str, typer.Option(help="Additional nodes, as COUNT or COUNT:NODE (copies of NODE).")] = "",
+    drain: Annotated[list[str] | None, typer.Option(help="A node to remove; may be repeated.")] = None,
+    config: Annotated[Path | None, typer.Option(envvar=VARIABLE, help="The scheduler's current configuration file.")] = None,
+    new_config: Annotated[Path | None, typer.Option(help="The configuration file to simulate.")] = None,
+    snapshot: Annotated[Path | None, typer.Option(help="Read the cluster from this snapshot instead.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write a snapshot of the cluster to this file.")] = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Of manifests that name none.")] = "default",
     kubeconfig: KubeconfigOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What would start, who would be evicted and how long each queue would wait, were the cluster different."""
+    """Simulate a change of the cluster: which jobs would start, which pods would be evicted, how long queues would wait."""
     from fairlead.core.model.objects import Policy
     from fairlead.simulation import whatif as trial
 
@@ -86,7 +84,7 @@ def _snapshot(path: Path) -> Objects:
     except OSError as error:
         fail(f"cannot read {path}: {error.strerror}", Exit.USAGE)
     except msgspec.DecodeError as error:
-        fail(f"{path} is no snapshot ({error}); make one with `fairlead whatif --save FILE`", Exit.USAGE)
+        fail(f"{path} is not a snapshot ({error}); create one with `fairlead whatif --save FILE`", Exit.USAGE)
 
 
 def _manifests(path: Path) -> list[dict[str, Any]]:
@@ -143,7 +141,7 @@ def _show(result: WhatIf) -> None:
             ]
         )
     columns = [Column("JOB", flexible=True, least=18), Column("QUEUE", flexible=True), Column("GPUS", right=True)]
-    columns += [Column("STARTS NOW"), Column("WOULD START"), Column("NODES / WHY IT WAITS", flexible=True)]
+    columns += [Column("STARTS NOW"), Column("WOULD START"), Column("NODES / REASON", flexible=True)]
     if rows:
         screen.print(listing(columns, rows))
     for fallen in result.after.evicted:

@@ -456,7 +456,7 @@ def gpu_fraction(text: str) -> int:
     except QuantityError:
         value = None
     if value is None or not 0 < value < 1:
-        what = f"annotation {names.GPU_FRACTION_ANNOTATION}: {_shown(text)} is not a part of a GPU"
+        what = f"annotation {names.GPU_FRACTION_ANNOTATION}: {_shown(text)} is not a GPU fraction"
         raise QuantityError(f"{what}: write a number between 0 and 1, such as 0.5")
     return -(-value.numerator * WHOLE // value.denominator)
 
@@ -560,9 +560,7 @@ def _annotated_span(annotations: Mapping[str, str], name: str, complaints: list[
         return 0.0
     span = _span(text)
     if not span:
-        complaints.append(
-            f"annotation {name}: {_shown(text)} is not a span of time: write 90s, 30m, 24h or 7d, at most a century"
-        )
+        complaints.append(f"annotation {name}: {_shown(text)} is not a duration: write 90s, 30m, 24h or 7d, at most a century")
     return span
 
 

@@ -12,14 +12,16 @@ from fairlead.api.kinds.service_class import UtilizationPolicy
 
 
 class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Members of a job that are alike."""
+    """Identical members of a job."""
 
     name: Annotated[
         str, Meta(pattern="^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$", max_length=32, description="E.g. worker, evaluator, ps.")
     ]
-    replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="How many.")] = 1
-    min_replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="Elastic: it starts with so many.")] | None = None
-    max_replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="Elastic: it grows to so many.")] | None = None
+    replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="Number of members.")] = 1
+    min_replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="Elastic job: the minimum with which it starts.")] | None = (
+        None
+    )
+    max_replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="Elastic job: the maximum to which it grows.")] | None = None
     template: Annotated[
         dict[str, Any],
         Meta(
@@ -30,19 +32,21 @@ class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
 
 
 class ExitCodeRule(msgspec.Struct, rename="camel", kw_only=True):
-    """What a failure with one of these exit codes means."""
+    """The action for failures with one of these exit codes."""
 
     codes: Annotated[list[Annotated[int, Meta(ge=1, le=255)]], Meta(min_length=1, max_length=255)]
     action: Annotated[
         str,
         Meta(
-            pattern="^(Fail|Restart|Ignore)$", description="Fail: at once. Restart: for nothing. Ignore: as if it had succeeded."
+            pattern="^(Fail|Restart|Ignore)$",
+            description="Fail: the job fails at once. Restart: the restart does not count towards the limit. "
+            "Ignore: the member counts as succeeded.",
         ),
     ]
 
 
 class Restart(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What happens when a member fails: the whole job starts again."""
+    """Restarts after the failure of a member: the whole job is started again."""
 
     limit: (
         Annotated[
@@ -50,51 +54,58 @@ class Restart(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
             Meta(
                 ge=0,
                 le=10_000,
-                description="So often for its own faults; lost nodes and evictions do not count. Default: Training 3, "
-                "Inference without end, Interactive 0.",
+                description="Maximum number of restarts for failures of the job itself; lost nodes and evictions do not count. "
+                "Default: Training 3, Inference unlimited, Interactive 0.",
             ),
         ]
         | None
     ) = None
     backoff: Annotated[
-        str, Meta(description="Before the first restart, at least 1s; doubled for each after, up to 10m.", pattern=SPAN)
+        str,
+        Meta(
+            description="Delay before the first restart, at least 1s; doubled with each further restart, up to 10m.", pattern=SPAN
+        ),
     ] = "1s"
     exit_codes: Annotated[list[ExitCodeRule], Meta(max_length=64)] = []
 
 
 class Checkpoint(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Where and how often the job saves its work."""
+    """Where and how often the job writes checkpoints."""
 
-    path: Annotated[str, Meta(min_length=1, description="Told to its members as FAIRLEAD_CHECKPOINT_PATH.")]
-    interval: Annotated[str, Meta(description="Time between two of them.", pattern=SPAN)] | None = None
-    grace_period: Annotated[str, Meta(description="Time from SIGTERM on for a last one.", pattern=SPAN)] | None = None
+    path: Annotated[str, Meta(min_length=1, description="Set in members as FAIRLEAD_CHECKPOINT_PATH.")]
+    interval: Annotated[str, Meta(description="Time between two checkpoints.", pattern=SPAN)] | None = None
+    grace_period: Annotated[str, Meta(description="Time for a last checkpoint after SIGTERM.", pattern=SPAN)] | None = None
 
 
 class Dependency(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Another job of the namespace that comes first."""
+    """Another job of the namespace that must end first."""
 
     job: Annotated[str, Meta(min_length=1, max_length=253)]
     when: Annotated[str, Meta(pattern="^(afterok|afterany|afternotok|aftercorr|singleton)$")] = "afterok"
 
 
 class Array(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """The same job many times, each with an index."""
+    """An array of identical elements, each with an index."""
 
     indexes: Annotated[str, Meta(pattern="^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$", description="E.g. 0-999 or 1,3,5.")]
-    parallelism: Annotated[int, Meta(ge=1, description="So many at a time.")] | None = None
+    parallelism: Annotated[int, Meta(ge=1, description="Maximum number of elements at a time.")] | None = None
 
 
 class SuccessPolicy(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """When the job has succeeded."""
+    """When the job counts as succeeded."""
 
     roles: Annotated[
         list[Annotated[str, Meta(max_length=32)]],
-        Meta(min_length=1, max_length=16, description="When all members of these have; the others are ended then."),
+        Meta(
+            min_length=1,
+            max_length=16,
+            description="The job succeeds when all members of these roles have succeeded. The other members are then ended.",
+        ),
     ]
 
 
 class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """A job: it starts as a whole, ends as a whole, and comes back by itself."""
+    """A job whose members start, restart and end together."""
 
     queue: Annotated[str, Meta(max_length=253)] | None = None
     service_class: Annotated[str, Meta(max_length=253)] | None = None
@@ -108,31 +119,34 @@ class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     array: Array | None = None
     start_timeout: StartTimeout | None = None
     success_policy: SuccessPolicy | None = None
-    suspend: Annotated[bool, Meta(description="The user's: as long as it is true the job has no pods.")] = False
+    suspend: Annotated[bool, Meta(description="Set by the user. While it is true, the job has no pods.")] = False
     ttl_after_finished: Duration | None = None
     idle_duration: (
-        Annotated[str, Meta(description="Interactive: without activity for so long it is shut down.", pattern=SPAN)] | None
+        Annotated[str, Meta(description="Interactive job: it is shut down after this time without activity.", pattern=SPAN)]
+        | None
     ) = None
-    utilization_policy: Annotated[UtilizationPolicy, Meta(description="It is ended when it does not use its GPUs.")] | None = None
+    utilization_policy: Annotated[UtilizationPolicy, Meta(description="The job is ended if it does not use its GPUs.")] | None = (
+        None
+    )
 
 
 class JobStarts(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Members beyond the minimum that had their nodes and did not start, since all members last ran."""
+    """Failed starts of elastic replicas, which had nodes and did not start, since all members last ran."""
 
-    failed: Annotated[int, Meta(ge=0, description="How many times in a row.")] = 0
-    retry_at: Annotated[Time, Meta(description="They are made again no sooner.")] | None = None
-    message: Annotated[str, Meta(max_length=1024, description="What kept the last one, in its container's own words.")] = ""
+    failed: Annotated[int, Meta(ge=0, description="Number of consecutive failures.")] = 0
+    retry_at: Annotated[Time, Meta(description="The pods are created again at this time at the earliest.")] | None = None
+    message: Annotated[str, Meta(max_length=1024, description="Cause of the last failure, as reported for the container.")] = ""
 
 
 class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What an element of an array that is under way has behind it."""
+    """History of an array element that has not ended."""
 
     index: Annotated[int, Meta(ge=0)]
     attempt: Annotated[int, Meta(ge=0)] = 0
     restarts: Annotated[int, Meta(ge=0)] = 0
     interruptions: Annotated[int, Meta(ge=0)] = 0
     resume_at: Time | None = None
-    avoided_nodes: Annotated[list[str], Meta(max_length=8, description="Where it failed by itself.")] = []
+    avoided_nodes: Annotated[list[str], Meta(max_length=8, description="Nodes on which the element itself failed.")] = []
     starts: JobStarts | None = None
 
 
@@ -140,49 +154,62 @@ class RoleIndexes(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     """Members of a role, by their indexes."""
 
     role: str
-    indexes: Annotated[str, Meta(description="Such as 0-4,7.")] = ""
+    indexes: Annotated[str, Meta(description="Indexes such as 0-4,7.")] = ""
 
 
 class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Where a job stands; written by the operator alone."""
+    """State of a job. Only the operator writes it."""
 
     phase: Annotated[str, Meta(pattern="^(Pending|Starting|Running|Restarting|Resizing|Suspended|Succeeded|Failed)$")] = "Pending"
-    attempt: Annotated[int, Meta(ge=0, description="Which set of pods; the first is 0.")] = 0
-    restarts: Annotated[int, Meta(ge=0, description="For faults of its own.")] = 0
-    interruptions: Annotated[int, Meta(ge=0, description="For lost nodes, evictions and suspensions; they cost nothing.")] = 0
-    complete_attempt: Annotated[int, Meta(description="The attempt whose members were all there at once; -1: none yet.")] = -1
-    queue: Annotated[str, Meta(description="That is charged for it: the one it was made with.")] = ""
-    service_class: Annotated[str, Meta(description="With which it was made.")] = ""
-    members: Annotated[int, Meta(ge=0, description="How many it may have at most.")] = 0
-    size: Annotated[int, Meta(ge=0, description="How many it ran with when nobody came or went.")] = 0
-    resizes: Annotated[int, Meta(ge=0, description="How often that changed within an attempt.")] = 0
+    attempt: Annotated[int, Meta(ge=0, description="Number of the current set of pods; the first is 0.")] = 0
+    restarts: Annotated[int, Meta(ge=0, description="Restarts for failures of the job itself.")] = 0
+    interruptions: Annotated[
+        int, Meta(ge=0, description="Restarts for lost nodes, evictions and suspensions. They do not count towards the limit.")
+    ] = 0
+    complete_attempt: Annotated[int, Meta(description="The last attempt of which all members existed at once; -1: none.")] = -1
+    queue: Annotated[str, Meta(description="The queue that is charged: the one of the job's creation.")] = ""
+    service_class: Annotated[str, Meta(description="The ServiceClass of the job's creation.")] = ""
+    members: Annotated[int, Meta(ge=0, description="Maximum number of members.")] = 0
+    size: Annotated[int, Meta(ge=0, description="Number of members with which it last ran steadily.")] = 0
+    resizes: Annotated[int, Meta(ge=0, description="Number of changes of the size within attempts.")] = 0
     running: Annotated[int, Meta(ge=0)] = 0
     succeeded: Annotated[int, Meta(ge=0)] = 0
     succeeded_members: Annotated[
-        list[RoleIndexes], Meta(max_length=64, description="Of this attempt, also those whose pods are gone.")
+        list[RoleIndexes],
+        Meta(max_length=64, description="Succeeded members of this attempt, including members whose pods are deleted."),
     ] = []
     completed_indexes: Annotated[str, Meta(description="Array: elements that succeeded, such as 0-4,7.")] = ""
-    failed_indexes: Annotated[str, Meta(description="Array: elements that failed for good.")] = ""
-    elements: Annotated[list[ElementStatus], Meta(description="Array: elements under way that were started more than once.")] = []
+    failed_indexes: Annotated[str, Meta(description="Array: elements that failed permanently.")] = ""
+    elements: Annotated[
+        list[ElementStatus], Meta(description="Array: unfinished elements that were started more than once.")
+    ] = []
     resume_at: (
-        Annotated[Time, Meta(description="Restarting: when the next attempt begins. Resizing: when the size counts as settled.")]
+        Annotated[
+            Time,
+            Meta(description="Restarting: start of the next attempt. Resizing: time at which the size counts as stable."),
+        ]
         | None
     ) = None
-    last_checkpoint: Annotated[Time, Meta(description="When a member that was to end had saved its work last.")] | None = None
+    last_checkpoint: (
+        Annotated[Time, Meta(description="Time of the last checkpoint that a member wrote on termination.")] | None
+    ) = None
     nodes: Annotated[
         list[str],
-        Meta(max_length=1000, description="On which it ran last, without those that failed it."),
+        Meta(max_length=1000, description="Nodes of the last run, without nodes on which it failed."),
     ] = []
     preferred_nodes: Annotated[
         list[str],
-        Meta(max_length=64, description="Where this attempt had rather run: where the one before it ran and did not fail."),
+        Meta(
+            max_length=64,
+            description="Nodes preferred by this attempt: those on which the previous attempt ran without a failure.",
+        ),
     ] = []
     avoided_nodes: Annotated[
         list[str],
-        Meta(max_length=8, description="Where a member failed by itself: tried again there only where there is no other room."),
+        Meta(max_length=8, description="Nodes on which a member failed. They are used again only if no other capacity is free."),
     ] = []
     starts: JobStarts | None = None
-    running_since: Annotated[Time, Meta(description="When the attempt's first member began.")] | None = None
+    running_since: Annotated[Time, Meta(description="Start of the first member of the attempt.")] | None = None
     started_at: Time | None = None
     finished_at: Time | None = None
     message: str = ""
@@ -190,7 +217,7 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
 
 
 class AIJob(msgspec.Struct, rename="camel", kw_only=True):
-    """A job of one or more roles that runs, restarts, gives way and ends as a whole."""
+    """A job of one or more roles that runs, restarts, is preempted and ends as a whole."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: AIJobSpec
@@ -223,10 +250,10 @@ AI_JOB = Kind(
             "self.roles.all(r, !has(r.maxReplicas) || r.maxReplicas >= (has(r.replicas) ? r.replicas : 1))",
             "maxReplicas must not be below replicas",
         ),
-        (f"{_MOST_MEMBERS} <= {MEMBERS}", f"a job has at most {MEMBERS} members, those that it may grow to included"),
+        (f"{_MOST_MEMBERS} <= {MEMBERS}", f"a job has at most {MEMBERS} members, including maxReplicas"),
         (
             "!has(self.successPolicy) || self.successPolicy.roles.all(n, self.roles.exists(r, r.name == n))",
-            "successPolicy names a role that there is not",
+            "successPolicy names a role that does not exist",
         ),
     ),
 )

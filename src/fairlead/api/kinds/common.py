@@ -21,12 +21,12 @@ WORKLOAD_TYPE = "^(Training|Inference|Interactive)$"
 MEMBERS = 10_000
 """The most members that an AIJob, or an element of its array, may have."""
 Time = Annotated[str, Meta(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
-Duration = Annotated[str, Meta(description="A span of time such as 90s, 30m, 24h or 7d.", pattern=SPAN)]
+Duration = Annotated[str, Meta(description="A duration such as 90s, 30m, 24h or 7d.", pattern=SPAN)]
 StartTimeout = Annotated[
     str,
     Meta(
-        description="From when the whole gang has nodes: within it each member's containers have run once, or it is stopped "
-        "and queued again. Default: the ServiceClass's, then 15m.",
+        description="Maximum time from the assignment of all nodes until the containers of every member have run once. "
+        "Otherwise the gang is stopped and queued again. Default: from the ServiceClass, else 15m.",
         pattern=SPAN,
     ),
 ]
@@ -41,14 +41,14 @@ class LabelRequirement(msgspec.Struct, rename="camel", kw_only=True, omit_defaul
 
 
 class LabelSelector(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Which objects, by their labels; an empty one selects all."""
+    """A label selector. An empty one selects all objects."""
 
     match_labels: dict[str, str] = {}
     match_expressions: Annotated[list[LabelRequirement], Meta(max_length=64)] = []
 
 
 class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """One observation about an object, in Kubernetes' form."""
+    """A Kubernetes condition."""
 
     type: str
     status: Annotated[str, Meta(pattern="^(True|False|Unknown)$")]
@@ -65,7 +65,7 @@ Conditions = Annotated[
 
 
 class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Why something waits."""
+    """Why a job waits."""
 
     code: str
     message: str = ""

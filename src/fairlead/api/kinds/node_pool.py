@@ -11,47 +11,47 @@ from fairlead.api.kinds.common import Conditions, Kind, LabelSelector, Metadata
 
 
 class TopologyLevel(msgspec.Struct, rename="camel", kw_only=True):
-    """One level of the network, from far to near."""
+    """One level of the network topology."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=63, description="What it is called, e.g. block, rack or nvlink.")]
-    label: Annotated[str, Meta(min_length=1, max_length=317, description="Node label whose value tells the domain.")]
+    name: Annotated[str, Meta(min_length=1, max_length=63, description="Name of the level, e.g. block, rack or nvlink.")]
+    label: Annotated[str, Meta(min_length=1, max_length=317, description="Node label whose value is the domain.")]
 
 
 class PoolSize(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """How many nodes a pool may have."""
+    """Minimum and maximum number of nodes."""
 
-    min: Annotated[int, Meta(ge=0, description="At least.")] = 0
-    max: Annotated[int, Meta(ge=0, description="At most. Absent: not bounded.")] | None = None
+    min: Annotated[int, Meta(ge=0, description="Minimum.")] = 0
+    max: Annotated[int, Meta(ge=0, description="Maximum. Default: unlimited.")] | None = None
 
 
 class Price(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What a node of a pool costs."""
+    """Price of a node."""
 
-    per_node_hour: Annotated[float, Meta(ge=0, description="For one node and hour.")]
+    per_node_hour: Annotated[float, Meta(ge=0, description="Price of one node per hour.")]
     currency: Annotated[str, Meta(pattern="^[A-Z]{3}$", description="ISO 4217.")] = "USD"
-    kind: Annotated[str, Meta(pattern="^(OnDemand|Spot|Reserved)$", description="How it is bought.")] = "OnDemand"
+    kind: Annotated[str, Meta(pattern="^(OnDemand|Spot|Reserved)$", description="Kind of purchase.")] = "OnDemand"
 
 
 class NodePoolSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Nodes of one device model."""
 
-    node_selector: Annotated[LabelSelector, Meta(description="Its nodes, by their labels. Absent: all.")] | None = None
-    topology_levels: Annotated[list[TopologyLevel], Meta(max_length=8, description="From far to near.")] = []
+    node_selector: Annotated[LabelSelector, Meta(description="Label selector of the nodes. Default: all nodes.")] | None = None
+    topology_levels: Annotated[
+        list[TopologyLevel], Meta(max_length=8, description="Levels of the network topology, from the widest to the narrowest.")
+    ] = []
     size: PoolSize | None = None
     price: Price | None = None
-    relative_speed: Annotated[float, Meta(gt=0, description="How fast its devices are, beside those of other pools.")] | None = (
-        None
-    )
+    relative_speed: Annotated[float, Meta(gt=0, description="Speed of the devices relative to other pools.")] | None = None
 
 
 class NodePoolStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What the scheduler says about a pool."""
+    """State of a pool."""
 
     conditions: Conditions = []
 
 
 class NodePool(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Nodes of one device model, which queues may be given parts of."""
+    """Nodes of one device model, of which queues can have quotas and limits."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: NodePoolSpec = msgspec.field(default_factory=NodePoolSpec)

@@ -1,4 +1,4 @@
-"""PodGroup: pods that start together, and what is meant with them."""
+"""PodGroup: pods that start together, and their target state."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from fairlead.api.kinds.common import Conditions, Duration, GroupReason, Kind, M
 class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Pods that start together. They carry the label `fairlead.dev/pod-group: <name>`."""
 
-    queue: Annotated[str, Meta(description="Queue that is charged. Absent: that of the pods or the namespace.")] | None = None
+    queue: (
+        Annotated[str, Meta(description="Queue that is charged. Default: the queue of the pods or of the namespace.")] | None
+    ) = None
     service_class: str | None = None
-    min_member: Annotated[int, Meta(ge=1, le=1_000_000, description="This many pods run, or none.")] = 1
-    max_member: Annotated[int, Meta(ge=1, description="Elastic: at most this many pods.")] | None = None
+    min_member: Annotated[int, Meta(ge=1, le=1_000_000, description="Minimum number of pods: fewer are not started.")] = 1
+    max_member: Annotated[int, Meta(ge=1, description="Elastic job: maximum number of pods.")] | None = None
     time_limit: Duration | None = None
     expected_duration: Duration | None = None
     start_timeout: StartTimeout | None = None
 
 
 class TargetOwner(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What makes a job's pods."""
+    """An owner of the pods of a job."""
 
     api_version: str = ""
     kind: str = ""
@@ -32,52 +34,58 @@ class TargetOwner(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
 
 
 class TargetMember(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """So many pods that wait while their job is suspended."""
+    """Identical pods of a suspended job."""
 
     count: Annotated[int, Meta(ge=1)] = 1
-    pod: Annotated[str, Meta(max_length=65536, description="What one looks like, in the scheduler's own form.")] = ""
+    pod: Annotated[str, Meta(max_length=65536, description="One of the pods, in the scheduler's internal format.")] = ""
 
 
 class GroupTarget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What the scheduler means the job to be; the operator acts on it."""
+    """Target state of the job, set by the scheduler and carried out by the operator."""
 
     state: Annotated[str, Meta(pattern="^(Running|Suspended)$")] = "Running"
-    replicas: Annotated[int, Meta(ge=0, description="How many pods it is to have. Absent: as many as it asks for.")] | None = None
-    epoch: Annotated[int, Meta(ge=0, description="Rises with every change of it.")] = 0
+    replicas: Annotated[int, Meta(ge=0, description="Target number of pods. Default: as many as requested.")] | None = None
+    epoch: Annotated[int, Meta(ge=0, description="Incremented with every change.")] = 0
     owners: Annotated[list[TargetOwner], Meta(max_length=64)] = []
     members: Annotated[list[TargetMember], Meta(max_length=64)] = []
-    attained: Annotated[float, Meta(ge=0, description="Device-seconds that it had had when it resumed last.")] | None = None
-    first_created: Annotated[Time, Meta(description="When it came first, before it was suspended.")] | None = None
+    attained: Annotated[float, Meta(ge=0, description="Attained device-seconds at the last resumption.")] | None = None
+    first_created: Annotated[Time, Meta(description="Creation time of the job before its suspension.")] | None = None
 
 
 class GroupRun(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """The run of a pod group in which members succeeded. A job that starts all over begins another."""
+    """The current run of a pod group with succeeded members. A full restart of the job begins another run."""
 
-    attempt: Annotated[int, Meta(ge=0, description="Of the job, where its pods tell.")] = 0
-    since: Annotated[Time, Meta(description="When its first pod was made, where the pod group was used before.")] | None = None
-    last_succeeded: Annotated[Time, Meta(description="When the last member ended that succeeded.")] | None = None
+    attempt: Annotated[int, Meta(ge=0, description="Attempt of the job, if its pods have one.")] = 0
+    since: (
+        Annotated[Time, Meta(description="Creation of the first pod of the run, if the pod group had an earlier run.")] | None
+    ) = None
+    last_succeeded: Annotated[Time, Meta(description="Time at which the last member succeeded.")] | None = None
 
 
 class GroupStarts(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Starts of a pod group that failed since it last started: it had its nodes, and members did not start in time."""
+    """Failed starts since the last successful one: the pod group had nodes, and members did not start in time."""
 
-    failed: Annotated[int, Meta(ge=0, description="How many in a row.")] = 0
-    retry_at: Annotated[Time, Meta(description="It is placed again no sooner.")] | None = None
-    message: Annotated[str, Meta(max_length=1024, description="What kept the last one, in its container's own words.")] = ""
+    failed: Annotated[int, Meta(ge=0, description="Number of consecutive failures.")] = 0
+    retry_at: Annotated[Time, Meta(description="The pod group is placed again at this time at the earliest.")] | None = None
+    message: Annotated[str, Meta(max_length=1024, description="Cause of the last failure, as reported for the container.")] = ""
 
 
 class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Where a pod group stands; written by the scheduler alone."""
+    """State of a pod group. Only the scheduler writes it."""
 
     phase: Annotated[str, Meta(pattern="^(Pending|Scheduled|Running|Suspended|Succeeded|Failed)$")] = "Pending"
-    scheduled: Annotated[int, Meta(ge=0, description="Members that have a node.")] = 0
-    succeeded: Annotated[int, Meta(ge=0, description="Members that ended with success; they count towards minMember.")] = 0
+    scheduled: Annotated[int, Meta(ge=0, description="Members with a node.")] = 0
+    succeeded: Annotated[int, Meta(ge=0, description="Members that succeeded. They count towards minMember.")] = 0
     run: GroupRun | None = None
     starts: GroupStarts | None = None
     reason: GroupReason | None = None
-    expected_start: Annotated[Time, Meta(description="When it is expected to start, as things stand.")] | None = None
-    earliest_start: Annotated[Time, Meta(description="Before it one start in ten is expected.")] | None = None
-    latest_start: Annotated[Time, Meta(description="After it one start in ten is expected.")] | None = None
+    expected_start: Annotated[Time, Meta(description="Expected start.")] | None = None
+    earliest_start: (
+        Annotated[Time, Meta(description="Lower end of the interval in which 8 of 10 starts are expected.")] | None
+    ) = None
+    latest_start: Annotated[Time, Meta(description="Upper end of the interval in which 8 of 10 starts are expected.")] | None = (
+        None
+    )
     target: GroupTarget | None = None
     conditions: Conditions = []
 

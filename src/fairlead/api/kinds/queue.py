@@ -22,108 +22,128 @@ from fairlead.api.kinds.common import (
 
 
 class QueueResource(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What a queue is given of one resource."""
+    """Quota, limit and weight of a queue for one resource."""
 
     name: Annotated[str, Meta(min_length=1, max_length=253, description="Resource, e.g. nvidia.com/gpu or cpu.")]
-    pool: Annotated[str, Meta(max_length=253, description="Only the nodes of this NodePool. Absent: all nodes.")] | None = None
+    pool: Annotated[str, Meta(max_length=253, description="Only the nodes of this NodePool. Default: all nodes.")] | None = None
     quota: Annotated[Amount, Meta(description="Guaranteed amount: a quantity or a percentage.")] | None = None
-    limit: Annotated[Amount, Meta(description="Cap: a quantity or a percentage.")] | None = None
-    weight: Annotated[Weight, Meta(description="Part of what is over: beside siblings', or a percentage.")] | None = None
+    limit: Annotated[Amount, Meta(description="Maximum amount: a quantity or a percentage.")] | None = None
+    weight: (
+        Annotated[
+            Weight, Meta(description="Share of the capacity beyond quotas: a number relative to siblings, or a percentage.")
+        ]
+        | None
+    ) = None
 
 
 class JobLimits(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """How many jobs there may be; a job is a pod group, or a pod of its own."""
+    """Limits on the number of jobs. A job is a pod group or a single pod."""
 
-    running: Annotated[int, Meta(ge=0, description="Jobs that run at the same time.")] | None = None
-    submitted: Annotated[int, Meta(ge=0, description="Jobs that wait or run; later ones do not even wait.")] | None = None
+    running: Annotated[int, Meta(ge=0, description="Maximum number of running jobs.")] | None = None
+    submitted: (
+        Annotated[
+            int,
+            Meta(ge=0, description="Maximum number of pending and running jobs. Others are not queued."),
+        ]
+        | None
+    ) = None
 
 
 class UserLimits(JobLimits, rename="camel", kw_only=True, omit_defaults=True):
-    """What one user may have."""
+    """Limits of one user."""
 
-    resources: Annotated[dict[str, Quantity], Meta(description="Amounts that his pods may hold.")] = {}
+    resources: Annotated[dict[str, Quantity], Meta(description="Maximum amounts held by pods of the user.")] = {}
 
 
 class Budget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What a queue and those below it may cost. Nothing is stopped by it: it is told, and alerted."""
+    """Budget of a queue and its descendants. It stops nothing; it is reported and alerted."""
 
-    amount: Annotated[float, Meta(ge=0, description="Within a period.")]
-    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$", description="ISO 4217; prices in others do not count.")] = "USD"
-    period: Annotated[str, Meta(description="The time that counts, up to now.", pattern=SPAN)] = "30d"
-    warn_percent: Annotated[int, Meta(ge=1, le=100, description="From which part of it on to warn.")] = 80
+    amount: Annotated[float, Meta(ge=0, description="Maximum cost within a period.")]
+    currency: Annotated[
+        str, Meta(pattern="^[A-Z]{3}$", description="ISO 4217 code. Prices in other currencies do not count.")
+    ] = "USD"
+    period: Annotated[str, Meta(description="Length of the period, which ends now.", pattern=SPAN)] = "30d"
+    warn_percent: Annotated[int, Meta(ge=1, le=100, description="Percentage of the budget above which a warning is given.")] = 80
 
 
 class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A node of the queue tree."""
 
-    parent: Annotated[str, Meta(description="Parent queue. Absent: directly under the root.")] | None = None
-    priority: Annotated[int, Meta(description="Band among its siblings; a higher band is served first.")] = 0
+    parent: Annotated[str, Meta(description="Parent queue. Default: the root.")] | None = None
+    priority: Annotated[int, Meta(description="Priority among siblings. Higher values are served first.")] = 0
     resources: Annotated[list[QueueResource], Meta(max_length=64)] = []
     namespace_selector: (
-        Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the queue. Absent: all.")] | None
+        Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the queue. Default: all.")] | None
     ) = None
-    users: Annotated[list[str], Meta(max_length=1024, description="Users who may use the queue. Absent: all.")] | None = None
-    per_user: Annotated[UserLimits, Meta(description="Limits for each user, descendants' jobs included.")] | None = None
-    jobs: Annotated[JobLimits, Meta(description="Limits for all users together, descendants' jobs included.")] | None = None
+    users: Annotated[list[str], Meta(max_length=1024, description="Users who may use the queue. Default: all.")] | None = None
+    per_user: Annotated[UserLimits, Meta(description="Limits for each user, including jobs of descendant queues.")] | None = None
+    jobs: Annotated[JobLimits, Meta(description="Limits for all users together, including jobs of descendant queues.")] | None = (
+        None
+    )
     user_fairness: Annotated[
         str,
         Meta(
             pattern="^(Order|Reclaim)$",
-            description="Order: whoever holds least goes first. Reclaim: he may take from those who hold more, too.",
+            description="Order: jobs of users who hold less are served first. Reclaim: they may also preempt jobs of users who "
+            "hold more.",
         ),
     ] = "Order"
     service_classes: (
-        Annotated[list[str], Meta(max_length=64, description="Classes of service that may use the queue. Absent: all.")] | None
+        Annotated[list[str], Meta(max_length=64, description="ServiceClasses that may use the queue. Default: all.")] | None
     ) = None
-    budget: Annotated[Budget, Meta(description="What it may cost, by the prices of NodePools.")] | None = None
+    budget: Annotated[Budget, Meta(description="Cost budget, at the prices of NodePools.")] | None = None
 
 
 class UsageStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Device-seconds that were used of late, decayed to `at`."""
+    """Past usage in device-seconds, decayed to `at`."""
 
     device_seconds: float = 0.0
     at: Time
-    users: Annotated[dict[str, float], Meta(description="Of its users, those who used most.")] = {}
+    users: Annotated[dict[str, float], Meta(description="Usage of the users with the highest usage.")] = {}
 
 
 class RunTimeStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """How long jobs of one kind ran that ended of late: what the expected starts of others are learned from."""
+    """Run times of recently ended jobs of one kind, from which expected starts of other jobs are estimated."""
 
     user: str = ""
     service_class: str = ""
     devices: Annotated[float, Meta(ge=0, description="Devices of the whole job.")] = 0.0
-    seconds: Annotated[list[int], Meta(max_length=10, description="Run times, the oldest first.")] = []
+    seconds: Annotated[list[int], Meta(max_length=10, description="Run times, oldest first.")] = []
 
 
 class ForecastStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """A start that was foretold and came: what the intervals of others are learned from."""
+    """A predicted start and the actual one, from which the intervals of other predictions are estimated."""
 
     devices: Annotated[float, Meta(ge=0, description="Devices of the whole job.")] = 0.0
-    foretold: Annotated[int, Meta(ge=0, description="Seconds from its creation to its start, as foretold first.")] = 0
-    waited: Annotated[int, Meta(ge=0, description="The same in truth.")] = 0
+    foretold: Annotated[int, Meta(ge=0, description="Seconds from creation to start, as first predicted.")] = 0
+    waited: Annotated[int, Meta(ge=0, description="Actual seconds from creation to start.")] = 0
 
 
 class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What a queue holds now."""
+    """Current state of a queue."""
 
     allocated: Annotated[dict[str, Quantity], Meta(description="Amounts held by placed pods.")] = {}
-    pending: Annotated[int, Meta(ge=0, description="Pods waiting in this queue.")] = 0
+    pending: Annotated[int, Meta(ge=0, description="Pending pods of this queue.")] = 0
     fair_share: Annotated[
-        dict[str, Quantity], Meta(description="What is its due now, of resources that are scarce among its siblings.")
+        dict[str, Quantity], Meta(description="Current fair share, for resources that are scarce among siblings.")
     ] = {}
     foreign: Annotated[
         dict[str, Quantity],
-        Meta(description="Part of allocated: held by pods of other schedulers, charged to it by chargeForeignPods."),
+        Meta(description="Part of allocated that is held by pods of other schedulers and charged because of chargeForeignPods."),
     ] = {}
     usage: UsageStatus | None = None
-    run_times: Annotated[list[RunTimeStatus], Meta(max_length=50, description="So that a restart does not forget them.")] = []
-    forecasts: Annotated[list[ForecastStatus], Meta(max_length=20, description="Likewise: starts that were foretold.")] = []
-    reason: Annotated[GroupReason, Meta(description="Why the first job that waits in it does.")] | None = None
+    run_times: Annotated[
+        list[RunTimeStatus], Meta(max_length=50, description="Run times kept for a restart of the scheduler.")
+    ] = []
+    forecasts: Annotated[
+        list[ForecastStatus], Meta(max_length=20, description="Predicted starts kept for a restart of the scheduler.")
+    ] = []
+    reason: Annotated[GroupReason, Meta(description="Why the first pending job of the queue waits.")] | None = None
     conditions: Conditions = []
 
 
 class Queue(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """A queue: quota that is guaranteed, a limit that caps, a place in the tree."""
+    """A queue with a guaranteed quota, a limit and a place in the queue tree."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
@@ -147,7 +167,7 @@ QUEUE = Kind(
     rules=(
         (
             f"!has(self.resources) || self.resources.all(r, self.resources.exists_one(s, {_SAME_RESOURCE}))",
-            "each resource is named once, and once for each pool",
+            "each resource may appear only once, and once per pool",
         ),
     ),
 )

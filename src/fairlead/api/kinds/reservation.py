@@ -1,4 +1,4 @@
-"""Reservation: nodes kept for some for a time."""
+"""Reservation: nodes reserved for a window of time."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from fairlead.api.kinds.common import Conditions, Kind, LabelSelector, Metadata,
 
 
 class ReservationSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Nodes kept for a window of time."""
+    """Nodes reserved for a window of time."""
 
     purpose: Annotated[
         str,
         Meta(
             pattern="^(Maintenance|Capacity)$",
-            description="Maintenance: nothing runs there in the window. Capacity: only the queue's pods do.",
+            description="Maintenance: no pods run on the nodes in the window. Capacity: only pods of the queue do.",
         ),
     ]
     start: Time
     end: Time
-    node_selector: Annotated[LabelSelector, Meta(description="Nodes by their labels. Absent: all.")] | None = None
-    queue: Annotated[str, Meta(description="Whose pods may use the nodes, descendants' included.")] | None = None
+    node_selector: Annotated[LabelSelector, Meta(description="Label selector of the nodes. Default: all nodes.")] | None = None
+    queue: Annotated[str, Meta(description="Queue whose pods, including descendants', may use the nodes.")] | None = None
     resources: Annotated[
-        dict[str, Quantity], Meta(description="So much only: the first nodes by name that have it together. Absent: all nodes.")
+        dict[str, Quantity],
+        Meta(description="Amount to reserve: the first nodes by name that offer it in total. Default: all nodes."),
     ] = {}
 
 
 class ReservationStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Where a reservation stands; written by the scheduler alone."""
+    """State of a reservation. Only the scheduler writes it."""
 
     phase: Annotated[str, Meta(pattern="^(Pending|Active|Over)$")] = "Pending"
-    nodes: Annotated[list[str], Meta(max_length=1000, description="The nodes that are kept, the first thousand by name.")] = []
+    nodes: Annotated[list[str], Meta(max_length=1000, description="The reserved nodes, the first 1000 by name.")] = []
     conditions: Conditions = []
 
 
 class Reservation(msgspec.Struct, rename="camel", kw_only=True):
-    """Nodes kept for a window of time: for maintenance, or for a queue."""
+    """Nodes reserved for a window of time, for maintenance or for a queue."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: ReservationSpec
@@ -62,7 +63,7 @@ RESERVATION = Kind(
     ),
     rules=(
         ("self.end > self.start", "end must be after start"),
-        ("self.purpose != 'Capacity' || has(self.queue)", "a reservation of Capacity names the queue that it is for"),
-        ("self.purpose != 'Maintenance' || !has(self.queue)", "Maintenance is nobody's: leave queue out"),
+        ("self.purpose != 'Capacity' || has(self.queue)", "purpose Capacity needs a queue"),
+        ("self.purpose != 'Maintenance' || !has(self.queue)", "purpose Maintenance allows no queue"),
     ),
 )

@@ -1,4 +1,4 @@
-"""ServiceClass: how a kind of work is treated."""
+"""ServiceClass: how jobs of a class are scheduled."""
 
 from __future__ import annotations
 
@@ -11,58 +11,65 @@ from fairlead.api.kinds.common import SPAN, WORKLOAD_TYPE, Conditions, Kind, Lab
 
 
 class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """How work of a class falls, and whose it may take."""
+    """How jobs of the class are preempted, and which jobs they may preempt."""
 
     mode: Annotated[
-        str, Meta(pattern="^(Requeue|Suspend|Never)$", description="What becomes of it when it falls; Never: it does not.")
+        str,
+        Meta(pattern="^(Requeue|Suspend|Never)$", description="What happens to a preempted job. Never: it is not preempted."),
     ] = "Requeue"
     scope: Annotated[
         str,
         Meta(
-            pattern="^(Queue|Parent|Cluster)$", description="Whose work of lower standing it may take: its queue's, its parent's."
+            pattern="^(Queue|Parent|Cluster)$",
+            description="Where jobs of lower priority may be preempted: in the queue, under its parent, or in the cluster.",
         ),
     ] = "Queue"
-    min_runtime: Annotated[str, Meta(description="It does not fall before it has run so long.", pattern=SPAN)] | None = None
-    grace_period: Annotated[str, Meta(description="Time for a last checkpoint.", pattern=SPAN)] | None = None
+    min_runtime: Annotated[str, Meta(description="Minimum run time before a job may be preempted.", pattern=SPAN)] | None = None
+    grace_period: (
+        Annotated[str, Meta(description="Time for a last checkpoint before a preempted job is ended.", pattern=SPAN)] | None
+    ) = None
     consolidation: Annotated[
         str,
         Meta(
             pattern="^(Pods|Whole|Never)$",
-            description="What may be evicted only to run elsewhere: single pods and members that their gangs can do without; "
-            "Whole: gangs, too, that start again from a checkpoint (checkpointInterval).",
+            description="What may be moved to other nodes. Pods: single pods and elastic replicas. Whole: also gangs that "
+            "restart from a checkpoint (checkpointInterval).",
         ),
     ] = "Pods"
     borrowing: Annotated[
         str,
         Meta(
             pattern="^(Allow|Unguaranteed)$",
-            description="With mode Never, beyond its queue's quota: whatever is idle, or only what no queue is guaranteed.",
+            description="With mode Never, beyond the quota of the queue. Allow: jobs may use any idle capacity. "
+            "Unguaranteed: only capacity that is guaranteed to no queue.",
         ),
     ] = "Allow"
 
 
 class TimeLimit(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """How long work of a class may run."""
+    """Time limits of jobs of the class."""
 
-    default: Annotated[str, Meta(description="Where it gives none itself.", pattern=SPAN)] | None = None
-    max: Annotated[str, Meta(description="At most.", pattern=SPAN)] | None = None
+    default: Annotated[str, Meta(description="Time limit of jobs that set none.", pattern=SPAN)] | None = None
+    max: Annotated[str, Meta(description="Maximum time limit.", pattern=SPAN)] | None = None
 
 
 class TimeSlicing(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Turns by attained service: whoever used less goes first, and may take the devices of who used more."""
+    """Time slicing by attained service: jobs with less attained service are served first and may preempt those with more."""
 
     levels: Annotated[
-        list[float], Meta(min_length=1, max_length=16, description="Device-hours, rising, at which the next level begins.")
+        list[float],
+        Meta(min_length=1, max_length=16, description="Device-hours at which the next level begins, in rising order."),
     ]
     express: Annotated[
-        int, Meta(ge=0, le=16, description="So many of the lowest levels take from any queue, whatever the shares.")
+        int,
+        Meta(ge=0, le=16, description="Number of lowest levels whose jobs may preempt in any queue, regardless of fair shares."),
     ] = 0
     max_loss: (
         Annotated[
             str,
             Meta(
-                description="A turn ends, and a share beyond a guarantee is taken, only while no more work than this was done "
-                "since a checkpoint; moves for a job lose no more than that on as many devices as it asks for.",
+                description="Maximum work since the last checkpoint that time slicing and reclaim may lose per job. Moves "
+                "for a job lose no more than this on as many devices as the job requests.",
                 pattern=SPAN,
             ),
         ]
@@ -71,49 +78,50 @@ class TimeSlicing(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
 
 
 class UtilizationPolicy(msgspec.Struct, rename="camel", kw_only=True):
-    """When a job counts as not using its GPUs."""
+    """When the GPUs of a job count as used."""
 
-    min_gpu_utilization: Annotated[int, Meta(ge=1, le=100, description="Percent; the busiest of its GPUs reaches it.")]
-    time_window: Annotated[str, Meta(description="At least once within this time.", pattern=SPAN)]
+    min_gpu_utilization: Annotated[
+        int, Meta(ge=1, le=100, description="Utilization in percent that the busiest GPU of the job must reach.")
+    ]
+    time_window: Annotated[str, Meta(description="Time within which it must be reached at least once.", pattern=SPAN)]
 
 
 class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """A class of service."""
+    """A service class."""
 
     priority_class_name: (
-        Annotated[str, Meta(max_length=253, description="The PriorityClass whose value is the priority of its work.")] | None
+        Annotated[str, Meta(max_length=253, description="PriorityClass whose value is the priority of jobs of the class.")] | None
     ) = None
     preemption: Preemption = msgspec.field(default_factory=Preemption)
     checkpoint_interval: Annotated[str, Meta(description="Time between two checkpoints.", pattern=SPAN)] | None = None
     time_limit: TimeLimit | None = None
-    start_timeout: (
-        Annotated[str, Meta(description="Work that has its nodes starts within it, where it gives none itself.", pattern=SPAN)]
-        | None
-    ) = None
-    max_wait: Annotated[str, Meta(description="How long it should wait at most.", pattern=SPAN)] | None = None
+    start_timeout: Annotated[str, Meta(description="Default of startTimeout for jobs of the class.", pattern=SPAN)] | None = None
+    max_wait: Annotated[str, Meta(description="Maximum waiting time of jobs; exceeding it is reported.", pattern=SPAN)] | None = (
+        None
+    )
     time_slicing: TimeSlicing | None = None
     namespace_selector: (
-        Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the class. Absent: all.")] | None
+        Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the class. Default: all.")] | None
     ) = None
-    users: Annotated[list[str], Meta(max_length=1024, description="Users who may use the class. Absent: all.")] | None = None
+    users: Annotated[list[str], Meta(max_length=1024, description="Users who may use the class. Default: all.")] | None = None
     default_for: Annotated[
         list[Annotated[str, Meta(pattern=WORKLOAD_TYPE)]],
-        Meta(max_length=3, description="AIJobs of these types that name no class are of this one, if it is open to everybody."),
+        Meta(max_length=3, description="Types of AIJobs for which the class is the default, if all users may use it."),
     ] = []
     idle_duration: (
-        Annotated[str, Meta(description="Interactive jobs without activity for so long are shut down.", pattern=SPAN)] | None
+        Annotated[str, Meta(description="Interactive jobs are shut down after this time without activity.", pattern=SPAN)] | None
     ) = None
     utilization_policy: Annotated[UtilizationPolicy, Meta(description="Jobs that do not use their GPUs are ended.")] | None = None
 
 
 class ServiceClassStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What the scheduler says about a class."""
+    """State of a service class."""
 
     conditions: Conditions = []
 
 
 class ServiceClass(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """A class of service: who may take whose devices, and at what price."""
+    """A service class: priority, preemption and limits of its jobs."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: ServiceClassSpec = msgspec.field(default_factory=ServiceClassSpec)
@@ -141,6 +149,6 @@ SERVICE_CLASS = Kind(
             "!has(self.timeSlicing) || self.timeSlicing.levels.all(i, i > 0.0)",
             "timeSlicing.levels must be above 0",
         ),
-        (_NO_MORE_EXPRESS_THAN_LEVELS, "timeSlicing.express must not be more than there are levels"),
+        (_NO_MORE_EXPRESS_THAN_LEVELS, "timeSlicing.express must not exceed the number of levels"),
     ),
 )

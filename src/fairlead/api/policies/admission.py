@@ -53,7 +53,7 @@ def admission(schedulers: Sequence[str]) -> list[Manifest]:
     classes = {
         "expression": "variables.named != params.metadata.name || !has(params.spec.serviceClasses) || "
         f"({asks_class}) in params.spec.serviceClasses || (({asks_class}) == '' && ({member} || object.kind == 'AIJob'))",
-        "messageExpression": f"'queue ' + params.metadata.name + ' does not admit class of service \"' + ({asks_class}) + '\"'",
+        "messageExpression": f"'queue ' + params.metadata.name + ' does not admit ServiceClass \"' + ({asks_class}) + '\"'",
         "reason": "Forbidden",
     }
     made = []
@@ -62,7 +62,7 @@ def admission(schedulers: Sequence[str]) -> list[Manifest]:
         named = _named("object", field, label, otherwise)
         others = "variables.named != params.metadata.name"
         name = f"fairlead-{kind.lower()}-users"
-        barred = f"may not use {'queue' if kind == 'Queue' else 'class of service'} ' + params.metadata.name"
+        barred = f"may not use {'queue' if kind == 'Queue' else 'ServiceClass'} ' + params.metadata.name"
         spec = {
             "paramKind": {"apiVersion": names.API_VERSION, "kind": kind},
             "matchConstraints": {

@@ -40,9 +40,9 @@ def _is_fraction(text: str) -> str:
 
 
 _MEANINGS = (
-    ("annotations", names.GPU_FRACTION_ANNOTATION, _is_fraction("v"), "a part of one GPU between 0 and 1, such as 0.5"),
-    ("annotations", names.TIME_LIMIT_ANNOTATION, is_span("v"), "a span of time such as 90s, 30m, 24h or 7d"),
-    ("annotations", names.EXPECTED_DURATION_ANNOTATION, is_span("v"), "a span of time such as 90s, 30m, 24h or 7d"),
+    ("annotations", names.GPU_FRACTION_ANNOTATION, _is_fraction("v"), "a GPU fraction between 0 and 1, such as 0.5"),
+    ("annotations", names.TIME_LIMIT_ANNOTATION, is_span("v"), "a duration such as 90s, 30m, 24h or 7d"),
+    ("annotations", names.EXPECTED_DURATION_ANNOTATION, is_span("v"), "a duration such as 90s, 30m, 24h or 7d"),
     ("labels", names.ELASTIC_REPLICA_LABEL, "v in ['true', 'false']", "true or false"),
 )
 

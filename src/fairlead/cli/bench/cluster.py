@@ -20,11 +20,13 @@ def cluster(
     pods: Annotated[int, typer.Option(min=2, max=1_000_000, help="One-GPU pods.")] = 4000,
     gang: Annotated[int, typer.Option(min=1, max=10_000, help="Pods of a gang; 1: no gangs.")] = 1,
     arrival_rate: Annotated[
-        float | None, typer.Option(min=0.1, max=10_000, help="Pods created per second; absent: all first.")
+        float | None, typer.Option(min=0.1, max=10_000, help="Pods created per second; default: all before the start.")
     ] = None,
-    schedulers: Annotated[str, typer.Option(help="Which to compare, comma-separated.")] = "fairlead,kube-scheduler,bare-binder",
+    schedulers: Annotated[
+        str, typer.Option(help="Schedulers to compare, comma-separated.")
+    ] = "fairlead,kube-scheduler,bare-binder",
     repeats: Annotated[int, typer.Option(min=1, max=100, help="Rounds, the schedulers alternating.")] = 5,
-    workload: Annotated[Workload, typer.Option(help="What is submitted.")] = "pods",
+    workload: Annotated[Workload, typer.Option(help="The workload to submit.")] = "pods",
     events: Annotated[bool, typer.Option(help="Have Fairlead write events.")] = True,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -67,12 +69,12 @@ def cluster(
 
 @app.command()
 def answers(
-    scenario: Annotated[AnswersScenario, typer.Option(help="What it is asked.")] = "verdict",
-    nodes: Annotated[int, typer.Option(min=10, max=10_000, help="Nodes of 8 GPUs, all held.")] = 500,
-    repeats: Annotated[int, typer.Option(min=1, max=100, help="How often it is asked.")] = 5,
+    scenario: Annotated[AnswersScenario, typer.Option(help="The request to measure.")] = "verdict",
+    nodes: Annotated[int, typer.Option(min=10, max=10_000, help="Nodes of 8 GPUs, all allocated.")] = 500,
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="Number of requests.")] = 5,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How soon a full cluster says no, or takes back, on a real API server. Needs a checkout with its testbed."""
+    """Latency of a refusal or a reclaim on a full cluster, on a real API server. Needs a checkout with its testbed."""
     find_checkout()
     from testbed import answers as measured
 
@@ -88,10 +90,10 @@ def answers(
 def metrics(
     queues: Annotated[int, typer.Option(min=1, max=10_000, help="Queues with quota and limit of three resources.")] = 1000,
     jobs: Annotated[int, typer.Option(min=1, max=200_000, help="Jobs of one GPU; half of them run.")] = 10_000,
-    repeats: Annotated[int, typer.Option(min=1, max=1000, help="How often it is scraped.")] = 10,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="Number of scrapes.")] = 10,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How many series /metrics has, and what a scrape of it takes over HTTP."""
+    """Number of series at /metrics, and the duration of a scrape over HTTP."""
     from fairlead.simulation import scrape
 
     result = scrape.run(queues, jobs, repeats)
@@ -100,11 +102,11 @@ def metrics(
 
 @app.command()
 def hpa(
-    metric: Annotated[HpaMetric, typer.Option(help="cpu, or queue: what Fairlead serves of it.")] = "cpu",
-    repeats: Annotated[int, typer.Option(min=1, max=50, help="How often it grows and shrinks.")] = 3,
+    metric: Annotated[HpaMetric, typer.Option(help="cpu, or queue (served by Fairlead).")] = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, max=50, help="Number of scale-ups and scale-downs.")] = 3,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How soon a real HorizontalPodAutoscaler goes 2 -> 5 -> 2. Needs a checkout with its testbed."""
+    """Time of a real HorizontalPodAutoscaler to scale 2 -> 5 -> 2. Needs a checkout with its testbed."""
     find_checkout()
     from fairlead.simulation.lab import quiet
     from testbed import hpa as measured
@@ -121,10 +123,10 @@ def hpa(
 
 @app.command()
 def platform(
-    scenario: Annotated[PlatformScenario, typer.Option(help="What is looked at.")] = "defaults",
+    scenario: Annotated[PlatformScenario, typer.Option(help="The scenario to check.")] = "defaults",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Whether what an administrator stands up is as it is to be, on a real API server. Needs a checkout with its testbed."""
+    """Check a default installation (components, quotas, alerts) on a real API server. Needs a checkout with its testbed."""
     find_checkout()
     from fairlead.simulation.lab import quiet
     from testbed import platform as measured
@@ -148,7 +150,7 @@ def attacks(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What an ordinary tenant tries on a real API server, and what comes of it. Needs a checkout with its testbed."""
+    """Attacks of an ordinary tenant on a real API server, and their outcome. Needs a checkout with its testbed."""
     root = find_checkout()
     from testbed import attacks as tried
 
@@ -156,7 +158,7 @@ def attacks(
     wanted = {each.strip() for each in only.split(",") if each.strip()}
     unknown = wanted - {name for attack in known for name in (attack.id, attack.subject)}
     if unknown:
-        fail(f"--only {', '.join(sorted(unknown))}: no attack or subject is called so", Exit.USAGE)
+        fail(f"--only {', '.join(sorted(unknown))}: unknown attack or subject", Exit.USAGE)
     chosen = [attack for attack in known if not wanted or wanted & {attack.id, attack.subject}]
     try:
         result = tried.run(chosen, lambda step: typer.echo(step, err=True), checkout or root)
@@ -170,8 +172,8 @@ def attacks(
 
 @app.command()
 def kills(
-    count: Annotated[int, typer.Option(min=1, max=10_000, help="How often the scheduler is killed.")] = 3,
-    seed: Annotated[int, typer.Option(help="Seed of the moments.")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="Number of kills.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the times of the kills.")] = 1,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Kill -9 of the scheduler mid-burst on a real control plane. Needs a checkout with its testbed."""

@@ -10,7 +10,7 @@ import typer
 from fairlead.cli.output import Exit, fail
 from fairlead.cli.simulate import parse_seeds
 
-app = typer.Typer(help="Measure; every row of benchmarks/README.md is one of these.", no_args_is_help=True)
+app = typer.Typer(help="Benchmarks. Every row of benchmarks/README.md is one of these commands.", no_args_is_help=True)
 
 
 def find_checkout() -> Path:

@@ -23,7 +23,7 @@ def placement(
     strategy: Annotated[Strategy, typer.Option(help="Placement strategy.")] = "ai",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How many placements per second the core decides, without any cluster."""
+    """Placements per second of the core, without a cluster."""
     from fairlead.simulation import bench
 
     with progress("placing") as report:
@@ -39,7 +39,7 @@ def cycle(
     nodes: Annotated[int, typer.Option(min=20, max=100_000, help="Full nodes of 8 GPUs.")] = 500,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How long the core takes to decide on a full cluster: whole passes, verdicts, reclaim."""
+    """Duration of decisions on a full cluster: whole passes, refusals, reclaim."""
     from fairlead.simulation import cycle as scenarios
 
     result = scenarios.run(scenario, nodes)
@@ -48,12 +48,12 @@ def cycle(
 
 @app.command()
 def fuzz(
-    pods: Annotated[int, typer.Option(min=1, max=100_000_000, help="Random pods to write.")] = 100_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the first world; each world has the next.")] = 0,
-    worlds: Annotated[int, typer.Option(min=0, help="At most so many worlds; 0: as many as the pods take.")] = 0,
+    pods: Annotated[int, typer.Option(min=1, max=100_000_000, help="Number of random pods.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first world; each further world uses the next.")] = 0,
+    worlds: Annotated[int, typer.Option(min=0, help="Maximum number of worlds; 0: as many as the pods need.")] = 0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Random pods over the whole schema against running worlds: none may end a pass, or keep an innocent pod from its place."""
+    """Random pods over the whole schema: none may abort a pass, or keep another pod from being placed."""
     from fairlead.simulation.fuzzing import run
 
     with progress("writing pods") as report:
@@ -67,15 +67,15 @@ def fuzz(
 def worlds(
     kind: Annotated[
         WorldsKind,
-        typer.Option(help="evictions: pods evicted needlessly. victims: jobs left waiting though victims would do."),
+        typer.Option(help="evictions: pods evicted needlessly. victims: jobs left pending although victims exist."),
     ],
-    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-1999 or 1,7,42; each is played in every variety.")] = "0-1999",
+    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-1999 or 1,7,42; each runs in every variety.")] = "0-1999",
     variety: Annotated[
         list[str] | None, typer.Option(help="Only this variety, e.g. 'flat 1/2/4'; may be repeated. Default: all.")
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Random small clusters, judged without the scheduler's own reckoning: needless evictions, missed victims."""
+    """Random small clusters, checked independently of the scheduler: needless evictions, missed victims."""
     from fairlead.simulation import judged
 
     known = judged.KINDS[kind].varieties
@@ -118,7 +118,7 @@ def replay(
     hours: Annotated[float, typer.Option(min=0.1, max=240, help="Virtual hours.")] = 24.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Record the decisions of a simulated day and replay them: they must be the same, byte for byte."""
+    """Record the decisions of a simulated day and replay them: both must be identical, byte for byte."""
     import tempfile
     import time
 
@@ -162,19 +162,21 @@ class DecisionsResult(msgspec.Struct):
 
 @app.command()
 def decisions(
-    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Write all recordings there, as DIR/NAME.jsonl.")] = None,
-    replay: Annotated[Path | None, typer.Option(metavar="DIR", help="Replay the logs that are there.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write all recordings to this directory, as NAME.jsonl.")
+    ] = None,
+    replay: Annotated[Path | None, typer.Option(metavar="DIR", help="Replay the logs of this directory.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only recordings of this name; may be repeated.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="A job list whose first jobs are one recording more.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="A job list whose first jobs make one more recording.")] = None,
     ignore_texts: Annotated[
         bool, typer.Option("--ignore-texts", help="Compare decisions and their numbers, not messages: for a change of messages.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Record decision logs that between them hold nearly every kind of decision, and replay those of another version.
+    """Record decision logs with nearly every kind of decision, and replay those of another version.
 
     Names that have changed since a recording are translated before the comparison. With both options the recordings are
-    replayed at once. Ends with 1 if a log differs, or lacks what it is there for.
+    replayed at once. Ends with 1 if a log differs, or lacks the decisions that it is for.
     """
     import time
 
@@ -193,9 +195,7 @@ def decisions(
             known = recordings.recordings(read_jobs(trace) if trace is not None else ())
             chosen = [each for each in known if only is None or each.name in only]
             if unknown := sorted(set(only or ()) - {each.name for each in known}):
-                fail(
-                    f"no recording is called {', '.join(unknown)}: choose of {', '.join(each.name for each in known)}", Exit.USAGE
-                )
+                fail(f"unknown recording {', '.join(unknown)}: choose from {', '.join(each.name for each in known)}", Exit.USAGE)
             with progress("recording") as report:
                 result.left_out = [] if trace is not None or only is not None else ["trace"]
                 summary = logs.record(record, chosen, report, complete=only is None, left_out=result.left_out)
@@ -207,7 +207,7 @@ def decisions(
                 logs.check(replay)
             paths = sorted(path for path in replay.glob("*.jsonl") if only is None or path.stem in only)
             if not paths:
-                fail(f"there is no log in {replay}: write some with --record", Exit.NOT_FOUND)
+                fail(f"no log in {replay}: write logs with --record", Exit.NOT_FOUND)
             with progress("replaying") as report:
                 found = logs.replay(paths, report, texts=not ignore_texts)
             result.logs = len(found)
@@ -245,7 +245,7 @@ def differential(
     seeds: Annotated[str, typer.Option(help="First and last seed.")] = "0-1999",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Random clusters through our filters, scores and preemption and through kube-scheduler's real ones: no difference."""
+    """Compare filters, scores and preemption with the real kube-scheduler on random clusters: no difference."""
     find_checkout()
     from testbed import differential as bench
 

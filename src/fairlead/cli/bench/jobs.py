@@ -16,10 +16,10 @@ from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_ta
 @app.command()
 def cost(
     days: Annotated[float, typer.Option(min=0.5, max=400, help="Virtual days of 50 nodes and 150 jobs a day.")] = 30.0,
-    seed: Annotated[int, typer.Option(help="Of jobs and faults.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of jobs and faults.")] = 1,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Whether the ledger balances after a month of faults: jobs and idle together against price x node time."""
+    """Check that costs balance after a month of faults: jobs and idle time against price x node time."""
     from fairlead.simulation import costs
 
     result = costs.run(days, seed)
@@ -30,18 +30,18 @@ def cost(
 
 @app.command()
 def job(
-    scenario: Annotated[JobScenario, typer.Option(help="What happens to the jobs.")] = "start",
+    scenario: Annotated[JobScenario, typer.Option(help="The scenario.")] = "start",
     workers: Annotated[int, typer.Option(min=2, max=1024, help="start, worker-kill, suspend: members of the job.")] = 64,
-    repeats: Annotated[int, typer.Option(min=1, max=1000, help="start, worker-kill, suspend: how often.")] = 20,
-    tasks: Annotated[int, typer.Option(min=1, max=100_000, help="array: how many.")] = 10_000,
-    parallelism: Annotated[int, typer.Option(min=1, max=10_000, help="array: at a time.")] = 500,
-    minutes: Annotated[float, typer.Option(min=1, max=1440, help="elastic: how long capacity changes.")] = 20.0,
-    count: Annotated[int, typer.Option(min=1, max=10_000, help="operator-kill: how often.")] = 50,
-    faults: Annotated[bool, typer.Option(help="operator-kill: the API server fails besides, in all ways.")] = False,
-    seed: Annotated[int, typer.Option(help="elastic, operator-kill: seed of changes and moments.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="start, worker-kill, suspend: number of repetitions.")] = 20,
+    tasks: Annotated[int, typer.Option(min=1, max=100_000, help="array: number of elements.")] = 10_000,
+    parallelism: Annotated[int, typer.Option(min=1, max=10_000, help="array: elements at a time.")] = 500,
+    minutes: Annotated[float, typer.Option(min=1, max=1440, help="elastic: minutes of changing capacity.")] = 20.0,
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="operator-kill: number of kills.")] = 50,
+    faults: Annotated[bool, typer.Option(help="operator-kill: with faults of the API server.")] = False,
+    seed: Annotated[int, typer.Option(help="elastic, operator-kill: seed of changes and times.")] = 1,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """AIJobs: how soon they run, and what they make of faults. start, worker-kill and suspend need a checkout."""
+    """AIJobs: time to start, and recovery from faults. start, worker-kill and suspend need a checkout."""
     from fairlead.simulation import aijobs
     from fairlead.simulation.lab import quiet
 
@@ -74,17 +74,17 @@ def blame(
     nodes: Annotated[int, typer.Option(min=1, max=5000, help="Nodes of 8 GPUs.")] = 50,
     days: Annotated[float, typer.Option(min=0.5, max=400, help="Days of each month.")] = 30.0,
     users: Annotated[int, typer.Option(min=1, max=10_000, help="Users.")] = 20,
-    jobs: Annotated[float, typer.Option(min=1, max=100_000, help="Jobs a day, on average 6 for each node.")] = 300.0,
+    jobs: Annotated[float, typer.Option(min=1, max=100_000, help="Jobs per day, on average 6 per node.")] = 300.0,
     buggy: Annotated[float, typer.Option(min=0, max=1, help="Share of jobs that fail everywhere.")] = 0.3,
     flaky: Annotated[float, typer.Option(min=0, max=1, help="Share of jobs of which every second attempt fails.")] = 0.0,
     pinned: Annotated[float, typer.Option(min=0, max=1, help="Share of jobs that run on one node only.")] = 0.0,
     bad: Annotated[int, typer.Option(min=0, help="Bad nodes.")] = 1,
-    rate: Annotated[float, typer.Option(min=0, max=1, help="With which chance a bad node fails a member.")] = 0.9,
-    packed: Annotated[bool, typer.Option(help="Jobs go to the fullest nodes instead of any.")] = False,
-    debug: Annotated[bool, typer.Option(help="Buggy and flaky jobs go to two sound nodes only.")] = False,
+    rate: Annotated[float, typer.Option(min=0, max=1, help="Probability with which a bad node fails a member.")] = 0.9,
+    packed: Annotated[bool, typer.Option(help="Place jobs on the fullest nodes instead of any.")] = False,
+    debug: Annotated[bool, typer.Option(help="Run buggy and flaky jobs on two sound nodes only.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Months of buggy jobs and a bad node: whether it is found by its fifth failure, and whether any other is blamed."""
+    """Months with buggy jobs and a bad node: the node must be found by its fifth failure, no sound node blamed."""
     from fairlead.simulation import blame as months
 
     chosen = seeds_of(seeds)
@@ -115,11 +115,11 @@ def blame(
 
 @app.command()
 def lifecycles(
-    pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods to live through.")] = 20_000,
+    pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of pods.")] = 20_000,
     nodes: Annotated[int, typer.Option(min=1, max=10_000, help="Nodes of 8 GPUs.")] = 1000,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How many pods a second the simulated cluster creates, places, binds, runs, ends and deletes, without HTTP."""
+    """Pod lifecycles per second on the simulated cluster, from creation to deletion, without HTTP."""
     from fairlead.simulation import lifecycles as bench
 
     bench.run(200, 10)  # imports, types and caches
@@ -138,13 +138,16 @@ def demo(
     minutes: Annotated[
         float | None,
         typer.Option(
-            min=5, max=1440, help="How long to watch its memory; absent: the time to its first picture.", show_default=False
+            min=5,
+            max=1440,
+            help="Minutes to watch its memory; default: measure the time to its first screen.",
+            show_default=False,
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=10, max=1000, help="With --minutes: nodes of the lab.")] = 24,
+    nodes: Annotated[int, typer.Option(min=10, max=1000, help="With --minutes: nodes of the cluster.")] = 24,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How long `fairlead demo` takes to its first picture; with --minutes, whether its memory stays as it is."""
+    """Time of `fairlead demo` to its first screen; with --minutes, whether its memory use is stable."""
     import os
     import pty
     import time
