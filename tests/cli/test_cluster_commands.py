@@ -144,7 +144,7 @@ def test_queue_nodes_share_and_explain_tell_of_the_same_jobs(box):
     assert (huge["position"], huge["code"]) == (1, "Resources")
     assert "Insufficient nvidia.com/gpu" in huge["message"]
     assert box.json("explain", "pod/lost", "-n", "vision")["code"] == "UnknownQueue"
-    assert [each["name"] for each in huge["rank"]][:3] == ["band", "express", "share of vision"]
+    assert [each["name"] for each in huge["rank"]][:3] == ["queue priority", "express", "share of vision"]
     assert huge["ahead"] == []
     quota = {each["queue"]: each for each in box.json("quota")["queues"]}["vision"]
     assert (quota["running"], quota["submitted"]) == (1, 2)

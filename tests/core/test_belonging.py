@@ -365,7 +365,7 @@ def test_who_may_not_use_a_queue_may_not_use_those_below_it(rule):
     reason = refused(run(state))["p"]
     assert reason.code == "NotAllowed"
     assert "queue 'top'" in reason.message
-    assert "above queue 'leaf'" in reason.message
+    assert "a parent of queue 'leaf'" in reason.message
     state.upsert_queue(queue("top"))
     assert placed(run(state)) == {"p": "n"}
 

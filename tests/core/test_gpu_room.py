@@ -15,7 +15,7 @@ def test_pods_without_devices_leave_a_slot_for_each_free_gpu():
     state = cluster(nodes, [queue("vision", 16), queue("mal", 0)], crowd(60, cpu=1))
     done = settle(state)
     assert len(placed(done)) == 2 * (20 - 8)
-    assert "2 node(s) keep pod slots and CPU for their free GPUs" in next(iter(refused(done).values())).message
+    assert "2 node(s) reserve pod slots and CPU for their free GPUs" in next(iter(refused(done).values())).message
     for i in range(16):
         state.upsert_pod(pod(f"gpu-{i}", queue="vision", created=100))
     mine = placed(settle(state))

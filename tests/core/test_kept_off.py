@@ -35,7 +35,7 @@ def told(nodes, members, size, **more):
         (ReasonCode.DEVICES, "4 node(s) don't share their GPUs", {"shares": False}, {"milli": 500}),
         (
             ReasonCode.DEVICES,
-            "4 node(s) have the label fairlead.dev/gpu-sharing=enabled, which names no agent that gpuSharing.agents lists",
+            "4 node(s) have the label fairlead.dev/gpu-sharing=enabled, which is not listed in gpuSharing.agents",
             {"shares": False, "labels": {"fairlead.dev/gpu-sharing": "enabled"}},
             {"milli": 500},
         ),
@@ -64,7 +64,7 @@ def test_a_gang_that_is_larger_than_the_cluster_is_too_large_whatever_its_labels
     reason = told([node("a", labels={"gpu": "h100"}), node("b")], 3, 8, selector={"gpu": "h100"})
     assert reason.code is ReasonCode.TOO_LARGE
     assert reason.numbers == {"needed": 3, "ceiling": 2}
-    assert advice_of(reason).startswith("No cluster state would help")
+    assert advice_of(reason).startswith("The request exceeds the whole cluster")
 
 
 def test_advice_for_quarantined_nodes_speaks_of_the_quarantine():
@@ -109,5 +109,5 @@ def test_a_quarantined_node_that_would_have_room_is_named_though_others_are_full
     state = cluster([quarantined, node("a"), node("b")], pods=[*busy, *pods], groups=[group("g", 4)])
     reason = next(iter(refused(run(state)).values()))
     assert reason.code is ReasonCode.RESOURCES
-    assert "room for 2 of 4; 1 node(s) are quarantined" in reason.message
+    assert "capacity for 2 of 4; 1 node(s) are quarantined" in reason.message
     assert "quarantine" in advice_of(reason)

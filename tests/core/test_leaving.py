@@ -125,7 +125,7 @@ def test_a_plan_is_made_anew_when_what_was_to_leave_does_not():
     told = [each for each in run(state, 149.0) if isinstance(each, Refuse)]
     assert [each.reason.message.partition(":")[0] for each in told] == ["1 pod(s) are being evicted for it or terminating"]
     decided = run(state, 151.0)
-    assert [each.message.partition(",")[0] for each in decided if isinstance(each, Warn)] == ["it was terminating already"]
+    assert [each.message.partition(" and ")[0] for each in decided if isinstance(each, Warn)] == ["it was terminating already"]
     ((second,),) = preempted(decided)
     assert second not in {"b", first}
     state.remove_pod(f"uid-{second}")

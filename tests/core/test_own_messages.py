@@ -29,7 +29,7 @@ def wrong(reason, mine):
     """What a message says of others as if it were of these."""
     named = set(NAMES.findall(reason.message)) - mine
     if reason.code is ReasonCode.RESERVATION:
-        holder = re.search(r"kept for \w+/(\S+),", reason.message)
+        holder = re.search(r"reserved for \w+/(\S+),", reason.message)
         assert holder is not None, reason.message
         keeper = root(holder[1].removeprefix("uid-").removeprefix("ns/"))
         assert keeper not in mine, f"{mine} waits since nodes are kept for itself: {reason.message}"
@@ -102,7 +102,7 @@ def test_run_times_are_its_own_and_nobody_waits_for_what_is_kept_for_itself(seed
                 reserved += 1
                 said = RUNS.search(reason.message)
                 assert (float(said[1]) if said else 0.0) == spans[root(name)], (name, reason.message)
-    assert reserved, "nodes with room are kept for the big one"
+    assert reserved, "nodes are reserved for the big one"
     rooms = {id(task.unit.room) for task in state.tasks.values() if task.unit is not None and task.pod.name != "big"}
     assert len(rooms) == 1, "they share a pending class"
     # Nor is it said to who asks, in statuses and in lists.

@@ -142,7 +142,7 @@ def test_whole_devices_want_untouched_ones():
     state = cluster([node("n", gpus=2)], pods=[pod("half", milli=500, created=0), pod("two", gpus=2, created=1)])
     done = run(state)
     assert "two" not in placed(done)
-    assert "no device with enough left" in refused(done)["two"].message
+    assert "no device with enough free capacity" in refused(done)["two"].message
 
 
 def test_pods_count_even_when_they_ask_for_nothing():

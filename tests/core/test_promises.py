@@ -33,8 +33,8 @@ def test_it_borrows_only_what_nobody_is_guaranteed():
     assert held(state, "guest") == 10, "2 are its own, 8 nobody's"
     assert {reason.code for reason in told.values()} == {ReasonCode.QUOTA_EXCEEDED}
     assert told["guest-15"].message == (
-        "work of class 'firm' never falls, so beyond its queue's quota of 2 nvidia.com/gpu it may hold only what nobody is guaranteed: "
-        "with 1 more, what all queues are guaranteed, or hold so, would come to 17 of 16"
+        "ServiceClass 'firm' is non-preemptible and may not borrow guaranteed capacity: 1 more would raise the guarantees in total "
+        "to 17 of 16 nvidia.com/gpu (own quota: 2)"
     )
     for i in range(8):
         state.upsert_pod(pod(f"other-{i}", queue="guest", created=50.0))
@@ -86,7 +86,7 @@ def test_a_sibling_is_guaranteed_its_part_below_the_limit_above_both(limit, star
     told = refused(settle(state))
     assert held(state, "one") == min(8, starts + 2 if limit is None else starts)
     if limit is not None:
-        assert "what queue 'top' and those below it are guaranteed" in told["one-7"].message
+        assert "the guarantees under queue 'top'" in told["one-7"].message
 
 
 def test_a_gang_that_never_falls_waits_as_a_whole():
@@ -136,7 +136,7 @@ def test_a_pool_is_guaranteed_by_itself():
     h100 = {"fairlead.dev/pool": "h100"}
     for i in range(5):
         state.upsert_pod(firm(f"pinned-{i}", "guest", created=float(i), selector=h100))
-    assert "0 nvidia.com/gpu of pool 'h100' it may hold only" in refused(settle(state))["pinned-4"].message
+    assert "nvidia.com/gpu of pool 'h100' (own quota: 0)" in refused(settle(state))["pinned-4"].message
     for i in range(16):
         state.upsert_pod(firm(f"guest-{i:02}", "guest", created=10.0 + i))
     told = refused(settle(state))

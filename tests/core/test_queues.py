@@ -119,5 +119,5 @@ def test_a_member_that_its_gang_can_do_without_is_told_for_what_it_waits():
     members.append(pod("more", group="g", surplus=True, priority=-1))
     state = cluster([node("n", gpus=8)], [], members, [group("g", 2)])
     told = refused(run(state))
-    assert "can do without it" in told["more"].message
-    assert "needs 2 pods" in told["m0"].message
+    assert "elastic replica" in told["more"].message
+    assert "needs 2 identical pods" in told["m0"].message

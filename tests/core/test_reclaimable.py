@@ -66,8 +66,8 @@ def test_the_refusal_names_queues_and_numbers():
     assert reason.code is ReasonCode.FAIR_SHARE
     assert reason.numbers == {"used": 1000, "share": 1000, "requested": 1000}
     assert reason.message == (
-        "with 1 more queue 'q0' would hold 2 nvidia.com/gpu of the 1 that are its share, and a job of queue 'q1' that waits "
-        "would take that back at once"
+        "with 1 more, queue 'q0' would hold 2 nvidia.com/gpu, above its fair share of 1, and a pending job of queue 'q1' would "
+        "reclaim that at once"
     )
 
 

@@ -91,7 +91,7 @@ def test_a_gang_that_must_stay_together_is_told_how_much_room_there_is():
     state = cluster(zoned(6, pods=1), groups=[group("g", 3)], pods=[together(f"p{i}") for i in range(3)])
     reason = refused(run(state))["p0"]
     assert reason.code is ReasonCode.RESOURCES
-    assert reason.message.endswith(f"but 3 of them must share one {ZONE}, where at most 2 have room now")
+    assert reason.message.endswith(f"but 3 of them must share one {ZONE}, and at most 2 fit in one now")
 
 
 def test_members_that_follow_others_of_their_gang_come_after_them():

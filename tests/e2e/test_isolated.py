@@ -115,7 +115,7 @@ def test_a_fault_while_a_pod_is_served_is_that_pods(cluster, mallory):
     events = {each["regarding"]["name"]: each["note"] for each in items if each["reason"] == "InternalError"}
     assert events.keys() == told.keys()
     assert "InjectedError" in events["poison-0"]
-    assert "tried again in 60 s, or when its object changes" in events["poison-0"]
+    assert "retried in 60 s, or when its object changes" in events["poison-0"]
     (line, *_) = scheduler.logged("set aside")
     assert "InjectedError" in json.dumps(line)
     assert scheduler.answer("/readyz") == (200, "ok")

@@ -51,7 +51,7 @@ def test_the_leader_explains_to_whoever_may_not_list_the_cluster(served):
     assert (told["state"], told["pods"], told["code"]) == ("Waiting", 2, "Resources")
     assert told["position"] in (1, 2)
     assert told["queued"] == 2
-    assert [term["name"] for term in told["rank"]][:2] == ["band", "express"]
+    assert [term["name"] for term in told["rank"]][:2] == ["queue priority", "express"]
     assert "what helps" in as_ann(served, "explain", "podgroup/big", "-n", "default").stdout
     raw = kubectl_as_ann(served, "get", "--raw", f"{BASE}/namespaces/default/pods/runs/explanation")
     assert json.loads(raw.stdout)["status"]["state"] == "Running"

@@ -327,7 +327,7 @@ def test_both_processes_and_the_policies_know_the_configured_names():
     replicas = {name: each["spec"]["replicas"] for name, each in kinds(found, "Deployment").items()}
     assert replicas == {"fairlead-scheduler": 2, "fairlead-operator": 1}
     assert "'gpus'" in str(kinds(found, "ValidatingAdmissionPolicy"))
-    assert "is given twice" in refused(Fairlead, image="f", configuration={"profiles": given["profiles"] * 2})
+    assert "is listed twice" in refused(Fairlead, image="f", configuration={"profiles": given["profiles"] * 2})
     assert "configuration:" in refused(Fairlead, image="f", configuration={"profile": []})
 
 

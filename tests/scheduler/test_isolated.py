@@ -226,7 +226,7 @@ def test_a_unit_that_fails_is_said_and_logged(monkeypatch):
     assert [ref.name for ref in fault.pods] == ["bad"]
     assert fault.reason.code is ReasonCode.INTERNAL_ERROR
     assert "BoomError" in fault.reason.message
-    assert "tried again in 60 s, or when its object changes" in fault.reason.message
+    assert "retried in 60 s, or when its object changes" in fault.reason.message
     assert core.counters.faults == {"serve": 1}
     assert not of(outputs, Refuse), "it is said once"
     told = explanations.live(core, "pod", "ns", "bad", 110.0)
@@ -234,7 +234,7 @@ def test_a_unit_that_fails_is_said_and_logged(monkeypatch):
     assert told.advice
     # Again: the pauses double; a change of its object is tried at once.
     core.decide(162.0)
-    assert [each.reason.message.partition("tried again in ")[2][:5] for each in of(outputs, Fault)] == ["60 s,", "120 s"]
+    assert [each.reason.message.partition("retried in ")[2][:5] for each in of(outputs, Fault)] == ["60 s,", "120 s"]
     core.apply([Upsert(pod("bad", gpus=2, created=1.0))], 163.0)
     monkeypatch.setitem(core_loop.schedule.__globals__, "allocate", original)
     core.decide(164.0)

@@ -62,7 +62,7 @@ def no_node(state: ClusterState, shape: RankedShape) -> Reason:
             enough = enough[nodes.shares[enough]]
         splintered = int((~devices.fits(nodes, shape, enough, shape.fit.costs(nodes.device[enough]))).sum())
         if splintered:
-            complaints["node(s) had no device with enough left"] += splintered
+            complaints["node(s) had no device with enough free capacity"] += splintered
             codes[ReasonCode.RESOURCES] += splintered
     if shape.leaves_room:
         enough = rows[resources.fits(nodes, shape.need, rows)]
@@ -90,7 +90,7 @@ def _unshared(state: ClusterState, rows: RowNumbers) -> Iterator[tuple[str, RowN
         node = state.nodes.objects[row]
         named.setdefault(node.labels.get(GPU_SHARING_LABEL) if node is not None else None, []).append(row)
     for agent, found in named.items():
-        missing = f"have the label {GPU_SHARING_LABEL}={agent}, which names no agent that gpuSharing.agents lists"
+        missing = f"have the label {GPU_SHARING_LABEL}={agent}, which is not listed in gpuSharing.agents"
         yield f"node(s) {missing if agent is not None else _SHARE_NOTHING}", np.array(found, np.int32)
 
 
@@ -126,22 +126,24 @@ def kept(state: ClusterState, task: Task) -> Reason | None:
     count = len({row for hold in holds for row in hold.rows})
     total = state.runtimes.total(task) if first.given is None else state.services.time_limit(task)
     if total is None or math.isinf(total):
-        runs = "how long this pod runs is not known" if first.given is None else "this pod has no time limit"
+        runs = "the run time of this pod is unknown" if first.given is None else "this pod has no time limit"
     else:
         runs = f"this pod may run for {total:g} s"
         if first.late:
-            runs += f", and as that was put off {first.late} times already, it is to end in 1/{first.late + 1} of the time"
+            runs += (
+                f"; the reservation was delayed {first.late} times, so the pod must end within 1/{first.late + 1} of that time"
+            )
     if first.head is not None:
-        runs = "others passed that for too long, so only what a time limit ends before has them meanwhile"
+        runs = "other jobs passed it for too long, so only jobs that a time limit ends before its start may use them"
     wait = max(0.0, first.start - state.reserved.now)
-    message = f"{count} nodes with room are kept for {first.key}, which begins in about {wait:.0f} s; {runs}"
+    message = f"{count} suitable nodes are reserved for {first.key}, which starts in about {wait:.0f} s; {runs}"
     return Reason(ReasonCode.RESERVATION, message, {"nodes": count, "begins_in": int(wait)})
 
 
 def _headroom_kept(state: ClusterState, hold: Hold, node: QueueNode) -> Reason:
     """What a queue may hold is kept for a job that was passed for too long."""
     wait = max(0.0, hold.start - state.reserved.now)
-    message = f"what queue {node.name!r} may still hold is kept for {hold.key}, which begins in about {wait:.0f} s"
+    message = f"the remaining capacity of queue {node.name!r} is reserved for {hold.key}, which starts in about {wait:.0f} s"
     return Reason(ReasonCode.RESERVATION, message, {"nodes": 0, "begins_in": int(wait)})
 
 
@@ -212,7 +214,7 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         parts.append(f"{min(held, count)} of {count}")
         if tightest is None or held - count < tightest[0]:
             tightest = (held - count, shape)
-    message = f"gang {key} needs {unit.need} pods at once; room for {', '.join(parts)}"
+    message = f"gang {key} needs {unit.need} pods at once; capacity for {', '.join(parts)}"
     numbers = {"needed": unit.need}
     if tightest is not None and tightest[0] < 0:
         reason = no_node(state, tightest[1])
@@ -221,12 +223,12 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         quarantined = _quarantined(state, tightest[1], -tightest[0])
         if quarantined:
             numbers["quarantined"] = quarantined
-            message += f"; {quarantined} {node_affinity.QUARANTINED}, which have room for the rest"
+            message += f"; {quarantined} {node_affinity.QUARANTINED}, which have capacity for the rest"
     elif apart := [each for group in kin(unit.tasks[: unit.need]) if (each := group.most())[2] < each[1]]:
         topology, count, held = apart[0]
-        message += f" by amounts, but {count} of them must share one {topology}, where at most {held} have room now"
+        message += f" by resources, but {count} of them must share one {topology}, and at most {held} fit in one now"
     elif any(shape.relations for shape in shapes.values()):
-        message += " by amounts, but not with what they ask of each other and of other pods (affinity, spread, ports, volumes)"
+        message += " by resources, but not with their other constraints (affinity, spread, ports, volumes)"
     return Reason(ReasonCode.RESOURCES, message, numbers, key)
 
 
@@ -255,7 +257,7 @@ def _beyond(state: ClusterState, unit: Unit, shape: RankedShape, count: int, cei
     rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
     room = shape.ceilings()
     most, numbers = int(room[rows].sum()), {"needed": count, "ceiling": ceiling}
-    asks = f"gang {key} needs {count} pods of one shape at once"
+    asks = f"gang {key} needs {count} identical pods at once"
     if most < count:
         message = f"{asks}; the whole cluster holds at most {most}: {_first_line(state, shape)}"
         return Reason(ReasonCode.TOO_LARGE, message, {**numbers, "ceiling": most}, key)
@@ -269,7 +271,7 @@ def _beyond(state: ClusterState, unit: Unit, shape: RankedShape, count: int, cei
         numbers["quarantined"] = quarantined
     code = max(lost, key=lambda each: (lost[each], each))
     listed = ", ".join(sorted(f"{number} {complaint}" for complaint, number in complaints.items()))
-    message = f"{asks}; the nodes that they may use hold at most {ceiling} when empty, all {len(rows)} nodes {most}: {listed}"
+    message = f"{asks}; the eligible nodes hold at most {ceiling} when empty, all {len(rows)} nodes {most}: {listed}"
     return Reason(code, message, numbers, key)
 
 

@@ -108,7 +108,7 @@ class _Judge:
         if error is not None:
             return Stop(_AMOUNTS, error.message, error=True)  # what it asks for is not known
         if self.named is not None and not self.named:
-            stops["NodeAffinity"] = Stop("NodeAffinity", "no node has all the names that one term asks for")
+            stops["NodeAffinity"] = Stop("NodeAffinity", "no node has all the names that one term requires")
         for each in self.shape.relations:
             stop = each.stop()
             if stop is not None:
@@ -125,7 +125,7 @@ class _Judge:
     def _rejection(self, row: int) -> Rejection | None:
         """Why a row is out: with those nominated for it there, else without them."""
         if self.named is not None and self.nodes.names[row] not in self.named:
-            return Rejection("NodeAffinity", Refusal.UNRESOLVABLE, "node(s) aren't among those that the pod names")
+            return Rejection("NodeAffinity", Refusal.UNRESOLVABLE, "node(s) aren't among those that the pod requires")
         others = self.nominated.get(self.nodes.names[row])
         if others:
             mark = self.state.log.mark()

@@ -38,25 +38,25 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
     """The terms of a unit's rank, in the order in which they count."""
     node = state.queues.queues[unit.tasks[0].queue]
     devices, cpu = node.holds.get(unit.user, (0, 0))
-    share = f"part of its due that queue {node.name!r} would hold with it; above 1 it would hold more than is fair"
+    share = f"what queue {node.name!r} would hold with it, relative to its fair share; above 1 exceeds the share"
     return [
-        Term("band", node.path[-1].policy.priority, True, "priority of its queue at the root"),
-        Term("express", float(unit.express), True, "so little attained service that it goes before all shares"),
+        Term("queue priority", node.path[-1].policy.priority, True, "priority of its top-level queue"),
+        Term("express", float(unit.express), True, "attained service below the express limit: served before fair shares count"),
         *(
             Term(
                 f"share of {each.name}",
                 round(state.queues.share_with(each, unit), 6),
                 False,
-                share if each is node else "the same, above it",
+                share if each is node else "the same, for a parent queue",
             )
             for each in reversed(node.path)
         ),
-        Term("priority", unit.priority, True, "of its class"),
-        Term("urgency", -unit.rank.urgency, True, "quarters of the longest wait its class allows that are over"),
-        Term("level", unit.level, False, f"of attained service; {SURPLUS} for a member that its gang can do without"),
-        Term("devices of its user", devices / WHOLE, False, f"that {unit.user!r} holds in the queue"),
-        Term("CPUs of its user", cpu / 1000, False, f"that {unit.user!r} holds in the queue"),
-        Term("age", round(max(0.0, now - unit.rank.created), 3), True, "seconds since it was created"),
+        Term("priority", unit.priority, True, "of its PriorityClass"),
+        Term("urgency", -unit.rank.urgency, True, "quarters of the maxWait of its ServiceClass that have passed"),
+        Term("level", unit.level, False, f"of attained service; {SURPLUS} for an elastic replica"),
+        Term("devices of its user", devices / WHOLE, False, f"held by {unit.user!r} in the queue"),
+        Term("CPUs of its user", cpu / 1000, False, f"held by {unit.user!r} in the queue"),
+        Term("age", round(max(0.0, now - unit.rank.created), 3), True, "seconds since its creation"),
     ]
 
 

@@ -364,7 +364,7 @@ def _emptied(state: ClusterState, emptied: Emptied) -> Preempt:
         tuple(Binding(_ref(task), node) for task in emptied.moved),
         (),
         moved=tuple(sorted(task.pod.uid for task in emptied.moved)),
-        why=f"node {node} is emptied, so that whole nodes are free",
+        why=f"node {node} is drained so that whole nodes are free",
         graces=state.departures.graces(emptied.moved),
     )
 
@@ -767,7 +767,7 @@ def _ended(state: ClusterState, tasks: list[Task]) -> Evict:
     first = tasks[0]
     limit = state.services.enforced_limit(first)
     group = first.gang.key if first.gang is not None else ""
-    reason = Reason(ReasonCode.TIME_LIMIT, f"it has run for its time limit of {limit:g} s", {"limit": int(limit)})
+    reason = Reason(ReasonCode.TIME_LIMIT, f"it has reached its time limit of {limit:g} s", {"limit": int(limit)})
     ordered = sorted(tasks, key=lambda each: each.rank)
     return Evict(tuple(Binding(_ref(task), task.pod.node) for task in ordered), group, reason, state.departures.graces(ordered))
 
@@ -801,8 +801,8 @@ def _take_down(state: ClusterState, gang: Gang) -> Iterator[Transaction]:
         state.pending.faulty.discard(gang.key)
     kept = len(bound) - len(victims)
     done = gang.succeeded
-    also = f" beside {done} that succeeded" if done else ""
-    message = f"gang {gang.key} runs {len(bound)}{also} of the {gang.min_member} pods it needs and could not be completed"
+    also = f" ({done} more have succeeded)" if done else ""
+    message = f"gang {gang.key} runs {len(bound)} of the {gang.min_member} pods it needs{also} and could not be completed"
     if kept:
         message += f"; {kept} of them have no controller and stay"
     reason = Reason(
@@ -824,7 +824,7 @@ def _tell_overdue(state: ClusterState) -> Iterator[Transaction]:
         with state.isolation.guard("overdue", tasks):
             first = tasks[0]
             service = state.services.of(first)
-            message = f"it has waited longer than the {service.max_wait:g} s that class of service {service.name!r} allows"
+            message = f"it has waited longer than the {service.max_wait:g} s that ServiceClass {service.name!r} allows"
             group = first.gang.key if first.gang is not None else ""
             yield Overdue(tuple(_ref(task) for task in tasks), service.name, message, group)
 

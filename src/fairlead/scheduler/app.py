@@ -231,7 +231,7 @@ class Scheduler:
     def _unready(self) -> str:
         failing = self.core.counters.failing
         if failing >= _FAILED_PASSES:
-            return f"the latest {failing} passes failed: nothing is placed; the log has the tracebacks"
+            return f"the last {failing} passes failed: no pod is placed; the log has the tracebacks"
         trouble = self.client.trouble()
         if not self.core.synced:
             return f"{NOT_SYNCED}; {trouble}" if trouble else NOT_SYNCED

@@ -363,17 +363,21 @@ class Applier:
     def _tell_unread(self, unread: Unread) -> None:
         pod, node, message = unread.pod, unread.node, unread.reason.message
         if pod is None:
-            self.event(node, "NodeClosed", f"it takes nothing: {message}", warning=True, action="Counting")
+            self.event(node, "NodeClosed", f"no pod is placed on it: {message}", warning=True, action="Counting")
         elif unread.closes:
-            why = f"since its size cannot be known: {message}"
+            why = f"because its size cannot be read: {message}"
             self.event(
-                pod, "NodeClosed", f"node {node} takes nothing while this pod is on it, {why}", warning=True, action="Counting"
+                pod,
+                "NodeClosed",
+                f"no pod is placed on node {node} while this pod is on it, {why}",
+                warning=True,
+                action="Counting",
             )
             self.event(
-                node, "NodeClosed", f"it takes nothing while pod {pod.key} is on it, {why}", warning=True, action="Counting"
+                node, "NodeClosed", f"no pod is placed on it while pod {pod.key} is on it, {why}", warning=True, action="Counting"
             )
         else:
-            note = f"{message}; on node {node} it counts by what was read of it before, or by its requests"
+            note = f"{message}; on node {node} it is counted as it was read before, or by its requests"
             self.event(pod, str(unread.reason.code), note, warning=True, action="Counting")
 
     def _resume(self, decision: Resume) -> None:
@@ -385,7 +389,7 @@ class Applier:
                     self.outcome(BindFailed(pod.uid, message))
             elif decision.pods:
                 self.counters.resumed += 1
-                note = f"There is room again on {len(set(decision.nodes))} nodes: {', '.join(sorted(set(decision.nodes))[:8])}"
+                note = f"Capacity is free again on {len(set(decision.nodes))} nodes: {', '.join(sorted(set(decision.nodes))[:8])}"
                 self.event(decision.group, "Resumed", note, action="Resuming")
 
         self._enter(0, write)
@@ -539,10 +543,10 @@ class _EvictAll:
 
     def _note(self, *, moved: bool = False) -> str:
         if not self.plan.beneficiaries:
-            return f"Moved elsewhere: {self.plan.why}"
+            return f"Rescheduled: {self.plan.why}"
         first = self.plan.beneficiaries[0]
         if moved:
-            return f"Moved elsewhere, so that {self.plan.group or first.pod.key} fits on node {first.node}"
+            return f"Rescheduled so that {self.plan.group or first.pod.key} fits on node {first.node}"
         why = f": {self.plan.why}" if self.plan.why else ""
         return f"Preempted by {self.plan.group or first.pod.key} on node {first.node}{why}"
 

@@ -260,7 +260,7 @@ def parse(document: Any, path: str) -> Configuration:
     try:
         configuration = msgspec.convert(document, Configuration)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{path}: {error} (`fairlead scheduler --config-schema` says what is allowed)") from error
+        raise ConfigurationError(f"{path}: {error} (`fairlead scheduler --config-schema` shows what is allowed)") from error
     wrong = _mistake(configuration)
     if wrong:
         raise ConfigurationError(f"{path}: {wrong}")
@@ -271,14 +271,14 @@ def _mistake(given: Configuration) -> str:
     """What a schema cannot say."""
     twice = [name for name, count in Counter(each.scheduler_name for each in given.profiles).items() if count > 1]
     if twice:
-        return f"profiles: schedulerName {twice[0]!r} is given twice"
+        return f"profiles: schedulerName {twice[0]!r} is listed twice"
     if "enabled" in given.gpu_sharing.agents:
-        return "gpuSharing.agents: 'enabled' names no agent; give the name of what runs on the nodes, such as 'fairlead-agent'"
+        return "gpuSharing.agents: 'enabled' is not an agent; give the name of the agent on the nodes, such as 'fairlead-agent'"
     if given.placement.strategy not in STRATEGIES:
-        return f"placement.strategy: {given.placement.strategy!r} is none of {', '.join(sorted(STRATEGIES))}"
+        return f"placement.strategy: {given.placement.strategy!r} is not one of {', '.join(sorted(STRATEGIES))}"
     if given.retries.backoff_limit_seconds < given.retries.backoff_seconds:
         return "retries: backoffLimitSeconds is less than backoffSeconds"
     election = given.leader_election
     if not election.retry_seconds < election.renew_seconds < election.duration_seconds:
-        return "leaderElection: retrySeconds must be less than renewSeconds, and that less than durationSeconds"
+        return "leaderElection: retrySeconds must be less than renewSeconds, and renewSeconds less than durationSeconds"
     return ""

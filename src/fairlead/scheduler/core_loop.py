@@ -63,8 +63,8 @@ _SHOWN = 8  # pods named in a line of the log
 _AGAIN, _LONGEST = 60.0, 3600.0  # seconds until an event that could not be applied is tried again: at first, at most
 _REST, _LONGEST_REST = 0.1, 5.0  # seconds between passes that fail: at first, at most
 _NOT_TAKEN_IN = (
-    "an internal error of the scheduler: the object could not be taken in; it is tried again in a minute, then ever more rarely, "
-    "and when it changes; the scheduler's log has the traceback"
+    "an internal error of the scheduler: the object could not be processed; it is retried after a minute, then less and less "
+    "often, and when it changes; the scheduler's log has the traceback"
 )
 Answer = TypeVar("Answer")
 BUDGET = 512
@@ -270,7 +270,7 @@ class CoreLoop:
             self._failed("event", repr(event)[:500], error)
             about = event.object if isinstance(event, Upsert) else None
             pod = PodRef(about.uid, about.namespace, about.name) if isinstance(about, Pod) else None
-            self.deliver([Trouble(pod, f"the object could not be taken in: {error!r}")])
+            self.deliver([Trouble(pod, f"the object could not be processed: {error!r}")])
             if isinstance(event, Upsert):
                 count = before.count + 1 if before is not None else 1
                 self._again[key] = _Again(event, now + min(_LONGEST, _AGAIN * 2 ** min(count - 1, 10)), count)
@@ -697,7 +697,7 @@ class CoreLoop:
             accepted, reason, message = (
                 False,
                 str(refused.code),
-                f"{refused.message}; the policy before this change stays in force",
+                f"{refused.message}; the previous policy stays in effect",
             )
         elif complaint:
             accepted, reason, message = False, "Unsupported", complaint

@@ -193,7 +193,7 @@ def _header(content: bytes, path: Path) -> Header:
         header = msgspec.json.decode(content, type=Header)
     except msgspec.DecodeError as error:
         raise LogError(
-            f"{path} is no decision log of Fairlead (write one with `fairlead scheduler --record FILE`): {error}"
+            f"{path} is not a decision log of Fairlead (write one with `fairlead scheduler --record FILE`): {error}"
         ) from error
     if header.format != FORMAT:
         raise LogError(f"{path} has format {header.format}; this version reads format {FORMAT}: use Fairlead {header.fairlead}")

@@ -28,37 +28,37 @@ SHOWN = 5
 """So many of those ahead are told."""
 
 ADVICE = {
-    "Resources": "It starts when enough is free at once; jobs with a lower priority in its queue may be evicted for it.",
-    "NodeClosed": "Nodes are closed by objects whose size cannot be known: correct or delete those that the message names.",
-    "TooLarge": "No cluster state would help: ask for less, or add nodes.",
-    "NodeAffinity": "No node has the labels it asks for: check nodeSelector and affinity.",
+    "Resources": "It starts when enough capacity is free; jobs with a lower priority in its queue may be preempted for it.",
+    "NodeClosed": "Nodes are closed by objects whose size cannot be read: correct or delete the objects named in the message.",
+    "TooLarge": "The request exceeds the whole cluster: request less, or add nodes.",
+    "NodeAffinity": "No node has the requested labels: check nodeSelector and affinity.",
     "Taints": "The nodes it could use are tainted: add a toleration, or wait until they are ready.",
-    "LimitExceeded": "It starts when its queue holds less, or when the queue's limit is raised (see `fairlead share`).",
-    "QuotaExceeded": "It starts when other work that never falls ends, when its queue has more quota, or in a class that falls.",
-    "Topology": "Who runs where rules its nodes out: it starts when those end, or without that affinity or spread.",
-    "Volumes": "Its volumes can be had on no node: another storage class, or a volume in another zone.",
-    "UserLimit": "It starts when its user's other jobs in the queue end, or when the queue's perUser limits are raised.",
-    "AdmittedStays": "Set back what was changed, or submit the job anew: what has a node keeps what it began with.",
-    "NotAllowed": "Ask an administrator: the queue or the class of service does not admit its namespace, user or class.",
+    "LimitExceeded": "It starts when its queue holds less, or when the limit of the queue is raised (see `fairlead share`).",
+    "QuotaExceeded": "Wait for other non-preemptible jobs to end, raise the quota of its queue, or use a preemptible class.",
+    "Topology": "Pod affinity or topology spread excludes every node. It starts when conflicting pods end; or relax the rule.",
+    "Volumes": "No node has access to its volumes: use another storage class, or a volume in another zone.",
+    "UserLimit": "It starts when other jobs of its user in the queue end, or when the perUser limits of the queue are raised.",
+    "AdmittedStays": "Undo the change, or submit the job again: a placed job keeps the values that it was admitted with.",
+    "NotAllowed": "Ask an administrator: the queue or the ServiceClass does not admit its namespace, user or class.",
     "UnknownServiceClass": "Create the ServiceClass, or name another in the label fairlead.dev/service-class.",
-    "Reservation": "Say how long it runs (expectedDuration, timeLimit): what ends in time may start before.",
+    "Reservation": "Set expectedDuration or timeLimit: a job that ends before the reservation begins may start now.",
     "GangIncomplete": "Create the missing pods, or lower minMember.",
     "UnknownQueue": "Create the queue, or name another in the label fairlead.dev/queue.",
-    "InvalidSpec": "Correct the object: nothing can be done with it as it is.",
-    "InternalError": "It is tried again by itself, and when it changes; the scheduler's log has the traceback: report it.",
-    "Gated": "Whoever set its scheduling gates must remove them.",
-    "Devices": "Fractions of a GPU need nodes whose label fairlead.dev/gpu-sharing names an agent of gpuSharing.agents in the "
-    "configuration; claims of Dynamic Resource Allocation are not served.",
-    "DisruptionBudget": "It starts when the budget allows disruptions, or when its pods end; its owner may change it.",
-    "WaitingForVictims": "It starts when these have ended, or elsewhere if a place is free before or they do not end in time.",
-    "Dependency": "It starts when the jobs that it depends on have ended as it asks: see its spec.dependsOn.",
-    "Suspended": "It goes on when it is resumed: by its user (`fairlead resume`), or by the scheduler when there is room.",
-    "Backoff": "It failed, or a binding was refused, a moment ago; it is tried again soon.",
+    "InvalidSpec": "Correct the object: it cannot be scheduled as it is.",
+    "InternalError": "It is retried automatically, and when it changes. The scheduler's log has the traceback: please report it.",
+    "Gated": "Its scheduling gates must be removed by the user or controller that set them.",
+    "Devices": "GPU fractions need nodes whose label fairlead.dev/gpu-sharing names an agent of gpuSharing.agents in the "
+    "configuration. Claims of Dynamic Resource Allocation are not supported.",
+    "DisruptionBudget": "It starts when the budget allows disruptions or its pods end. The owner of the budget can change it.",
+    "WaitingForVictims": "It starts when these pods have ended, or on other nodes if those are free earlier.",
+    "Dependency": "It starts when the jobs in its spec.dependsOn have ended as required there.",
+    "Suspended": "It continues when it is resumed: by its user (`fairlead resume`), or by the scheduler when capacity is free.",
+    "Backoff": "It failed, or a binding was refused, a moment ago; it is retried soon.",
 }
 
 
 _QUARANTINED = (
-    "Nodes that it could use are quarantined (annotation fairlead.dev/quarantine-reason): it starts when their time is over "
+    "Nodes that it could use are quarantined (annotation fairlead.dev/quarantine-reason). It starts when the quarantine ends "
     "(fairlead.dev/quarantined-until), or when an administrator removes the label fairlead.dev/quarantined from a sound node."
 )
 

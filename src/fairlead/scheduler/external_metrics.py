@@ -75,19 +75,19 @@ class ExternalMetrics:
         name = request.match_info["metric"]
         read = METRICS.get(name)
         if read is None:
-            return refusal(404, "NotFound", f"there is no metric {name!r}; these are: {', '.join(METRICS)}")
+            return refusal(404, "NotFound", f"unknown metric {name!r}; available: {', '.join(METRICS)}")
         try:
             wanted = parse(request.query.get("labelSelector", ""))
         except LabelQueryError as error:
             return refusal(400, "BadRequest", str(error))
         if not self._core.synced:
-            return refusal(503, "ServiceUnavailable", "the scheduler has not heard of everything yet")
+            return refusal(503, "ServiceUnavailable", "the scheduler's caches are not synchronized yet")
         now, namespace = self._clock(), request.match_info["namespace"]
         try:
             async with asyncio.timeout(_LIMIT):
                 found = await asyncio.wrap_future(self._core.ask(lambda core: backlogs(core, namespace, wanted, now)))
         except TimeoutError:
-            return refusal(503, "ServiceUnavailable", "the scheduler is busy; ask again")
+            return refusal(503, "ServiceUnavailable", "the scheduler is busy; retry")
         at = timestamp(now)
         items = [
             {"metricName": name, "metricLabels": {"queue": queue}, "timestamp": at, "value": _quantity(read(backlog))}

@@ -64,7 +64,7 @@ class Visibility:
         try:
             found: Explanation | None = await self._answer(lambda core: explanations.live(core, kind, namespace, name, now))
         except TimeoutError:
-            return refusal(503, "ServiceUnavailable", "the scheduler is busy; ask again")
+            return refusal(503, "ServiceUnavailable", "the scheduler is busy; retry")
         if found is None:
             return refusal(404, "NotFound", f'{plural} "{name}" is not known to the scheduler in namespace {namespace}')
         metadata = {"name": name, "namespace": namespace}
@@ -76,7 +76,7 @@ class Visibility:
         try:
             jobs: list[PendingJob] = await self._answer(lambda core: explanations.pending(core, namespace))
         except TimeoutError:
-            return refusal(503, "ServiceUnavailable", "the scheduler is busy; ask again")
+            return refusal(503, "ServiceUnavailable", "the scheduler is busy; retry")
         if "as=Table" in request.headers.get("Accept", ""):
             return web.json_response(_table(namespace, jobs))
         items = [

@@ -32,10 +32,10 @@ def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
             since, _, deleted = departures.leaving[victim.pod.uid]
             if victim.state is TaskState.EVICTING:
                 state.evictions.give_up(victim.pod.uid, now)
-            what = "was terminating already, has been waited for since" if deleted else "was evicted at"
+            what = "was terminating already and has been waited for since" if deleted else "was evicted at"
             message = (
-                f"it {what} {at_time(since)} and is still there after {now - since:.0f} s (a finalizer, or a node that "
-                "does not answer?): its room counts as taken, and work that waited for it is planned elsewhere"
+                f"it {what} {at_time(since)}; it has not ended after {now - since:.0f} s (a finalizer, or a node that does "
+                "not respond?): its resources count as used, and jobs that waited for it are planned elsewhere"
             )
             yield Warn((_ref(victim),), "EvictionTimedOut", message)
     if late:
@@ -48,8 +48,8 @@ def hurry(state: ClusterState, now: float) -> Iterator[Evict]:
         with state.isolation.guard("departures", f"victim/{victim.pod.key}"):
             ((uid, grace),) = state.departures.graces([victim])
             message = (
-                f"it was deleted and has until {at_time(victim.pod.leaves)} to end, which is longer than an eviction may take "
-                f"while others wait for its room: it has {grace} s in all"
+                f"it was deleted with time to end until {at_time(victim.pod.leaves)}, longer than an eviction may take while "
+                f"other jobs wait for its resources: its grace period is {grace} s in total"
             )
             reason = Reason(ReasonCode.WAITING_FOR_VICTIMS, message, {"grace": grace})
             yield Evict((Binding(_ref(victim), victim.pod.node),), "", reason, ((uid, grace),))

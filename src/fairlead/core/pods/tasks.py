@@ -328,8 +328,8 @@ class Gang:
             return [], None
         if self.group is None:
             message = (
-                f"PodGroup {self.key} does not exist: create it, drop the label fairlead.dev/pod-group, or, if it is that of a "
-                "workload such as a JobSet, see that `fairlead operator` runs"
+                f"PodGroup {self.key} does not exist: create it, remove the label fairlead.dev/pod-group, or, for a workload "
+                "such as a JobSet, check that `fairlead operator` is running"
             )
             return [], Reason(ReasonCode.GANG_INCOMPLETE, message)
         if rests is not None:
@@ -350,7 +350,7 @@ class Gang:
             numbers = {"members": members, "min_member": self.group.min_member}
             return [], Reason(ReasonCode.GANG_INCOMPLETE, message, numbers)
         if len(ready) < need:
-            return [], Reason(ReasonCode.BACKOFF, f"PodGroup {self.key} waits after a failed binding")
+            return [], Reason(ReasonCode.BACKOFF, f"PodGroup {self.key} is in backoff after a failed binding")
         if len(ready) > need and any(stands_in(task.pod.uid) for task in ready):
             wanted = sum(not task.pod.surplus for task in ready)  # a job resumes once, with all that find places
             return [Unit(tuple(ready[: max(need, wanted)]), need, self)], None

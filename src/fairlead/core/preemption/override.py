@@ -33,16 +33,16 @@ def override(state: ClusterState, unit: Unit, now: float, *, insists: bool) -> t
             due = max(state.overrides.due(queue, now), state.overrides.noticed(kept, now))
             if now >= due:
                 state.log.commit()
-                why = f"{plan.why}, and the time of {_named(budgets)} is over"
+                why = f"{plan.why}, and the grace time of {_named(budgets)} has expired"
                 return plan._replace(overrides=tuple(task.pod.uid for task in kept), why=why), 0.0
             _take_back(state, plan, mark)
             state.overrides.warn(
                 kept,
-                f"queue {queue} waits within its quota for what this pod holds beyond its own queue's: "
+                f"queue {queue} is within its quota and waits for capacity that this pod holds beyond the quota of its queue: "
                 f"from {at_time(due)} on the pod may be evicted although {_named(budgets)} forbids it",
                 now,
             )
-            message = f"{_in_its_way(kept, budgets)}; it is within its queue's quota: overridden at {at_time(due)}"
+            message = f"{_in_its_way(kept, budgets)}; the job is within quota, so the budget is overridden at {at_time(due)}"
             return Reason(ReasonCode.DISRUPTION_BUDGET, message, _numbers(kept, budgets)), due
         state.log.rollback(mark)
     mark = state.log.mark()
@@ -54,7 +54,7 @@ def override(state: ClusterState, unit: Unit, now: float, *, insists: bool) -> t
     _take_back(state, plan, mark)
     if not kept:
         return None
-    message = f"{_in_its_way(kept, budgets)}; not overridden: it asks for more than is guaranteed to it, or that is turned off"
+    message = f"{_in_its_way(kept, budgets)}; not overridden: the job exceeds its guarantee, or overrides are disabled"
     return Reason(ReasonCode.DISRUPTION_BUDGET, message, _numbers(kept, budgets)), state.overrides.next_asked(now) or 0.0
 
 
@@ -81,7 +81,7 @@ def _named(budgets: list[DisruptionBudget]) -> str:
 
 def _in_its_way(kept: list[Task], budgets: list[DisruptionBudget]) -> str:
     allowed = sum(max(0, each.allowed) for each in budgets)
-    return f"{len(kept)} pod(s) that would make room are kept by {_named(budgets)}, which allows {allowed} more disruption(s)"
+    return f"the eviction of {len(kept)} pod(s) is blocked by {_named(budgets)}, which allows {allowed} more disruption(s)"
 
 
 def _numbers(kept: list[Task], budgets: list[DisruptionBudget]) -> dict[str, int]:

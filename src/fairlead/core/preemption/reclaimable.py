@@ -128,8 +128,8 @@ def refusal(state: ClusterState, unit: Unit, other: Unit) -> Reason:
     scale, may = queues.scale(resource), fair.get(resource, node.quota.get(resource, 0))
     held, more = node.used.get(resource, 0), wanted[resource]
     message = (
-        f"with {more / scale:g} more queue {node.name!r} would hold {(held + more) / scale:g} {resource} of the {may / scale:g} "
-        f"that are its share, and a job of queue {theirs.name!r} that waits would take that back at once"
+        f"with {more / scale:g} more, queue {node.name!r} would hold {(held + more) / scale:g} {resource}, above its fair share "
+        f"of {may / scale:g}, and a pending job of queue {theirs.name!r} would reclaim that at once"
     )
     return Reason(ReasonCode.FAIR_SHARE, message, {"used": held, "share": may, "requested": more})
 

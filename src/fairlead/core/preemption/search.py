@@ -52,9 +52,9 @@ class Plan(NamedTuple):
 
 
 _WHY = {
-    Ground.SURPLUS: "their job can do without them",
-    Ground.SERVICE: "it attained less service",
-    Ground.USER: "its user holds less of the queue",
+    Ground.SURPLUS: "the victims are elastic replicas",
+    Ground.SERVICE: "it has less attained service",
+    Ground.USER: "its user holds less of the queue's capacity",
     Ground.SHARE: "its queue is below its fair share",
     Ground.PRIORITY: "its priority is higher",
 }

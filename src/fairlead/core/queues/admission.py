@@ -34,8 +34,8 @@ class Admission:
         message = f"queue {task.queue!r} does not exist; create it or name another in label fairlead.dev/queue"
         if task.queue == DEFAULT_QUEUE:
             message = (
-                f"queue {DEFAULT_QUEUE!r} does not exist: where there are Queues an administrator must create it; name another "
-                f"in label {QUEUE_LABEL}, or give the namespace one with label {DEFAULT_QUEUE_LABEL}"
+                f"queue {DEFAULT_QUEUE!r} does not exist: with Queue objects an administrator must create it; or name another "
+                f"queue in label {QUEUE_LABEL}, or in label {DEFAULT_QUEUE_LABEL} of the namespace"
             )
         return Reason(ReasonCode.UNKNOWN_QUEUE, message)
 
@@ -43,7 +43,7 @@ class Admission:
         """Why a task may not use its queue or its class, or None."""
         name = task.service_class
         if name and not self.services.knows(name):
-            message = f"class of service {name!r} does not exist; create it or name another in label fairlead.dev/service-class"
+            message = f"ServiceClass {name!r} does not exist; create it or name another in label fairlead.dev/service-class"
             return Reason(ReasonCode.UNKNOWN_CLASS, message)
         message = self.refuses_queue(task) or self.refuses_class(task) or self._too_long(task)
         return Reason(ReasonCode.NOT_ALLOWED, message) if message else None
@@ -53,7 +53,7 @@ class Admission:
         for node in self.queues.queues[task.queue].path:
             refused = self._barred(task, node.policy)
             if refused:
-                return refused if node.name == task.queue else f"{refused} (it is above queue {task.queue!r})"
+                return refused if node.name == task.queue else f"{refused} (a parent of queue {task.queue!r})"
         return ""
 
     def _barred(self, task: Task, policy: Queue) -> str:
@@ -61,27 +61,27 @@ class Admission:
         if policy.namespaces != () and not matches(policy.namespaces, dict(self.namespaces.get(task.pod.namespace, {}))):
             return f"namespace {task.pod.namespace!r} may not use queue {queue!r}: its labels do not match the queue's selector"
         if policy.users is not None and user not in policy.users:
-            return f"user {user!r} may not use queue {queue!r}: its policy names other users"
+            return f"user {user!r} may not use queue {queue!r}: it is not in the spec.users of the queue"
         if policy.classes is not None and name not in policy.classes:
             allowed = ", ".join(policy.classes) or "none"
-            what = f"class of service {name!r}" if name else "a pod without a class of service"
-            return f"queue {queue!r} does not take {what}; it takes: {allowed}"
+            what = f"ServiceClass {name!r}" if name else "pods without a ServiceClass"
+            return f"queue {queue!r} does not accept {what}; accepted: {allowed}"
         return ""
 
     def refuses_class(self, task: Task) -> str:
         """Why a task may not use its class of service, or empty."""
         name, service = task.service_class, self.services.of(task)
         if service.namespaces != () and not matches(service.namespaces, dict(self.namespaces.get(task.pod.namespace, {}))):
-            return f"namespace {task.pod.namespace!r} may not use class of service {name!r}: its labels do not match"
+            return f"namespace {task.pod.namespace!r} may not use ServiceClass {name!r}: its labels do not match"
         if service.users is not None and task.user not in service.users:
-            return f"user {task.user!r} may not use class of service {name!r}: it names other users"
+            return f"user {task.user!r} may not use ServiceClass {name!r}: it is not in the spec.users of the class"
         return ""
 
     def _too_long(self, task: Task) -> str:
         service = self.services.of(task)
         limit = min(self.services.asked_limit(task), task.pod.deadline or math.inf)
         if service.longest and math.isfinite(limit) and limit > service.longest:
-            return f"it asks for {limit:g} s; class of service {task.service_class!r} allows at most {service.longest:g} s"
+            return f"its time limit is {limit:g} s; ServiceClass {task.service_class!r} allows at most {service.longest:g} s"
         return ""
 
     def counts(self, queue: str) -> bool:
@@ -108,10 +108,13 @@ class Admission:
                     continue
                 reason = None
                 if per_user is not None and per_user.submitted is not None and counted[first.user] >= per_user.submitted:
-                    message = f"user {first.user!r} has {per_user.submitted} jobs in queue {node.name!r}, as many as he may"
+                    most = per_user.submitted
+                    message = f"user {first.user!r} already has {most} of at most {most} submitted jobs in queue {node.name!r}"
                     reason = Reason(ReasonCode.USER_LIMIT, message, {"limit": per_user.submitted})
                 elif together is not None and together.submitted is not None and counted.total() >= together.submitted:
-                    message = f"queue {node.name!r} has {together.submitted} jobs already, as many as it may"
+                    message = (
+                        f"queue {node.name!r} already has {together.submitted} of at most {together.submitted} submitted jobs"
+                    )
                     reason = Reason(ReasonCode.LIMIT_EXCEEDED, message, {"limit": together.submitted})
                 if reason is None:
                     counted[first.user] += 1

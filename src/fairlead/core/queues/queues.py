@@ -85,7 +85,7 @@ class QueueTree(Tree):
         ancestor = parent
         while ancestor is not None:
             if ancestor is node:
-                message = f"queue {queue.name!r} cannot have parent {queue.parent!r}: it is its own ancestor then"
+                message = f"queue {queue.name!r} cannot have parent {queue.parent!r}: it would be its own ancestor"
                 return Reason(ReasonCode.INVALID_SPEC, message)
             ancestor = ancestor.parent
         self._move(node, parent)
@@ -274,7 +274,7 @@ class QueueTree(Tree):
         node = self.node_of(name)
         parent = node.parent
         if parent is not None and not parent.exists:
-            message = f"parent queue {parent.name!r} does not exist; until it is created nothing is guaranteed or limited there"
+            message = f"parent queue {parent.name!r} does not exist; until it is created, it guarantees and limits nothing"
             return False, "ParentNotFound", message
         for pool in sorted({each.pool for each in node.policy.resources if each.pool}):
             if self.pools.empty(pool):
@@ -297,8 +297,8 @@ class QueueTree(Tree):
                 together = sum(each.quota.get(resource, 0) for each in self.queues.values() if each.parent is parent)
                 if together > above:
                     message = (
-                        f"the children of {parent.name!r} are guaranteed {together / scale:g} {resource} together, "
-                        f"it has {above / scale:g}: what is beyond is not guaranteed"
+                        f"the children of {parent.name!r} have quotas of {together / scale:g} {resource} in total, "
+                        f"{parent.name!r} has {above / scale:g}: the excess is not guaranteed"
                     )
                     return True, "QuotaAboveParent", message
         for resource, limit in sorted(node.limits.items()):
@@ -306,8 +306,8 @@ class QueueTree(Tree):
             if used > limit:
                 others = by_others(node.foreign.get(resource, 0), scale)
                 message = (
-                    f"it holds {used / scale:g} of at most {limit / scale:g} {resource}{others}: nothing more starts, "
-                    "nobody is evicted"
+                    f"it holds {used / scale:g} of at most {limit / scale:g} {resource}{others}: no more pods start, "
+                    "and none is evicted"
                 )
                 return True, "OverLimit", message
         return None
@@ -656,12 +656,12 @@ class QueueTree(Tree):
             return None
         scale, (resource, pool) = self.scale(broken.resource), split(broken.resource)
         where = f" of pool {pool!r}" if pool else ""
-        under = "all queues" if broken.under is None else f"queue {broken.under.name!r} and those below it"
+        under = "in total" if broken.under is None else f"under queue {broken.under.name!r}"
         quota, more = self.node_of(task.queue).quota.get(broken.resource, 0) / scale, broken.requested / scale
         message = (
-            f"work of class {task.service_class!r} never falls, so beyond its queue's quota of {quota:g} {resource}{where} it "
-            f"may hold only what nobody is guaranteed: with {more:g} more, what {under} are guaranteed, or hold so, would "
-            f"come to {broken.claimed / scale:g} of {broken.bound / scale:g}"
+            f"ServiceClass {task.service_class!r} is non-preemptible and may not borrow guaranteed capacity: {more:g} more would "
+            f"raise the guarantees {under} to {broken.claimed / scale:g} of {broken.bound / scale:g} {resource}{where} (own "
+            f"quota: {quota:g})"
         )
         numbers = {"used": broken.claimed - broken.requested, "limit": broken.bound, "requested": broken.requested}
         return Reason(ReasonCode.QUOTA_EXCEEDED, message, numbers)

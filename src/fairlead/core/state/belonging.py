@@ -30,10 +30,10 @@ from fairlead.core.state.tables import Tables
 
 _FIXED = {
     "queue": "queue",
-    "service_class": "class of service",
+    "service_class": "ServiceClass",
     "group": "pod group",
     "user": "user",
-    "surplus": "elastic member",
+    "surplus": "elastic replica",
     "priority": "priority",
     "expected": "expected duration",
 }
@@ -82,7 +82,7 @@ class Belonging:
             named.append("time limit")
         if _devices(old) != _devices(pod) and not old.unsized and not (old.error is not None and _milli(pod) > _milli(old)):
             kept["spec"] = msgspec.structs.replace(pod.spec, gpus=old.spec.gpus, gpu_milli=old.spec.gpu_milli)
-            named.append("part of a GPU")
+            named.append("GPU fraction")
         if task.state is TaskState.BOUND and not pod.node:
             kept["node"] = old.node  # an older view: nothing leaves its node
         if not kept:
@@ -97,7 +97,7 @@ class Belonging:
         known = self._heard.get(uid)
         self._heard[uid] = pod
         if named and (known is None or _says(known) != _says(pod)):
-            message = f"the pod has a node, so this stays as it was admitted until it ends: {', '.join(named)}"
+            message = f"the pod is placed, so these values stay as admitted until it ends: {', '.join(named)}"
             self._untold[uid] = Kept(PodRef(uid, pod.namespace, pod.name), Reason(ReasonCode.ADMITTED_STAYS, message))
 
     def note_assumed(self, pod: Pod) -> None:
@@ -171,7 +171,7 @@ class Belonging:
             ("expected", "expectedDuration"),
         )
         named = [shown for field, shown in fields if getattr(heard, field) != getattr(gang.group, field)]
-        message = f"members have nodes, so this of the spec stays as it was admitted until they end: {', '.join(named)}"
+        message = f"members are placed, so these fields of the spec stay as admitted until they end: {', '.join(named)}"
         return Reason(ReasonCode.ADMITTED_STAYS, message)
 
     def group_gone(self, gang: Gang) -> None:
@@ -240,14 +240,14 @@ class Belonging:
             self._recharge(
                 task, msgspec.structs.replace(task.pod, service_class="", priority=min(0, task.pod.priority)), task.queue
             )
-            self._tell(task, f"{refused_class}; it runs, and counts as a pod without a class")
+            self._tell(task, f"{refused_class}; the pod runs and counts as one without a ServiceClass")
         if not tables.queues.knows(task.queue):
             refused = f"queue {task.queue!r} does not exist"
         else:
             refused = tables.admission.refuses_queue(task)
         if refused and (queue := self.default_queue(task.pod.namespace)) != task.queue:
             self._recharge(task, msgspec.structs.replace(task.pod, queue=queue), queue)
-            self._tell(task, f"{refused}; it runs, and is charged to {queue!r}, the default queue of its namespace")
+            self._tell(task, f"{refused}; the pod runs and is charged to {queue!r}, the default queue of its namespace")
         return not refused and not refused_class
 
     def _recharge(self, task: Task, pod: Pod, queue: str) -> None:

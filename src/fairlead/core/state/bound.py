@@ -141,5 +141,5 @@ class BoundPods:
 
 def unsized(pod: Pod) -> Pod:
     """A pod whose amounts cannot be counted beside those of others on its node."""
-    message = f"pod {pod.key}: together with others on node {pod.node} it asks for more than can be counted"
+    message = f"pod {pod.key}: together with other pods on node {pod.node} it requests more than can be counted"
     return msgspec.structs.replace(pod, error=Reason(ReasonCode.TOO_LARGE, message), unsized=True)

@@ -174,7 +174,7 @@ class Departures:
         message = f"{len(victims)} pod(s) {what}: {', '.join(names)}{more}"
         if known:
             since, due = min(each.since for each in known), max(each.due for each in known)
-            message += f"; since {at_time(since)}, waited for until {at_time(due)}"
+            message += f"; since {at_time(since)}, until {at_time(due)} at the latest"
         return Reason(ReasonCode.WAITING_FOR_VICTIMS, message, {"victims": len(victims)})
 
     @property

@@ -321,9 +321,9 @@ class Isolation:
         count = 1 + max((self._records[key].count for key in keys if key in self._records), default=0)
         pause = min(_LONGEST, _PAUSE * 2 ** min(count - 1, 10))
         gang = subject if isinstance(subject, Gang) else next((task.gang for task in tasks if task.gang is not None), None)
-        what = "it is set aside" if tasks else f"the step {site!r} is left out{f' for {subject}' if subject else ''}"
+        what = "it is set aside" if tasks else f"the step {site!r} is skipped{f' for {subject}' if subject else ''}"
         message = (
-            f"an internal error of the scheduler ({type(errors[0]).__name__} in {_where(errors[0])}): {what} and tried again in "
+            f"an internal error of the scheduler ({type(errors[0]).__name__} in {_where(errors[0])}): {what} and retried in "
             f"{pause:g} s{', or when its object changes' if tasks else ''}; its log has the traceback"
         )
         reason = Reason(ReasonCode.INTERNAL_ERROR, message)

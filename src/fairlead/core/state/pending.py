@@ -272,7 +272,7 @@ class Pending:
             unit.later = later
             self._push(unit)
         if later:
-            message = f"gang {gang.key} can do without it: it gets a place once those that it needs have theirs"
+            message = f"elastic replica of gang {gang.key}: it is placed after the members that the gang needs"
             notices.add(later, Reason(ReasonCode.GANG_INCOMPLETE, message))
         placed = len(gang.placed())
         if not placed or placed >= gang.needed:

@@ -197,7 +197,7 @@ class Starts:
         how = "cannot start" if trouble.hopeless or trouble.retried else f"did not start within {limit:g} s"
         message = f"gang {gang.key} has its nodes, but {culprit.pod.name} {how}: {trouble.message}"
         if kept:
-            message += f"; {kept} of its pods have no controller and stay: delete them, or put right what keeps them"
+            message += f"; {kept} of its pods have no controller and stay: delete them, or fix the cause"
         numbers = {"late": len(late), "members": len(gang.bound()), "limit": int(limit), "kept": kept}
         return Reason(ReasonCode.START_TIMEOUT, message, numbers, gang.key)
 
@@ -207,7 +207,7 @@ class Starts:
         if failed is None or failed.until <= now:
             return None
         times = f"{failed.count} times in a row" if failed.count > 1 else "once"
-        message = f"it has failed to start {times} and waits before it is placed again: {failed.message}"
+        message = f"it failed to start {times} and is in backoff: {failed.message}"
         return Reason(ReasonCode.BACKOFF, message, {"failed_starts": failed.count, "until": int(failed.until)})
 
 

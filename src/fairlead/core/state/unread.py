@@ -41,8 +41,8 @@ def counted(nodes: NodeTable, pod: Pod) -> Pod:
     if not unknown:
         return pod
     known = tuple(each for each in pod.spec.requests if each[0] in nodes.resources)
-    message = f"pod {pod.key}: no node offers {unknown[0]}, and {MOST_RESOURCES} names of resources are in use already"
-    reason = pod.error or Reason(ReasonCode.INVALID_SPEC, f"{message}: create it anew once a node offers it")
+    message = f"pod {pod.key}: no node offers {unknown[0]}, and {MOST_RESOURCES} resource names are in use already"
+    reason = pod.error or Reason(ReasonCode.INVALID_SPEC, f"{message}: create the pod again once a node offers it")
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, requests=known), error=reason)
 
 
@@ -99,4 +99,4 @@ class UnreadPods:
         """Why these nodes are closed, in kube-scheduler's form, for messages; the first few culprits are named."""
         culprits = [each for name in sorted(names) for each in self.closers(nodes, name)]
         more = f" and {len(culprits) - _MOST_NAMED} more" if len(culprits) > _MOST_NAMED else ""
-        return f"node(s) were closed because what is on them cannot be counted ({', '.join(culprits[:_MOST_NAMED])}{more})"
+        return f"node(s) were closed because objects on them cannot be counted ({', '.join(culprits[:_MOST_NAMED])}{more})"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
     from fairlead.core.pods.shapes import Shape
 
-COMPLAINT = "node(s) keep pod slots and CPU for their free GPUs"
+COMPLAINT = "node(s) reserve pod slots and CPU for their free GPUs"
 _CPU, _PODS = 0, 2  # the columns that every table of nodes begins with
 _PART = 4  # at most one part in so many of a node's CPU is kept
 

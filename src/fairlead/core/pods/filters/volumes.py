@@ -177,7 +177,7 @@ class VolumeBinding(_ByRow):
 
     plugin = "VolumeBinding"
     code = ReasonCode.VOLUMES
-    complaint = "node(s) can reach no volume for a claim, nor have one made"
+    complaint = "node(s) have no volume for a claim, and none can be provisioned there"
 
     def stop(self) -> Stop | None:
         storage = self.around.storage
@@ -190,7 +190,7 @@ class VolumeBinding(_ByRow):
             if claim.deleting:
                 return Stop(self.plugin, f"claim {use.key} is being deleted")
             if use.owner and claim.owner != use.owner:
-                return Stop(self.plugin, f"claim {use.key} was not made for this pod")
+                return Stop(self.plugin, f"claim {use.key} was not created for this pod")
         immediate = False
         for use in self.spec.claims:
             claim = storage.claims[use.key]
