@@ -13,7 +13,12 @@ from fairlead.core.model.objects import Policy, Queue, Reservation
 from fairlead.core.model.transactions import Fault, Place, Refuse
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.queues.tree import QueueNode
+from fairlead.core.state.bound import BoundPods
 from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.evictions import Evictions
+from fairlead.core.state.leftovers import Leftovers
+from fairlead.core.state.pending import Pending
+from fairlead.core.state.placement import Placement
 from fairlead.core.state.snapshot import snapshot
 from fairlead.scheduler import app, core_loop, explanations
 from fairlead.scheduler.core_loop import CoreLoop, GroupStatus, QueueStatus, ReservationStatus, Trouble
@@ -63,9 +68,9 @@ def breaking(monkeypatch, owner, name, about):
 
 
 EVENTS = {
-    "a pod that waits": (ClusterState, "_wait", lambda state, task, **_: task.pod.name == "bad", pod("bad")),
-    "a pod that is placed": (ClusterState, "_place_bound", lambda state, task: task.pod.name == "bad", pod("bad", at="n")),
-    "a pod's amounts, half counted": (ClusterState, "assign", lambda state, task, *_: task.pod.name == "bad", pod("bad", at="n")),
+    "a pod that waits": (Pending, "wait", lambda state, task, **_: task.pod.name == "bad", pod("bad")),
+    "a pod that is placed": (BoundPods, "place", lambda state, task: task.pod.name == "bad", pod("bad", at="n")),
+    "a pod's amounts, half counted": (Placement, "assign", lambda state, task, *_: task.pod.name == "bad", pod("bad", at="n")),
     "a node": (ClusterState, "upsert_node", lambda state, made: made.name == "bad", node("bad")),
     "a queue": (ClusterState, "upsert_queue", lambda state, made: made.name == "bad", Queue("bad")),
     "a group": (ClusterState, "upsert_group", lambda state, made: made.name == "bad", group("bad", 2)),
@@ -106,13 +111,16 @@ def test_an_event_that_cannot_be_applied_is_nobody_elses(monkeypatch, what):
         assert {"there", "here"} & placed(outputs)
 
 
-@pytest.mark.parametrize("where", ["unassign", "_part", "_forget_plan", "_release_leftovers"])
-def test_a_pod_that_goes_half_way_is_gone(monkeypatch, where):
+@pytest.mark.parametrize(
+    ("owner", "where"),
+    [(Placement, "unassign"), (Placement, "part"), (Evictions, "_forget_plan"), (Leftovers, "release")],
+)
+def test_a_pod_that_goes_half_way_is_gone(monkeypatch, owner, where):
     core, outputs = loop()
     core.apply([Upsert(pod("goes", gpus=8, at="n")), Upsert(pod("waits", gpus=8))], 101.0)
     core.decide(101.0)
     assert placed(outputs) == set()
-    mend = breaking(monkeypatch, ClusterState, where, lambda *_: True)
+    mend = breaking(monkeypatch, owner, where, lambda *_: True)
     core.apply([Gone("pod", "uid-goes")], 102.0)
     mend()
     invariants.check(core.state)
@@ -122,7 +130,7 @@ def test_a_pod_that_goes_half_way_is_gone(monkeypatch, where):
 
 def test_a_newer_event_takes_the_place_of_one_that_is_to_be_tried_again(monkeypatch):
     core, outputs = loop()
-    mend = breaking(monkeypatch, ClusterState, "_wait", lambda state, task, **_: task.pod.name == "bad")
+    mend = breaking(monkeypatch, Pending, "wait", lambda state, task, **_: task.pod.name == "bad")
     core.apply([Upsert(pod("bad"))], 101.0)
     mend()
     core.apply([Upsert(pod("bad", gpus=2))], 102.0)
@@ -135,7 +143,7 @@ def test_a_newer_event_takes_the_place_of_one_that_is_to_be_tried_again(monkeypa
 
 def test_pauses_double(monkeypatch):
     core, _ = loop()
-    breaking(monkeypatch, ClusterState, "_wait", lambda state, task, **_: task.pod.name == "bad")
+    breaking(monkeypatch, Pending, "wait", lambda state, task, **_: task.pod.name == "bad")
     core.apply([Upsert(pod("bad"))], 1000.0)
     dues = []
     for _ in range(9):
@@ -318,7 +326,7 @@ def test_contained_faults_replay_byte_by_byte(monkeypatch, tmp_path):
         return original(state, unit)
 
     monkeypatch.setitem(core_loop.schedule.__globals__, "allocate", allocate)
-    breaking(monkeypatch, ClusterState, "_wait", lambda state, task, **_: task.pod.name == "worse")
+    breaking(monkeypatch, Pending, "wait", lambda state, task, **_: task.pod.name == "worse")
     with (tmp_path / "log").open("wb") as file:
         core, outputs = loop(LogWriter(file, Policy()))
         core.apply([Upsert(pod(name, created=number)) for number, name in enumerate(("a", "bad", "worse", "c"))], 101.0)

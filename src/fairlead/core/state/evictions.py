@@ -1,7 +1,8 @@
 """Evictions in flight: which tasks wait for which victims, until these are gone or counted where they run again.
 
 What must change together is one object: the victims that a task waits for, the tasks that a victim's place is for, the plan that
-victims are part of, what queues are charged for victims, the places reserved for pods that move, and what stays closed beside them.
+victims are part of, what queues are charged for victims, the places reserved for pods that move, and what stays closed beside
+them.
 """
 
 from __future__ import annotations
