@@ -96,7 +96,7 @@ def test_a_command_without_the_file_knows_the_defaults_again(file):
     [
         (None, "cannot read"),
         ("kind: x", "Invalid enum value 'x' - at `$.kind`"),
-        (FILE.replace("slicer", "enabled"), "'enabled' names no agent"),
+        (FILE.replace("slicer", "enabled"), "'enabled' is not an agent"),
         (FILE.replace("slicer", "a b"), "gpuSharing"),
     ],
 )

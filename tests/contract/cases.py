@@ -1794,7 +1794,7 @@ def amounts_of_queues_that_are_none_are_refused(api):
     made({"name": "cpu", "weight": "101%"}).no(422, "Invalid", f'{place}.weight: Invalid value: "101%"')
     made({"name": "cpu", "weight": "5"}).no(422, "Invalid", f'{place}.weight: Invalid value: "5"')
     made({"name": "cpu", "weight": True}).no(422, "Invalid", f"{place}.weight: Invalid value: ")
-    made({"name": "cpu", "quota": 1}, {"name": "cpu", "limit": 2}).no(422, "Invalid", "each resource is named once")
+    made({"name": "cpu", "quota": 1}, {"name": "cpu", "limit": 2}).no(422, "Invalid", "each resource may appear only once")
     made({"name": "cpu", "quota": 1}, {"name": "cpu", "pool": "x", "limit": "2k", "weight": "12.5%"}).ok(201)
 
 
@@ -1802,4 +1802,4 @@ def amounts_of_queues_that_are_none_are_refused(api):
 def no_more_levels_are_express_than_there_are(api):
     spec = {"timeSlicing": {"levels": [1], "express": 2}}
     body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "ServiceClass", "metadata": {"name": api.name}, "spec": spec}
-    api.post("/apis/fairlead.dev/v1alpha1/serviceclasses", body).no(422, "Invalid", "timeSlicing.express must not be more")
+    api.post("/apis/fairlead.dev/v1alpha1/serviceclasses", body).no(422, "Invalid", "timeSlicing.express must not exceed")

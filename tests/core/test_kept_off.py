@@ -47,7 +47,7 @@ def test_a_gang_that_something_keeps_off_every_node_is_not_too_large(code, words
     reason = told(nodes, 4, 1 if "milli" in of_pods else 8, **of_pods)
     assert (reason.code, words in reason.message) == (code, True), reason
     assert reason.is_capacity, "more nodes would help"
-    assert "No cluster state would help" not in advice_of(reason)
+    assert "exceeds the whole cluster" not in advice_of(reason)
 
 
 def test_what_keeps_most_room_from_it_gives_the_code():

@@ -130,7 +130,7 @@ def test_passes_that_fail_end_readiness_until_one_succeeds(cluster, mallory):
     cluster.all_placed(1)
     assert mallory.create(pod("broken")) == ""
     cluster.until(lambda: scheduler.answer("/readyz")[0] == 503)
-    assert "passes failed: nothing is placed" in scheduler.answer("/readyz")[1]
+    assert "passes failed: no pod is placed" in scheduler.answer("/readyz")[1]
     assert scheduler.answer("/healthz") == (200, "ok")
     assert mallory.kubectl("delete", "pod", "broken", "--grace-period=0", "--force").returncode == 0
     cluster.create(pod("after"))

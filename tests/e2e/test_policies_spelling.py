@@ -76,10 +76,10 @@ def test_templates_are_read_as_pods_are(mallory):
     cron = {"schedule": "0 3 * * *", "jobTemplate": {"spec": job("x")["spec"]}}
     cron["jobTemplate"]["spec"]["template"]["metadata"]["annotations"] = {LIMIT: "soon"}
     manifest = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "bad"}, "spec": cron}
-    assert '"soon" is not a span' in mallory.create(manifest)
+    assert '"soon" is not a duration' in mallory.create(manifest)
     odd = ai_job("odd")
     odd["spec"]["roles"][0]["template"]["metadata"] = {"annotations": {LIMIT: 3}}
-    assert "is not a span" in mallory.create(odd)
+    assert "is not a duration" in mallory.create(odd)
 
 
 def test_a_running_pod_cannot_be_made_unreadable(mallory):

@@ -71,7 +71,7 @@ def test_every_kind_of_transport_fault_happens_somewhere():
     ("broken", "told"),
     [
         ("fairlead.core.queues.queues.QueueTree.over_limit", "takes queue"),
-        ("fairlead.core.state.cluster.ClusterState.hold_leftovers", "takes"),
+        ("fairlead.core.state.leftovers.Leftovers.hold", "takes"),
     ],
 )
 def test_the_auditor_sees_what_it_is_there_for(monkeypatch, broken, told):

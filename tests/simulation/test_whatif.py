@@ -163,7 +163,7 @@ def test_an_aijob_is_played_as_the_gang_that_the_operator_makes_of_it():
     whatif.apply(after, ai_job(workers=5, gpus=2), "ns")
     (job,) = whatif.play(after).jobs
     assert (job.pods, job.starts) == (5, "never"), "in place of the one of its name"
-    assert "gang ns/bert needs 5 pods" in job.reason
+    assert "gang ns/bert needs 5 identical pods" in job.reason
 
 
 def test_the_class_of_an_aijobs_type_and_the_elements_of_an_array_count():
