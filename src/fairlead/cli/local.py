@@ -37,7 +37,7 @@ def local(
     ] = "",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
 ) -> None:
-    """Scheduler, operator, API server and a node of real processes in one program, until Ctrl-C. Only the history is kept."""
+    """Scheduler, operator, API server and a node of real processes in one, until Ctrl-C or SIGHUP. Only the history is kept."""
     process.prepare(log_level, {})
     with tempfile.TemporaryDirectory(prefix="fairlead-local-") as scratch:
         asyncio.run(_local(gpus, cpus, port, Path(kubeconfig).expanduser(), folder or Path(scratch), history or _own_history()))

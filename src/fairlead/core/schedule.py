@@ -68,7 +68,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     note_freed(state)
     with guard("departures"):
         yield from _take_free_places(state, now, last=False)
-    if state.must_settle:
+    if state.pending.must_settle:
         state.settle(now)
     # 3. Whatever was given up is tried again only if something happened that could help it.
     _wake(state)
@@ -82,7 +82,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
             yield from (_serve_weighed if state.reserved.holds else _serve)(state, unit, now)
         if served.failed:
             yield from state.isolation.drain()
-        if state.must_settle:
+        if state.pending.must_settle:
             state.settle(now)
     if unit is None:
         with guard("departures"):

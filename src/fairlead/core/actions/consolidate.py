@@ -154,7 +154,7 @@ class _Search:
     def __init__(self, state: ClusterState, first: Task, unit: Unit) -> None:
         self.state, self.first = state, first
         self.movers = Movers(state, unit)
-        self.guard = state.budgets.guard() if state.budgets.protect else None
+        self.guard = state.budgets.guard() if state.budgets.may_block else None
         self.shape = first.shape
         self._column = self._scarce()
         self._size = max(1, self._asked(first))

@@ -78,7 +78,7 @@ class Ledger:
 
     def _within_budgets(self, ground: Ground, victim: Victim) -> bool:
         contest = self._contest
-        if not contest.state.budgets.protect:
+        if not contest.state.budgets.may_block:
             return True
         if self._guard is None:
             self._guard = contest.state.budgets.guard()

@@ -22,7 +22,7 @@ def override(state: ClusterState, unit: Unit, now: float, *, insists: bool) -> t
 
     None: budgets are not what it waits for. The state changes only with a plan.
     """
-    if not state.budgets.protect or not state.policy.preempt or by_upstream(unit) or unit.tasks[0].pod.never_preempts:
+    if not state.budgets.may_block or not state.policy.preempt or by_upstream(unit) or unit.tasks[0].pod.never_preempts:
         return None
     queue = unit.tasks[0].queue
     if state.policy.budget_override:

@@ -127,7 +127,7 @@ class Rearrangement:
 
     def _budgets(self) -> Guard | None:
         """What disruption budgets allow besides those who are evicted and those who move."""
-        if not self.state.budgets.protect:
+        if not self.state.budgets.may_block:
             return None
         guard = self.state.budgets.guard()
         guard.admits([*self._without, *self.moved])

@@ -195,7 +195,7 @@ def _for_one(contest: Contest) -> Plan | None:
 def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
     """The plan that the cheapest victim of all gives if it is a single pod and its place is enough: none costs less."""
     state, unit = contest.state, contest.unit
-    if len(cheapest[1].tasks) > 1 or state.budgets.protect:
+    if len(cheapest[1].tasks) > 1 or state.budgets.may_block:
         return None  # budgets are looked at for all victims of a node together
     task, (victim,) = unit.tasks[0], cheapest[1].tasks
     row = victim.row

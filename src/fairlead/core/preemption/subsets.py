@@ -70,7 +70,7 @@ class _Search:
             places = tuple(
                 sorted((task.row, task.shape.number, task.devices if task.shape.gpu_milli % 1000 else ()) for task in tasks)
             )
-            guarded = tasks[0].pod.uid if self.state.budgets.protect or self.contest.evens else ""
+            guarded = tasks[0].pod.uid if self.state.budgets.may_block or self.contest.evens else ""
             alike.setdefault((each[0], tasks[0].queue, each[1].spare, places, guarded), []).append(each)
         return sorted(alike.values(), key=lambda them: (-_devices(them[0]), not them[0][1].spare, them[0][0], them[0][1].order))
 

@@ -180,7 +180,7 @@ class VictimTable:
             ground = contest.ground_of(victim.tasks)
             if ground is not None:
                 rest.append((ground, victim))
-        if self.state.budgets.protect and rest:
+        if self.state.budgets.may_block and rest:
             guard = self.state.budgets.guard()
             if not guard.admits([task for _, victim in (*chosen, *rest) for task in victim.tasks]):
                 return list(chosen)

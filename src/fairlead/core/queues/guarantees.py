@@ -1,7 +1,7 @@
 """Promises: what one queue is guaranteed is not given to work of others that would never give it back.
 
-Work of a class with mode `Never` falls for nobody. With `borrowing: Unguaranteed` in the class it is *firm*: what it would hold
-beyond its queue's quota nobody could take back, so it is given only what no other queue is guaranteed. A queue's claim is its
+Work of a class with mode `Never` is not preempted. With `borrowing: Unguaranteed` in the class it is *firm*: what it would hold
+beyond its queue's quota could not be reclaimed, so it gets only what no other queue is guaranteed. A queue's claim is its
 quota, or what its own firm work and the claims of the queues below it come to, where that is more. The claims of all queues under
 one with a limit keep within that limit, those of all within what there is. Where guarantees alone are more than that, firm work
 still starts as long as it raises no claim: within its quota.

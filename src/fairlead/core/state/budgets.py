@@ -124,7 +124,7 @@ class Budgets:
             self._unguard(known)
 
     @property
-    def protect(self) -> bool:
+    def may_block(self) -> bool:
         """Whether any pod may be kept from eviction."""
         return bool(self.known) or self._overrides.any_refused
 

@@ -99,7 +99,7 @@ class ClusterState:
                 placement.assign(task, row, placement.devices_of(task, row))
             else:
                 self.pods.remove(task.pod.uid)
-                self.pods.adopt_bound(unsized(task.pod))
+                self.pods.adopt(unsized(task.pod))
 
     def remove_node(self, name: str) -> None:
         """A node is gone. Its pods stay known, on no row, until they go or the node returns."""
@@ -333,11 +333,6 @@ class ClusterState:
             self.suspended.begin(now)
         with guard("overrides"):
             self.overrides.tidy(now)
-
-    @property
-    def must_settle(self) -> bool:
-        """Whether units must be made, or jobs counted, before the next decision."""
-        return self.pending.must_settle
 
     def settle(self, now: float) -> None:
         """Make the units of gangs that changed, and let delayed tasks wait again."""

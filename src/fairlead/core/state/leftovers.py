@@ -42,7 +42,7 @@ class Leftovers:
         pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False)
         placeholder = Task(pod, self._shapes.intern(spec))
         self._log.call(self._shapes.release, placeholder.shape)
-        placeholder.become(TaskState.EVICTING)  # nobody's victim
+        placeholder.become(TaskState.EVICTING)  # counted like a victim, and no plan's
         self._placement.assign(placeholder, row, devices)
         for uid in victims:
             self._log.insert(self._by_victim, uid, [*self._by_victim.get(uid, ()), placeholder])

@@ -177,7 +177,7 @@ class Moves:
         )
         made = Task(pod, self._tables.shapes.intern(spec))
         made.gang = victim.gang if charged else None  # what a job holds is counted by its gang
-        made.become(TaskState.EVICTING)  # nobody's victim
+        made.become(TaskState.EVICTING)  # counted like a victim, and no plan's
         return made
 
     def keep(self, victim: Task, stand_in: Task, now: float, after: tuple[str, ...] = ()) -> None:

@@ -51,7 +51,7 @@ class Pods:
                 self._finish(pod, task)
             return None
         if task is None:
-            return self._adopt(pod) if pod.node or pod.ours else None
+            return self.adopt(pod) if pod.node or pod.ours else None
         if pod.error is not None and pod.ours != task.pod.ours:
             pod = msgspec.structs.replace(pod, ours=task.pod.ours)  # whose it is cannot be read any more: as before
         old, heard = task.pod, pod
@@ -79,15 +79,14 @@ class Pods:
                 self._nominate(task)
         else:
             self.remove(pod.uid)
-            return self._adopt(pod)
+            return self.adopt(pod)
         return None
 
-    def adopt_bound(self, pod: Pod) -> None:
-        """Take in a pod that has a node, and is not known."""
-        self._adopt(pod)
+    def adopt(self, pod: Pod) -> Task | None:
+        """A pod that is not known came. Returns its task if it has come to wait, and does not wait in line yet.
 
-    def _adopt(self, pod: Pod) -> Task | None:
-        # A pod whose size cannot be known holds nothing that could be counted: its node is closed instead.
+        A pod whose size cannot be known holds nothing that could be counted: its node is closed instead.
+        """
         tables = self._tables
         task = Task(pod, self._bound.shape(pod))
         tables.tasks[pod.uid] = task
@@ -147,7 +146,7 @@ class Pods:
             return
         keeps, queue = self._belonging.holds(task), task.queue
         self.remove(pod.uid)
-        self._adopt(pod)
+        self.adopt(pod)
         if keeps and pod.ours and tables.tasks[pod.uid].queue != queue:
             self._pending.change_queue(tables.tasks[pod.uid], queue)
 
