@@ -10,8 +10,9 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import explain
 from fairlead.core.model.objects import Group, Policy, Queue
 from fairlead.core.model.transactions import Evict, Overdue, Refuse, Unread
-from fairlead.scheduler.core_loop import CoreLoop, GroupStatus, QueueStatus
+from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.explanations import pending, standing
+from fairlead.scheduler.outputs import GroupStatus, QueueStatus
 from tests.builders import cluster, confirm, group, node, pod, refused, run
 from tests.core.worlds import World
 

@@ -5,7 +5,8 @@ from itertools import pairwise
 from fairlead.cluster.port import Synced, Upsert
 from fairlead.core.model.objects import Policy
 from fairlead.core.model.transactions import Place
-from fairlead.scheduler.core_loop import CoreLoop, GroupStatus
+from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.outputs import GroupStatus
 from tests.builders import group, node, pod
 
 T0 = 1000.0
@@ -25,7 +26,7 @@ def test_a_group_whose_count_alone_changes_is_told_of_once_a_second():
             if isinstance(each, Place):
                 for binding in each.bindings:
                     core.state.pods.bound(binding.pod.uid)
-                    core._groups.add("ns/g")
+                    core.reports.groups.mark("ns/g")
         outputs.clear()
         core.decide(now)
         told += [(now, each.phase, each.scheduled) for each in outputs if isinstance(each, GroupStatus)]

@@ -20,11 +20,17 @@ from fairlead.core.state.leftovers import Leftovers
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.placement import Placement
 from fairlead.core.state.snapshot import snapshot
-from fairlead.scheduler import app, core_loop, explanations
-from fairlead.scheduler.core_loop import CoreLoop, GroupStatus, QueueStatus, ReservationStatus, Trouble
+from fairlead.scheduler import app, core_loop, explanations, picture
+from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.counters import Counters
 from fairlead.scheduler.decision_log import LogWriter, Player
 from fairlead.scheduler.echoes import Echoes
 from fairlead.scheduler.inline_core import InlineCore
+from fairlead.scheduler.outputs import GroupStatus, QueueStatus, ReservationStatus, Trouble
+from fairlead.scheduler.reports import expected_starts
+from fairlead.scheduler.reports.groups import GroupReports
+from fairlead.scheduler.reports.queues import QueueReports
+from fairlead.scheduler.reports.reservations import ReservationReports
 from tests.builders import group, node, pod, queue
 
 
@@ -161,12 +167,12 @@ def test_one_status_that_cannot_be_built_does_not_keep_the_others(monkeypatch):
     core.apply([Upsert(Reservation(name, 200.0, 300.0)) for name in ("ra", "rbad")], 101.0)
     core.apply([Upsert(group(name, 2)) for name in ("ga", "gbad")], 101.0)
     core.apply([Upsert(pod("p", queue="a")), Upsert(pod("m", group="ga")), Upsert(pod("w", group="gbad"))], 101.0)
-    for name, about in (
-        ("_queue_status", lambda core, made, now: made.name == "bad"),
-        ("_reservation_status", lambda core, given, now: given.name == "rbad"),
-        ("_group_status", lambda core, key: key == "ns/gbad"),
+    for reports, about in (
+        (QueueReports, lambda _, made, now: made.name == "bad"),
+        (ReservationReports, lambda _, given, now: given.name == "rbad"),
+        (GroupReports, lambda _, key: key == "ns/gbad"),
     ):
-        breaking(monkeypatch, CoreLoop, name, about)
+        breaking(monkeypatch, reports, "_status", about)
     core.decide(120.0)
     assert {each.queue for each in of(outputs, QueueStatus)} == {"a", "c"}
     assert {each.reservation for each in of(outputs, ReservationStatus)} == {"ra"}
@@ -175,11 +181,11 @@ def test_one_status_that_cannot_be_built_does_not_keep_the_others(monkeypatch):
     assert core.counters.failing == 0
 
 
-@pytest.mark.parametrize(("name", "site"), [("forecast", "forecast"), ("take", "picture")])
-def test_forecasts_and_pictures_fail_alone(monkeypatch, name, site):
+@pytest.mark.parametrize(("owner", "name", "site"), [(expected_starts, "forecast", "forecast"), (picture, "take", "picture")])
+def test_forecasts_and_pictures_fail_alone(monkeypatch, owner, name, site):
     core, outputs = loop(patience=0.0)
-    core.picture_rest = 1.0
-    monkeypatch.setattr(core_loop, name, boom)
+    core.pictures.rest = 1.0
+    monkeypatch.setattr(owner, name, boom)
     core.apply([Upsert(group("g", 2)), *(Upsert(pod(f"m{i}", group="g", gpus=8)) for i in range(2)), Upsert(pod("p"))], 101.0)
     core.decide(102.0)
     assert placed(outputs) == {"p"}
@@ -191,7 +197,7 @@ def test_forecasts_and_pictures_fail_alone(monkeypatch, name, site):
 
 def test_what_cannot_be_counted_is_decided_all_the_same(monkeypatch):
     core, outputs = loop()
-    monkeypatch.setattr(CoreLoop, "_note", boom)
+    monkeypatch.setattr(Counters, "decided", boom)
     core.apply([Upsert(pod("p"))], 101.0)
     core.decide(102.0)
     assert placed(outputs) == {"p"}

@@ -13,8 +13,8 @@ from fairlead.cluster.transport import Unreachable
 from fairlead.core.model.objects import Policy
 from fairlead.core.model.transactions import Binding, Place, PodRef, Preempt, Refuse, VolumeChoice
 from fairlead.scheduler.applier import Applier
-from fairlead.scheduler.core_loop import GroupStatus, Trouble
 from fairlead.scheduler.core_thread import CoreThread
+from fairlead.scheduler.outputs import GroupStatus, Trouble
 from tests.builders import group, node, pod
 
 

@@ -26,8 +26,8 @@ from fairlead.core.model.objects import Pod, Policy
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Resume
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop
-from fairlead.scheduler.core_loop import Output as Decision
 from fairlead.scheduler.explanations import reason_of
+from fairlead.scheduler.outputs import Output as Decision
 
 View = TypeVar("View", bound=msgspec.Struct)
 

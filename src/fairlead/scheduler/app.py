@@ -30,11 +30,13 @@ from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served
 from fairlead.observability.metrics import Metrics, Values, of_scheduler
 from fairlead.scheduler.applier import Applier
-from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
+from fairlead.scheduler.core_loop import CoreLoop, Recorder
 from fairlead.scheduler.core_thread import CoreThread
+from fairlead.scheduler.counters import Counters
 from fairlead.scheduler.external_metrics import ExternalMetrics
 from fairlead.scheduler.gauges import of_picture
 from fairlead.scheduler.inline_core import InlineCore
+from fairlead.scheduler.outputs import Output
 from fairlead.scheduler.picture import Picture
 from fairlead.scheduler.shadow import Report, ShadowCluster
 from fairlead.scheduler.visibility import Visibility

@@ -40,7 +40,7 @@ from fairlead.core.model.transactions import (
     Warn,
 )
 from fairlead.observability.metrics import Distribution
-from fairlead.scheduler.core_loop import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
+from fairlead.scheduler.outputs import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
 
 log = structlog.get_logger("applier")
 

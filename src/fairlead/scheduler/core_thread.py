@@ -17,7 +17,9 @@ import structlog
 from fairlead.cluster.port import ClusterEvent
 from fairlead.core.model.objects import Policy
 from fairlead.core.state.cluster import ClusterState
-from fairlead.scheduler.core_loop import CoreLoop, Counters, Output, Recorder
+from fairlead.scheduler.core_loop import CoreLoop, Recorder
+from fairlead.scheduler.counters import Counters
+from fairlead.scheduler.outputs import Output
 from fairlead.scheduler.picture import Picture
 
 log = structlog.get_logger("core")
@@ -58,11 +60,11 @@ class CoreThread(threading.Thread):
     @property
     def picture(self) -> Picture:
         """Queues and pools in numbers, as it saw them last."""
-        return self._loop.picture
+        return self._loop.pictures.latest
 
     def show(self, rest: float) -> None:
         """Have pictures taken from now on. rest: seconds between two."""
-        self._loop.picture_rest = rest
+        self._loop.pictures.rest = rest
 
     @property
     def synced(self) -> bool:

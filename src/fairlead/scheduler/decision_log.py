@@ -17,7 +17,8 @@ from fairlead import __version__
 from fairlead.cluster.port import ClusterEvent
 from fairlead.core.model.objects import Policy
 from fairlead.core.state.cluster import ClusterState
-from fairlead.scheduler.core_loop import CoreLoop, Output, Recorder, Trouble
+from fairlead.scheduler.core_loop import CoreLoop, Recorder
+from fairlead.scheduler.outputs import Output, Trouble
 
 FORMAT = 1
 

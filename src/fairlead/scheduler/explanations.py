@@ -263,7 +263,7 @@ def live(core: CoreLoop, kind: str, namespace: str, name: str, now: float) -> Ex
     if not tasks and gang is None:
         return None
     state = core.state
-    start = core.interval(tasks[0].job) if tasks else None
+    start = core.reports.starts.interval(tasks[0].job) if tasks else None
     told = standing(state, tasks, gang, f"{kind}/{name}", now, start)
     ahead = [_masked(each, namespace) for each in told.ahead]
     return msgspec.structs.replace(told, ahead=ahead, behind=_masked(told.behind, namespace) if told.behind is not None else None)
@@ -281,7 +281,7 @@ def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:
             if first.pod.namespace != namespace:
                 continue
             reason = reason_of(state, [first], unit.gang)
-            start = core.expected(first.job)
+            start = core.reports.starts.of(first.job)
             found.append(
                 PendingJob(
                     kind="podgroup" if unit.gang is not None else "pod",

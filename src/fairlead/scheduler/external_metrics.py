@@ -147,7 +147,7 @@ def backlog(core: CoreLoop, nodes: list[QueueNode], now: float) -> Backlog:
         milli += core.state.queues.devices_waited_for(room)
         for unit in room.units:
             since = now - unit.created
-            start = core.expected(unit.tasks[0].job)
+            start = core.reports.starts.of(unit.tasks[0].job)
             wait = max(wait, since + (max(0.0, start - now) if start is not None else 0.0))
     return Backlog(jobs, milli / WHOLE, wait)
 

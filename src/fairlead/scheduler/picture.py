@@ -70,6 +70,32 @@ class Picture(msgspec.Struct, frozen=True):
     not_starting: int = 0
 
 
+class Pictures:
+    """The latest picture, for the metrics where they are served. rest: seconds between two; 0: none are taken."""
+
+    def __init__(self) -> None:
+        self.latest = Picture(0.0)
+        self.rest = 0.0
+        self._due = 0.0
+        self._stale = False
+
+    @property
+    def next_due(self) -> float | None:
+        """When one more is taken, after the last change."""
+        return self._due if self._stale else None
+
+    def renew(self, state: ClusterState, now: float) -> bool:
+        """The state may have changed. Whether a picture was taken: not too often."""
+        if not self.rest:
+            return False
+        self._stale = now < self._due
+        if self._stale:
+            return False
+        self._due = now + self.rest
+        self.latest = take(state, now)
+        return True
+
+
 def take(state: ClusterState, now: float) -> Picture:
     """The state as it is."""
     queues = state.queues

@@ -30,7 +30,8 @@ from fairlead.core.preemption.search import preempt
 from fairlead.core.queues.tree import room_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.snapshot import snapshot
-from fairlead.scheduler.core_loop import CoreLoop, Output
+from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.outputs import Output
 from fairlead.simulation.workload import RULE_LABEL
 from fairlead.simulation.world import GPU, Process, World
 from fairlead.simulation.writes import Writes

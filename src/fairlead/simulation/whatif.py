@@ -25,7 +25,8 @@ from fairlead.core.model.charges import split
 from fairlead.core.model.objects import WHOLE, Policy
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Resume
 from fairlead.core.pods.tasks import Task
-from fairlead.scheduler.core_loop import CoreLoop, Output
+from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.outputs import Output
 from fairlead.simulation import submitted
 
 _PASSES = 200

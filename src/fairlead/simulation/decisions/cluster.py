@@ -25,7 +25,8 @@ from fairlead.core.model.objects import (
     UserLimits,
 )
 from fairlead.core.model.transactions import Evict, Place, Preempt
-from fairlead.scheduler.core_loop import CoreLoop, Output, Recorder
+from fairlead.scheduler.core_loop import CoreLoop, Recorder
+from fairlead.scheduler.outputs import Output
 from fairlead.simulation.events import EventQueue
 
 GPU = "nvidia.com/gpu"

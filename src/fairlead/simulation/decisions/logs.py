@@ -12,8 +12,8 @@ import msgspec
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.transactions import Fault
-from fairlead.scheduler.core_loop import Output, Trouble
 from fairlead.scheduler.decision_log import LogError, Player, Replay
+from fairlead.scheduler.outputs import Output, Trouble
 from fairlead.simulation.decisions.recordings import Recording
 from fairlead.simulation.decisions.renames import renamed, without_texts
 

@@ -31,7 +31,8 @@ from fairlead.core.model.objects import Defragment, Policy
 from fairlead.core.model.transactions import Binding, Evict, Place, Preempt, Refuse, Resume
 from fairlead.core.pods.tasks import TaskState
 from fairlead.scheduler import explanations
-from fairlead.scheduler.core_loop import CoreLoop, Output, Recorder, Trouble
+from fairlead.scheduler.core_loop import CoreLoop, Recorder
+from fairlead.scheduler.outputs import Output, Trouble
 from fairlead.simulation.fuzzing import judge
 from fairlead.simulation.fuzzing.pods import GROUPS, NODES, Object, PodWriter
 from fairlead.simulation.fuzzing.surroundings import Surroundings
@@ -78,7 +79,7 @@ class World:
         self.translator = Translator()
         policy = self._policy()
         self.loop = CoreLoop(policy, self._outputs.extend, recorder(policy) if recorder else None)
-        self.loop.picture_rest = 30.0
+        self.loop.pictures.rest = 30.0
         self._informers = {kind: self._informer(kind, *row) for kind, row in self._kinds().items()}
 
     def _policy(self) -> Policy:

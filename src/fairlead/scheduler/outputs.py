@@ -1,0 +1,80 @@
+"""What the core puts out: transactions, and what is to be written of groups, queues, reservations and their validity."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.reasons import Reason
+from fairlead.core.model.objects import Completed, FailedStarts, ForecastRecord, RunTimeRecord, UsageRecord
+from fairlead.core.model.transactions import PodRef, Transaction
+
+
+class GroupStatus(msgspec.Struct, frozen=True, tag=True):
+    """Where a pod group stands, to be written to its status."""
+
+    group: str
+    phase: str
+    scheduled: int
+    reason: Reason | None
+    expected_start: float | None = None
+    completed: Completed | None = None
+    failed_starts: FailedStarts | None = None
+    earliest_start: float | None = None
+    latest_start: float | None = None
+
+    def foretells(self) -> tuple[float | None, ...]:
+        """When it is expected to start."""
+        return self.expected_start, self.earliest_start, self.latest_start
+
+    def says(self) -> tuple[object, ...]:
+        """What must be told at once when it changes."""
+        return self.phase, self.scheduled, self.completed, self.failed_starts, self.reason and self.reason.code
+
+    def counts_only(self, told: GroupStatus | None) -> bool:
+        """Whether it differs from what was told in nothing but how many are scheduled."""
+        return told is not None and told != self and msgspec.structs.replace(told, scheduled=self.scheduled) == self
+
+
+class Trouble(msgspec.Struct, frozen=True, tag=True):
+    """An object that could not be taken in."""
+
+    pod: PodRef | None
+    message: str
+
+
+class QueueStatus(msgspec.Struct, frozen=True, tag=True):
+    """What to say of a queue: what it and its descendants hold, pods that wait in it, its due; as (resource, base units).
+
+    reason: why the first job that waits in it does. foreign: the part of what is allocated that pods of other schedulers hold.
+    """
+
+    queue: str
+    allocated: tuple[tuple[str, int], ...]
+    pending: int
+    fair_share: tuple[tuple[str, int], ...]
+    usage: UsageRecord | None = None
+    reason: Reason | None = None
+    run_times: tuple[RunTimeRecord, ...] = ()
+    foreign: tuple[tuple[str, int], ...] = ()
+    forecasts: tuple[ForecastRecord, ...] = ()
+
+
+class ReservationStatus(msgspec.Struct, frozen=True, tag=True):
+    """Where a reservation stands: its phase, and the names of its nodes."""
+
+    reservation: str
+    phase: str
+    nodes: tuple[str, ...]
+
+
+class Verdict(msgspec.Struct, frozen=True, tag=True):
+    """Whether a queue, a class, a reservation or a node pool is in force as it is. kind: its plural."""
+
+    kind: str
+    name: str
+    accepted: bool
+    reason: str
+    message: str
+
+
+Output = Transaction | GroupStatus | QueueStatus | ReservationStatus | Verdict | Trouble

@@ -1,0 +1,43 @@
+"""All that is reported after a pass, in its order: groups, queues, reservations, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.core.state.cluster import ClusterState
+from fairlead.scheduler.faults import Faults
+from fairlead.scheduler.outputs import GroupStatus, QueueStatus, ReservationStatus, Verdict
+from fairlead.scheduler.reports.expected_starts import ExpectedStarts
+from fairlead.scheduler.reports.groups import GroupReports
+from fairlead.scheduler.reports.queues import QueueReports
+from fairlead.scheduler.reports.reservations import ReservationReports
+from fairlead.scheduler.reports.verdicts import Verdicts
+
+
+class Reporter:
+    """Reads the state between passes. faults: takes exceptions; what cannot be said of one object does not keep the others."""
+
+    def __init__(self, state: ClusterState, faults: Faults) -> None:
+        self.starts = ExpectedStarts(state)
+        self.groups = GroupReports(state, self.starts, faults)
+        self.queues = QueueReports(state, faults)
+        self.reservations = ReservationReports(state, faults)
+        self.verdicts = Verdicts(state, faults)
+
+    def foresee(self, now: float) -> None:
+        """Look at expected starts, if a forecast is due."""
+        for key in self.starts.look(now):
+            self.groups.mark(key)
+
+    def due(self, now: float) -> Iterator[GroupStatus | QueueStatus | ReservationStatus | Verdict]:
+        """What is to be written now."""
+        yield from self.groups.due(now)
+        yield from self.queues.due(now)
+        yield from self.reservations.due(now)
+        yield from self.verdicts.due()
+
+    @property
+    def next_due(self) -> float | None:
+        """When something is to be reported although nothing happens."""
+        times = (self.starts.next_due, self.groups.next_due, self.queues.next_due)
+        return min((time for time in times if time is not None), default=None)
