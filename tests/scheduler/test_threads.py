@@ -15,6 +15,7 @@ from fairlead.core.model.transactions import Binding, Place, PodRef, Preempt, Re
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_thread import CoreThread
 from fairlead.scheduler.outputs import GroupStatus, Trouble
+from fairlead.scheduler.writing.lines import EVENT
 from tests.builders import group, node, pod
 
 
@@ -155,7 +156,7 @@ async def apply(script, *outputs, writers=2):
     applier = Applier(script, reported.extend, lambda: 1, writers=writers)
     task = asyncio.ensure_future(applier.run())
     applier.submit(list(outputs))
-    while not applier.idle or applier._flushing:
+    while not (applier.idle and applier.outcomes.idle):
         await asyncio.sleep(0.001)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -290,7 +291,7 @@ def test_a_status_that_was_not_taken_is_written_again_unless_it_is_overtaken(the
 
 
 async def test_events_are_bounded(monkeypatch):
-    monkeypatch.setattr("fairlead.scheduler.applier._MOST_EVENTS", 1)
+    monkeypatch.setattr("fairlead.scheduler.writing.events._MOST_EVENTS", 1)
     _, applier = await apply(Script(), Place(tuple(binding(f"p{index}") for index in range(6)), ""), writers=6)
     assert applier.counters.events_dropped > 0
     assert applier.counters.events + applier.counters.events_dropped == 6
@@ -307,10 +308,10 @@ async def test_an_event_that_is_said_again_while_it_waits_is_written_once_and_in
     applier = Applier(script, lambda _: None, lambda: 1, writers=4)
     for number in range(1000):  # nobody writes yet
         applier.submit([Refuse((ref("a"), ref("b")), Reason(ReasonCode.RESOURCES, f"full {number}"), "ns/g")])
-        applier.event(ref("a"), "Preempted", "for c")
+        applier.events.put(ref("a"), "Preempted", "for c")
     applier.submit([Refuse((ref("b"),), Reason(ReasonCode.RESOURCES, "full again"))])
     applier.submit([Refuse((ref("a"),), Reason(ReasonCode.RESOURCES, "full again"))])
-    assert len(applier._lines[2]) == 3
+    assert applier.lines.length(EVENT) == 3
     task = asyncio.ensure_future(applier.run())
     while not applier.idle:
         await asyncio.sleep(0.001)
@@ -323,18 +324,18 @@ async def test_an_event_that_is_said_again_while_it_waits_is_written_once_and_in
         ("ns/g", "FailedScheduling", "full 999"),
     ]
     assert applier.counters.events == 4
-    assert not applier._events
+    assert applier.events.idle
 
 
 async def test_events_of_a_pod_are_written_on_after_one_could_not_be():
     script = Script({("event", "a", "Preempted"): Unreachable("no answer")})
     applier = Applier(script, lambda _: None, lambda: 1, writers=4)
-    applier.event(ref("a"), "Preempted", "for c")
-    applier.event(ref("a"), "Rescheduled", "elsewhere")
+    applier.events.put(ref("a"), "Preempted", "for c")
+    applier.events.put(ref("a"), "Rescheduled", "elsewhere")
     task = asyncio.ensure_future(applier.run())
     while not applier.idle:
         await asyncio.sleep(0.001)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert script.writes == [("event", "a", "Preempted"), ("event", "a", "Rescheduled")]
-    assert not applier._events
+    assert applier.events.idle

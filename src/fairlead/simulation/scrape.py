@@ -14,9 +14,9 @@ from fairlead.cluster.port import Synced, Upsert
 from fairlead.core.model.objects import WHOLE, Node, Pod, PodSpec, Policy, Queue, QueueResource
 from fairlead.observability.endpoints import served
 from fairlead.observability.metrics import Metrics, Values, of_scheduler
-from fairlead.scheduler.applier import WriteCounters
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.gauges import of_picture
+from fairlead.scheduler.writing.counters import WriteCounters
 
 _GPU = "nvidia.com/gpu"
 _GIB = 1 << 30

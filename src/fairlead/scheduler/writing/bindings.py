@@ -1,0 +1,108 @@
+"""Bindings: of pods that were placed, their volumes first, and of suspended jobs that may run again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from fairlead.cluster.port import BindFailed, Bound, Outcome
+from fairlead.core.model.transactions import Binding, Place, Resume
+from fairlead.scheduler.writing.context import Context
+from fairlead.scheduler.writing.lines import URGENT
+from fairlead.scheduler.writing.outcomes import answer
+
+log = structlog.get_logger("applier")
+
+
+class Bindings:
+    """epoch: of the lease; a binding that carries an older one is refused."""
+
+    def __init__(self, context: Context, epoch: Callable[[], int | None]) -> None:
+        self._context = context
+        self._epoch = epoch
+        self._volumes: set[asyncio.Task[None]] = set()  # volumes being bound or made: slow, and no writer's business
+
+    @property
+    def idle(self) -> bool:
+        """Whether no volumes are being bound."""
+        return not self._volumes
+
+    def cancel(self) -> None:
+        """Give up volumes that are being bound."""
+        for task in self._volumes:
+            task.cancel()
+
+    def place(self, decision: Place) -> None:
+        """Bind pods to their nodes."""
+        for binding in decision.bindings:
+            self._context.statuses.refusals.drop(binding.pod.uid)
+            if binding.volumes:
+                self._bind_volumes(binding)
+            else:
+                self._bind(binding)
+
+    def resume(self, decision: Resume) -> None:
+        """Let a suspended job run again."""
+        context = self._context
+
+        async def write() -> None:
+            outcome, message = await answer(context.cluster.resume(decision))
+            if outcome is Outcome.REFUSED:
+                log.warning("not resumed", group=decision.group, error=message)
+                for pod in decision.pods:
+                    context.outcomes.add(BindFailed(pod.uid, message))
+            elif decision.pods:
+                context.counters.resumed += 1
+                note = f"Capacity is free again on {len(set(decision.nodes))} nodes: {', '.join(sorted(set(decision.nodes))[:8])}"
+                context.events.put(decision.group, "Resumed", note, action="Resuming")
+
+        context.lines.enter(URGENT, write)
+
+    def _bind(self, binding: Binding) -> None:
+        self._context.lines.enter(URGENT, _Bind(self._context, binding, self._epoch))
+
+    def _bind_volumes(self, binding: Binding) -> None:
+        context = self._context
+
+        async def work() -> None:
+            outcome, message = await answer(context.cluster.bind_volumes(binding))
+            if outcome is Outcome.DONE:
+                self._bind(binding)
+                return
+            context.counters.bind_failed += 1
+            context.outcomes.add(BindFailed(binding.pod.uid, message))
+            note = f"volumes for {binding.node} were not bound: {message}"
+            context.events.put(binding.pod, "FailedScheduling", note, warning=True)
+
+        task = asyncio.ensure_future(work())
+        self._volumes.add(task)
+        task.add_done_callback(self._volumes.discard)
+
+
+class _Bind:
+    """Write one binding."""
+
+    __slots__ = ("binding", "context", "epoch", "since")
+
+    def __init__(self, context: Context, binding: Binding, epoch: Callable[[], int | None]) -> None:
+        self.context = context
+        self.epoch = epoch
+        self.binding = binding
+        self.since = context.lines.now()
+
+    async def __call__(self) -> None:
+        context, binding = self.context, self.binding
+        outcome, message = await answer(context.cluster.bind(binding, self.epoch()))
+        context.counters.latencies.observe(context.lines.now() - self.since)
+        if outcome is Outcome.DONE:
+            context.counters.bound += 1
+            context.outcomes.add(Bound(binding.pod.uid))
+            context.events.put(binding.pod, "Scheduled", f"Successfully assigned {binding.pod.key} to {binding.node}")
+            return
+        context.counters.bind_failed += 1
+        context.outcomes.add(BindFailed(binding.pod.uid, message))
+        if outcome is Outcome.REFUSED:
+            log.warning("binding refused", pod=binding.pod.key, node=binding.node, error=message)
+            context.events.put(binding.pod, "FailedScheduling", f"binding to {binding.node} was refused: {message}", warning=True)

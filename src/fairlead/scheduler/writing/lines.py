@@ -1,0 +1,134 @@
+"""Three lines of writes before one pool of writers: urgent ones first, then conditions and statuses, then events.
+
+Later lines move only when nothing urgent waits, is being written, or is about to be decided, so that nothing stands between a
+decision and its binding; but none waits longer than `_PATIENCE`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from fairlead.cluster.transport import Unreachable
+
+log = structlog.get_logger("applier")
+
+URGENT, STATUS, EVENT = range(3)
+
+_PATIENCE = 30.0
+_LOOK_AGAIN = 0.01
+# More writes in flight cost the API server less each, but every connection costs a handshake: width follows the backlog.
+_WIDTH, _DEPTH = 64, 40
+
+Work = Callable[[], Awaitable[None]]
+
+
+class Lines:
+    """What waits to be written, and the writers. busy: whether more urgent writes are about to be decided."""
+
+    def __init__(self, writers: int, busy: Callable[[], bool]) -> None:
+        self.in_flight = 0
+        self._writers = writers
+        self._busy = busy
+        self._lines: tuple[deque[tuple[float, Work]], ...] = (deque(), deque(), deque())
+        self._width = _WIDTH
+        self._urgent = 0  # urgent writes in flight
+        self._resting: deque[asyncio.Future[None]] = deque()
+        self._looking = False
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._writers):
+                group.create_task(self._write())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is being written."""
+        return not self.in_flight and not any(self._lines)
+
+    @staticmethod
+    def now() -> float:
+        """Seconds on the loop's clock."""
+        return asyncio.get_running_loop().time()
+
+    def enter(self, line: int, work: Work) -> None:
+        """Put a write at the end of a line."""
+        self._lines[line].append((self.now(), work))
+        self._wake(1)
+
+    def length(self, line: int) -> int:
+        """How many writes wait in a line."""
+        return len(self._lines[line])
+
+    def _choose(self) -> tuple[int, Work] | None:
+        """The work that may be done now: urgent work always, the rest only when nothing urgent is about."""
+        urgent, *later = self._lines
+        if not urgent and not self._urgent:
+            self._width = _WIDTH
+        elif len(urgent) > self._width * _DEPTH:
+            self._width = min(self._writers, len(urgent) // _DEPTH)
+        if self.in_flight >= min(self._width, self._writers):
+            return None
+        for number, line in enumerate(later, 1):
+            if line and self.now() - line[0][0] > _PATIENCE:
+                return number, line.popleft()[1]
+        if urgent:
+            return URGENT, urgent.popleft()[1]
+        if self._urgent or self._busy():
+            return None
+        for number, line in enumerate(later, 1):
+            if line:
+                return number, line.popleft()[1]
+        return None
+
+    async def _write(self) -> None:
+        while True:
+            chosen = self._choose()
+            if chosen is None:
+                await self._rest()
+                continue
+            number, work = chosen
+            self.in_flight += 1
+            self._urgent += number == URGENT
+            try:
+                await work()
+            except Unreachable as error:
+                log.error("outcome unknown", error=str(error)[:300])
+            except Exception as error:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError from error  # what is cut off may end with an error instead
+                log.exception("write failed", line=number)
+            finally:
+                self.in_flight -= 1
+                self._urgent -= number == URGENT
+                # This writer takes the next itself; others are called only where there is more to do at once.
+                if self._lines[URGENT]:
+                    if self.in_flight + 1 < self._width:
+                        self._wake(1)
+                elif not self._urgent and any(self._lines):
+                    self._wake(self._width)
+
+    async def _rest(self) -> None:
+        """Wait until there is work; while only the core holds it back, look again a little later."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._resting.append(waiter)
+        if not self._urgent and any(self._lines) and not self._looking:
+            self._looking = True
+            loop.call_later(_LOOK_AGAIN, self._look)
+        await waiter
+
+    def _look(self) -> None:
+        self._looking = False
+        self._wake(self._width)
+
+    def _wake(self, count: int) -> None:
+        while self._resting and count:
+            waiter = self._resting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
