@@ -14,7 +14,7 @@ from fairlead.operator.jobs.idleness import Measured
 from fairlead.operator.jobs.idleness import judge as judge_idle
 from fairlead.operator.jobs.members import name_of, pod
 from fairlead.operator.jobs.phases import FINISHED, Phase
-from fairlead.operator.jobs.plan import PodSeen
+from fairlead.operator.jobs.pods import PodSeen
 
 T0 = 1_767_225_600.0
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train"}]}}

@@ -13,10 +13,10 @@ from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError
 from fairlead.cluster.translate import Change
 from fairlead.operator.app import Options
-from fairlead.operator.jobs import controller
 from fairlead.operator.jobs.accepted import as_admitted
 from fairlead.operator.jobs.limits import Bounds, Waiting
 from fairlead.operator.jobs.members import asks_gpus, group, members, pod, service
+from fairlead.operator.jobs.pods import time_limit
 from fairlead.operator.jobs.templates import problem
 from tests.operator.test_faults import events_on, in_a_world
 from tests.operator.test_plan import Story, job
@@ -276,7 +276,7 @@ def test_an_elements_time_limit_is_the_one_that_its_pod_was_made_with():
 
 @pytest.mark.parametrize(("text", "limit"), [("10s", "10s"), ("", ""), ("banana", ""), ("-1s", ""), ("1e999h", "")])
 def test_a_time_limit_on_a_pod_that_cannot_be_read_is_none(text, limit):
-    assert controller._limit(text) == limit
+    assert time_limit(text) == limit
 
 
 def test_a_queue_changed_after_the_start_is_not_the_one_that_is_charged():

@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from fairlead.api.kinds.ai_job import AIJob
+from fairlead.operator.jobs.attempt import Given
 from fairlead.operator.jobs.dependencies import State, dependents, judge
-from fairlead.operator.jobs.plan import Given, plan
+from fairlead.operator.jobs.plan import plan
 
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
 

@@ -19,6 +19,7 @@ from fairlead.operator import books, budgets, gangs, intents, provisioning, reco
 from fairlead.operator.app import Operator, Options
 from fairlead.operator.faults import Faults, pause
 from fairlead.operator.jobs import controller, hardware
+from fairlead.operator.jobs.pods import PodSeen
 from fairlead.operator.stays import NodeView
 from fairlead.operator.workloads.job import JOB
 from fairlead.simulation.chaos import silence
@@ -155,7 +156,7 @@ def test_a_job_that_fails_is_told_so_and_another_gets_its_pods(monkeypatch):
                 {"apiVersion": names.API_VERSION, "kind": "AIJob", "metadata": {"name": name}, "spec": {"roles": roles}}, "vision"
             )
         await asyncio.sleep(1.0)
-        assert list(operator.jobs._pods[GOOD]) == ["good-worker-0-0"]
+        assert list(operator.jobs.cache.pods(GOOD)) == ["good-worker-0-0"]
         told = events_on(world, "bad")
         assert [(each["reason"], each["type"]) for each in told] == [("InternalError", "Warning")]
         assert "Fault: of its making" in (told[0].get("note") or told[0]["message"])
@@ -186,15 +187,15 @@ def test_jobs_that_cannot_be_measured_or_lose_a_node_badly_stop_no_others(monkey
         jobs = operator.jobs
         for name in ("bad", "good"):
             body = {"metadata": {"name": name, "namespace": "vision"}, "spec": {"roles": [{"name": "w", "template": {}}]}}
-            jobs._jobs[f"vision/{name}"] = msgspec.convert(body, AIJob)
+            jobs.cache.jobs[f"vision/{name}"] = msgspec.convert(body, AIJob)
         looked = []
         jobs._again = looked.append
         assert list(jobs._windows()) == [60.0]
         jobs._measured()
         assert looked == [GOOD]
         assert operator.faults.counts == {"jobs.idleness": 2}
-        seen = controller.PodSeen("p", 0, "Running", "n")
-        jobs._pods, jobs._arrays = {BAD: {"p": seen}, GOOD: {"p": seen}}, {BAD: ("", Array())}
+        seen = PodSeen("p", 0, "Running", "n")
+        jobs.cache._pods, jobs.arrays._runs = {BAD: {"p": seen}, GOOD: {"p": seen}}, {BAD: ("", Array())}
         looked.clear()
         jobs._node_lost("n")
         assert looked == [BAD, GOOD]

@@ -8,9 +8,11 @@ from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.cluster.times import timestamp
 from fairlead.observability.prometheus import Prometheus, PrometheusError
+from fairlead.operator.jobs.attempt import Given
 from fairlead.operator.jobs.defaults import ENDLESS, filled, restarts
 from fairlead.operator.jobs.idleness import Idleness, Measured, judge, windows
-from fairlead.operator.jobs.plan import Given, PodSeen, plan
+from fairlead.operator.jobs.plan import plan
+from fairlead.operator.jobs.pods import PodSeen
 
 T0 = 1_767_225_600.0
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
 from fairlead.api.kinds.service_class import ServiceClass
+from fairlead.operator.jobs.attempt import Given
 from fairlead.operator.jobs.defaults import filled
 from fairlead.operator.jobs.members import group, members, name_of, pod, service
 from fairlead.operator.jobs.phases import FINISHED, TRANSITIONS, Phase, WrongTransition, step
-from fairlead.operator.jobs.plan import Given, PodSeen, plan
+from fairlead.operator.jobs.plan import plan
+from fairlead.operator.jobs.pods import PodSeen
 
 CONTAINER = {"name": "main", "image": "train", "env": [{"name": "RANK", "value": "mine"}]}
 T0 = 1_767_225_600.0

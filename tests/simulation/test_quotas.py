@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.cluster.simulated.errors import StatusError
-from fairlead.operator.jobs.controller import Jobs
+from fairlead.operator.jobs.making import Maker
 from fairlead.operator.jobs.quotas import Quotas
 from fairlead.simulation import aijobs
 from fairlead.simulation.world import GPU
@@ -120,7 +120,7 @@ def test_two_gangs_at_once_do_not_take_half_of_a_quota_each(knows, monkeypatch):
 
 
 def test_what_was_made_of_a_gang_before_its_operator_died_does_not_keep_a_quota(monkeypatch):
-    make, posted = Jobs._post_new, 0
+    make, posted = Maker._post_new, 0
 
     async def half(self, path, manifest):
         nonlocal posted
@@ -135,7 +135,7 @@ def test_what_was_made_of_a_gang_before_its_operator_died_does_not_keep_a_quota(
         await asyncio.sleep(2.0)
         world.create(gpus(6), "vision")
         world.create(job(role("worker", 4)), "vision")
-        monkeypatch.setattr(Jobs, "_post_new", half)
+        monkeypatch.setattr(Maker, "_post_new", half)
         await asyncio.sleep(5.0)
         await found.operator.kill()
         monkeypatch.undo()

@@ -21,8 +21,8 @@ from fairlead.operator.faults import Faults
 from fairlead.operator.gangs import Gangs
 from fairlead.operator.history_api import HistoryApi
 from fairlead.operator.intents import Counters, Intents
-from fairlead.operator.jobs.controller import Counters as JobCounters
 from fairlead.operator.jobs.controller import Jobs
+from fairlead.operator.jobs.counters import Counters as JobCounters
 from fairlead.operator.jobs.hardware import CONDITIONS
 from fairlead.operator.jobs.limits import Bounds
 from fairlead.operator.provisioning import Provisioning
@@ -133,7 +133,7 @@ class Operator:
             "nodes.failures": self.jobs.hardware.run,
             "nodes.devices": self.jobs.hardware.devices.run,
             "classes.watch": self.jobs.classes_informer.run,
-            **{name: informer.run for name, informer in self.jobs.quotas.informers.items()},
+            **{name: informer.run for name, informer in self.jobs.creation.quotas.informers.items()},
             "idleness": self.jobs.idleness.run,
             "jobs.queue": self.jobs.queue.run,
         }
@@ -155,11 +155,11 @@ class Operator:
         yield from of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
         yield "fairlead_operator_nodes_quarantined", float(self.jobs.hardware.quarantined)
         yield "fairlead_operator_faults", {(site,): float(count) for site, count in list(self.faults.counts.items())}
-        yield "fairlead_operator_untrusted", float(bool(self.jobs.untrusted_as))
+        yield "fairlead_operator_untrusted", float(bool(self.jobs.maker.untrusted_as))
         yield "fairlead_operator_waiting_pods", float(self.jobs.waiting.all)
-        yield "fairlead_operator_jobs_not_starting", float(self.jobs.not_starting())
+        yield "fairlead_operator_jobs_not_starting", float(self.jobs.cache.not_starting())
         yield "fairlead_operator_provisioning_requests", self.provisioning.made
-        yield "fairlead_operator_jobs", {(phase,): float(count) for phase, count in self.jobs.phases().items()}
+        yield "fairlead_operator_jobs", {(phase,): float(count) for phase, count in self.jobs.cache.phases().items()}
         if self.recorder is not None:
             yield from of_history(self.recorder)
         if self.budgets is not None:

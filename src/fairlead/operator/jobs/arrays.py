@@ -16,10 +16,12 @@ import msgspec
 from fairlead.api.kinds.ai_job import AIJob, AIJobStatus, ElementStatus
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.operator.jobs import indexes
+from fairlead.operator.jobs.attempt import Given
 from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, members
 from fairlead.operator.jobs.phases import FINISHED, Phase, step
-from fairlead.operator.jobs.plan import LEAST_AHEAD, MOST_AHEAD, Blame, Given, Plan, PodSeen, Step, plan
+from fairlead.operator.jobs.plan import LEAST_AHEAD, MOST_AHEAD, Blame, Plan, Step, plan
+from fairlead.operator.jobs.pods import PodSeen
 from fairlead.operator.jobs.starting import due
 
 Gate = Callable[[int], State]
@@ -114,7 +116,7 @@ class ArrayRun:
                 self.behind[index] = msgspec.structs.replace(
                     old, attempt=old.attempt + 1, interruptions=old.interruptions + 1, resume_at=None
                 )
-        leaving = look.leaving(look.pods.values()) + look.leaving(look.stale)
+        leaving = look.leaving(look.attempt.pods.values()) + look.leaving(look.attempt.stale)
         if before is not Phase.SUSPENDED:
             look.events.append(("Suspended", "suspended by its user", False))
             self._dirty.update(self.active)

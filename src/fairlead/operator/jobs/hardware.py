@@ -28,7 +28,7 @@ from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.faults import About, Faults
 from fairlead.operator.jobs import device_errors, evidence
 from fairlead.operator.jobs.evidence import CONDITION, DEVICE, LOST, RAN_ELSEWHERE, REFUSED, Failure, Rules
-from fairlead.operator.jobs.plan import PodSeen
+from fairlead.operator.jobs.pods import PodSeen
 from fairlead.operator.jobs.runs import News, Run, Runs
 from fairlead.operator.workqueue import WorkQueue
 

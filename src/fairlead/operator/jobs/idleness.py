@@ -21,7 +21,7 @@ from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster.times import seconds
 from fairlead.observability.prometheus import Prometheus, PrometheusError
 from fairlead.operator.jobs.members import asks_gpus
-from fairlead.operator.jobs.plan import PodSeen
+from fairlead.operator.jobs.pods import PodSeen
 
 log = structlog.get_logger("idleness")
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from fairlead.api.kinds.ai_job import AIJob, Role
-from fairlead.cluster import views
 from fairlead.cluster.times import seconds
+from fairlead.operator.jobs.attempt import action_on
 from fairlead.operator.jobs.members import asks_gpus, stamp
-from fairlead.operator.jobs.plan import PodSeen, action_on
+from fairlead.operator.jobs.pods import PodSeen
 from fairlead.operator.jobs.runs import Run
 
 _PLACES = ("nodeSelector", "nodeName", "tolerations", "runtimeClassName", "topologySpreadConstraints", "resourceClaims")
@@ -27,21 +26,6 @@ def kind_of(role: Role) -> str:
         asked["affinity"] = affinity
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16] if asked else ""
     return f"{GPUS if asks_gpus(role) else NO_GPUS} {digest}".rstrip()
-
-
-def times(containers: Iterable[views.ContainerStatus], before: Iterable[views.ContainerStatus]) -> tuple[float, float]:
-    """When a pod's containers began, and when they ended; the one that failed, if one did. 0 where that is not known.
-
-    before: those that run before the others.
-    """
-    states = [each.state for each in containers if each.state is not None]
-    over = [each.state.terminated for each in before if each.state is not None and each.state.terminated is not None]
-    begun = [part.started_at for each in states for part in (each.running, each.terminated) if part is not None]
-    over += [each.terminated for each in states if each.terminated is not None]
-    failed = [seconds(each.finished_at) for each in over if each.exit_code]
-    return max(map(seconds, begun), default=0.0), min(
-        failed, default=max((seconds(each.finished_at) for each in over), default=0.0)
-    )
 
 
 def user_of(job: AIJob) -> str:

@@ -1,0 +1,176 @@
+"""Making a job's members: its Service, its PodGroups and its pods, each of which must be the job's own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from fairlead.api import names
+from fairlead.api.kinds.ai_job import AIJob
+from fairlead.cluster import views
+from fairlead.cluster.kubernetes.client import ApiError, Client, create, encode
+from fairlead.operator.jobs import members as made
+from fairlead.operator.jobs.accepted import Notes, Taken, taken, trust
+from fairlead.operator.jobs.cache import Cache
+from fairlead.operator.jobs.counters import Counters
+from fairlead.operator.jobs.limits import Waiting
+from fairlead.operator.jobs.plan import Plan
+from fairlead.operator.jobs.record import Record
+from fairlead.operator.jobs.unheard import Unheard
+from fairlead.operator.jobs.writer import Writer
+
+log = structlog.get_logger("jobs")
+
+REFUSED = (400, 403, 422)
+"""What the API server answers to pods that it does not take, by a policy or by their form."""
+_AT_ONCE = 64
+
+
+class Maker:
+    """untrusted_as: the user that the API server takes us for, where it does not believe whose pods are.
+
+    again: has a job looked at.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        counters: Counters,
+        again: Callable[[str], None],
+        *,
+        cache: Cache,
+        waiting: Waiting,
+        unheard: Unheard,
+    ) -> None:
+        self.untrusted_as = ""
+        self._client = client
+        self._writer = writer
+        self._counters = counters
+        self._again = again
+        self._cache = cache
+        self._waiting = waiting
+        self._unheard = unheard
+
+    async def make(self, key: str, job: AIJob, decided: Plan, record: Record) -> None:
+        """Make the members of a plan. Raises `Taken` and what the API server refuses."""
+        metadata = job.metadata
+        if not record.served:
+            services = f"/api/v1/namespaces/{metadata.namespace}/services"
+            if not await create(self._client, services, made.service(job)):
+                await self._check_owner(f"{services}/{metadata.name}", "Service", metadata.name, job)
+        record.served = True
+        turns = asyncio.Semaphore(_AT_ONCE)
+        await self._make_gangs(job, decided, turns)
+        # A gang that begins with members it could do without would have to swap them for those that it needs.
+        for surplus in (False, True):
+            await self._make_pods(key, job, decided, record.notes, turns, surplus=surplus)
+
+    async def _make_gangs(self, job: AIJob, decided: Plan, turns: asyncio.Semaphore) -> None:
+        groups = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups"
+
+        async def gang(element: int) -> None:
+            async with turns:
+                name = made.gang_of(job, element)
+                if not await create(self._client, groups, made.group(job, element)):
+                    await self._check_owner(f"{groups}/{name}", "PodGroup", name, job)
+
+        elements = sorted({member.element for member in decided.create})
+        if elements == [-1] or made.is_gang(job):
+            await asyncio.gather(*(gang(element) for element in elements))
+
+    async def _make_pods(
+        self, key: str, job: AIJob, decided: Plan, notes: Notes, turns: asyncio.Semaphore, *, surplus: bool
+    ) -> None:
+        """Those that the job needs, or those that it can do without; a gang that the API server takes in part is taken back."""
+        roles = {role.name: role for role in job.spec.roles}
+
+        async def one(member: made.Member) -> None:
+            async with turns:
+                attempt = decided.attempts.get(member.element, decided.status.attempt)
+                manifest = made.pod(job, roles[member.role], member, attempt)
+                name = manifest["metadata"]["name"]
+                reply = await self._post_new(f"/api/v1/namespaces/{job.metadata.namespace}/pods", manifest)
+                if reply is not None:
+                    self._counters.created += 1
+                    self._check_user(job, reply, notes)
+                if name not in self._cache.pods(key):
+                    self._unheard.made(key, name, self._client.clock())
+
+        now = [each for each in decided.create if each.surplus is surplus]
+        outcomes = await asyncio.gather(*map(one, now), return_exceptions=True)
+        failed = next((each for each in outcomes if isinstance(each, Exception)), None)
+        refused = {
+            each.element
+            for each, outcome in zip(now, outcomes, strict=True)
+            if isinstance(outcome, ApiError) and outcome.code in REFUSED
+        }
+        if refused and not surplus:
+            await self.take_back(key, job, decided, refused)
+        if failed is not None:
+            if not isinstance(failed, ApiError) or failed.code not in REFUSED:
+                await self._writer.event(job, "FailedCreate", f"a member cannot be made: {failed}", warning=True)
+            raise failed
+
+    async def take_back(self, key: str, job: AIJob, decided: Plan, elements: set[int]) -> None:
+        """The pods of gangs that cannot be made whole go: they would keep their quota, and never start."""
+        gone: list[str] = []
+        for element in elements:
+            attempt = decided.attempts.get(element, decided.status.attempt)
+            named = {made.name_of(job, each, attempt) for each in made.members(job, element)}
+            there = {name: pod for name, pod in self._cache.pods(key).items() if name in named}
+            if not any(pod.node for pod in there.values()):
+                unheard = {name for name in self._unheard.names(key) if name in named}
+                gone += sorted(unheard | {name for name, pod in there.items() if not pod.terminating})
+        for name in gone:
+            self._unheard.heard(key, name)
+            self._waiting.seen(f"{job.metadata.namespace}/{name}", placed=True)
+        await asyncio.gather(*(self._writer.delete_pod(job, name) for name in gone))
+
+    async def _post_new(self, path: str, manifest: made.Manifest) -> bytes | None:
+        """The object as the API server made it; None: it was there already."""
+        try:
+            return await self._client.post(path, encode(manifest))
+        except ApiError as error:
+            if error.code == 409 and error.reason == "AlreadyExists":
+                return None
+            raise
+
+    async def probe(self, job: AIJob, notes: Notes) -> None:
+        """Whether the API server believes us whose it is: a refusal may be for the wrong user. Nothing is made."""
+        group = made.group(job)
+        group["metadata"] |= {"name": f"{job.metadata.name[:200]}-probe", "ownerReferences": []}
+        group["spec"] = {"minMember": 1}
+        path = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups"
+        with contextlib.suppress(ApiError):
+            self._check_user(job, await self._client.post(path, encode(group), dry_run=True), notes)
+
+    def _check_user(self, job: AIJob, reply: bytes, notes: Notes) -> None:
+        """Whether a pod is its job's user's: the API server stamps it with ours where we are not trusted to say whose it is."""
+        given = made.stamp(job.metadata.annotations)
+        found = made.stamp(msgspec.json.decode(reply, type=views.OnlyMetadata).metadata.annotations)
+        as_whom = "" if not given or found == given else found.get(names.USER_ANNOTATION, "")
+        if as_whom != notes.untrusted:
+            notes.untrusted = as_whom
+            self._again(job.metadata.key)
+        if as_whom and as_whom != self.untrusted_as:
+            log.error("the policies do not trust this operator", user=as_whom, do=trust(as_whom))
+        self.untrusted_as = as_whom if given else self.untrusted_as
+
+    async def _check_owner(self, path: str, kind: str, name: str, job: AIJob) -> None:
+        """Something of that name is there: whether it is the job's. Raises `Taken`."""
+        try:
+            found = msgspec.json.decode(await self._client.get(path), type=views.OnlyMetadata).metadata
+        except ApiError as error:
+            if error.code == 403:  # a role from before this was asked: it is taken for the job's, as it was then
+                log.warning("whose it is cannot be told", kind=kind, job=job.metadata.key, error=str(error)[:300])
+                return
+            if error.code != 404:
+                raise
+            raise Taken(*taken(kind, name, job)) from error
+        if not made.owned(found.owner_references, job):
+            raise Taken(*taken(kind, name, job))

@@ -1,0 +1,69 @@
+"""What the controller remembers of one job beside what it heard: when it wrote and did what."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+
+import msgspec
+
+from fairlead.api.kinds.ai_job import AIJobStatus
+from fairlead.operator.jobs.accepted import Notes
+
+_TELL = 0.5  # seconds between two statuses that differ in counts only
+_BETWEEN = 1.0  # seconds at least between two attempts of a job, or two looks at an array of which elements began again
+
+
+@dataclass(slots=True)
+class Record:
+    """notes: what its conditions say beside what `plan` does; ended: pods that succeeded and are gone, until its status says so.
+
+    timer: when it is looked at again by itself; told_at: when its status was written last; attempted_at: when it, or an element
+    of it, last began again; served: its Service is there. bounds: how many members its PodGroup was made for, and of which roles;
+    kinds: version, and role -> how its members ask for nodes.
+    """
+
+    notes: Notes = field(default_factory=Notes)
+    ended: set[str] = field(default_factory=set)
+    timer: asyncio.TimerHandle | None = None
+    told_at: float = 0.0
+    attempted_at: float = -math.inf
+    served: bool = False
+    bounds: tuple[int, int, str] | None = None
+    kinds: tuple[str, dict[str, str]] = ("", {})
+
+    @property
+    def tell_at(self) -> float:
+        """When a status may be written that differs in counts only."""
+        return self.told_at + _TELL
+
+    def rests(self, now: float) -> float:
+        """Seconds until it may begin again."""
+        left = self.attempted_at + _BETWEEN - now
+        return left if left <= _BETWEEN else 0.0  # the clock may have been set back
+
+    def stop_timer(self) -> None:
+        """It is looked at now, which finds out anew when the next look is due."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def is_of_another(self) -> None:
+        """Another job of the same name came: what is said of it and made for it begins anew."""
+        self.notes = Notes()
+        self.served = False
+
+
+def begins_again(before: AIJobStatus | None, after: AIJobStatus) -> bool:
+    """Whether a job, or an element of it, starts another attempt."""
+    old = before or AIJobStatus()
+    return after.attempt != old.attempt or after.elements != old.elements
+
+
+def counts_only(old: AIJobStatus | None, new: AIJobStatus) -> bool:
+    """Whether two statuses differ in nothing but how many run."""
+    if old is None:
+        return False
+    counts = {name: getattr(new, name) for name in ("running", "succeeded", "succeeded_members")}
+    return msgspec.structs.replace(old, **counts) == new

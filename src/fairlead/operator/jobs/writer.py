@@ -1,0 +1,144 @@
+"""What the controller writes of a job: its status, its PodGroup's size, marks and deletions, events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.api.kinds.ai_job import AIJob
+from fairlead.cluster import views
+from fairlead.cluster.kubernetes import events
+from fairlead.cluster.kubernetes.client import ApiError, Client, delete, encode
+from fairlead.operator.jobs.accepted import over
+from fairlead.operator.jobs.counters import Counters
+from fairlead.operator.jobs.members import digest, group, owned
+from fairlead.operator.jobs.plan import Plan
+from fairlead.operator.jobs.record import Record
+
+_MERGE = "application/merge-patch+json"
+_STATUS_FIELDS = (
+    "phase",
+    "queue",
+    "serviceClass",
+    "attempt",
+    "restarts",
+    "interruptions",
+    "completeAttempt",
+    "members",
+    "running",
+    "succeeded",
+    "succeededMembers",
+    "size",
+    "resizes",
+    "completedIndexes",
+    "failedIndexes",
+    "elements",
+    "resumeAt",
+    "lastCheckpoint",
+    "runningSince",
+    "nodes",
+    "preferredNodes",
+    "avoidedNodes",
+    "starts",
+    "startedAt",
+    "finishedAt",
+    "message",
+    "conditions",
+)
+
+
+class Writer:
+    """Writes to the API server."""
+
+    def __init__(self, client: Client, counters: Counters) -> None:
+        self._client = client
+        self._counters = counters
+
+    async def status(self, job: AIJob, decided: Plan) -> AIJob:
+        """Over the version that was looked at and no other; a 409 is another look."""
+        status = msgspec.to_builtins(decided.status)
+        patch = {name: status.get(name) for name in _STATUS_FIELDS} | {"phase": decided.status.phase}
+        body = {"metadata": {"resourceVersion": job.metadata.resource_version}, "status": patch}
+        reply = await self._client.patch(f"{_path(job)}/status", encode(body), _MERGE)
+        self._counters.statuses += 1
+        return msgspec.json.decode(reply, type=AIJob)
+
+    async def excuse(self, job: AIJob, name: str) -> None:
+        """Have a failed pod count as one that succeeded, for the scheduler as for us."""
+        body = {"metadata": {"annotations": {names.COUNTS_ANNOTATION: "Succeeded"}}}
+        await self._patch(f"/api/v1/namespaces/{job.metadata.namespace}/pods/{name}", body)
+
+    async def tell_pause(self, job: AIJob, known: views.PodGroup | None) -> None:
+        """Tell the scheduler of a job that it has suspended, or just resumed, whether its user pauses it as well.
+
+        Paused, it waits for no place: none must be kept for it, and no pod evicted for that. known: its PodGroup.
+        """
+        target = known.status.target if known is not None and known.status is not None else None
+        if known is None or target is None or job.spec.array is not None or over(job):
+            return
+        told = (known.metadata.annotations or {}).get(names.PAUSED_ANNOTATION) == "true"
+        if told == job.spec.suspend or not owned(known.metadata.owner_references, job):
+            return
+        annotations = {names.PAUSED_ANNOTATION: "true" if job.spec.suspend else None}
+        await self._patch(_group_path(job), {"metadata": {"annotations": annotations}})
+
+    async def resize_group(self, job: AIJob, known: views.PodGroup | None, record: Record) -> None:
+        """A job's roles may change while it runs, or is suspended: its gang follows, and its PodGroup says so."""
+        if job.spec.array is not None:
+            return
+        wanted = group(job)
+        least, most, roles = wanted["spec"]["minMember"], wanted["spec"].get("maxMember", 0), digest(job)
+        bounds = least, most, roles
+        if bounds == record.bounds or job.metadata.generation == 1:
+            record.bounds = bounds
+            return
+        if known is not None and not owned(known.metadata.owner_references, job):
+            return
+        metadata = {"annotations": {names.ROLES_LABEL: roles}}
+        await self._patch(_group_path(job), {"metadata": metadata, "spec": {"minMember": least, "maxMember": most or None}})
+        record.bounds = bounds
+
+    async def _patch(self, path: str, body: Mapping[str, object]) -> None:
+        """An object that may be gone."""
+        try:
+            await self._client.patch(path, encode(body), _MERGE)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    async def delete_pod(self, job: AIJob, name: str) -> None:
+        """A pod of the job goes."""
+        if await delete(self._client, f"/api/v1/namespaces/{job.metadata.namespace}/pods/{name}"):
+            self._counters.deleted += 1
+
+    async def delete_job(self, job: AIJob) -> None:
+        """Its time after the end is over; all that it owns goes with it."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": job.metadata.uid},
+        }
+        try:
+            await self._client.delete(_path(job), encode(body))
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    async def event(self, job: AIJob, reason: str, note: str, *, warning: bool) -> None:
+        """An event on the job."""
+        metadata = job.metadata
+        regarding = {"apiVersion": names.API_VERSION, "kind": "AIJob", "uid": metadata.uid}
+        regarding |= {"name": metadata.name, "namespace": metadata.namespace}
+        who = {"controller": "fairlead.dev/operator", "instance": "fairlead-operator"}
+        await events.write(self._client, regarding, reason, note, action=reason, warning=warning, **who)
+
+
+def _path(job: AIJob) -> str:
+    return f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/aijobs/{job.metadata.name}"
+
+
+def _group_path(job: AIJob) -> str:
+    return f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups/{job.metadata.name}"
