@@ -5,8 +5,8 @@ import random
 import pytest
 
 from fairlead.observability.store import History
-from fairlead.operator.books import Books
-from tests.operator.test_books import at, entries, gone, history, job, pod
+from fairlead.operator.accounting.accounting import Accounting
+from tests.operator.test_accounting import at, entries, gone, history, job, pod
 
 __all__ = ["history"]
 
@@ -18,65 +18,65 @@ def member(index, attempt=0, **more):
     return pod(f"bert-worker-{index}-{attempt}", owner="AIJob/bert", group="bert", node="a", bound=10, labels=labels, **more)
 
 
-def code(history, books):
-    books.write(99.0)
+def code(history, accounting):
+    accounting.write(99.0)
     (entry,) = entries(history)
     return entry.job.exit_code
 
 
 def begun(history, attempt=0, size=3):
-    books = Books(history)
-    books.apply([job("Running", startedAt=at(11)), *(member(i, attempt, phase="Running") for i in range(size))], 12.0)
-    return books
+    accounting = Accounting(history)
+    accounting.apply([job("Running", startedAt=at(11)), *(member(i, attempt, phase="Running") for i in range(size))], 12.0)
+    return accounting
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["in order", "the other way round"])
 def test_members_that_are_ended_since_another_failed_are_not_the_cause(history, first):
-    books = begun(history)
+    accounting = begun(history)
     own = [member(1, phase="Failed", ended=20, exit_code=127)]
     others = [member(i, phase="Failed", ended=22, exit_code=143, **TOLD) for i in (0, 2)]
-    books.apply(own + others if first else others + own, 23.0)
-    books.apply([job("Failed", startedAt=at(11), finishedAt=at(23), message="all restarts are used up")], 24.0)
-    assert code(history, books) == 127
+    accounting.apply(own + others if first else others + own, 23.0)
+    accounting.apply([job("Failed", startedAt=at(11), finishedAt=at(23), message="all restarts are used up")], 24.0)
+    assert code(history, accounting) == 127
 
 
 def test_peers_that_fail_for_want_of_the_first_are_not_the_cause_either(history):
-    books = begun(history)
-    books.apply([member(0, phase="Failed", ended=25, exit_code=1), member(1, phase="Failed", ended=20, exit_code=127)], 26.0)
-    books.apply([member(2, phase="Failed", ended=20, exit_code=137)], 26.0)
-    assert code(history, books) == 127
+    accounting = begun(history)
+    accounting.apply([member(0, phase="Failed", ended=25, exit_code=1), member(1, phase="Failed", ended=20, exit_code=127)], 26.0)
+    accounting.apply([member(2, phase="Failed", ended=20, exit_code=137)], 26.0)
+    assert code(history, accounting) == 127
 
 
 def test_each_attempt_has_its_own_cause(history):
-    books = begun(history)
-    books.apply([member(1, phase="Failed", ended=20, exit_code=127)], 20.0)
-    assert code(history, books) == 127
-    books.apply([member(i, 1, phase="Running") for i in range(3)], 30.0)
-    assert code(history, books) is None, "it runs again"
-    books.apply([member(0, phase="Failed", ended=31, exit_code=143, **TOLD)], 31.0)
-    assert code(history, books) is None, "of an attempt that is over"
-    books.apply([member(2, 1, phase="Failed", ended=40, exit_code=9)], 40.0)
-    assert code(history, books) == 9
+    accounting = begun(history)
+    accounting.apply([member(1, phase="Failed", ended=20, exit_code=127)], 20.0)
+    assert code(history, accounting) == 127
+    accounting.apply([member(i, 1, phase="Running") for i in range(3)], 30.0)
+    assert code(history, accounting) is None, "it runs again"
+    accounting.apply([member(0, phase="Failed", ended=31, exit_code=143, **TOLD)], 31.0)
+    assert code(history, accounting) is None, "of an attempt that is over"
+    accounting.apply([member(2, 1, phase="Failed", ended=40, exit_code=9)], 40.0)
+    assert code(history, accounting) == 9
 
 
 def test_the_cause_outlives_the_operator(history):
-    books = begun(history)
-    books.apply([member(1, phase="Failed", ended=20, exit_code=127)], 20.0)
-    books.write(20.0)
-    again = Books(history)
+    accounting = begun(history)
+    accounting.apply([member(1, phase="Failed", ended=20, exit_code=127)], 20.0)
+    accounting.write(20.0)
+    again = Accounting(history)
     again.apply([job("Restarting", startedAt=at(11)), member(0, phase="Failed", ended=22, exit_code=143, **TOLD)], 30.0)
     assert code(history, again) == 127, "its pod is gone"
-    third = Books(history)
+    third = Accounting(history)
     third.apply([member(1, phase="Failed", ended=20, exit_code=127), member(2, phase="Failed", ended=25, exit_code=1)], 31.0)
     assert code(history, third) == 127, "its pod is still there"
 
 
 def test_a_job_of_another_kind_that_fails_again_fails_with_the_latest(history):
-    books = Books(history)
-    books.apply([pod("j-1", node="a", bound=10, phase="Failed", ended=20, exit_code=3, owner="Job/j")], 20.0)
-    books.apply([pod("j-2", node="a", bound=30, phase="Running", owner="Job/j")], 30.0)
-    books.apply([pod("j-2", node="a", bound=30, phase="Failed", ended=40, exit_code=4, owner="Job/j"), gone("j-1")], 40.0)
-    assert code(history, books) == 4
+    accounting = Accounting(history)
+    accounting.apply([pod("j-1", node="a", bound=10, phase="Failed", ended=20, exit_code=3, owner="Job/j")], 20.0)
+    accounting.apply([pod("j-2", node="a", bound=30, phase="Running", owner="Job/j")], 30.0)
+    accounting.apply([pod("j-2", node="a", bound=30, phase="Failed", ended=40, exit_code=4, owner="Job/j"), gone("j-1")], 40.0)
+    assert code(history, accounting) == 4
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -84,7 +84,7 @@ def test_whatever_the_order_in_which_failures_are_heard(tmp_path, seed):
     rnd = random.Random(seed)
     store = History(f"sqlite:///{tmp_path}/history.db")
     size = rnd.randint(1, 5)
-    books = begun(store, size=size)
+    accounting = begun(store, size=size)
     failures = []
     for index in range(size):
         told = index > 0 and rnd.random() < 0.6
@@ -99,12 +99,12 @@ def test_whatever_the_order_in_which_failures_are_heard(tmp_path, seed):
             member(index, phase="Failed", ended=ended, exit_code=exit_code, **(TOLD if told else {}))
             for told, ended, _, exit_code, index in batch
         ]
-        books.apply(heard, 30.0)
-        books.write(30.0)
+        accounting.apply(heard, 30.0)
+        accounting.write(30.0)
         if rnd.random() < 0.3:
             known = [each for each in failures if each not in order]
-            books = Books(store)
-            books.apply(
+            accounting = Accounting(store)
+            accounting.apply(
                 [
                     member(index, phase="Failed", ended=ended, exit_code=exit_code, **(TOLD if told else {}))
                     for told, ended, _, exit_code, index in known
@@ -112,5 +112,5 @@ def test_whatever_the_order_in_which_failures_are_heard(tmp_path, seed):
                 + [member(each[4], phase="Running") for each in order],
                 31.0,
             )
-    assert code(store, books) == expected
+    assert code(store, accounting) == expected
     store.close()

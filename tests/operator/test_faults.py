@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.node_pool import NodePoolSpec
 from fairlead.api.kinds.queue import QueueSpec
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
@@ -15,16 +16,19 @@ from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.translate import Change
 from fairlead.observability.store import History
-from fairlead.operator import books, budgets, gangs, intents, provisioning, recorder, stays, suspensions, upstream
+from fairlead.operator import budgets, gangs, intents, provisioning, recorder, suspensions, upstream
+from fairlead.operator.accounting.accounting import Accounting
+from fairlead.operator.accounting.heard import PodHeard
+from fairlead.operator.accounting.node_intervals import NodeIntervals, NodeView
+from fairlead.operator.accounting.owners import Owners
 from fairlead.operator.app import Operator, Options
 from fairlead.operator.faults import Faults, pause
 from fairlead.operator.jobs import controller, hardware
 from fairlead.operator.jobs.pods import PodSeen
-from fairlead.operator.stays import NodeView
 from fairlead.operator.workloads.job import JOB
 from fairlead.simulation.chaos import silence
 from fairlead.simulation.world import World
-from tests.operator.test_books import entries, pod
+from tests.operator.test_accounting import entries, pod
 
 BAD, GOOD = "vision/bad", "vision/good"
 
@@ -236,21 +240,21 @@ def history(tmp_path):
 
 def kept(history):
     faults = []
-    found = books.Books(history, report=lambda *fault: faults.append((fault[0], fault[1], type(fault[2]))))
+    found = Accounting(history, report=lambda *fault: faults.append((fault[0], fault[1], type(fault[2]))))
     return found, faults
 
 
-@pytest.mark.parametrize("method", ["_pod", "_whose", "_read"])
-def test_the_books_leave_out_what_fails(method, history, monkeypatch):
-    before = getattr(books.Books, method)
+@pytest.mark.parametrize(("owner", "method"), [(Accounting, "_pod"), (Owners, "job_of"), (Accounting, "_read")])
+def test_accounting_leaves_out_what_fails(owner, method, history, monkeypatch):
+    before = getattr(owner, method)
 
     def failing(self, given, *more):
-        name = given.key if isinstance(given, books.PodHeard) else getattr(given, "name", "") or given.metadata.name
+        name = given.key if isinstance(given, PodHeard) else getattr(given, "name", "") or given.metadata.name
         if name.endswith("bad"):
             raise Fault
         return before(self, given, *more)
 
-    monkeypatch.setattr(books.Books, method, failing)
+    monkeypatch.setattr(owner, method, failing)
     found, faults = kept(history)
     found.apply([pod(name, node="a", bound=10, phase="Running") for name in ("bad", "good")], 12.0)
     found.write(12.0)
@@ -277,7 +281,7 @@ def test_a_row_that_the_database_refuses_is_left_out(history, monkeypatch):
 
 
 def test_a_node_that_fails_keeps_no_other_from_its_price(monkeypatch):
-    before = stays.Stays._follow
+    before = NodeIntervals._follow
 
     def failing(self, name, now):
         if name == "bad":
@@ -285,14 +289,14 @@ def test_a_node_that_fails_keeps_no_other_from_its_price(monkeypatch):
         before(self, name, now)
 
     faults = []
-    found = stays.Stays(lambda *fault: faults.append(fault[:2]))
+    found = NodeIntervals(lambda *fault: faults.append(fault[:2]))
     view = msgspec.convert({"metadata": {"name": "x", "uid": "u"}}, NodeView)
     for name in ("bad", "good"):
         found.node(name, view, 1.0)
-    monkeypatch.setattr(stays.Stays, "_follow", failing)
+    monkeypatch.setattr(NodeIntervals, "_follow", failing)
     spec = {"price": {"perNodeHour": 2.0}}
-    found.pool("p", msgspec.convert(spec, stays.NodePoolSpec), 2.0)
-    assert found.periods.open["good"].price == 2_000_000
+    found.pool("p", msgspec.convert(spec, NodePoolSpec), 2.0)
+    assert found.intervals.open["good"].price == 2_000_000
     assert faults == [("history.stays", "bad")]
 
 
@@ -328,7 +332,7 @@ def test_the_recorder_hears_of_others(method, tmp_path, monkeypatch):
     in_a_recorder(tmp_path, story)
 
 
-@pytest.mark.parametrize(("owner", "method"), [(books.Books, "apply"), (books.Books, "write"), (books.Books, "close_others")])
+@pytest.mark.parametrize(("owner", "method"), [(Accounting, "apply"), (Accounting, "write"), (Accounting, "close_others")])
 def test_an_error_in_the_history_never_ends_the_operator(owner, method, tmp_path, monkeypatch):
     def failing(*_):
         raise Fault

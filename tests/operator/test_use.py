@@ -13,10 +13,11 @@ from fairlead.cli.main import app
 from fairlead.observability.history import HistoryError, Job, Run, Stay, Wanted
 from fairlead.observability.prometheus import PrometheusError
 from fairlead.observability.store import History
-from fairlead.operator.books import Books, NodeHeard
-from fairlead.operator.stays import NodeView
+from fairlead.operator.accounting.accounting import Accounting
+from fairlead.operator.accounting.heard import NodeHeard
+from fairlead.operator.accounting.node_intervals import NodeView
 from fairlead.operator.use import Use, Used
-from tests.operator.test_books import gone, pod
+from tests.operator.test_accounting import gone, pod
 
 POD = ("vision", "bert")
 
@@ -70,28 +71,28 @@ def node(name):
 
 
 def test_runs_add_up_what_was_measured_while_they_went_on(history):
-    books = Books(history)
-    books.apply([node("a"), pod("bert", node="a", bound=100, phase="Running")], 100.0)
-    books.close_others()
-    books.apply([Used({POD: 0.5}, 300.0, 200.0)], 200.0)  # it ran for a hundred of these seconds only
-    books.apply([Used({POD: 1.0, ("vision", "other"): 1.0}, 300.0, 500.0)], 500.0)
-    books.apply([Used({}, 300.0, 800.0)], 800.0)  # not measured: neither used nor unused
-    books.write(800.0)
+    accounting = Accounting(history)
+    accounting.apply([node("a"), pod("bert", node="a", bound=100, phase="Running")], 100.0)
+    accounting.close_others()
+    accounting.apply([Used({POD: 0.5}, 300.0, 200.0)], 200.0)  # it ran for a hundred of these seconds only
+    accounting.apply([Used({POD: 1.0, ("vision", "other"): 1.0}, 300.0, 500.0)], 500.0)
+    accounting.apply([Used({}, 300.0, 800.0)], 800.0)  # not measured: neither used nor unused
+    accounting.write(800.0)
     [run] = history.held(0.0, 1000.0)[1]
     assert (run[0].used, run[0].measured) == (350.0, 400.0)
-    assert (books.pool_used, books.pool_measured) == ({("h100",): 350.0}, {("h100",): 400.0})
-    books.apply([gone("bert"), Used({POD: 1.0}, 300.0, 1100.0)], 1100.0)
-    books.write(1100.0)
+    assert (accounting.pool_used, accounting.pool_measured) == ({("h100",): 350.0}, {("h100",): 400.0})
+    accounting.apply([gone("bert"), Used({POD: 1.0}, 300.0, 1100.0)], 1100.0)
+    accounting.write(1100.0)
     [run] = history.held(0.0, 2000.0)[1]
     assert run[0].measured == 400.0, "it was gone"
 
 
 def test_an_operator_that_comes_up_adds_to_what_is_written(history):
     for moment in (200.0, 500.0):
-        books = Books(history)
-        books.apply([pod("bert", node="a", bound=100, phase="Running")], moment)
-        books.apply([Used({POD: 1.0}, 100.0, moment)], moment)
-        books.write(moment)
+        accounting = Accounting(history)
+        accounting.apply([pod("bert", node="a", bound=100, phase="Running")], moment)
+        accounting.apply([Used({POD: 1.0}, 100.0, moment)], moment)
+        accounting.write(moment)
     [run] = history.held(0.0, 1000.0)[1]
     assert run[0].used == 200.0
 

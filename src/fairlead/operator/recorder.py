@@ -1,4 +1,4 @@
-"""The recorder: hears of jobs and pods, and keeps the history's books.
+"""The recorder: hears of jobs, pods and nodes, and has them put down in the history.
 
 What is heard is put down once a second, in another thread, since databases make one wait. Where the database cannot be reached
 it is kept, and put down later.
@@ -23,11 +23,12 @@ from fairlead.cluster.translate import Change
 from fairlead.observability.history import HistoryError
 from fairlead.observability.prometheus import Prometheus
 from fairlead.observability.store import History
-from fairlead.operator.books import Books, Heard, JobHeard, NodeHeard, PodHeard, PodView, PoolHeard, ScalerHeard
+from fairlead.operator.accounting.accounting import Accounting
+from fairlead.operator.accounting.heard import Heard, JobHeard, NodeHeard, PodHeard, PoolHeard, ScalerHeard
+from fairlead.operator.accounting.node_intervals import NodeView, PoolView
+from fairlead.operator.accounting.scaler_intervals import PATH as _SCALERS
+from fairlead.operator.accounting.scaler_intervals import ScalerView
 from fairlead.operator.faults import About, Faults
-from fairlead.operator.scalers import PATH as _SCALERS
-from fairlead.operator.scalers import ScalerView
-from fairlead.operator.stays import NodeView, PoolView
 from fairlead.operator.use import Use
 
 log = structlog.get_logger("history")
@@ -47,7 +48,7 @@ class _Namespace(msgspec.Struct):
 
 
 class Recorder:
-    """Keeps the books while it runs.
+    """Records while it runs.
 
     url: of the database. keep: seconds after which ended jobs are forgotten; speed: of the client's clock against the loop's.
     prometheus: where the use of GPUs is measured, if it is. rows, failures: written, and times that it could not be. Raises
@@ -73,8 +74,8 @@ class Recorder:
         self._groups: dict[str, views.PodGroup] = {}
         self._queues: dict[str, str] = {}
         self.faults = faults or Faults(client, speed=speed)
-        self._unsaid: list[tuple[str, str, Exception]] = []  # faults of the books, from the thread that keeps them
-        self._books = Books(
+        self._unsaid: list[tuple[str, str, Exception]] = []  # faults of accounting, from its thread
+        self._accounting = Accounting(
             self.history,
             self._groups.get,
             lambda name: self._queues.get(name) or names.DEFAULT_QUEUE,
@@ -83,12 +84,12 @@ class Recorder:
         self._heard: list[Heard] = []
         self._missing = {"pods", "namespaces", "jobs", "groups", "nodes", "pools"}
         self._closing = [
-            self._books.close_others
+            self._accounting.close_others
         ]  # what ends rows of what went while nobody looked: once all that is there is known
         self._told = self._forgot = 0.0
         self.use = Use(prometheus, client.clock, self._note, speed=speed) if prometheus is not None else None
         self._informers: tuple[Informer[Any], ...] = (
-            Informer(client, "/api/v1/pods", PodView, self._hears(PodHeard), lambda: self._listed("pods")),
+            Informer(client, "/api/v1/pods", views.Pod, self._hears(PodHeard), lambda: self._listed("pods")),
             Informer(client, _JOBS, AIJob, self._hears(JobHeard), lambda: self._listed("jobs")),
             Informer(
                 client,
@@ -126,7 +127,7 @@ class Recorder:
     @property
     def pool_use(self) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
         """GPU-seconds by pool since this began: used, and held while somebody looked."""
-        return dict(self._books.pool_used), dict(self._books.pool_measured)
+        return dict(self._accounting.pool_used), dict(self._accounting.pool_measured)
 
     async def run(self) -> None:
         """Record until cancelled; what is known then is written still."""
@@ -148,7 +149,11 @@ class Recorder:
         """Autoscalers are not served everywhere, and nothing waits for them."""
         await until_served(self.client, "autoscaling/v2", "horizontalpodautoscalers", speed=self.speed)
         await Informer(
-            self.client, _SCALERS, ScalerView, self._hears(ScalerHeard), lambda: self._closing.append(self._books.close_scalers)
+            self.client,
+            _SCALERS,
+            ScalerView,
+            self._hears(ScalerHeard),
+            lambda: self._closing.append(self._accounting.close_scalers),
         ).run()
 
     def _listed(self, what: str) -> None:
@@ -205,7 +210,7 @@ class Recorder:
         await asyncio.to_thread(self._record, batch, now)
 
     def _record(self, batch: list[Heard], now: float) -> None:
-        self._books.apply(batch, now)
+        self._accounting.apply(batch, now)
         while self._closing:
             try:
                 self._closing[0]()
@@ -214,8 +219,8 @@ class Recorder:
             except Exception as error:
                 self._unsaid.append(("history.books", "", error))
             del self._closing[0]
-        batch.clear()  # it is in the books, and not to be applied again where these cannot be written
-        self.rows += self._books.write(now)
+        batch.clear()  # it was taken in, and is not to be applied again where its rows cannot be written
+        self.rows += self._accounting.write(now)
         if now - self._forgot >= _DAY:
             self.history.forget(now - self.keep)
             self._forgot = now

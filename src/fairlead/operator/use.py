@@ -1,6 +1,6 @@
 """How much of what is held is used: the mean use of each pod's GPUs, asked of Prometheus every few minutes, for the history.
 
-What is not measured is not unused: the books keep beside what was used over how much of what was held that is known.
+What is not measured is not unused: beside what was used, the history keeps over how much of what was held that is known.
 """
 
 from __future__ import annotations

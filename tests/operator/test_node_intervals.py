@@ -1,12 +1,13 @@
-"""Nodes in the history's books: a stay ends where devices, pool or price change, and no hour is counted twice or lost."""
+"""Nodes in the history: an interval ends where devices, pool or price change, and no hour is counted twice or lost."""
 
 import msgspec
 import pytest
 
 from fairlead.api.kinds.node_pool import NodePoolSpec
 from fairlead.observability.store import History
-from fairlead.operator.books import Books, NodeHeard, PoolHeard
-from fairlead.operator.stays import NodeView
+from fairlead.operator.accounting.accounting import Accounting
+from fairlead.operator.accounting.heard import NodeHeard, PoolHeard
+from fairlead.operator.accounting.node_intervals import NodeView
 
 
 @pytest.fixture
@@ -29,26 +30,26 @@ def pool(name, at, price=None, *, model="h100", kind="OnDemand"):
     return PoolHeard(name, msgspec.convert(spec, NodePoolSpec), at)
 
 
-def stays(history):
+def intervals(history):
     return [
         (each.node, each.pool, each.gpus, each.price, each.started_at, each.ended_at)
         for each in sorted(history.held(0.0, 1e9)[0], key=lambda stay: (stay.started_at, stay.node))
     ]
 
 
-def put_down(books, *heard, now):
-    books.apply(heard, now)
-    books.write(now)
+def put_down(accounting, *heard, now):
+    accounting.apply(heard, now)
+    accounting.write(now)
 
 
 def test_a_price_a_device_and_the_end_each_begin_or_end_a_stay(history):
-    books = Books(history)
-    put_down(books, node("a", 10.0), now=10.0)
-    put_down(books, pool("h100", 20.0, 40.0), now=20.0)
-    put_down(books, node("a", 25.0), now=25.0)  # nothing new
-    put_down(books, node("a", 30.0, gpus="7"), now=30.0)
-    put_down(books, NodeHeard("a", None, 40.0), now=41.0)
-    assert stays(history) == [
+    accounting = Accounting(history)
+    put_down(accounting, node("a", 10.0), now=10.0)
+    put_down(accounting, pool("h100", 20.0, 40.0), now=20.0)
+    put_down(accounting, node("a", 25.0), now=25.0)  # nothing new
+    put_down(accounting, node("a", 30.0, gpus="7"), now=30.0)
+    put_down(accounting, NodeHeard("a", None, 40.0), now=41.0)
+    assert intervals(history) == [
         ("a", "", 8.0, None, 10.0, 20.0),
         ("a", "h100", 8.0, 40_000_000, 20.0, 30.0),
         ("a", "h100", 7.0, 40_000_000, 30.0, 40.0),
@@ -56,20 +57,20 @@ def test_a_price_a_device_and_the_end_each_begin_or_end_a_stay(history):
 
 
 def test_the_first_pool_with_a_price_pays_and_one_that_goes_pays_no_more(history):
-    books = Books(history)
-    put_down(books, pool("a-free", 1.0), pool("b-dear", 1.0, 9.0), node("n", 2.0), now=2.0)
-    put_down(books, PoolHeard("b-dear", None, 5.0), now=5.0)
-    assert stays(history) == [("n", "b-dear", 8.0, 9_000_000, 2.0, 5.0), ("n", "a-free", 8.0, None, 5.0, None)]
+    accounting = Accounting(history)
+    put_down(accounting, pool("a-free", 1.0), pool("b-dear", 1.0, 9.0), node("n", 2.0), now=2.0)
+    put_down(accounting, PoolHeard("b-dear", None, 5.0), now=5.0)
+    assert intervals(history) == [("n", "b-dear", 8.0, 9_000_000, 2.0, 5.0), ("n", "a-free", 8.0, None, 5.0, None)]
 
 
 def test_a_writer_that_comes_up_again_goes_on_with_what_is_there_and_ends_what_is_not(history):
-    books = Books(history)
-    put_down(books, pool("h100", 1.0, 8.0), node("stays", 2.0), node("goes", 2.0), now=60.0)
-    fresh = Books(history)
+    accounting = Accounting(history)
+    put_down(accounting, pool("h100", 1.0, 8.0), node("stays", 2.0), node("goes", 2.0), now=60.0)
+    fresh = Accounting(history)
     fresh.apply([pool("h100", 100.0, 8.0), node("stays", 100.0), node("comes", 100.0)], 100.0)
     fresh.close_others()
     fresh.write(100.0)
-    assert stays(history) == [
+    assert intervals(history) == [
         ("goes", "h100", 8.0, 8_000_000, 2.0, 60.0),
         ("stays", "h100", 8.0, 8_000_000, 2.0, None),
         ("comes", "h100", 8.0, 8_000_000, 100.0, None),
@@ -77,21 +78,21 @@ def test_a_writer_that_comes_up_again_goes_on_with_what_is_there_and_ends_what_i
 
 
 def test_a_node_of_the_same_name_is_another(history):
-    books = Books(history)
-    put_down(books, node("n", 1.0), now=1.0)
-    put_down(books, node("n", 9.0, uid="other"), now=9.0)
-    assert [(each[0], each[4], each[5]) for each in stays(history)] == [("n", 1.0, 9.0), ("n", 9.0, None)]
+    accounting = Accounting(history)
+    put_down(accounting, node("n", 1.0), now=1.0)
+    put_down(accounting, node("n", 9.0, uid="other"), now=9.0)
+    assert [(each[0], each[4], each[5]) for each in intervals(history)] == [("n", 1.0, 9.0), ("n", 9.0, None)]
 
 
 def test_what_could_not_be_written_is_written_later(history, monkeypatch):
     from fairlead.observability.history import HistoryError
 
-    books = Books(history)
-    books.apply([node("n", 1.0)], 1.0)
+    accounting = Accounting(history)
+    accounting.apply([node("n", 1.0)], 1.0)
     write = history.write
     monkeypatch.setattr(history, "write", lambda *_, **__: (_ for _ in ()).throw(HistoryError("full")))
     with pytest.raises(HistoryError):
-        books.write(1.0)
+        accounting.write(1.0)
     monkeypatch.setattr(history, "write", write)
-    books.write(2.0)
-    assert stays(history) == [("n", "", 8.0, None, 1.0, None)]
+    accounting.write(2.0)
+    assert intervals(history) == [("n", "", 8.0, None, 1.0, None)]

@@ -1,7 +1,7 @@
-"""Which nodes were there, with which devices and at which price: the other side of the history's books.
+"""Which nodes were there, with which devices and at which price.
 
-A stay begins when a node is heard of, or when its devices, its pool or its price change; then the one before ends. There is no
-clock here; `recorder` hears the cluster and writes.
+An interval begins when a node is heard of, or when its devices, its pool or its price change; then the one before ends. There is
+no clock here; `recorder` hears the cluster and writes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from fairlead.cluster import selection, views
 from fairlead.core.model.charges import labelled
 from fairlead.core.model.selectors import matches
 from fairlead.observability.history import Stay
+from fairlead.operator.accounting.intervals import Intervals
 from fairlead.operator.faults import Report, reraised
-from fairlead.operator.periods import Periods
 
 _MILLION = 1_000_000
 
@@ -39,24 +39,24 @@ class PoolView(views.View):
     spec: NodePoolSpec
 
 
-class Stays:
-    """Those that are there. Not for several threads at once. report: takes faults of single nodes."""
+class NodeIntervals:
+    """Of nodes that are there. Not for several threads at once. report: takes faults of single nodes."""
 
     def __init__(self, report: Report = reraised) -> None:
         self._report = report
-        self.periods: Periods[Stay] = Periods(lambda stay: stay.node)
+        self.intervals: Intervals[Stay] = Intervals(lambda stay: stay.node)
         self._nodes: dict[str, NodeView] = {}
         self._pools: dict[str, NodePoolSpec] = {}
 
     def close_others(self, alive_at: float | None) -> None:
         """All nodes have been heard of."""
-        self.periods.close_others(self._nodes, alive_at)
+        self.intervals.close_others(self._nodes, alive_at)
 
     def node(self, name: str, view: NodeView | None, now: float) -> None:
         """A node as it is; None: it is gone."""
         if view is None:
             self._nodes.pop(name, None)
-            self.periods.end(name, now)
+            self.intervals.end(name, now)
             return
         self._nodes[name] = view
         self._follow(name, now)
@@ -75,7 +75,7 @@ class Stays:
 
     def pool_of(self, node: str) -> str | None:
         """The pool of a node that is there."""
-        stay = self.periods.open.get(node)
+        stay = self.intervals.open.get(node)
         return stay.pool if stay is not None else None
 
     def _follow(self, name: str, now: float) -> None:
@@ -94,7 +94,7 @@ class Stays:
             kind=price.kind if price is not None else "",
             started_at=now,
         )
-        self.periods.put(fresh, view.metadata.uid, now)
+        self.intervals.put(fresh, view.metadata.uid, now)
 
     def _pool_of(self, view: NodeView) -> tuple[str, Price | None]:
         """A node's pool and its price: the first with one that selects it, else the first, else what its labels say."""

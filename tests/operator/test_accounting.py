@@ -7,7 +7,8 @@ from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster import views
 from fairlead.observability.history import HistoryError, Run, State, Wanted
 from fairlead.observability.store import History
-from fairlead.operator.books import Books, JobHeard, PodHeard, PodView
+from fairlead.operator.accounting.accounting import Accounting
+from fairlead.operator.accounting.heard import JobHeard, PodHeard
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def pod(
         kind, owner_name = owner.split("/")
         metadata["ownerReferences"] = [{"kind": kind, "name": owner_name, "uid": f"uid-{owner_name}", "controller": True}]
     spec = {"schedulerName": "fairlead", "containers": [container], "nodeName": node}
-    view = msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, PodView)
+    view = msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, views.Pod)
     return PodHeard(f"vision/{name}", view)
 
 
@@ -65,44 +66,44 @@ def entries(history, now=1000.0):
 
 
 def test_a_pod_by_itself(history):
-    books = Books(history)
-    books.apply([pod("lone")], 6.0)
-    books.write(6.0)
+    accounting = Accounting(history)
+    accounting.apply([pod("lone")], 6.0)
+    accounting.write(6.0)
     assert entries(history) == []  # it has had no place yet
-    books.apply([pod("lone", node="a", bound=10, phase="Running")], 11.0)
-    books.write(11.0)
+    accounting.apply([pod("lone", node="a", bound=10, phase="Running")], 11.0)
+    accounting.write(11.0)
     (entry,) = entries(history, now=40.0)
     assert (entry.job.kind, entry.job.state, entry.job.queue, entry.job.user) == ("Pod", State.RUNNING, "research", "vision")
     assert (entry.job.submitted_at, entry.job.started_at, entry.gpu_seconds, entry.cpu_seconds) == (5.0, 10.0, 30.0, 60.0)
-    books.apply([pod("lone", node="a", bound=10, phase="Succeeded", ended=20)], 25.0)
-    books.write(25.0)
+    accounting.apply([pod("lone", node="a", bound=10, phase="Succeeded", ended=20)], 25.0)
+    accounting.write(25.0)
     (entry,) = entries(history)
     assert (entry.job.state, entry.job.exit_code, entry.gpu_seconds) == (State.SUCCEEDED, 0, 10.0)
-    books.apply([gone("lone")], 300.0)  # cleaned up
-    books.write(300.0)
+    accounting.apply([gone("lone")], 300.0)  # cleaned up
+    accounting.write(300.0)
     assert entries(history) == [entry]
 
 
 def test_a_pod_that_is_deleted_while_it_runs_was_cancelled_and_one_that_is_evicted_was_evicted(history):
-    books = Books(history)
-    books.apply([pod("one", node="a", bound=10, phase="Running"), gone("one")], 30.0)
+    accounting = Accounting(history)
+    accounting.apply([pod("one", node="a", bound=10, phase="Running"), gone("one")], 30.0)
     told = [{"type": "DisruptionTarget", "status": "True"}]
-    books.apply([pod("two", node="a", bound=10, phase="Running", conditions=told), gone("two")], 30.0)
-    books.write(30.0)
+    accounting.apply([pod("two", node="a", bound=10, phase="Running", conditions=told), gone("two")], 30.0)
+    accounting.write(30.0)
     assert {entry.job.name: entry.job.state for entry in entries(history)} == {"one": State.CANCELLED, "two": State.CANCELLED}
     assert {each: history.runs(f"uid-{each}")[0].outcome for each in ("one", "two")} == {"one": "Deleted", "two": "Evicted"}
 
 
 def test_a_jobs_pods_are_one_job_and_a_retry_goes_on_with_it(history):
-    books = Books(history)
-    books.apply([pod("j-1", node="a", bound=10, phase="Running", owner="Job/j"), pod("j-2", owner="Job/j")], 12.0)
-    books.apply([pod("j-1", node="a", bound=10, phase="Failed", ended=20, exit_code=3, owner="Job/j"), gone("j-2")], 21.0)
-    books.write(21.0)
+    accounting = Accounting(history)
+    accounting.apply([pod("j-1", node="a", bound=10, phase="Running", owner="Job/j"), pod("j-2", owner="Job/j")], 12.0)
+    accounting.apply([pod("j-1", node="a", bound=10, phase="Failed", ended=20, exit_code=3, owner="Job/j"), gone("j-2")], 21.0)
+    accounting.write(21.0)
     (entry,) = entries(history)
     assert (entry.job.kind, entry.job.name, entry.job.state, entry.job.exit_code) == ("Job", "j", State.FAILED, 3)
-    books.apply([pod("j-3", node="b", bound=30, phase="Running", owner="Job/j")], 31.0)
-    books.apply([gone("j-1"), pod("j-3", node="b", bound=30, phase="Succeeded", ended=40, owner="Job/j")], 41.0)
-    books.write(41.0)
+    accounting.apply([pod("j-3", node="b", bound=30, phase="Running", owner="Job/j")], 31.0)
+    accounting.apply([gone("j-1"), pod("j-3", node="b", bound=30, phase="Succeeded", ended=40, owner="Job/j")], 41.0)
+    accounting.write(41.0)
     (entry,) = entries(history)
     assert (entry.job.state, entry.job.exit_code, entry.runs, entry.gpu_seconds) == (State.SUCCEEDED, 0, 2, 20.0)
 
@@ -115,49 +116,51 @@ def test_a_gang_is_the_object_behind_its_group_or_the_group(history):
         f"vision/{each['name']}": msgspec.convert({"metadata": each, "spec": {"minMember": 2, "queue": "gangs"}}, views.PodGroup)
         for each in (owned, plain)
     }
-    books = Books(history, groups.get)
-    books.apply([pod(f"a{i}", node="a", bound=10, phase="Running", owner="Job/js-w", group="jobset-js") for i in range(2)], 12.0)
-    books.apply([pod(f"b{i}", node="a", bound=10, phase="Running", group="g") for i in range(2)], 12.0)
-    books.write(12.0)
+    accounting = Accounting(history, groups.get)
+    accounting.apply(
+        [pod(f"a{i}", node="a", bound=10, phase="Running", owner="Job/js-w", group="jobset-js") for i in range(2)], 12.0
+    )
+    accounting.apply([pod(f"b{i}", node="a", bound=10, phase="Running", group="g") for i in range(2)], 12.0)
+    accounting.write(12.0)
     found = {(each.job.kind, each.job.name): (each.job.queue, each.runs) for each in entries(history)}
     assert found == {("JobSet", "js"): ("gangs", 2), ("PodGroup", "g"): ("gangs", 2)}
 
 
 def test_an_aijob_says_itself_where_it_stands(history):
-    books = Books(history)
-    books.apply([job("Pending")], 4.0)
-    books.write(4.0)
+    accounting = Accounting(history)
+    accounting.apply([job("Pending")], 4.0)
+    accounting.write(4.0)
     assert [entry.job.state for entry in entries(history)] == [State.PENDING]
     member = {"owner": "AIJob/bert", "group": "bert", "node": "a", "bound": 10}
-    books.apply([job("Running", startedAt=at(11)), pod("bert-worker-0-0", phase="Running", **member)], 12.0)
-    books.apply([pod("bert-worker-0-0", phase="Failed", ended=20, exit_code=7, **member)], 20.0)
-    books.apply([job("Restarting", startedAt=at(11), restarts=1)], 20.0)
-    books.write(20.0)
+    accounting.apply([job("Running", startedAt=at(11)), pod("bert-worker-0-0", phase="Running", **member)], 12.0)
+    accounting.apply([pod("bert-worker-0-0", phase="Failed", ended=20, exit_code=7, **member)], 20.0)
+    accounting.apply([job("Restarting", startedAt=at(11), restarts=1)], 20.0)
+    accounting.write(20.0)
     (entry,) = entries(history)
     assert (entry.job.state, entry.job.restarts, entry.job.exit_code) == (State.RUNNING, 1, 7)
-    books.apply([job("Failed", startedAt=at(11), finishedAt=at(50), restarts=1, interruptions=2, message="no more")], 51.0)
-    books.apply([JobHeard("vision/bert", None), gone("bert-worker-0-0")], 52.0)
-    books.write(52.0)
+    accounting.apply([job("Failed", startedAt=at(11), finishedAt=at(50), restarts=1, interruptions=2, message="no more")], 51.0)
+    accounting.apply([JobHeard("vision/bert", None), gone("bert-worker-0-0")], 52.0)
+    accounting.write(52.0)
     (entry,) = entries(history)
     assert (entry.job.state, entry.job.ended_at, entry.job.exit_code, entry.job.message) == (State.FAILED, 50.0, 7, "no more")
     assert (entry.job.interruptions, entry.runs, entry.gpu_seconds) == (2, 1, 10.0)
 
 
 def test_an_aijob_that_is_deleted_before_its_end_was_cancelled_and_its_name_may_come_again(history):
-    books = Books(history)
-    books.apply([job("Running", startedAt=at(11)), JobHeard("vision/bert", None), job("Pending", uid="uid-again")], 12.0)
-    books.write(12.0)
+    accounting = Accounting(history)
+    accounting.apply([job("Running", startedAt=at(11)), JobHeard("vision/bert", None), job("Pending", uid="uid-again")], 12.0)
+    accounting.write(12.0)
     assert {each.job.uid: each.job.state for each in entries(history)} == {
         "uid-bert": State.CANCELLED,
         "uid-again": State.PENDING,
     }
-    books.apply([job("Succeeded", uid="uid-third", finishedAt=at(20))], 21.0)  # nobody heard that the second went
-    books.write(21.0)
+    accounting.apply([job("Succeeded", uid="uid-third", finishedAt=at(20))], 21.0)  # nobody heard that the second went
+    accounting.write(21.0)
     assert {each.job.uid: each.job.state for each in entries(history)}["uid-again"] == State.CANCELLED
 
 
 def test_nothing_counts_twice_after_a_restart(history):
-    first = Books(history)
+    first = Accounting(history)
     seen = [
         pod("ends", node="a", bound=10, phase="Running"),
         pod("goes", node="a", bound=10, phase="Running"),
@@ -166,7 +169,7 @@ def test_nothing_counts_twice_after_a_restart(history):
     ]
     first.apply(seen, 100.0)
     first.write(100.0)
-    second = Books(history)
+    second = Accounting(history)
     second.apply([pod("ends", node="a", bound=10, phase="Succeeded", ended=160), seen[2]], 500.0)
     second.close_others()
     second.write(500.0)
@@ -179,32 +182,32 @@ def test_nothing_counts_twice_after_a_restart(history):
 
 def test_a_suspended_workload_is_not_cancelled(history):
     group = {"metadata": {"name": "job-j", "namespace": "vision"}, "spec": {}, "status": {"target": {"state": "Suspended"}}}
-    books = Books(history, {"vision/job-j": msgspec.convert(group, views.PodGroup)}.get)
-    books.apply([pod("j-1", node="a", bound=10, phase="Running", owner="Job/j"), gone("j-1")], 30.0)
-    books.write(30.0)
+    accounting = Accounting(history, {"vision/job-j": msgspec.convert(group, views.PodGroup)}.get)
+    accounting.apply([pod("j-1", node="a", bound=10, phase="Running", owner="Job/j"), gone("j-1")], 30.0)
+    accounting.write(30.0)
     assert [(entry.job.state, entry.job.ended_at) for entry in entries(history)] == [(State.SUSPENDED, None)]
 
 
 def test_pods_of_other_schedulers_are_not_ours(history):
     heard = pod("lone", node="a", bound=10, phase="Running")
     heard.view.spec.scheduler_name = "default-scheduler"
-    books = Books(history)
-    books.apply([heard], 12.0)
-    books.write(12.0)
+    accounting = Accounting(history)
+    accounting.apply([heard], 12.0)
+    accounting.write(12.0)
     assert entries(history) == []
 
 
 def test_a_name_that_comes_again_at_once_is_another_run(history):
-    books = Books(history)
-    books.apply([pod("web-0", node="a", bound=10, phase="Running", owner="StatefulSet/web")], 12.0)
-    books.apply([pod("web-0", uid="second", node="a", bound=30, phase="Running", owner="StatefulSet/web")], 31.0)
-    books.write(31.0)
+    accounting = Accounting(history)
+    accounting.apply([pod("web-0", node="a", bound=10, phase="Running", owner="StatefulSet/web")], 12.0)
+    accounting.apply([pod("web-0", uid="second", node="a", bound=30, phase="Running", owner="StatefulSet/web")], 31.0)
+    accounting.write(31.0)
     assert [(run.uid, run.ended_at) for run in history.runs("uid-web")] == [("uid-web-0", 31.0), ("second", None)]
 
 
 def test_what_could_not_be_written_is_written_next_time(history, monkeypatch):
-    books = Books(history)
-    books.apply([pod("lone", node="a", bound=10, phase="Running")], 12.0)
+    accounting = Accounting(history)
+    accounting.apply([pod("lone", node="a", bound=10, phase="Running")], 12.0)
     with monkeypatch.context() as patched:
 
         def fails(*_, **__):
@@ -212,16 +215,16 @@ def test_what_could_not_be_written_is_written_next_time(history, monkeypatch):
 
         patched.setattr(history, "write", fails)
         with pytest.raises(HistoryError):
-            books.write(12.0)
-    assert books.write(13.0) == 2
+            accounting.write(12.0)
+    assert accounting.write(13.0) == 2
     assert len(entries(history)) == 1
 
 
 def test_which_jobs_are_shown(history):
-    books = Books(history)
-    books.apply([pod("early", node="a", bound=10, phase="Succeeded", ended=20)], 21.0)
-    books.apply([pod("late", node="a", bound=500, phase="Running", creationTimestamp=at(400))], 501.0)
-    books.write(501.0)
+    accounting = Accounting(history)
+    accounting.apply([pod("early", node="a", bound=10, phase="Succeeded", ended=20)], 21.0)
+    accounting.apply([pod("late", node="a", bound=500, phase="Running", creationTimestamp=at(400))], 501.0)
+    accounting.write(501.0)
 
     def shown(**wanted):
         return [entry.job.name for entry in history.jobs(Wanted(**wanted), 600.0)]
@@ -236,9 +239,9 @@ def test_which_jobs_are_shown(history):
 
 
 def test_what_ended_long_ago_is_forgotten_with_its_runs(history):
-    books = Books(history)
-    books.apply([pod("early", node="a", bound=10, phase="Succeeded", ended=20), pod("late", node="a", bound=10)], 21.0)
-    books.write(21.0)
+    accounting = Accounting(history)
+    accounting.apply([pod("early", node="a", bound=10, phase="Succeeded", ended=20), pod("late", node="a", bound=10)], 21.0)
+    accounting.write(21.0)
     assert history.forget(15.0) == 0
     assert history.forget(30.0) == 1
     assert [entry.job.name for entry in entries(history)] == ["late"]

@@ -8,8 +8,8 @@ import pytest
 from fairlead.cluster import views
 from fairlead.observability.history import State, Wanted
 from fairlead.observability.store import History
-from fairlead.operator.books import Books
-from tests.operator.test_books import gone, pod
+from fairlead.operator.accounting.accounting import Accounting
+from tests.operator.test_accounting import gone, pod
 
 PODS, GROUPS, STEPS = 6, 3, 120
 OPEN = (State.PENDING, State.RUNNING, State.SUSPENDED)
@@ -27,7 +27,7 @@ class World:
         self.job: dict[str, str] = {}  # a pod's uid -> its first job's
         self.open: dict[str, bool] = {}  # a pod's uid that had a node -> whether its run goes on
         self.known: set[str] = set()  # jobs with a row
-        self.books = Books(self.history, self.groups.get)
+        self.accounting = Accounting(self.history, self.groups.get)
 
     def step(self, now: float) -> None:
         act = self.dice.choice((self.make, self.place, self.relabel, self.relabel, self.end, self.delete, self.group, self.write))
@@ -36,7 +36,7 @@ class World:
             self.restart(now)
 
     def hear(self, name: str, now: float) -> None:
-        self.books.apply([pod(name, **self.pods[name])], now)
+        self.accounting.apply([pod(name, **self.pods[name])], now)
         self._expect(name)
 
     def _expect(self, name: str) -> None:
@@ -81,7 +81,7 @@ class World:
     def delete(self, now: float) -> None:
         if name := self.some():
             uid = self.pods.pop(name)["uid"]
-            self.books.apply([gone(name)], now)
+            self.accounting.apply([gone(name)], now)
             if uid in self.open:
                 self.open[uid] = False
 
@@ -95,13 +95,13 @@ class World:
             self.groups[key] = msgspec.convert({"metadata": metadata, "spec": {}}, views.PodGroup)
 
     def write(self, now: float) -> None:
-        self.books.write(now)
+        self.accounting.write(now)
 
     def restart(self, now: float) -> None:
         """Another operator goes on from what was written and what there is; what went meanwhile is over."""
-        self.books.write(now)
+        self.accounting.write(now)
         self.job = {uid: job for uid, job in self.job.items() if uid in self.open}
-        self.books = Books(self.history, self.groups.get)
+        self.accounting = Accounting(self.history, self.groups.get)
         if (name := self.some()) and self.dice.random() < 0.5:
             uid = self.pods.pop(name)["uid"]
             if uid in self.open:
@@ -110,10 +110,10 @@ class World:
         self.known |= {job.uid for job in self.history.open_ends()[0]}
         for each in sorted(self.pods):
             self.hear(each, now)
-        self.books.close_others()
+        self.accounting.close_others()
 
     def check(self, now: float) -> None:
-        self.books.write(now)
+        self.accounting.write(now)
         runs = {}
         for entry in self.history.jobs(Wanted(limit=10_000), now):
             theirs = self.history.runs(entry.job.uid)

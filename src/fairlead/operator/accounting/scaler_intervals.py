@@ -6,7 +6,7 @@ import msgspec
 
 from fairlead.cluster import views
 from fairlead.observability.history import Scaler
-from fairlead.operator.periods import Periods
+from fairlead.operator.accounting.intervals import Intervals
 
 PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
 
@@ -29,18 +29,18 @@ class ScalerView(msgspec.Struct):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-class Scalers:
-    """Those that are there. Not for several threads at once."""
+class ScalerIntervals:
+    """Of autoscalers that are there. Not for several threads at once."""
 
     def __init__(self) -> None:
-        self.periods: Periods[Scaler] = Periods(lambda row: f"{row.namespace}/{row.name}")
+        self.intervals: Intervals[Scaler] = Intervals(lambda row: f"{row.namespace}/{row.name}")
         self._there: set[str] = set()
 
     def heard(self, key: str, view: ScalerView | None, now: float) -> None:
         """One as it is; None: it is gone."""
         if view is None:
             self._there.discard(key)
-            self.periods.end(key, now)
+            self.intervals.end(key, now)
             return
         self._there.add(key)
         target = view.spec.scale_target_ref
@@ -54,8 +54,8 @@ class Scalers:
             max_replicas=view.spec.max_replicas,
             started_at=now,
         )
-        self.periods.put(fresh, view.metadata.uid, now)
+        self.intervals.put(fresh, view.metadata.uid, now)
 
     def close_others(self, alive_at: float | None) -> None:
         """All have been heard of."""
-        self.periods.close_others(self._there, alive_at)
+        self.intervals.close_others(self._there, alive_at)

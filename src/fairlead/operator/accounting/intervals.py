@@ -12,7 +12,7 @@ from fairlead.observability.history import Scaler, Stay
 Row = TypeVar("Row", Stay, Scaler)
 
 
-class Periods(Generic[Row]):
+class Intervals(Generic[Row]):
     """key: of what a row speaks. Not for several threads at once."""
 
     def __init__(self, key: Callable[[Row], str]) -> None:

@@ -1,0 +1,60 @@
+"""What accounting is told of: objects as they are, and when that was heard."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.node_pool import NodePoolSpec
+from fairlead.cluster import views
+from fairlead.operator.accounting.node_intervals import NodeView
+from fairlead.operator.accounting.scaler_intervals import ScalerView
+from fairlead.operator.use import Used
+
+
+class PodHeard(msgspec.Struct, frozen=True):
+    """A pod as it is; view: None where it is gone. at: when it was heard, seconds since 1970; 0: as it is put down."""
+
+    key: str
+    view: views.Pod | None
+    at: float = 0.0
+
+
+class JobHeard(msgspec.Struct, frozen=True):
+    """An AIJob as it is; job: None where it is gone."""
+
+    key: str
+    job: AIJob | None
+    at: float = 0.0
+
+
+class NodeHeard(msgspec.Struct, frozen=True):
+    """A node as it is; view: None where it is gone."""
+
+    name: str
+    view: NodeView | None
+    at: float = 0.0
+
+
+class PoolHeard(msgspec.Struct, frozen=True):
+    """A NodePool as it is; spec: None where it is gone."""
+
+    name: str
+    spec: NodePoolSpec | None
+    at: float = 0.0
+
+
+class ScalerHeard(msgspec.Struct, frozen=True):
+    """A HorizontalPodAutoscaler as it is; view: None where it is gone."""
+
+    key: str
+    view: ScalerView | None
+    at: float = 0.0
+
+
+Heard = PodHeard | JobHeard | NodeHeard | PoolHeard | ScalerHeard | Used
+
+
+def subject(heard: Heard) -> str:
+    """Of which object something was heard, `namespace/name`."""
+    return "" if isinstance(heard, Used) else heard.name if isinstance(heard, NodeHeard | PoolHeard) else heard.key

@@ -1,0 +1,42 @@
+"""What accounting reads of a pod: what it holds, when it got its node, how it ended."""
+
+from __future__ import annotations
+
+from fairlead.api import names
+from fairlead.cluster import views
+from fairlead.cluster.times import seconds
+from fairlead.core.model.objects import WHOLE, Pod
+from fairlead.operator.accounting.causes import Failure
+
+
+def devices_of(pod: Pod) -> float:
+    """Devices, fractions as such. Profile `kubernetes` knows no fractions: what asks for one there gets no device."""
+    if pod.profile == names.KUBERNETES_PROFILE and pod.spec.gpu_milli < WHOLE:
+        return 0.0
+    return pod.spec.gpus * pod.spec.gpu_milli / WHOLE
+
+
+def bound_at(status: views.PodStatus) -> float:
+    """When a pod got its node, as far as its status says; 0: it does not."""
+    scheduled = next((each for each in status.conditions or () if each.type == "PodScheduled" and each.status == "True"), None)
+    return seconds(scheduled.last_transition_time if scheduled is not None else None) or seconds(status.start_time)
+
+
+def is_evicted(status: views.PodStatus) -> bool:
+    return any(each.type == "DisruptionTarget" and each.status == "True" for each in status.conditions or ())
+
+
+def failure_of(view: views.Pod) -> Failure | None:
+    """How a pod failed, as far as its containers say."""
+    status = view.status or views.PodStatus()
+    failed = [each for each in terminated(status) if each.exit_code]
+    if status.phase not in ("Succeeded", "Failed") or not failed:
+        return None
+    at = min((seconds(each.finished_at) for each in failed if each.finished_at), default=0.0)
+    told = view.metadata.deletion_timestamp is not None or is_evicted(status)
+    return Failure.of(failed[0].exit_code, at, told=told)
+
+
+def terminated(status: views.PodStatus) -> list[views.Terminated]:
+    found = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    return [each.state.terminated for each in found if each.state is not None and each.state.terminated is not None]
