@@ -15,175 +15,12 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.submission.hostlists import HostlistError, hosts
+from fairlead.submission.options import COUNTS, DEVICES, FLAGS, KNOWN, MEMORY, OF_SBATCH, OURS, SAID_OTHERWISE, SAME, SHORT
 from fairlead.submission.sizes import SizeError, Sizes, member, shown
 
 _MARK = re.compile(r"#(SBATCH|FAIRLEAD)(?=[\s-])(.*)")
-_SHORT = {
-    "J": "job-name",
-    "N": "nodes",
-    "n": "ntasks",
-    "G": "gpus",
-    "c": "cpus-per-task",
-    "t": "time",
-    "a": "array",
-    "d": "dependency",
-    "o": "output",
-    "e": "error",
-    "p": "partition",
-    "q": "qos",
-    "D": "chdir",
-    "H": "hold",
-    "W": "wait",
-    "Q": "quiet",
-    "v": "verbose",
-    "s": "oversubscribe",
-    "O": "overcommit",
-    "k": "no-kill",
-    "A": "account",
-    "B": "extra-node-info",
-    "C": "constraint",
-    "F": "nodefile",
-    "I": "immediate",
-    "L": "licenses",
-    "M": "clusters",
-    "S": "core-spec",
-    "V": "version",
-    "b": "begin",
-    "h": "help",
-    "i": "input",
-    "m": "distribution",
-    "w": "nodelist",
-    "x": "exclude",
-}
-_SAME = {"queue": "partition", "class": "qos", "name": "job-name", "tasks": "ntasks", "workdir": "chdir"}
-_COUNTS = {
-    "ntasks": "tasks",
-    "ntasks-per-node": "tasks_per_node",
-    "tasks-per-node": "tasks_per_node",
-    "ntasks-per-gpu": "tasks_per_gpu",
-    "cpus-per-task": "cpus_per_task",
-    "cpus-per-gpu": "cpus_per_gpu",
-    "mincpus": "cpus_at_least",
-}
-_DEVICES = {"gpus": "gpus", "gpus-per-node": "gpus_per_node", "gpus-per-task": "gpus_per_task"}
-_MEMORY = {"mem": "memory", "mem-per-cpu": "memory_per_cpu", "mem-per-gpu": "memory_per_gpu"}
-_KNOWN = (
-    frozenset(["job-name", "nodes", "time", "array", "dependency", "output", "error", "partition", "qos", "chdir", "hold"])
-    | _COUNTS.keys()
-    | _DEVICES.keys()
-    | _MEMORY.keys()
-    | {"gres", "export", "requeue", "no-requeue", "exclusive", "nodelist", "exclude", "begin"}
-)
-_SAID_OTHERWISE = {
-    "gpus-per-socket": "give --gpus-per-node: how many sockets a node has is not known here",
-    "tres-per-task": "give --gpus-per-task and --cpus-per-task",
-    "constraint": "nodes have no features here: ask for a GPU model (--gres=gpu:MODEL:N), for nodes by name (--nodelist, "
-    "--exclude), or submit an AIJob with a nodeSelector on labels of the nodes",
-    "nodefile": "files of names are not read: give --nodelist",
-}
 _AMOUNT = re.compile(r"(gpu|cpu|core|task|node|mem|gres|tres|socket|thread)s?", re.IGNORECASE)
 """What names that sbatch does not have must not contain: they would be left out, and with them what was asked for."""
-_OURS = frozenset({"image", "env", "checkpoint", "restarts", "ttl"})
-_FLAGS = frozenset(
-    {
-        "requeue",
-        "no-requeue",
-        "hold",
-        "exclusive",
-        "contiguous",
-        "get-user-env",
-        "help",
-        "ignore-pbs",
-        "immediate",
-        "nice",
-        "no-kill",
-        "no-rotate",
-        "oom-kill-step",
-        "overcommit",
-        "oversubscribe",
-        "parsable",
-        "propagate",
-        "quiet",
-        "reboot",
-        "resv-ports",
-        "share",
-        "spread-job",
-        "stepmgr",
-        "test-only",
-        "usage",
-        "use-min-nodes",
-        "verbose",
-        "version",
-        "wait",
-    }
-)
-"""Options of sbatch that stand alone; some take a value, after `=` only."""
-_IDLE = frozenset(
-    [
-        "account",
-        "acctg-freq",
-        "batch",
-        "bb",
-        "bbf",
-        "burst-buffer",
-        "cluster",
-        "cluster-constraint",
-        "clusters",
-        "comment",
-        "consolidate-segments",
-        "container",
-        "container-id",
-        "core-spec",
-        "cores-per-socket",
-        "cpu-freq",
-        "deadline",
-        "delay-boot",
-        "distribution",
-        "export-file",
-        "extra",
-        "extra-node-info",
-        "gid",
-        "gpu-bind",
-        "gpu-freq",
-        "gres-flags",
-        "hint",
-        "input",
-        "kill-on-invalid-dep",
-        "licenses",
-        "mail-type",
-        "mail-user",
-        "mcs-label",
-        "mem-bind",
-        "mincores",
-        "minsockets",
-        "minthreads",
-        "network",
-        "ntasks-per-core",
-        "ntasks-per-socket",
-        "open-mode",
-        "power",
-        "prefer",
-        "priority",
-        "profile",
-        "reservation",
-        "segment",
-        "signal",
-        "sockets-per-node",
-        "switches",
-        "thread-spec",
-        "threads-per-core",
-        "time-min",
-        "tmp",
-        "tres-bind",
-        "uid",
-        "umask",
-        "wait-all-nodes",
-        "wckey",
-        "wrap",
-    ]
-)
-"""Options of sbatch, each with a value, that change nothing of what a job asks for here."""
-_OF_SBATCH = sorted(_KNOWN | _FLAGS | _IDLE | _SAID_OTHERWISE.keys() | {"tasks", "workdir"})
 _BYTES = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _WHEN = ("afterok", "afterany", "afternotok", "aftercorr", "singleton")
 
@@ -247,17 +84,17 @@ def _options(text: str, where: str, *, ours: bool) -> list[tuple[str, str, str]]
             name, equals, value = word[2:].partition("=")
             name = _whole(name, where)
         elif word.startswith("-") and len(word) > 1:
-            name, equals, value = _SHORT.get(word[1], word[1]), word[2:], word[2:].removeprefix("=")
+            name, equals, value = SHORT.get(word[1], word[1]), word[2:], word[2:].removeprefix("=")
         else:
             raise DirectiveError(f"{where}: {word!r} is no option; write --name=value")
-        foreign = name not in _OF_SBATCH and name not in _OURS and name not in _SAME
+        foreign = name not in OF_SBATCH and name not in OURS and name not in SAME
         if not equals and foreign:  # of a plugin: whether it stands alone is not known
             value = words.pop(0) if words and not words[0].startswith("-") else ""
-        elif not equals and name not in _FLAGS:
+        elif not equals and name not in FLAGS:
             if not words:
                 raise DirectiveError(f"{where}: --{name} needs a value")
             value = words.pop(0)
-        if name in _OURS and not ours:
+        if name in OURS and not ours:
             raise DirectiveError(f"{where}: --{name} is no option of sbatch; write it in a #FAIRLEAD line")
         found.append((name, value, where))
     return found
@@ -265,9 +102,9 @@ def _options(text: str, where: str, *, ours: bool) -> list[tuple[str, str, str]]
 
 def _whole(name: str, where: str) -> str:
     """An option's name; as for sbatch, the beginning will do where no other begins so. Raises `DirectiveError`."""
-    if name in _OF_SBATCH or name in _OURS or name in _SAME:
+    if name in OF_SBATCH or name in OURS or name in SAME:
         return name
-    begin = [each for each in _OF_SBATCH if each.startswith(name)]
+    begin = [each for each in OF_SBATCH if each.startswith(name)]
     if len(begin) == 1:
         return begin[0]
     if begin:
@@ -300,9 +137,9 @@ class _Reading:
 
     def take(self, option: _Option) -> None:
         """Raises `DirectiveError`."""
-        if option.name in _SAID_OTHERWISE:
-            raise DirectiveError(f"{option.where}: --{option.given}: {_SAID_OTHERWISE[option.name]}")
-        if option.name not in _KNOWN and option.name not in _OURS:
+        if option.name in SAID_OTHERWISE:
+            raise DirectiveError(f"{option.where}: --{option.given}: {SAID_OTHERWISE[option.name]}")
+        if option.name not in KNOWN and option.name not in OURS:
             self.made.left_out.append(f"{option.where}: --{option.given} has no meaning here")
         elif (handler := _HANDLERS.get(option.name)) is not None:
             handler(self, option)
@@ -380,9 +217,9 @@ _HANDLERS: dict[str, _Handler] = {
     "error": _printed,
     "job-name": _kept("name", lambda option: label(option.value)),
     "nodes": _nodes,
-    **{name: _sized(field, lambda option: option.number(option.value, 1)) for name, field in _COUNTS.items()},
-    **{name: _devices(field) for name, field in _DEVICES.items()},
-    **{name: _sized(field, lambda option: _memory(option.value, option.name, option.where)) for name, field in _MEMORY.items()},
+    **{name: _sized(field, lambda option: option.number(option.value, 1)) for name, field in COUNTS.items()},
+    **{name: _devices(field) for name, field in DEVICES.items()},
+    **{name: _sized(field, lambda option: _memory(option.value, option.name, option.where)) for name, field in MEMORY.items()},
     "exclusive": _refused("a node cannot be asked for as a whole; ask for its GPUs (--gpus-per-node) or CPUs"),
     "hold": _kept("held", lambda _: True),
     "nodelist": _kept("on", lambda option: _hosts(option.value, option.name, option.where)),
@@ -410,7 +247,7 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
     """What options, given one after the other, ask for; the last of a kind holds. Raises `DirectiveError`."""
     reading = _Reading()
     for given, value, where in options:
-        reading.take(_Option(_SAME.get(given, given), given, value, where))
+        reading.take(_Option(SAME.get(given, given), given, value, where))
     made, sizes = reading.made, reading.sizes
     if made.on and (sizes.nodes is None or sizes.nodes < len(made.on) <= reading.most_nodes):
         sizes.nodes = len(made.on)  # as many as needed to contain them all
