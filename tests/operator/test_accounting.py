@@ -8,7 +8,7 @@ from fairlead.cluster import views
 from fairlead.observability.history import HistoryError, Run, State, Wanted
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
-from fairlead.operator.accounting.heard import JobHeard, PodHeard
+from fairlead.operator.accounting.observations import JobObserved, PodObserved
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def pod(
         metadata["ownerReferences"] = [{"kind": kind, "name": owner_name, "uid": f"uid-{owner_name}", "controller": True}]
     spec = {"schedulerName": "fairlead", "containers": [container], "nodeName": node}
     view = msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, views.Pod)
-    return PodHeard(f"vision/{name}", view)
+    return PodObserved(f"vision/{name}", view)
 
 
 def gone(name):
-    return PodHeard(f"vision/{name}", None)
+    return PodObserved(f"vision/{name}", None)
 
 
 def job(phase, *, uid="uid-bert", **status):
@@ -58,7 +58,7 @@ def job(phase, *, uid="uid-bert", **status):
         "spec": {"roles": [{"name": "worker", "template": {}}], "queue": "research"},
         "status": {"phase": phase, **status},
     }
-    return JobHeard("vision/bert", msgspec.convert(body, AIJob))
+    return JobObserved("vision/bert", msgspec.convert(body, AIJob))
 
 
 def entries(history, now=1000.0):
@@ -139,7 +139,7 @@ def test_an_aijob_says_itself_where_it_stands(history):
     (entry,) = entries(history)
     assert (entry.job.state, entry.job.restarts, entry.job.exit_code) == (State.RUNNING, 1, 7)
     accounting.apply([job("Failed", startedAt=at(11), finishedAt=at(50), restarts=1, interruptions=2, message="no more")], 51.0)
-    accounting.apply([JobHeard("vision/bert", None), gone("bert-worker-0-0")], 52.0)
+    accounting.apply([JobObserved("vision/bert", None), gone("bert-worker-0-0")], 52.0)
     accounting.write(52.0)
     (entry,) = entries(history)
     assert (entry.job.state, entry.job.ended_at, entry.job.exit_code, entry.job.message) == (State.FAILED, 50.0, 7, "no more")
@@ -148,7 +148,7 @@ def test_an_aijob_says_itself_where_it_stands(history):
 
 def test_an_aijob_that_is_deleted_before_its_end_was_cancelled_and_its_name_may_come_again(history):
     accounting = Accounting(history)
-    accounting.apply([job("Running", startedAt=at(11)), JobHeard("vision/bert", None), job("Pending", uid="uid-again")], 12.0)
+    accounting.apply([job("Running", startedAt=at(11)), JobObserved("vision/bert", None), job("Pending", uid="uid-again")], 12.0)
     accounting.write(12.0)
     assert {each.job.uid: each.job.state for each in entries(history)} == {
         "uid-bert": State.CANCELLED,

@@ -18,8 +18,8 @@ from fairlead.cluster.translate import Change
 from fairlead.observability.store import History
 from fairlead.operator import budgets, gangs, intents, provisioning, recorder, suspensions, upstream
 from fairlead.operator.accounting.accounting import Accounting
-from fairlead.operator.accounting.heard import PodHeard
 from fairlead.operator.accounting.node_intervals import NodeIntervals, NodeView
+from fairlead.operator.accounting.observations import PodObserved
 from fairlead.operator.accounting.owners import Owners
 from fairlead.operator.app import Operator, Options
 from fairlead.operator.faults import Faults, pause
@@ -249,7 +249,7 @@ def test_accounting_leaves_out_what_fails(owner, method, history, monkeypatch):
     before = getattr(owner, method)
 
     def failing(self, given, *more):
-        name = given.key if isinstance(given, PodHeard) else getattr(given, "name", "") or given.metadata.name
+        name = given.key if isinstance(given, PodObserved) else getattr(given, "name", "") or given.metadata.name
         if name.endswith("bad"):
             raise Fault
         return before(self, given, *more)

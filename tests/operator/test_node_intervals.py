@@ -6,8 +6,8 @@ import pytest
 from fairlead.api.kinds.node_pool import NodePoolSpec
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
-from fairlead.operator.accounting.heard import NodeHeard, PoolHeard
 from fairlead.operator.accounting.node_intervals import NodeView
+from fairlead.operator.accounting.observations import NodeObserved, PoolObserved
 
 
 @pytest.fixture
@@ -20,14 +20,14 @@ def history(tmp_path):
 def node(name, at, *, gpus="8", labels=None, uid=""):
     metadata = {"name": name, "uid": uid or f"uid-{name}", "labels": labels or {"model": "h100"}}
     view = msgspec.convert({"metadata": metadata, "status": {"capacity": {"nvidia.com/gpu": gpus, "cpu": "64"}}}, NodeView)
-    return NodeHeard(name, view, at)
+    return NodeObserved(name, view, at)
 
 
 def pool(name, at, price=None, *, model="h100", kind="OnDemand"):
     spec = {"nodeSelector": {"matchLabels": {"model": model}}}
     if price is not None:
         spec["price"] = {"perNodeHour": price, "kind": kind}
-    return PoolHeard(name, msgspec.convert(spec, NodePoolSpec), at)
+    return PoolObserved(name, msgspec.convert(spec, NodePoolSpec), at)
 
 
 def intervals(history):
@@ -48,7 +48,7 @@ def test_a_price_a_device_and_the_end_each_begin_or_end_a_stay(history):
     put_down(accounting, pool("h100", 20.0, 40.0), now=20.0)
     put_down(accounting, node("a", 25.0), now=25.0)  # nothing new
     put_down(accounting, node("a", 30.0, gpus="7"), now=30.0)
-    put_down(accounting, NodeHeard("a", None, 40.0), now=41.0)
+    put_down(accounting, NodeObserved("a", None, 40.0), now=41.0)
     assert intervals(history) == [
         ("a", "", 8.0, None, 10.0, 20.0),
         ("a", "h100", 8.0, 40_000_000, 20.0, 30.0),
@@ -59,7 +59,7 @@ def test_a_price_a_device_and_the_end_each_begin_or_end_a_stay(history):
 def test_the_first_pool_with_a_price_pays_and_one_that_goes_pays_no_more(history):
     accounting = Accounting(history)
     put_down(accounting, pool("a-free", 1.0), pool("b-dear", 1.0, 9.0), node("n", 2.0), now=2.0)
-    put_down(accounting, PoolHeard("b-dear", None, 5.0), now=5.0)
+    put_down(accounting, PoolObserved("b-dear", None, 5.0), now=5.0)
     assert intervals(history) == [("n", "b-dear", 8.0, 9_000_000, 2.0, 5.0), ("n", "a-free", 8.0, None, 5.0, None)]
 
 

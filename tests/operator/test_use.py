@@ -14,8 +14,8 @@ from fairlead.observability.history import HistoryError, Job, Run, Stay, Wanted
 from fairlead.observability.prometheus import PrometheusError
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
-from fairlead.operator.accounting.heard import NodeHeard
 from fairlead.operator.accounting.node_intervals import NodeView
+from fairlead.operator.accounting.observations import NodeObserved
 from fairlead.operator.use import Use, Used
 from tests.operator.test_accounting import gone, pod
 
@@ -67,7 +67,7 @@ async def test_what_cannot_be_asked_is_not_measured():
 def node(name):
     metadata = {"name": name, "uid": name, "labels": {"fairlead.dev/pool": "h100"}}
     view = {"metadata": metadata, "status": {"capacity": {"nvidia.com/gpu": "8"}}}
-    return NodeHeard(name, msgspec.convert(view, NodeView))
+    return NodeObserved(name, msgspec.convert(view, NodeView))
 
 
 def test_runs_add_up_what_was_measured_while_they_went_on(history):

@@ -24,8 +24,15 @@ from fairlead.observability.history import HistoryError
 from fairlead.observability.prometheus import Prometheus
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
-from fairlead.operator.accounting.heard import Heard, JobHeard, NodeHeard, PodHeard, PoolHeard, ScalerHeard
 from fairlead.operator.accounting.node_intervals import NodeView, PoolView
+from fairlead.operator.accounting.observations import (
+    JobObserved,
+    NodeObserved,
+    Observation,
+    PodObserved,
+    PoolObserved,
+    ScalerObserved,
+)
 from fairlead.operator.accounting.scaler_intervals import PATH as _SCALERS
 from fairlead.operator.accounting.scaler_intervals import ScalerView
 from fairlead.operator.faults import About, Faults
@@ -81,7 +88,7 @@ class Recorder:
             lambda name: self._queues.get(name) or names.DEFAULT_QUEUE,
             lambda *fault: self._unsaid.append(fault),
         )
-        self._heard: list[Heard] = []
+        self._heard: list[Observation] = []
         self._missing = {"pods", "namespaces", "jobs", "groups", "nodes", "pools"}
         self._closing = [
             self._accounting.close_others
@@ -89,13 +96,13 @@ class Recorder:
         self._told = self._forgot = 0.0
         self.use = Use(prometheus, client.clock, self._note, speed=speed) if prometheus is not None else None
         self._informers: tuple[Informer[Any], ...] = (
-            Informer(client, "/api/v1/pods", views.Pod, self._hears(PodHeard), lambda: self._listed("pods")),
-            Informer(client, _JOBS, AIJob, self._hears(JobHeard), lambda: self._listed("jobs")),
+            Informer(client, "/api/v1/pods", views.Pod, self._hears(PodObserved), lambda: self._listed("pods")),
+            Informer(client, _JOBS, AIJob, self._hears(JobObserved), lambda: self._listed("jobs")),
             Informer(
                 client,
                 "/api/v1/nodes",
                 NodeView,
-                self._hears(NodeHeard),
+                self._hears(NodeObserved),
                 lambda: self._listed("nodes"),
                 key=lambda metadata: metadata.name,
             ),
@@ -103,7 +110,7 @@ class Recorder:
                 client,
                 _POOLS,
                 PoolView,
-                self._hears(_pool_heard),
+                self._hears(_pool_observed),
                 lambda: self._listed("pools"),
                 key=lambda metadata: metadata.name,
             ),
@@ -152,7 +159,7 @@ class Recorder:
             self.client,
             _SCALERS,
             ScalerView,
-            self._hears(ScalerHeard),
+            self._hears(ScalerObserved),
             lambda: self._closing.append(self._accounting.close_scalers),
         ).run()
 
@@ -169,7 +176,7 @@ class Recorder:
         elif not change.error:
             self._groups[change.key] = change.view
 
-    def _hears(self, heard: Callable[[str, Any, float], Heard]) -> Callable[[list[Change[Any]]], None]:
+    def _hears(self, heard: Callable[[str, Any, float], Observation]) -> Callable[[list[Change[Any]]], None]:
         """What takes an informer's changes in; such as cannot be read are left out."""
 
         def take(change: Change[Any]) -> None:
@@ -178,7 +185,7 @@ class Recorder:
 
         return self.faults.each("history.heard", take)
 
-    def _note(self, heard: Heard) -> None:
+    def _note(self, heard: Observation) -> None:
         if len(self._heard) < _MOST_KEPT:
             self._heard.append(heard)
         elif len(self._heard) == _MOST_KEPT:
@@ -206,10 +213,10 @@ class Recorder:
         for site, subject, fault in unsaid:
             self.faults.note(site, subject, fault, _POD if site == "history.books" and "/" in subject else None)
 
-    async def _aside(self, batch: list[Heard], now: float) -> None:
+    async def _aside(self, batch: list[Observation], now: float) -> None:
         await asyncio.to_thread(self._record, batch, now)
 
-    def _record(self, batch: list[Heard], now: float) -> None:
+    def _record(self, batch: list[Observation], now: float) -> None:
         self._accounting.apply(batch, now)
         while self._closing:
             try:
@@ -226,5 +233,5 @@ class Recorder:
             self._forgot = now
 
 
-def _pool_heard(name: str, view: PoolView | None, at: float) -> PoolHeard:
-    return PoolHeard(name, view.spec if view is not None else None, at)
+def _pool_observed(name: str, view: PoolView | None, at: float) -> PoolObserved:
+    return PoolObserved(name, view.spec if view is not None else None, at)

@@ -18,8 +18,16 @@ from fairlead.core.model.objects import Pod
 from fairlead.observability.history import HistoryError, Job, Run, State
 from fairlead.observability.store import History
 from fairlead.operator.accounting.causes import Causes, Failure
-from fairlead.operator.accounting.heard import Heard, JobHeard, NodeHeard, PodHeard, PoolHeard, ScalerHeard, subject
 from fairlead.operator.accounting.node_intervals import NodeIntervals
+from fairlead.operator.accounting.observations import (
+    JobObserved,
+    NodeObserved,
+    Observation,
+    PodObserved,
+    PoolObserved,
+    ScalerObserved,
+    subject,
+)
 from fairlead.operator.accounting.owners import Owners
 from fairlead.operator.accounting.pods import bound_at, devices_of, failure_of, is_evicted, terminated
 from fairlead.operator.accounting.rows import Rows
@@ -78,14 +86,14 @@ class Accounting:
         self._changed_jobs: set[str] = set()
         self._changed_runs: dict[str, Run] = {}
 
-    def apply(self, heard: Iterable[Heard], now: float) -> None:
+    def apply(self, heard: Iterable[Observation], now: float) -> None:
         """Take in what was heard, in its order. Raises `HistoryError`, having taken in nothing.
 
         What cannot be taken in, one by one, is reported and left out.
         """
         batch = list(heard)
         if not self._live:
-            batch.sort(key=lambda each: not isinstance(each, PoolHeard))  # a node that went on is not one without a price
+            batch.sort(key=lambda each: not isinstance(each, PoolObserved))  # a node that went on is not one without a price
         if self._alive_at is None:
             self.nodes.intervals.load(self.history.open_stays())
             self.scalers.intervals.load(self.history.open_scalers())
@@ -97,16 +105,16 @@ class Accounting:
             except Exception as error:
                 self._report("history.books", subject(each), error)
 
-    def _take(self, each: Heard, at: float) -> None:
-        if isinstance(each, JobHeard):
+    def _take(self, each: Observation, at: float) -> None:
+        if isinstance(each, JobObserved):
             self._job(each, at)
         elif isinstance(each, Used):
             self._used(each)
-        elif isinstance(each, NodeHeard):
+        elif isinstance(each, NodeObserved):
             self.nodes.node(each.name, each.view, at)
-        elif isinstance(each, ScalerHeard):
+        elif isinstance(each, ScalerObserved):
             self.scalers.heard(each.key, each.view, at)
-        elif isinstance(each, PoolHeard):
+        elif isinstance(each, PoolObserved):
             self.nodes.pool(each.name, each.spec, at)
         else:
             self._pod(each, at)
@@ -151,15 +159,15 @@ class Accounting:
                 self._jobs[job.uid] = job
                 self._changed_jobs.add(job.uid)
 
-    def _load(self, batch: list[Heard]) -> None:
+    def _load(self, batch: list[Observation]) -> None:
         """What is written already of those heard of for the first time."""
         jobs: dict[str, None] = {}
         ended: dict[str, views.Pod] = {}
         for each in batch:
-            if isinstance(each, JobHeard):
+            if isinstance(each, JobObserved):
                 if each.job is not None:
                     jobs[each.job.metadata.uid] = None
-            elif isinstance(each, PodHeard) and each.view is not None and each.view.spec.scheduler_name in names.SCHEDULERS:
+            elif isinstance(each, PodObserved) and each.view is not None and each.view.spec.scheduler_name in names.SCHEDULERS:
                 member = self._members.get(each.view.metadata.uid)
                 try:
                     jobs[self._owners.job_of(self._read(each.view), each.view).uid if member is None else member.job] = None
@@ -185,7 +193,7 @@ class Accounting:
 
     # -- AIJobs --------------------------------------------------------------------------------
 
-    def _job(self, heard: JobHeard, now: float) -> None:
+    def _job(self, heard: JobObserved, now: float) -> None:
         if heard.job is None:
             uid = self._own.pop(heard.key, "")
             job = self._jobs.get(uid)
@@ -197,7 +205,7 @@ class Accounting:
         metadata, spec, status = heard.job.metadata, heard.job.spec, heard.job.status or AIJobStatus()
         before = self._own.get(heard.key)
         if before is not None and before != metadata.uid:
-            self._job(JobHeard(heard.key, None), now)
+            self._job(JobObserved(heard.key, None), now)
         self._own[heard.key] = metadata.uid
         known = self._jobs.get(metadata.uid)
         ended = status.phase in ("Succeeded", "Failed")
@@ -245,7 +253,7 @@ class Accounting:
         if not others:
             self._of.pop(job, None)
 
-    def _pod(self, heard: PodHeard, now: float) -> None:
+    def _pod(self, heard: PodObserved, now: float) -> None:
         view = heard.view
         uid = self._pods.get(heard.key, "")
         if uid and (view is None or view.metadata.uid != uid):

@@ -23,7 +23,7 @@ class ArrayRuns:
         return key in self._runs
 
     def forget(self, key: str) -> None:
-        """The next look begins with what is there."""
+        """The next plan begins with what is there."""
         self._runs.pop(key, None)
 
     def heard(self, key: str, pod: PodSeen) -> None:

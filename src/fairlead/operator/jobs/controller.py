@@ -1,6 +1,6 @@
 """The AIJob controller: hears of jobs, their pods and the scheduler's intents, and carries out what `plan` says.
 
-The status is written before anything is done that follows from it, and only over the version that was looked at: an operator that
+The status is written before anything is done that follows from it, and only over the version that was read: an operator that
 starts after a crash between the two finds an attempt that is over and pods that belong to no attempt any more, and goes on from
 there.
 """
@@ -30,6 +30,7 @@ from fairlead.operator.jobs.counters import Counters
 from fairlead.operator.jobs.creation import Creation
 from fairlead.operator.jobs.defaults import filled
 from fairlead.operator.jobs.dependencies import READY, Verdict, dependents, gate, judge
+from fairlead.operator.jobs.expectations import Expectations
 from fairlead.operator.jobs.hardware import CONDITIONS, Hardware
 from fairlead.operator.jobs.idleness import Idleness, windows
 from fairlead.operator.jobs.idleness import judge as judge_idle
@@ -41,7 +42,6 @@ from fairlead.operator.jobs.plan import Plan, plan
 from fairlead.operator.jobs.pods import NODE_LOST, NUMBER, PodSeen, PodView, seen
 from fairlead.operator.jobs.record import Record, begins_again, counts_only
 from fairlead.operator.jobs.templates import problem
-from fairlead.operator.jobs.unheard import Unheard
 from fairlead.operator.jobs.writer import Writer
 from fairlead.operator.workqueue import WorkQueue
 
@@ -82,7 +82,7 @@ class Jobs:
         self.cache = Cache()
         self.arrays = ArrayRuns()
         self.waiting = Waiting(bounds or Bounds())
-        self._unheard = Unheard(self.waiting)
+        self._expectations = Expectations(self.waiting)
         self._writer = Writer(client, self.counters)
         self.maker = Maker(
             client,
@@ -91,7 +91,7 @@ class Jobs:
             self._again,
             cache=self.cache,
             waiting=self.waiting,
-            unheard=self._unheard,
+            expectations=self._expectations,
         )
         self.creation = Creation(
             client,
@@ -101,7 +101,7 @@ class Jobs:
             self._again,
             cache=self.cache,
             waiting=self.waiting,
-            unheard=self._unheard,
+            expectations=self._expectations,
             arrays=self.arrays,
             speed=speed,
         )
@@ -176,7 +176,7 @@ class Jobs:
         if change.view is None:
             self.cache.jobs.pop(change.key, None)
             self.arrays.forget(change.key)
-            self._unheard.forget(change.key)
+            self._expectations.forget(change.key)
             self.creation.forget(change.key)
             if (record := self._records.pop(change.key, None)) is not None:
                 record.stop_timer()
@@ -233,7 +233,7 @@ class Jobs:
         pod = seen(view, int(attempt), int(element), self.client.clock(), known)
         self.waiting.seen(change.key, placed=bool(pod.node) or pod.phase != "Pending")
         self.cache.put_pod(key, change.key, pod)
-        self._unheard.heard(key, pod.name)
+        self._expectations.observed(key, pod.name)
         self._observe(key, pod)
         if key in self.arrays:
             self.arrays.heard(key, self._as_is(pod))
@@ -317,13 +317,13 @@ class Jobs:
     async def _take_step(self, key: str, job: AIJob, now: float, first: Verdict) -> None:
         record = self._record(key)
         record.stop_timer()
-        if any(until <= now for until in self._unheard.due(key)):
-            self._unheard.forget(key)
+        if any(until <= now for until in self._expectations.due(key)):
+            self._expectations.forget(key)
             self.arrays.forget(key)  # it counts them as there
         tell_at, ended = record.tell_at, frozenset(record.ended)
         decided = self._decide(key, job, record, now, first)
         if decided is None:
-            self._look_in(key, record, record.rests(now))
+            self._again_in(key, record, record.rests(now))
             return
         if not decided.untold and decided.status != job.status:
             record.told_at = now
@@ -335,9 +335,9 @@ class Jobs:
         if decided.delete_job:
             return
         waits = [each for each in (decided.look_again, tell_at - now if decided.untold else None) if each is not None]
-        waits += [until - now for until in self._unheard.due(key)]
+        waits += [until - now for until in self._expectations.due(key)]
         if waits:
-            self._look_in(key, record, min(waits))
+            self._again_in(key, record, min(waits))
 
     def _decide(self, key: str, job: AIJob, record: Record, now: float, first: Verdict) -> Plan | None:
         """What is to be done; None: it began again just now and rests."""
@@ -360,12 +360,12 @@ class Jobs:
 
     def _plan_job(self, key: str, job: AIJob, record: Record, now: float, first: Verdict) -> Plan:
         pods = [self._as_is(pod) for pod in self.cache.pods(key).values()]
-        idle, look = judge_idle(job, pods, self.idleness.measured, now)
+        idle, due = judge_idle(job, pods, self.idleness.measured, now)
         suspended, ended = self.cache.is_suspended(key, job), frozenset(record.ended)
         decided = plan(job, pods, Given(now=now, suspended=suspended, first=first, idle=idle, ended=ended))
-        decided = self._unheard.without(key, job, decided)
-        if look is not None and (decided.look_again is None or look < decided.look_again):
-            decided = msgspec.structs.replace(decided, look_again=look)
+        decided = self._expectations.without(key, job, decided)
+        if due is not None and (decided.look_again is None or due < decided.look_again):
+            decided = msgspec.structs.replace(decided, look_again=due)
         return decided
 
     def _plan_array(self, key: str, job: AIJob, now: float, first: Verdict, *, tell: bool) -> Plan:
@@ -395,7 +395,7 @@ class Jobs:
         if decided.delete_job:
             await writer.delete_job(job)
 
-    def _look_in(self, key: str, record: Record, seconds: float) -> None:
+    def _again_in(self, key: str, record: Record, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         record.timer = loop.call_later(max(0.0, seconds) / self.speed, self._again, key)
 

@@ -16,21 +16,21 @@ from fairlead.operator.jobs import members as made
 from fairlead.operator.jobs.accepted import NOTHING, Notes, Taken
 from fairlead.operator.jobs.array_runs import ArrayRuns
 from fairlead.operator.jobs.cache import Cache
+from fairlead.operator.jobs.expectations import Expectations
 from fairlead.operator.jobs.limits import Waiting
 from fairlead.operator.jobs.making import REFUSED, Maker
 from fairlead.operator.jobs.plan import Plan
 from fairlead.operator.jobs.quotas import Quotas, batches
 from fairlead.operator.jobs.record import Record
-from fairlead.operator.jobs.unheard import Unheard
 from fairlead.operator.jobs.writer import Writer
 
 _NEXT = 0.2  # seconds until it is tried again where another job of the namespace makes its pods
 _SHORT, _QUOTA_REST = 30.0, 1.0  # seconds until a job looks again that a quota keeps: in any case, and after one changed
-_LOOK_AGAIN = 5.0  # seconds until it is tried again what others stand in the way of
+_BLOCKED_REST = 5.0  # seconds until it is tried again what others stand in the way of
 
 
 class Creation:
-    """again: has a job looked at; speed: of the client's clock against the loop's."""
+    """again: has a job reconciled; speed: of the client's clock against the loop's."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Creation:
         *,
         cache: Cache,
         waiting: Waiting,
-        unheard: Unheard,
+        expectations: Expectations,
         arrays: ArrayRuns,
         speed: float,
     ) -> None:
@@ -53,7 +53,7 @@ class Creation:
         self._again = again
         self._cache = cache
         self._waiting = waiting
-        self._unheard = unheard
+        self._expectations = expectations
         self._arrays = arrays
         self._speed = speed
         self._short: dict[str, set[str]] = {}  # namespace -> jobs that wait for a quota
@@ -161,7 +161,7 @@ class Creation:
             raise
         except Taken as error:
             await self._tell(key, job, notes, (error.reason, str(error)))
-            self._later(key, _LOOK_AGAIN)
+            self._later(key, _BLOCKED_REST)
             return
         if members:
             notes.refusals = 0
@@ -170,7 +170,7 @@ class Creation:
                 await self._tell(key, job, notes, (short.reason, short.message), warning=short.for_good)
         elif why:
             await self._tell(key, job, notes, ("TooManyWaitingPods", why), warning=False)
-            self._later(key, _LOOK_AGAIN)
+            self._later(key, _BLOCKED_REST)
         elif notes.pods[0]:
             notes.pods = NOTHING
             self._again(key)
@@ -184,9 +184,9 @@ class Creation:
             if members:
                 await self._maker.make(key, job, msgspec.structs.replace(decided, create=members), record)
         finally:
-            unheard = self._unheard.names(key)
+            awaited = self._expectations.names(key)
             for each in expected:
-                if self._cache.job_of(each) is None and each.partition("/")[2] not in unheard:
+                if self._cache.job_of(each) is None and each.partition("/")[2] not in awaited:
                     self._waiting.seen(each, placed=True)
 
     def _leaving(self, key: str, decided: Plan) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
@@ -17,10 +17,10 @@ from fairlead.operator.jobs import members as made
 from fairlead.operator.jobs.accepted import Notes, Taken, taken, trust
 from fairlead.operator.jobs.cache import Cache
 from fairlead.operator.jobs.counters import Counters
+from fairlead.operator.jobs.expectations import Expectations
 from fairlead.operator.jobs.limits import Waiting
 from fairlead.operator.jobs.plan import Plan
 from fairlead.operator.jobs.record import Record
-from fairlead.operator.jobs.unheard import Unheard
 from fairlead.operator.jobs.writer import Writer
 
 log = structlog.get_logger("jobs")
@@ -33,7 +33,7 @@ _AT_ONCE = 64
 class Maker:
     """untrusted_as: the user that the API server takes us for, where it does not believe whose pods are.
 
-    again: has a job looked at.
+    again: has a job reconciled.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Maker:
         *,
         cache: Cache,
         waiting: Waiting,
-        unheard: Unheard,
+        expectations: Expectations,
     ) -> None:
         self.untrusted_as = ""
         self._client = client
@@ -54,7 +54,7 @@ class Maker:
         self._again = again
         self._cache = cache
         self._waiting = waiting
-        self._unheard = unheard
+        self._expectations = expectations
 
     async def make(self, key: str, job: AIJob, decided: Plan, record: Record) -> None:
         """Make the members of a plan. Raises `Taken` and what the API server refuses."""
@@ -64,17 +64,23 @@ class Maker:
             if not await create(self._client, services, made.service(job)):
                 await self._check_owner(f"{services}/{metadata.name}", "Service", metadata.name, job)
         record.served = True
-        turns = asyncio.Semaphore(_AT_ONCE)
-        await self._make_gangs(job, decided, turns)
-        # A gang that begins with members it could do without would have to swap them for those that it needs.
-        for surplus in (False, True):
-            await self._make_pods(key, job, decided, record.notes, turns, surplus=surplus)
+        slots = asyncio.Semaphore(_AT_ONCE)
+        await self._make_gangs(job, decided, slots)
+        needed = [each for each in decided.create if not each.surplus]
+        failures = await self._make_pods(key, job, decided, record.notes, slots, needed)
+        refused = {member.element for member, error in failures if _is_refusal(error)}
+        if refused:
+            await self.take_back(key, job, decided, refused)
+        await self._raise(job, failures)
+        # Only then: a gang that begins with elastic replicas would have to swap them for those that it needs.
+        elastic = [each for each in decided.create if each.surplus]
+        await self._raise(job, await self._make_pods(key, job, decided, record.notes, slots, elastic))
 
-    async def _make_gangs(self, job: AIJob, decided: Plan, turns: asyncio.Semaphore) -> None:
+    async def _make_gangs(self, job: AIJob, decided: Plan, slots: asyncio.Semaphore) -> None:
         groups = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups"
 
         async def gang(element: int) -> None:
-            async with turns:
+            async with slots:
                 name = made.gang_of(job, element)
                 if not await create(self._client, groups, made.group(job, element)):
                     await self._check_owner(f"{groups}/{name}", "PodGroup", name, job)
@@ -84,13 +90,19 @@ class Maker:
             await asyncio.gather(*(gang(element) for element in elements))
 
     async def _make_pods(
-        self, key: str, job: AIJob, decided: Plan, notes: Notes, turns: asyncio.Semaphore, *, surplus: bool
-    ) -> None:
-        """Those that the job needs, or those that it can do without; a gang that the API server takes in part is taken back."""
+        self,
+        key: str,
+        job: AIJob,
+        decided: Plan,
+        notes: Notes,
+        slots: asyncio.Semaphore,
+        members: Sequence[made.Member],
+    ) -> list[tuple[made.Member, Exception]]:
+        """Make these members; which could not be made, and why."""
         roles = {role.name: role for role in job.spec.roles}
 
         async def one(member: made.Member) -> None:
-            async with turns:
+            async with slots:
                 attempt = decided.attempts.get(member.element, decided.status.attempt)
                 manifest = made.pod(job, roles[member.role], member, attempt)
                 name = manifest["metadata"]["name"]
@@ -99,22 +111,18 @@ class Maker:
                     self._counters.created += 1
                     self._check_user(job, reply, notes)
                 if name not in self._cache.pods(key):
-                    self._unheard.made(key, name, self._client.clock())
+                    self._expectations.expect(key, name, self._client.clock())
 
-        now = [each for each in decided.create if each.surplus is surplus]
-        outcomes = await asyncio.gather(*map(one, now), return_exceptions=True)
-        failed = next((each for each in outcomes if isinstance(each, Exception)), None)
-        refused = {
-            each.element
-            for each, outcome in zip(now, outcomes, strict=True)
-            if isinstance(outcome, ApiError) and outcome.code in REFUSED
-        }
-        if refused and not surplus:
-            await self.take_back(key, job, decided, refused)
-        if failed is not None:
-            if not isinstance(failed, ApiError) or failed.code not in REFUSED:
-                await self._writer.event(job, "FailedCreate", f"a member cannot be made: {failed}", warning=True)
-            raise failed
+        outcomes = await asyncio.gather(*map(one, members), return_exceptions=True)
+        return [(each, outcome) for each, outcome in zip(members, outcomes, strict=True) if isinstance(outcome, Exception)]
+
+    async def _raise(self, job: AIJob, failures: Sequence[tuple[made.Member, Exception]]) -> None:
+        """Raise the first failure, if there is one; what the API server refuses gets its event where it is caught."""
+        if failures:
+            _, error = failures[0]
+            if not _is_refusal(error):
+                await self._writer.event(job, "FailedCreate", f"a member cannot be made: {error}", warning=True)
+            raise error
 
     async def take_back(self, key: str, job: AIJob, decided: Plan, elements: set[int]) -> None:
         """The pods of gangs that cannot be made whole go: they would keep their quota, and never start."""
@@ -124,10 +132,10 @@ class Maker:
             named = {made.name_of(job, each, attempt) for each in made.members(job, element)}
             there = {name: pod for name, pod in self._cache.pods(key).items() if name in named}
             if not any(pod.node for pod in there.values()):
-                unheard = {name for name in self._unheard.names(key) if name in named}
-                gone += sorted(unheard | {name for name, pod in there.items() if not pod.terminating})
+                expected = {name for name in self._expectations.names(key) if name in named}
+                gone += sorted(expected | {name for name, pod in there.items() if not pod.terminating})
         for name in gone:
-            self._unheard.heard(key, name)
+            self._expectations.observed(key, name)
             self._waiting.seen(f"{job.metadata.namespace}/{name}", placed=True)
         await asyncio.gather(*(self._writer.delete_pod(job, name) for name in gone))
 
@@ -174,3 +182,7 @@ class Maker:
             raise Taken(*taken(kind, name, job)) from error
         if not made.owned(found.owner_references, job):
             raise Taken(*taken(kind, name, job))
+
+
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, ApiError) and error.code in REFUSED

@@ -204,11 +204,11 @@ class Step:
         if status.phase != before:
             self.events.append((status.phase, f"{len(at_work)} of {len(attempt.members)} members run", False))
         gone = self.leaving([*attempt.stale, *waiting, *leaving])
-        again = self._look_again(settles, starts.due, self.now + rests)
+        again = self._due_in(settles, starts.due, self.now + rests)
         mark = tuple(sorted(pod.name for pod in attempt.failed if pod.name in done and not pod.excused))
         return Plan(status, create=missing, delete=gone, look_again=again, events=tuple(self.events), excused=mark)
 
-    def _look_again(self, settles: float | None, starts: float | None, rested: float) -> float | None:
+    def _due_in(self, settles: float | None, starts: float | None, rested: float) -> float | None:
         """In how many seconds: when the size settles, a start is to be judged, or it has rested, whichever comes first."""
         dues = [each for each in (settles, starts, rested) if each is not None]
         dues = [each for each in dues if each > self.now or each == starts]

@@ -73,7 +73,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class PodView(msgspec.Struct):
-    """What of a pod is looked at."""
+    """What of a pod is read."""
 
     metadata: views.Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)

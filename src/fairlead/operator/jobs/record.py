@@ -19,7 +19,7 @@ _BETWEEN = 1.0  # seconds at least between two attempts of a job, or two looks a
 class Record:
     """notes: what its conditions say beside what `plan` does; ended: pods that succeeded and are gone, until its status says so.
 
-    timer: when it is looked at again by itself; told_at: when its status was written last; attempted_at: when it, or an element
+    timer: when it is reconciled again by itself; told_at: when its status was written last; attempted_at: when it, or an element
     of it, last began again; served: its Service is there. bounds: how many members its PodGroup was made for, and of which roles;
     kinds: version, and role -> how its members ask for nodes.
     """
@@ -44,7 +44,7 @@ class Record:
         return left if left <= _BETWEEN else 0.0  # the clock may have been set back
 
     def stop_timer(self) -> None:
-        """It is looked at now, which finds out anew when the next look is due."""
+        """It is reconciled now, which finds out anew when it is due again."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

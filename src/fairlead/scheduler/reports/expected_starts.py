@@ -1,4 +1,4 @@
-"""When gangs that wait are expected to start: looked at from time to time, reported when it moved by a tenth of the wait."""
+"""When gangs that wait are expected to start: foreseen from time to time, reported when it moved by a tenth of the wait."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExpectedStarts:
         """The same with the interval in which it starts in eight cases of ten."""
         return self._foreseen.get(job)
 
-    def look(self, now: float) -> list[str]:
+    def renew(self, now: float) -> list[str]:
         """Make a forecast if one is due; of which gangs the start moved."""
         waits = self._gang_waits()
         if not waits:
@@ -55,7 +55,7 @@ class ExpectedStarts:
         return moved
 
     def _gang_waits(self) -> bool:
-        """Whether a gang with an object of its own has been refused. All classes are looked at: that drops what waits no more."""
+        """Whether a gang with an object of its own has been refused. All classes are asked: that drops what waits no more."""
         first = [room.first() for room in self._state.queues.parked]
         return any(unit is not None and unit.gang is not None and unit.gang.group is not None for unit in first)
 

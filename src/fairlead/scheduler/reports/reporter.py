@@ -25,8 +25,8 @@ class Reporter:
         self.verdicts = Verdicts(state, faults)
 
     def foresee(self, now: float) -> None:
-        """Look at expected starts, if a forecast is due."""
-        for key in self.starts.look(now):
+        """Make a forecast of starts, if one is due."""
+        for key in self.starts.renew(now):
             self.groups.mark(key)
 
     def due(self, now: float) -> Iterator[GroupStatus | QueueStatus | ReservationStatus | Verdict]:

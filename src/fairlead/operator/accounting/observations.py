@@ -12,7 +12,7 @@ from fairlead.operator.accounting.scaler_intervals import ScalerView
 from fairlead.operator.use import Used
 
 
-class PodHeard(msgspec.Struct, frozen=True):
+class PodObserved(msgspec.Struct, frozen=True):
     """A pod as it is; view: None where it is gone. at: when it was heard, seconds since 1970; 0: as it is put down."""
 
     key: str
@@ -20,7 +20,7 @@ class PodHeard(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
-class JobHeard(msgspec.Struct, frozen=True):
+class JobObserved(msgspec.Struct, frozen=True):
     """An AIJob as it is; job: None where it is gone."""
 
     key: str
@@ -28,7 +28,7 @@ class JobHeard(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
-class NodeHeard(msgspec.Struct, frozen=True):
+class NodeObserved(msgspec.Struct, frozen=True):
     """A node as it is; view: None where it is gone."""
 
     name: str
@@ -36,7 +36,7 @@ class NodeHeard(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
-class PoolHeard(msgspec.Struct, frozen=True):
+class PoolObserved(msgspec.Struct, frozen=True):
     """A NodePool as it is; spec: None where it is gone."""
 
     name: str
@@ -44,7 +44,7 @@ class PoolHeard(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
-class ScalerHeard(msgspec.Struct, frozen=True):
+class ScalerObserved(msgspec.Struct, frozen=True):
     """A HorizontalPodAutoscaler as it is; view: None where it is gone."""
 
     key: str
@@ -52,9 +52,9 @@ class ScalerHeard(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
-Heard = PodHeard | JobHeard | NodeHeard | PoolHeard | ScalerHeard | Used
+Observation = PodObserved | JobObserved | NodeObserved | PoolObserved | ScalerObserved | Used
 
 
-def subject(heard: Heard) -> str:
+def subject(heard: Observation) -> str:
     """Of which object something was heard, `namespace/name`."""
-    return "" if isinstance(heard, Used) else heard.name if isinstance(heard, NodeHeard | PoolHeard) else heard.key
+    return "" if isinstance(heard, Used) else heard.name if isinstance(heard, NodeObserved | PoolObserved) else heard.key

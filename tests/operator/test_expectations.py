@@ -1,4 +1,4 @@
-"""Pods that were made and gone again before their watch told of them: a cut watch, and a server that has forgotten."""
+"""Pods that were made and gone again before their watch showed them: a cut watch, and a server that has forgotten."""
 
 import asyncio
 
