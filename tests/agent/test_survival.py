@@ -17,11 +17,12 @@ from fairlead.agent.node import Options as AgentOptions
 from fairlead.api import crds
 from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.cluster.kubernetes.config import Config, load
-from fairlead.cluster.simulated.api import NODES, ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.faults import Fault, FaultPlan
 from fairlead.cluster.simulated.http import Server
+from fairlead.cluster.simulated.resources import NODES
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
 from fairlead.operator.app import Operator

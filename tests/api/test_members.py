@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fairlead.api import crds
-from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.errors import StatusError
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from fairlead.api import crds
-from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.wire import Reply, Request, Wire
 from testbed import objects

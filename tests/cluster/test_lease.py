@@ -9,7 +9,7 @@ import structlog
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.lease import Elector
-from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock, VirtualLoop
 from fairlead.cluster.simulated.faults import Fault, FaultPlan
 from fairlead.cluster.simulated.transport import SimulatedTransport

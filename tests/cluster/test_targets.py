@@ -10,7 +10,7 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.port import Outcome
-from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock, VirtualLoop
 from fairlead.cluster.simulated.faults import Fault, FaultPlan, Rates
 from fairlead.cluster.simulated.transport import SimulatedTransport

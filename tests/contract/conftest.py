@@ -15,7 +15,7 @@ import pytest
 
 from fairlead.api import crds
 from fairlead.api.policies import fencing
-from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.http import Server

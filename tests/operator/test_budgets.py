@@ -11,7 +11,7 @@ from fairlead.api.names import API_VERSION
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.conditions import apply, condition
 from fairlead.cluster.kubernetes.config import Config
-from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire

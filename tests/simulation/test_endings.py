@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from fairlead.api import names
-from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.clock import VirtualLoop
+from fairlead.cluster.simulated.resources import PODS
 from fairlead.simulation import aijobs
 from fairlead.simulation.world import OperatorProcess, Process, World
 

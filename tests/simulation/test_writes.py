@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.simulation import chaos
 from fairlead.simulation.writes import MOST, Writes

@@ -18,8 +18,8 @@ import msgspec
 from fairlead.api import names
 from fairlead.cluster import translate, views
 from fairlead.cluster.port import ClusterEvent, Synced
-from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS
 from fairlead.cluster.simulated.kubelet import amounts, requests_of
+from fairlead.cluster.simulated.resources import NAMESPACES, NODES, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.cluster.translate import Translator
 from fairlead.core import invariants

@@ -12,10 +12,11 @@ import time
 import msgspec
 
 from fairlead.api import names
-from fairlead.cluster.simulated.api import NODES, PODS, ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock, VirtualLoop
 from fairlead.cluster.simulated.cluster import SimulatedCluster
 from fairlead.cluster.simulated.kubelet import Kubelet
+from fairlead.cluster.simulated.resources import NODES, PODS
 from fairlead.cluster.simulated.store import Change, Object
 from fairlead.core.model.objects import Policy
 from fairlead.scheduler.applier import Applier

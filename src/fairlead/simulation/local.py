@@ -23,13 +23,14 @@ from fairlead.agent.terminal import Terminal
 from fairlead.api import crds, names
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
-from fairlead.cluster.simulated.api import NODES, ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.attach import Wanted
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.errors import bad_request
 from fairlead.cluster.simulated.http import Server
 from fairlead.cluster.simulated.kubelet import NOT_READY
+from fairlead.cluster.simulated.resources import NODES
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.resources import PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.core.state.suspended import made_for
 from fairlead.simulation.people import People, Strike, template

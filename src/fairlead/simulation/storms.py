@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from fairlead.api import names
-from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.faults import FaultPlan
+from fairlead.cluster.simulated.resources import PODS
 from fairlead.cluster.simulated.store import Key, Object
 from fairlead.simulation.audit import Auditor
 from fairlead.simulation.people import Strike

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.cluster.simulated.api import PODS
 from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.resources import PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.simulation.people import People, template
 from fairlead.simulation.workload import RULE_LABEL, Job

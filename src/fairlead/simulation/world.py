@@ -15,11 +15,12 @@ import msgspec
 from fairlead.api import crds, names, policies
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
-from fairlead.cluster.simulated.api import NODES, ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.faults import FaultPlan
 from fairlead.cluster.simulated.kubelet import Kubelet, Timing
+from fairlead.cluster.simulated.resources import NODES
 from fairlead.cluster.simulated.transport import Partition, SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
 from fairlead.core.model.objects import Policy

@@ -15,7 +15,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.errors import StatusError, bad_request, not_found
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")

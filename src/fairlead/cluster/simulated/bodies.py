@@ -9,7 +9,7 @@ import yaml
 from lightkube.models import meta_v1
 
 from fairlead.cluster.simulated import errors, eventforms, protobuf, schema
-from fairlead.cluster.simulated.api import ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import Resource
 from fairlead.cluster.simulated.store import Object
@@ -61,13 +61,13 @@ def of_resource(api: ApiServer, resource: Resource, body: Body, validation: str)
         if version != resource.api_version:
             told = f"does not match the expected API version ({resource.api_version})"
             raise errors.bad_request(f"the API version in the data ({version}) {told}")
-        api.check_custom_kind(resource, raw)
+        api.definitions.check_custom_kind(resource, raw)
     else:
         _check_kind(api, resource, version or resource.api_version, kind or resource.kind)
     unknown: list[str] = []
     about = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
     try:
-        decoded = schema.decode(api.node_of(resource), raw, unknown)
+        decoded = schema.decode(api.definitions.node_of(resource), raw, unknown)
     except schema.Mistyped as error:
         if not resource.custom:
             raise errors.bad_request(f"{about}: {error}") from error
@@ -98,7 +98,7 @@ def applied(api: ApiServer, resource: Resource, body: Body) -> Object:
     name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
     where = f"failed to create typed patch object ({namespace}/{name}; {_group_version(version)}, Kind={kind})"
     try:
-        decoded = schema.decode(api.node_of(resource), raw, unknown)
+        decoded = schema.decode(api.definitions.node_of(resource), raw, unknown)
     except schema.Mistyped as error:
         raise StatusError(500, "", f"{where}: {error.typed}") from error
     if unknown:
@@ -121,7 +121,7 @@ def _metadata(given: Any, about: str) -> Object:
 
 def _check_kind(api: ApiServer, resource: Resource, version: str, kind: str) -> None:
     if (version, kind) != (resource.api_version, resource.kind):
-        raise errors.unhandled(version, kind, resource.kind, api.not_convertible(resource, version, kind))
+        raise errors.unhandled(version, kind, resource.kind, api.definitions.not_convertible(resource, version, kind))
 
 
 def _group_version(version: str) -> str:

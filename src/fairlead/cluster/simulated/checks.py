@@ -12,7 +12,7 @@ import msgspec
 from fairlead.api import quantity
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster.simulated import schema
-from fairlead.cluster.simulated.errors import Cause, forbidden_field, invalid_value, required, unhandled
+from fairlead.cluster.simulated.errors import Cause, forbidden_field, invalid, invalid_value, required, unhandled
 from fairlead.cluster.simulated.formats import (
     KEY_RULE,
     LABEL,
@@ -330,3 +330,16 @@ UPDATE_CHECKS: dict[str, CheckUpdate] = {
     "pods": check_pod_update,
     "scheduling.k8s.io/priorityclasses": check_priority_class_update,
 }
+
+
+def validate(resource: Resource, obj: Object, before: Object | None, *, known: bool = False) -> None:
+    """Raises `StatusError` 422. before: the version that it replaces; known: its spec was valid before."""
+    causes = check_metadata(resource, obj)
+    check = None if known else CHECKS.get(resource.table)
+    if check is not None and (before is None or "spec" not in obj or before.get("spec") != obj["spec"]):
+        causes += check(obj)
+    update_check = UPDATE_CHECKS.get(resource.table)
+    if before is not None and update_check is not None:
+        causes += update_check(before, obj)
+    if causes:
+        raise invalid(resource.group, resource.kind, obj["metadata"].get("name", ""), causes)

@@ -18,8 +18,9 @@ from fairlead.api.reasons import Reason
 from fairlead.cluster import intents, storage_views, views, workloads
 from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, StorageKnown, Synced, Upsert
 from fairlead.cluster.simulated import store
-from fairlead.cluster.simulated.api import NAMESPACES, NODES, PODS, ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.resources import NAMESPACES, NODES, PODS
 from fairlead.cluster.simulated.store import Object
 from fairlead.cluster.translate import (
     Change,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.cluster.simulated import selectors
-from fairlead.cluster.simulated.api import BUDGETS, PODS, ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.resources import BUDGETS, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
 
 JOBS = "batch/jobs"

@@ -18,8 +18,9 @@ from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import views
 from fairlead.cluster.requests import pod_requests
-from fairlead.cluster.simulated.api import NODES, PODS, ApiServer
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.resources import NODES, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
@@ -66,7 +67,7 @@ class Kubelet:
         self._pod_resource = api.served("v1", "pods")
         api.store.listen(PODS, self._pod_changed)
         api.store.listen(NODES, self._node_changed)
-        api.on_delete_pod = self._deleted
+        api.deleting.on_pod = self._deleted
         api.logs = self._log
 
     # -- pods ----------------------------------------------------------------------------------

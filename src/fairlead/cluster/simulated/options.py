@@ -111,7 +111,7 @@ def of_write(method: str, query: Query) -> WriteOptions:
 _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 
 
-def check_deletion(policy: str | None, *, orphans: bool) -> None:
+def check_propagation(policy: str | None, *, orphans: bool) -> None:
     """Raises `StatusError` 422 for a policy that is none, or one that is given twice."""
     if policy and orphans:
         told = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'

@@ -14,6 +14,11 @@ from typing import Any
 import msgspec
 from lightkube.core import resource as lightkube_resource
 
+# Tables of the store with rules of their own.
+PODS, NODES, NAMESPACES = "pods", "nodes", "namespaces"
+BUDGETS = "policy/poddisruptionbudgets"
+DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
+CLASSES = "scheduling.k8s.io/priorityclasses"
 _MODULES = (
     "core_v1",
     "apps_v1",

@@ -16,10 +16,11 @@ import yaml
 from lightkube.models import autoscaling_v1, core_v1, meta_v1, policy_v1
 
 from fairlead.cluster.simulated import bodies, errors, eventforms, merging, openapi, options, reviews, selectors, tables
-from fairlead.cluster.simulated.api import PODS, ApiServer, Selection, Watch
+from fairlead.cluster.simulated.api.reading import Selection, Watch
+from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.bodies import JSON, PROTOBUF, READABLE, YAML, Body
 from fairlead.cluster.simulated.errors import StatusError
-from fairlead.cluster.simulated.resources import Resource
+from fairlead.cluster.simulated.resources import PODS, Resource
 from fairlead.cluster.simulated.store import Object, Record
 
 log = structlog.get_logger("wire")

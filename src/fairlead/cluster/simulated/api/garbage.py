@@ -12,7 +12,7 @@ from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import Catalog, Resource
 from fairlead.cluster.simulated.store import Key, Object, Store
 
-_FOREGROUND = "foregroundDeletion"
+FOREGROUND = "foregroundDeletion"
 Place = tuple[str, Key]
 
 
@@ -121,7 +121,7 @@ class Garbage:
         record = self._store.get(table, key)
         if record is None:
             return
-        kept = [each for each in record.object["metadata"].get("finalizers") or () if each != _FOREGROUND]
+        kept = [each for each in record.object["metadata"].get("finalizers") or () if each != FOREGROUND]
         if kept:
             self._store.put(table, key, {**record.object, "metadata": {**record.object["metadata"], "finalizers": kept}})
         else:
