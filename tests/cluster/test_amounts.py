@@ -4,7 +4,7 @@ import copy
 
 import msgspec
 
-from fairlead.cluster import convert, views
+from fairlead.cluster import pod_specs, views
 
 _PLAIN = {
     "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
@@ -61,19 +61,19 @@ def _changed(changes):
 
 
 def test_each_kind_of_pod_is_read_as_if_it_were_the_only_one():
-    together = {name: convert.pod_spec(_changed(changes)) for name, changes in _CHANGES.items()}
+    together = {name: pod_specs.pod_spec(_changed(changes)) for name, changes in _CHANGES.items()}
     alone = {}
     for name, changes in _CHANGES.items():
-        convert._known_amounts.clear()
-        alone[name] = convert.pod_spec(_changed(changes))
+        pod_specs._known_amounts.clear()
+        alone[name] = pod_specs.pod_spec(_changed(changes))
     assert together == alone
     assert len(set(map(repr, alone.values()))) == len(alone) - 1, "only 'later' is as if nothing were wanted less"
     assert alone["later"] == alone["nothing"]
 
 
 def test_no_more_is_kept_than_may_be(monkeypatch):
-    monkeypatch.setattr(convert, "_MOST_KEPT", 4)
-    convert._known_amounts.clear()
+    monkeypatch.setattr(pod_specs, "_MOST_KEPT", 4)
+    pod_specs._known_amounts.clear()
     for number in range(20):
-        convert.pod_spec(_changed({"spec.containers.0.image": f"x:{number}"}))
-        assert len(convert._known_amounts) <= 4
+        pod_specs.pod_spec(_changed({"spec.containers.0.image": f"x:{number}"}))
+        assert len(pod_specs._known_amounts) <= 4

@@ -8,7 +8,8 @@ import pytest
 from fairlead.api import crds
 from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
-from fairlead.cluster.simulated.wire import Reply, Request, Wire
+from fairlead.cluster.simulated.messages import Reply, Request
+from fairlead.cluster.simulated.wire import Wire
 from testbed import objects
 
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"

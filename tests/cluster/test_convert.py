@@ -3,7 +3,7 @@ import pytest
 
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
-from fairlead.cluster import convert, policies, views
+from fairlead.cluster import convert, pod_specs, policies, views
 from fairlead.cluster.requests import pod_requests
 from fairlead.core.model.objects import Pod, PodSpec
 
@@ -155,17 +155,17 @@ def test_what_is_absurdly_long_is_refused_and_not_remembered():
         )
     assert absurd(affinity={"podAntiAffinity": {required: [term] * 100}}).error is None
 
-    before = len(convert._known_amounts)
+    before = len(pod_specs._known_amounts)
     for number in range(20):
         metadata = {"annotations": {FRACTION: f"{number}" * 100_000}}
         convert.pod(view(metadata=metadata, spec={"containers": [container()]}), "default")
-    assert len(convert._known_amounts) == before
+    assert len(pod_specs._known_amounts) == before
 
 
 def test_fractions_round_up():
-    assert convert.gpu_fraction("0.3333") == 334
+    assert pod_specs.gpu_fraction("0.3333") == 334
     with pytest.raises(QuantityError):
-        convert.gpu_fraction("2")
+        pod_specs.gpu_fraction("2")
 
 
 def test_labels_queue_gang_and_owner():
@@ -288,7 +288,7 @@ def test_a_preference_weighs_no_more_than_an_api_server_admits(given, counts):
         "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": pods},
         "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": pods},
     }
-    spec = convert.pod_spec(view(spec={"containers": [container(cpu="1")], "affinity": affinity}))
+    spec = pod_specs.pod_spec(view(spec={"containers": [container(cpu="1")], "affinity": affinity}))
     assert [weight for weight, _ in spec.preferred_nodes] == ([counts] if counts else [])
     assert [weight for weight, _ in spec.preferred_pods] == [counts or 0, -(counts or 0)]
 
@@ -300,7 +300,7 @@ def test_spread_counts_no_further_than_an_api_server_admits(given, counts):
     """Beyond 31 bits sums of it would not fit the integers that nodes are scored in."""
     term = {"topologyKey": "zone", "labelSelector": {}, "maxSkew": given, "minDomains": given}
     terms = [{**term, "whenUnsatisfiable": each} for each in ("DoNotSchedule", "ScheduleAnyway")]
-    spec = convert.pod_spec(view(spec={"containers": [container(cpu="1")], "topologySpreadConstraints": terms}))
+    spec = pod_specs.pod_spec(view(spec={"containers": [container(cpu="1")], "topologySpreadConstraints": terms}))
     assert [(each.max_skew, each.min_domains) for each in (*spec.spread, *spec.preferred_spread)] == [(counts, counts)] * 2
 
 

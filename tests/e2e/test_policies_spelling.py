@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.api import spans
 from fairlead.api.quantity import QuantityError
-from fairlead.cluster.convert import gpu_fraction
+from fairlead.cluster.pod_specs import gpu_fraction
 from testbed.objects import ai_job, job, pod
 
 pytestmark = pytest.mark.e2e

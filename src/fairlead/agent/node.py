@@ -22,9 +22,9 @@ from fairlead.agent.process import Container
 from fairlead.agent.recipe import Manifest, RecipeError, recipe, volumes
 from fairlead.api import names
 from fairlead.cluster import views
-from fairlead.cluster.convert import gpu_fraction
 from fairlead.cluster.kubernetes.client import REFUSAL_GRACE, ApiError, Client, Unreachable, encode, refuses
 from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.pod_specs import gpu_fraction
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Change
 

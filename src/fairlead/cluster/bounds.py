@@ -21,6 +21,7 @@ _MOST_CONSTRAINTS = 32
 _MOST_REQUIREMENTS = 2048
 _MOST_TOLERATIONS = 1024
 _BULKY = 32
+_MOST_SHOWN = 64
 
 
 def excess(view: views.Pod) -> str:
@@ -37,6 +38,11 @@ def excess(view: views.Pod) -> str:
     return "; ".join(
         f"it has {count} {what}, more than the {most} that are looked at" for count, most, what in counts if count > most
     )
+
+
+def shown(text: str) -> str:
+    """What a user wrote, as a message may hold it: escaped, and not endless."""
+    return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")
 
 
 def is_bulky(fields: Mapping[str, Any]) -> bool:

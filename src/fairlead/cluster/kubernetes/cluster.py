@@ -7,47 +7,31 @@ it was applied, is followed by a read of the pod.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
-import structlog
 
 from fairlead.api import names
-from fairlead.api.reasons import Reason
 from fairlead.cluster import intents, storage_views, views, workloads
-from fairlead.cluster.kubernetes import conditions, events, targets
+from fairlead.cluster.kubernetes import events, targets
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.port import ClusterEvent, GroupReport, Outcome, QueueReport, Sink, StorageKnown, Synced
-from fairlead.cluster.times import timestamp
+from fairlead.cluster.kubernetes.statuses import Statuses, pod_path
+from fairlead.cluster.kubernetes.volumes import Volumes
+from fairlead.cluster.port import ClusterEvent, Outcome, Sink, StorageKnown, Synced
 from fairlead.cluster.translate import (
     STORAGE,
     Change,
     Translator,
-    forecasts_shown,
-    group_shown,
-    reason_shown,
-    run_times_shown,
-    shown,
-    usage_shown,
-    why_waiting,
 )
-from fairlead.core.model.objects import ForecastRecord, RunTimeRecord
-from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension, VolumeChoice
-from fairlead.core.nodes.storage import Claim
-
-log = structlog.get_logger("kubernetes")
+from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 
 _PODS = "/api/v1/pods"
 _NODES = "/api/v1/nodes"
 _NAMESPACES = "/api/v1/namespaces"
 _QUEUES = f"/apis/{names.API_VERSION}/queues"
-_CHOSEN_NODE = "volume.kubernetes.io/selected-node"
-_MERGE = "application/merge-patch+json"
-_BIND_LIMIT = 600.0  # seconds that volumes may take, as kube-scheduler's bindTimeoutSeconds
-_FIRST_LOOK = 0.05
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 _PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _CLASSES = f"/apis/{names.API_VERSION}/serviceclasses"
@@ -101,11 +85,11 @@ class KubernetesCluster:
         self._sink: Sink = lambda _: None
         self._tasks: asyncio.TaskGroup | None = None
         self._demanded: set[str] = set()
-        self._written: dict[str, dict[str, dict[str, str]]] = {}  # queue -> amounts in its status
-        self._users: dict[str, set[str]] = {}  # queue -> users in its status
-        self._learned: dict[str, tuple[RunTimeRecord, ...]] = {}  # queue -> run times in its status
-        self._foretold: dict[str, tuple[ForecastRecord, ...]] = {}  # queue -> forecasts in its status
-        self._running: set[asyncio.Future[Any]] = set()
+        self._statuses = statuses = Statuses(client, self.translator)
+        self.bind_volumes = Volumes(client).bind
+        self.nominate, self.refuse, self.condition = statuses.nominate, statuses.refuse, statuses.condition
+        self.group_status, self.queue_status = statuses.group_status, statuses.queue_status
+        self.reservation_status, self.verdict = statuses.reservation_status, statuses.verdict
 
     # -- watches -------------------------------------------------------------------------------
 
@@ -221,7 +205,7 @@ class KubernetesCluster:
             if version:
                 metadata["resourceVersion"] = version
             body = encode({"metadata": metadata, "target": {"kind": "Node", "name": binding.node}})
-            outcome, message = await _outcome(self.client.post(f"{_path(pod)}/binding", body))
+            outcome, message = await _outcome(self.client.post(f"{pod_path(pod)}/binding", body))
             if outcome is not None:
                 return outcome, message
             seen = await self._read(pod)
@@ -248,7 +232,7 @@ class KubernetesCluster:
             "deleteOptions": options,
         }
         # A 429 here is a PodDisruptionBudget's no, which waiting a moment does not change.
-        path, sent = f"{_path(pod)}/eviction", encode(body)
+        path, sent = f"{pod_path(pod)}/eviction", encode(body)
         if dry_run:
             outcome, message = await _outcome(self.client.post(path, sent, patient=False))
             return outcome or Outcome.REFUSED, message
@@ -300,97 +284,20 @@ class KubernetesCluster:
             return Outcome.DONE, ""
         return Outcome.REFUSED, message
 
-    async def bind_volumes(self, binding: Binding) -> tuple[Outcome, str]:
-        """Claim references on volumes, the node on claims to provision; then wait until the claims are bound."""
-        try:
-            for each in binding.volumes:
-                refused = await self._claim_volume(each, binding.node)
-                if refused:
-                    return Outcome.REFUSED, refused
-            async with asyncio.timeout(_BIND_LIMIT):
-                for each in binding.volumes:
-                    refused = await self._await_bound(each, binding.node)
-                    if refused:
-                        return Outcome.REFUSED, refused
-        except ApiError as error:
-            return Outcome.REFUSED, str(error)
-        except TimeoutError:
-            return Outcome.REFUSED, f"the claims were not bound within {_BIND_LIMIT:.0f} seconds"
-        return Outcome.DONE, ""
-
-    async def _claim_volume(self, choice: VolumeChoice, node: str) -> str:
-        """Write one choice; returns why it does not hold any more, or nothing."""
-        path = _claim_path(choice.claim)
-        if not choice.volume:
-            await self.client.patch(path, encode({"metadata": {"annotations": {_CHOSEN_NODE: node}}}), _MERGE)
-            return ""
-        claim = msgspec.json.decode(await self.client.get(path), type=storage_views.Claim)
-        volume_path = f"/api/v1/persistentvolumes/{choice.volume}"
-        volume = msgspec.json.decode(await self.client.get(volume_path), type=storage_views.Volume)
-        reference = volume.spec.claim_ref
-        if reference is not None and (reference.namespace, reference.name) != (claim.metadata.namespace, claim.metadata.name):
-            return f"volume {choice.volume} was given to {reference.namespace}/{reference.name} meanwhile"
-        if reference is not None and reference.uid == claim.metadata.uid:
-            return ""
-        metadata = claim.metadata
-        body = {
-            "metadata": {
-                "resourceVersion": volume.metadata.resource_version,
-                "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
-            },
-            "spec": {
-                "claimRef": {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "namespace": metadata.namespace,
-                    "name": metadata.name,
-                    "uid": metadata.uid,
-                    "resourceVersion": metadata.resource_version,
-                }
-            },
-        }
-        await self.client.patch(volume_path, encode(body), _MERGE)
-        return ""
-
-    async def _await_bound(self, choice: VolumeChoice, node: str) -> str:
-        wait = _FIRST_LOOK
-        while True:
-            claim = msgspec.json.decode(await self.client.get(_claim_path(choice.claim)), type=storage_views.Claim)
-            seen = storage_views.convert(claim)
-            if isinstance(seen, Claim):
-                if seen.volume and seen.bound:
-                    return ""
-                if not choice.volume and seen.chosen_node != node:
-                    return f"no volume could be made for claim {choice.claim} on this node"
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, 1.0)
-
     async def preempt(self, pod: PodRef, *, grace: int | None = None) -> tuple[Outcome, str]:
         """Condition DisruptionTarget, then DELETE, as kube-scheduler does."""
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "PreemptionByScheduler",
-            "message": f"{names.SCHEDULER_NAME}: preempting to accommodate a higher priority pod",
-            "lastTransitionTime": self._now(),
-        }
-        await self._status(f"{_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
+        await self._statuses.disrupted(pod)
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        return await self._removed(pod, lambda: self.client.delete(_path(pod), encode(options)))
-
-    async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
-        """`status.nominatedNodeName`, with the condition that says what it waits for."""
-        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node, "conditions": [self._waiting(reason)]}}
-        await self._status(f"{_path(pod)}/status", body)
+        return await self._removed(pod, lambda: self.client.delete(pod_path(pod), encode(options)))
 
     async def _read(self, pod: PodRef) -> views.Pod | None:
         """The pod as it is now, None if it is gone; asks until somebody answers, for nothing may be assumed before."""
         wait = 0.1
         while True:
             try:
-                seen = msgspec.json.decode(await self.client.get(_path(pod)), type=views.Pod)
+                seen = msgspec.json.decode(await self.client.get(pod_path(pod)), type=views.Pod)
                 return seen if seen.metadata.uid == pod.uid else None
             except ApiError as error:
                 if error.code == 404:
@@ -399,81 +306,6 @@ class KubernetesCluster:
                 pass
             await asyncio.sleep(wait)
             wait = min(wait * 2, 5.0)
-
-    async def refuse(self, pod: PodRef, reason: Reason) -> None:
-        """Condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
-        told = why_waiting(reason)
-        if self.translator.told.get(pod.uid) == told:
-            return
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [self._waiting(reason)]}}
-        if await self._status(f"{_path(pod)}/status", body, insist=True) and pod.uid in self.translator.versions:
-            self.translator.told[pod.uid] = told
-
-    def _waiting(self, reason: Reason) -> dict[str, str]:
-        why, message = why_waiting(reason)
-        return {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": why,
-            "message": message,
-            "lastTransitionTime": self._now(),
-        }
-
-    async def group_status(self, group: str, status: GroupReport) -> None:
-        """`PodGroup.status`: phase, members placed and succeeded, why not all are, and when they are expected to start."""
-        namespace, _, name = group.partition("/")
-        path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
-        await self._status(path, {"status": group_shown(status)}, "application/merge-patch+json", insist=True)
-
-    async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
-        """A condition that holds of a pod, or of the pod group `namespace/name`."""
-        if isinstance(regarding, PodRef):
-            # Pods' conditions of others' making carry a domain.
-            told = conditions.condition(f"{names.GROUP}/{kind}", holds=True, reason=reason, message=message, since=self._now())
-            body = {"metadata": {"uid": regarding.uid}, "status": {"conditions": [told]}}
-            await self._status(f"{_path(regarding)}/status", body, insist=True)
-            return
-        told = conditions.condition(kind, holds=True, reason=reason, message=message, since=self._now())
-        # Each under a manager of its own: what one manager applies is all that it says.
-        await self._condition("podgroups", regarding, told, f"{names.SCHEDULER_NAME}-{kind.lower()}")
-
-    async def queue_status(self, queue: str, status: QueueReport) -> None:
-        """`Queue.status`: what it holds, what waits, what is its due, what it used of late."""
-        path, merge = f"{_QUEUES}/{queue}/status", "application/merge-patch+json"
-        amounts = {"allocated": shown(status.allocated), "fairShare": shown(status.fair_share), "foreign": shown(status.foreign)}
-        written = self._written.get(queue)
-        if written is None:
-            # Whatever a scheduler before this one wrote: a merge keeps what it does not name.
-            await self._status(path, {"status": dict.fromkeys(amounts)}, merge, insist=True)
-            written = {field: {} for field in amounts}
-        body: dict[str, dict[str, Any] | None] = {
-            field: {**dict.fromkeys(written[field]), **values} for field, values in amounts.items()
-        }
-        if not amounts["foreign"]:
-            body["foreign"] = None  # it is there only where there is such a part
-        # Until this is written, what stood there before may stand there still.
-        self._written[queue] = {field: {**written[field], **values} for field, values in amounts.items()}
-        usage = {"usage": usage_shown(status.usage)} if status.usage is not None else {}
-        if usage and (users := usage["usage"]["users"]) is not None:
-            # A merge keeps users that it does not name.
-            usage["usage"]["users"] = {**dict.fromkeys(self._users.get(queue, ())), **users}
-            self._users[queue] = self._users.get(queue, set()) | set(users)
-        news = status.run_times and self._learned.get(queue) != status.run_times
-        learned = {"runTimes": run_times_shown(status.run_times)} if news else {}
-        if status.forecasts and self._foretold.get(queue) != status.forecasts:
-            learned["forecasts"] = forecasts_shown(status.forecasts)
-        told = {**body, **usage, **learned, "pending": status.pending, "reason": reason_shown(status.reason)}
-        if not await self._status(path, {"status": told}, merge, insist=True):
-            return
-        self._written[queue] = amounts
-        if usage and users is not None:
-            self._users[queue] = set(users)
-        self._learned[queue], self._foretold[queue] = status.run_times, status.forecasts
-
-    async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
-        """`Reservation.status`: its phase and its nodes."""
-        body = {"status": {"phase": phase, "nodes": list(nodes)}}
-        await self._status(f"{_RESERVATIONS}/{name}/status", body, "application/merge-patch+json", insist=True)
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """One event, in events.k8s.io/v1 as kube-scheduler writes them."""
@@ -488,46 +320,6 @@ class KubernetesCluster:
         doing = action or ("Binding" if reason == "Scheduled" else "Scheduling")
         who = {"controller": names.SCHEDULER_NAME, "instance": self.instance}
         await events.write(self.client, about, reason, note, action=doing, warning=warning, **who)
-
-    async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
-        """Condition Accepted of a policy."""
-        told = (accepted, reason, message[: events.NOTE_LIMIT])
-        if self.translator.verdicts.get((kind, name)) == told:
-            return
-        condition = conditions.condition("Accepted", holds=accepted, reason=reason, message=message, since=self._now())
-        await self._condition(kind, name, condition)
-
-    async def _condition(self, plural: str, key: str, condition: dict[str, str], manager: str = names.SCHEDULER_NAME) -> None:
-        """The one condition of an object that this manager writes."""
-        await self._told(key, conditions.apply(self.client, plural, key, [condition], manager), insist=True)
-
-    async def _status(
-        self, path: str, body: object, kind: str = "application/strategic-merge-patch+json", *, insist: bool = False
-    ) -> bool:
-        return await self._told(path, self.client.patch(path, encode(body), kind), insist=insist)
-
-    async def _told(self, path: str, writing: Awaitable[object], *, insist: bool) -> bool:
-        """Whether it was written. insist: raises `Unreachable` where it may be written later; else that is logged, no more."""
-        try:
-            await writing
-        except (ApiError, Unreachable) as error:
-            if isinstance(error, ApiError) and error.code == 404:
-                return False
-            log.warning("status not written", path=path, error=str(error)[:300])
-            # No version is named here: a conflict means that others wrote meanwhile. Another object of that name is 422.
-            # An API server that starts refuses everything until it has loaded the roles.
-            if insist and (isinstance(error, Unreachable) or error.code in (401, 403, 409, 429) or error.code >= 500):
-                raise Unreachable(str(error)) from error
-            return False
-        return True
-
-    def _now(self) -> str:
-        return timestamp(self.client.clock())
-
-    def _later(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
 
 
 async def _outcome(write: Awaitable[object]) -> tuple[Outcome | None, str]:
@@ -550,12 +342,3 @@ def _judged(error: ApiError) -> tuple[Outcome | None, str]:
     if error.code < 500 and error.code != 409:
         return Outcome.REFUSED, str(error)
     return None, str(error)
-
-
-def _claim_path(key: str) -> str:
-    namespace, _, name = key.partition("/")
-    return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
-
-
-def _path(pod: PodRef) -> str:
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

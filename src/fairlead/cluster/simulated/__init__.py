@@ -1,1 +1,1 @@
-"""A cluster in memory behind the port (to come: today the demo and the replays drive the core directly)."""
+"""A Kubernetes in memory: its API server, kubelet, controllers, faults and clock, and the port on it."""

@@ -11,11 +11,10 @@ from lightkube.models import meta_v1
 from fairlead.cluster.simulated import errors, eventforms, protobuf, schema
 from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.messages import JSON, PROTOBUF, READABLE, YAML
 from fairlead.cluster.simulated.resources import Resource
 from fairlead.cluster.simulated.store import Object
 
-JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
-READABLE = f"{JSON}, {YAML}, {PROTOBUF}"
 LIMIT = 3 << 20
 """Bytes that a body may have."""
 _MOST_NODES = 1_000_000

@@ -29,8 +29,9 @@ from starlette.websockets import WebSocket
 
 from fairlead.cluster.simulated import attach, bodies, errors
 from fairlead.cluster.simulated.errors import StatusError
-from fairlead.cluster.simulated.stream import frames
-from fairlead.cluster.simulated.wire import Request, Stream, Wire
+from fairlead.cluster.simulated.messages import Request
+from fairlead.cluster.simulated.stream import Stream, frames
+from fairlead.cluster.simulated.wire import Wire
 
 _OPEN = {"/healthz", "/livez", "/readyz", "/version"}
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

@@ -3,12 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
-from fairlead.cluster.simulated.wire import Stream
+from fairlead.cluster.simulated.api.reading import Watch
+from fairlead.cluster.simulated.store import Record
 
 BOOKMARK = 60.0
 """Seconds without a change after which a bookmark comes, where they are wanted."""
+
+
+class Stream:
+    """A watch on its way out. seconds: how long it may last."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        encode: Callable[[str, Record], bytes],
+        bookmark: Callable[[int], bytes],
+        seconds: float,
+        *,
+        bookmarks: bool,
+    ) -> None:
+        self.watch = watch
+        self.seconds = seconds
+        self.bookmarks = bookmarks
+        self._encode = encode
+        self._bookmark = bookmark
+        self._first: list[bytes] = []
+
+    def take(self) -> list[bytes]:
+        """Lines for everything that has happened since the last call."""
+        lines, self._first = self._first, []
+        changes = self.watch.changes
+        while changes:
+            kind, record = changes.popleft()
+            lines.append(self._encode(kind, record))
+        return lines
+
+    def bookmark(self, version: int) -> bytes:
+        """A line that says how far the watch has come."""
+        return self._bookmark(version)
+
+    def end_of_initial(self, line: bytes) -> None:
+        """What existed is told, then a line that says so."""
+        self._first = [*self.take(), line]
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.watch.close()
 
 
 async def frames(stream: Stream) -> AsyncIterator[bytes]:

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from fairlead.cluster.simulated import wire
+from fairlead.cluster.simulated import messages
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.faults import Fault, FaultPlan, refusal
-from fairlead.cluster.simulated.stream import BOOKMARK, frames
+from fairlead.cluster.simulated.stream import BOOKMARK, Stream, frames
 from fairlead.cluster.simulated.wire import Wire
 from fairlead.cluster.transport import Chunks, Opened, Reply, Unreachable
 
@@ -73,7 +73,7 @@ class SimulatedTransport:
         if refused is not None:
             return _answer(refused)
         reply = self._wire.handle(_asked(method, path, query, headers, body))
-        if not isinstance(reply, wire.Reply):
+        if not isinstance(reply, messages.Reply):
             raise TypeError("a watch was asked for as a request")
         if fault is Fault.APPLIED:
             await asyncio.sleep(_TIMEOUT)
@@ -99,7 +99,7 @@ class SimulatedTransport:
             yield Opened(refused.code, _answer(refused).body, _Chunks(None, self, path, silence))
             return
         reply = self._wire.handle(_asked("GET", path, query, headers, None))
-        if isinstance(reply, wire.Reply):
+        if isinstance(reply, messages.Reply):
             yield Opened(reply.status, reply.body, _Chunks(None, self, path, silence))
             return
         try:
@@ -125,7 +125,7 @@ class SimulatedTransport:
 class _Chunks(Chunks):
     """The bytes of a watch, as they arrive."""
 
-    def __init__(self, stream: wire.Stream | None, transport: SimulatedTransport, path: str, silence: float) -> None:
+    def __init__(self, stream: Stream | None, transport: SimulatedTransport, path: str, silence: float) -> None:
         self._frames = frames(stream) if stream is not None else None
         self._transport = transport
         self._path = path
@@ -186,9 +186,9 @@ def _arrive(arrived: asyncio.Future[None]) -> None:
 
 def _asked(
     method: str, path: str, query: Mapping[str, str] | None, headers: Mapping[str, str], body: bytes | None
-) -> wire.Request:
+) -> messages.Request:
     lowered = {name.lower(): value for name, value in headers.items()}
-    return wire.Request(method, path, query or {}, lowered, body or b"")
+    return messages.Request(method, path, query or {}, lowered, body or b"")
 
 
 def _answer(error: StatusError) -> Reply:

@@ -1,0 +1,133 @@
+"""Statuses and conditions that the scheduler writes: of pods, pod groups, queues, reservations and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+import structlog
+
+from fairlead.api import names
+from fairlead.api.reasons import Reason
+from fairlead.cluster.kubernetes import conditions, events
+from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.queue_statuses import QueueStatuses
+from fairlead.cluster.port import GroupReport, QueueReport
+from fairlead.cluster.times import timestamp
+from fairlead.cluster.translate import Translator, group_shown, why_waiting
+from fairlead.core.model.transactions import PodRef
+
+log = structlog.get_logger("kubernetes")
+
+_MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+
+
+class Statuses:
+    """Writes statuses; what stands there already is not written again."""
+
+    def __init__(self, client: Client, translator: Translator) -> None:
+        self._client = client
+        self._translator = translator
+        self._queues = QueueStatuses(self._queue)
+
+    async def disrupted(self, pod: PodRef) -> None:
+        """Condition DisruptionTarget: the pod is preempted."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{names.SCHEDULER_NAME}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": self._now(),
+        }
+        await self._status(f"{pod_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
+
+    async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
+        """`status.nominatedNodeName`, with the condition that says what it waits for."""
+        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node, "conditions": [self._waiting(reason)]}}
+        await self._status(f"{pod_path(pod)}/status", body)
+
+    async def refuse(self, pod: PodRef, reason: Reason) -> None:
+        """Condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
+        told = why_waiting(reason)
+        if self._translator.told.get(pod.uid) == told:
+            return
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [self._waiting(reason)]}}
+        if await self._status(f"{pod_path(pod)}/status", body, insist=True) and pod.uid in self._translator.versions:
+            self._translator.told[pod.uid] = told
+
+    def _waiting(self, reason: Reason) -> dict[str, str]:
+        why, message = why_waiting(reason)
+        return {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": why,
+            "message": message,
+            "lastTransitionTime": self._now(),
+        }
+
+    async def group_status(self, group: str, status: GroupReport) -> None:
+        """`PodGroup.status`: phase, members placed and succeeded, why not all are, and when they are expected to start."""
+        namespace, _, name = group.partition("/")
+        path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
+        await self._status(path, {"status": group_shown(status)}, _MERGE, insist=True)
+
+    async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
+        """A condition that holds of a pod, or of the pod group `namespace/name`."""
+        if isinstance(regarding, PodRef):
+            # Pods' conditions of others' making carry a domain.
+            told = conditions.condition(f"{names.GROUP}/{kind}", holds=True, reason=reason, message=message, since=self._now())
+            body = {"metadata": {"uid": regarding.uid}, "status": {"conditions": [told]}}
+            await self._status(f"{pod_path(regarding)}/status", body, insist=True)
+            return
+        told = conditions.condition(kind, holds=True, reason=reason, message=message, since=self._now())
+        # Each under a manager of its own: what one manager applies is all that it says.
+        await self._condition("podgroups", regarding, told, f"{names.SCHEDULER_NAME}-{kind.lower()}")
+
+    async def queue_status(self, queue: str, status: QueueReport) -> None:
+        """`Queue.status`: allocation, pending pods, fair share, recent usage."""
+        await self._queues.write(queue, status)
+
+    async def _queue(self, queue: str, status: object) -> bool:
+        return await self._status(f"/apis/{names.API_VERSION}/queues/{queue}/status", {"status": status}, _MERGE, insist=True)
+
+    async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
+        """`Reservation.status`: its phase and its nodes."""
+        body = {"status": {"phase": phase, "nodes": list(nodes)}}
+        await self._status(f"/apis/{names.API_VERSION}/reservations/{name}/status", body, _MERGE, insist=True)
+
+    async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
+        """Condition Accepted of a policy."""
+        told = (accepted, reason, message[: events.NOTE_LIMIT])
+        if self._translator.verdicts.get((kind, name)) == told:
+            return
+        condition = conditions.condition("Accepted", holds=accepted, reason=reason, message=message, since=self._now())
+        await self._condition(kind, name, condition)
+
+    async def _condition(self, plural: str, key: str, condition: dict[str, str], manager: str = names.SCHEDULER_NAME) -> None:
+        """The one condition of an object that this manager writes."""
+        await self._told(key, conditions.apply(self._client, plural, key, [condition], manager), insist=True)
+
+    async def _status(self, path: str, body: object, kind: str = _STRATEGIC, *, insist: bool = False) -> bool:
+        return await self._told(path, self._client.patch(path, encode(body), kind), insist=insist)
+
+    async def _told(self, path: str, writing: Awaitable[object], *, insist: bool) -> bool:
+        """Whether it was written. insist: raises `Unreachable` where it may be written later; else that is logged, no more."""
+        try:
+            await writing
+        except (ApiError, Unreachable) as error:
+            if isinstance(error, ApiError) and error.code == 404:
+                return False
+            log.warning("status not written", path=path, error=str(error)[:300])
+            # No version is named here: a conflict means that others wrote meanwhile. Another object of that name is 422.
+            # An API server that starts refuses everything until it has loaded the roles.
+            if insist and (isinstance(error, Unreachable) or error.code in (401, 403, 409, 429) or error.code >= 500):
+                raise Unreachable(str(error)) from error
+            return False
+        return True
+
+    def _now(self) -> str:
+        return timestamp(self._client.clock())
+
+
+def pod_path(pod: PodRef) -> str:
+    """Where a pod is served."""
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
