@@ -17,8 +17,21 @@ from fairlead.api import names
 from fairlead.api.reasons import Reason
 from fairlead.cli.output import Exit, Output, fail
 from fairlead.cluster import views
+from fairlead.cluster.kinds import (
+    BUDGET,
+    NAMESPACE,
+    NODE,
+    NODE_POOL,
+    POD,
+    POD_GROUP,
+    PRIORITY_CLASS,
+    QUEUE,
+    RESERVATION,
+    SERVICE_CLASS,
+    STORAGE,
+    Kind,
+)
 from fairlead.cluster.kubernetes.client import ApiError, Client, ReadOnly, Unreachable
-from fairlead.cluster.kubernetes.cluster import STORAGE_KINDS
 from fairlead.cluster.kubernetes.config import ConfigError, load
 from fairlead.cluster.port import Synced, Upsert
 from fairlead.cluster.translate import Change, Objects, first_events
@@ -162,41 +175,30 @@ async def read(client: Client) -> Picture:
     """List everything. Raises `ApiError` and `Unreachable`."""
     missing: list[str] = []
 
-    async def listed(path: str, view: type[View], *, custom: bool = False) -> list[View]:
+    async def listed(kind: Kind[View]) -> list[View]:
         try:
-            return await list_all(client, path, view)
+            return await list_all(client, kind.path, kind.view)
         except ApiError as error:
-            if custom and error.code == 404:
-                missing.append(path.rpartition("/")[2])
+            if (kind.is_ours or kind is BUDGET) and error.code == 404:
+                missing.append(kind.plural)
                 return []
             raise
 
-    base = f"/apis/{names.API_VERSION}"
-    nodes, pods, namespaces = await asyncio.gather(
-        listed("/api/v1/nodes", views.Node),
-        listed("/api/v1/pods", views.Pod),
-        listed("/api/v1/namespaces", views.Namespace),
-    )
+    nodes, pods, namespaces = await asyncio.gather(listed(NODE), listed(POD), listed(NAMESPACE))
     queues, groups, classes, reservations, pools, priorities = await asyncio.gather(
-        listed(f"{base}/queues", views.Queue, custom=True),
-        listed(f"{base}/podgroups", views.PodGroup, custom=True),
-        listed(f"{base}/serviceclasses", views.ServiceClass, custom=True),
-        listed(f"{base}/reservations", views.Reservation, custom=True),
-        listed(f"{base}/nodepools", views.NodePool, custom=True),
-        listed("/apis/scheduling.k8s.io/v1/priorityclasses", views.PriorityClass),
+        listed(QUEUE), listed(POD_GROUP), listed(SERVICE_CLASS), listed(RESERVATION), listed(NODE_POOL), listed(PRIORITY_CLASS)
     )
     picture = Picture(client.server_time or time.time(), missing=tuple(sorted(missing)))
     picture.nodes, picture.pods, picture.namespaces, picture.queues, picture.groups = nodes, pods, namespaces, queues, groups
     picture.classes, picture.reservations, picture.pools, picture.priorities = classes, reservations, pools, priorities
     try:
-        picture.budgets = await listed("/apis/policy/v1/poddisruptionbudgets", views.Budget, custom=True)
+        picture.budgets = await listed(BUDGET)
     except ApiError as error:
         if error.code != 403:  # who may not see them sees evictions that would not be allowed
             raise
     if any(volume.persistent_volume_claim or volume.ephemeral for pod in pods for volume in pod.spec.volumes or ()):
-        for kind, (path, view, key) in STORAGE_KINDS.items():
-            found: list[Any] = await listed(path, view)
-            picture.storage[kind] = [Change(key(each.metadata), each) for each in found]
+        for kind in STORAGE:
+            picture.storage[kind.name] = [Change(kind.key(each.metadata), each) for each in await listed(kind)]
     return picture
 
 

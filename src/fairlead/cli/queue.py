@@ -15,8 +15,8 @@ from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, NamespaceOption, Picture, WatchOption, show, span
 from fairlead.cluster import convert, views
 from fairlead.cluster.intents import SUSPENDED
+from fairlead.cluster.reported import why_waiting
 from fairlead.cluster.times import seconds
-from fairlead.cluster.translate import why_waiting
 from fairlead.core.model.objects import WHOLE, Pod, Target
 
 if TYPE_CHECKING:

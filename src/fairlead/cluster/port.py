@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead.api.reasons import Reason
+from fairlead.cluster.kinds import KINDS
 from fairlead.core.model.objects import (
     Completed,
     DisruptionBudget,
@@ -42,15 +43,14 @@ class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
 class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object is gone.
 
-    kind: `node`, `pod`, `queue`, `class`, `reservation`, `pool`, `group`, `namespace`, `budget`, or one of `STORAGE_KINDS`;
-    key: UID for pods, else `namespace/name`, or the name of what has no namespace.
+    kind: its name in `kinds`; key: UID for pods, else `namespace/name`, or the name of what has no namespace.
     """
 
     kind: str
     key: str
 
 
-JUDGED = {"queue": "queues", "class": "serviceclasses", "reservation": "reservations", "pool": "nodepools"}
+JUDGED = {kind.name: kind.plural for kind in KINDS if kind.judged}
 """What an administrator is told of whether it could be used, as `Gone` and as `Judged` name it."""
 
 

@@ -6,33 +6,43 @@ default one, so a change of the namespace's label is a change of its pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import structlog
 
-from fairlead.api import names, quantity
+from fairlead.api import names
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import convert, grouping, policies, storage_views, views
-from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Judged, StorageKnown, Upsert
+from fairlead.cluster.kinds import (
+    BUDGET,
+    KINDS,
+    NAMESPACE,
+    NODE,
+    NODE_POOL,
+    POD,
+    POD_GROUP,
+    PRIORITY_CLASS,
+    QUEUE,
+    RESERVATION,
+    SERVICE_CLASS,
+    Kind,
+    Watch,
+    complete,
+    watched,
+)
+from fairlead.cluster.port import ClusterEvent, Gone, Judged, StorageKnown, Upsert
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.serving import Serving
-from fairlead.cluster.times import timestamp
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model.charges import split
 from fairlead.core.model.objects import (
-    WHOLE,
-    FailedStarts,
-    ForecastRecord,
     NodePool,
     Pod,
     Queue,
     Reservation,
-    RunTimeRecord,
     ServiceClass,
-    UsageRecord,
 )
 
 View = TypeVar("View", bound=msgspec.Struct)
@@ -41,9 +51,6 @@ Policy = TypeVar("Policy", views.Queue, views.ServiceClass, views.Reservation, v
 log = structlog.get_logger("translate")
 
 _ENDED = ("Succeeded", "Failed")
-STORAGE = "storage"
-UPSTREAM = "upstream"
-"""What pods may demand to be watched: volumes and their like; what only upstream's scores and preemption ask."""
 
 
 class Change(msgspec.Struct, Generic[View], gc=False):
@@ -62,7 +69,7 @@ class Translator:
 
     schedulers: whose pods are ours, `*` for everybody's, and their profiles. versions: pod UID -> resourceVersion last seen.
     told: pod UID -> (reason, message) that its condition gives for waiting; after a restart it need not be
-    written again. demands: which other kinds the pods seen so far make worth watching (`STORAGE`, `UPSTREAM`).
+    written again. demands: which other kinds the pods seen so far make worth watching.
     """
 
     def __init__(self, schedulers: Mapping[str, str] = names.SCHEDULERS) -> None:
@@ -72,12 +79,20 @@ class Translator:
         self.told: dict[str, tuple[str, str]] = {}
         self.verdicts: dict[tuple[str, str], tuple[bool, str, str]] = {}  # (plural, name) -> condition Accepted, as it stands
         self._default_queues: dict[str, str] = {}
-        self.demands: set[str] = set()
+        self.demands: set[Watch] = set()
         self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> our pods in its default queue
         self._workloads = Workloads()
         self._priorities = Priorities()
         self._serving = Serving()
         self._spread: dict[str, dict[str, tuple[views.Metadata, Pod]]] = {}  # namespace -> waiting pods that are spread
+
+    def translate(self, kind: Kind[Any], changes: list[Change[Any]]) -> list[ClusterEvent]:
+        """Changes of objects of one kind."""
+        if kind.watch is Watch.STORAGE:
+            return self.storage(kind.name, changes)
+        if kind.watch is Watch.UPSTREAM:
+            return self.workloads(kind.name, changes)
+        return _TRANSLATIONS[kind.name](self, changes)
 
     def namespaces(self, changes: list[Change[views.Namespace]]) -> list[ClusterEvent]:
         """Namespaces, by name."""
@@ -94,12 +109,12 @@ class Translator:
                 for uid, pod in pods.items():
                     pods[uid] = msgspec.structs.replace(pod, queue=queue or names.DEFAULT_QUEUE)
                 events += [Upsert(self._as_counted(pod)) for pod in pods.values()]
-            events.append(Gone("namespace", change.key) if change.view is None else Upsert(convert.namespace(change.view)))
+            events.append(Gone(NAMESPACE.name, change.key) if change.view is None else Upsert(convert.namespace(change.view)))
         return events
 
     def queues(self, changes: list[Change[views.Queue]]) -> list[ClusterEvent]:
         """Queues, by name."""
-        events = self._policies(changes, "queue", policies.queue, policies.all_acted_on, "queues", "policy")
+        events = self._policies(changes, QUEUE, policies.queue, policies.all_acted_on, "policy")
         for event in list(events):
             if isinstance(event, Gone):
                 events += [Upsert(pod) for pod in self._priorities.set_queue(event.key, "", None)]
@@ -116,32 +131,31 @@ class Translator:
                 named = change.view.spec.priority_class_name if change.view is not None else None
                 ranked += [Upsert(pod) for pod in self._priorities.set_class(change.key, named)]
         read, said = policies.service_class, policies.all_acted_on
-        return self._policies(changes, "class", read, said, "serviceclasses", "class") + ranked
+        return self._policies(changes, SERVICE_CLASS, read, said, "class") + ranked
 
     def node_pools(self, changes: list[Change[views.NodePool]]) -> list[ClusterEvent]:
         """Node pools, by name."""
-        return self._policies(changes, "pool", policies.node_pool, policies.pool_unsupported, "nodepools", "node pool")
+        return self._policies(changes, NODE_POOL, policies.node_pool, policies.pool_unsupported, "node pool")
 
     def reservations(self, changes: list[Change[views.Reservation]]) -> list[ClusterEvent]:
         """Reservations, by name."""
         read, said = policies.reservation, policies.all_acted_on
-        return self._policies(changes, "reservation", read, said, "reservations", "reservation")
+        return self._policies(changes, RESERVATION, read, said, "reservation")
 
     def _policies(
         self,
         changes: list[Change[Policy]],
-        kind: str,
+        kind: Kind[Policy],
         read: Callable[[Policy], Queue | ServiceClass | Reservation | NodePool],
         unsupported: Callable[[Policy], str],
-        plural: str,
         called: str,
     ) -> list[ClusterEvent]:
         """What an administrator edits: whatever cannot be used leaves what was there in force, and is complained of."""
         events: list[ClusterEvent] = []
         for change in changes:
             if change.view is None:
-                self.verdicts.pop((plural, change.key), None)
-                events.append(Gone(kind, change.key))
+                self.verdicts.pop((kind.plural, change.key), None)
+                events.append(Gone(kind.name, change.key))
                 continue
             try:
                 if change.error:
@@ -153,8 +167,8 @@ class Translator:
             status = None if change.error else change.view.status  # of what cannot be read there are metadata only
             for condition in (status.conditions if status else None) or ():
                 if condition.type == "Accepted":
-                    self.verdicts[plural, change.key] = condition.status == "True", condition.reason, condition.message
-            events.append(Judged(plural, change.view.metadata.name, wrong))
+                    self.verdicts[kind.plural, change.key] = condition.status == "True", condition.reason, condition.message
+            events.append(Judged(kind.plural, change.view.metadata.name, wrong))
         return events
 
     def priorities(self, changes: list[Change[views.PriorityClass]]) -> list[ClusterEvent]:
@@ -165,13 +179,12 @@ class Translator:
             for pod in self._priorities.set_value(None if change.error else change.view, change.key)
         ]
 
-    @staticmethod
-    def nodes(changes: list[Change[views.Node]]) -> list[ClusterEvent]:
+    def nodes(self, changes: list[Change[views.Node]]) -> list[ClusterEvent]:
         """Nodes, by name."""
         events: list[ClusterEvent] = []
         for change in changes:
             if change.view is None:
-                events.append(Gone("node", change.key))
+                events.append(Gone(NODE.name, change.key))
             elif change.error:
                 bare = views.Node(metadata=change.view.metadata)
                 broken = Reason(ReasonCode.INVALID_SPEC, f"node {change.key} cannot be read: {change.error}")
@@ -185,7 +198,7 @@ class Translator:
         events: list[ClusterEvent] = []
         for change in changes:
             if change.view is None:
-                events.append(Gone("group", change.key))
+                events.append(Gone(POD_GROUP.name, change.key))
                 events += self._served(change.key, ())
                 events += [Upsert(pod) for pod in self._priorities.set_group(change.key, "")]
             elif change.error:
@@ -240,9 +253,9 @@ class Translator:
 
     def _note_demands(self, pod: Pod) -> None:
         if pod.spec.claims:
-            self.demands.add(STORAGE)
+            self.demands.add(Watch.STORAGE)
         if pod.profile == names.KUBERNETES_PROFILE:
-            self.demands.add(UPSTREAM)
+            self.demands.add(Watch.UPSTREAM)
 
     def _note_spread(self, view: views.Pod, pod: Pod) -> None:
         """Waiting pods whose default spreading may change with the services and controllers that select them."""
@@ -255,7 +268,7 @@ class Translator:
             namespace[pod.uid] = view.metadata, pod
 
     def workloads(self, kind: str, changes: list[Change[Any]]) -> list[ClusterEvent]:
-        """Services and controllers, by `namespace/name`. kind: their plural. Waiting pods that they select change."""
+        """Services and controllers, by `namespace/name`. kind: the name of theirs. Waiting pods that they select change."""
         namespaces = set()
         for change in changes:
             namespace, _, name = change.key.partition("/")
@@ -277,7 +290,7 @@ class Translator:
 
     @staticmethod
     def storage(kind: str, changes: list[Change[Any]]) -> list[ClusterEvent]:
-        """Storage objects, by name, or `namespace/name`. kind: one of `STORAGE_KINDS`."""
+        """Storage objects, by name, or `namespace/name`. kind: the name of theirs."""
         events: list[ClusterEvent] = []
         for change in changes:
             if change.view is None:
@@ -293,13 +306,12 @@ class Translator:
                 events.append(Gone(kind, change.key))
         return events
 
-    @staticmethod
-    def budgets(changes: list[Change[views.Budget]]) -> list[ClusterEvent]:
+    def budgets(self, changes: list[Change[views.Budget]]) -> list[ClusterEvent]:
         """Disruption budgets, by `namespace/name`."""
         events: list[ClusterEvent] = []
         for change in changes:
             if change.view is None:
-                events.append(Gone("budget", change.key))
+                events.append(Gone(BUDGET.name, change.key))
             elif change.error:
                 log.error(
                     "PodDisruptionBudget cannot be read; what it said before stays in force",
@@ -314,7 +326,7 @@ class Translator:
         self.told.pop(uid, None)
         self._unbound.pop(uid, None)
         if self.versions.pop(uid, None) is not None:
-            events.append(Gone("pod", uid))
+            events.append(Gone(POD.name, uid))
             self._drop(uid)
 
     def _drop(self, uid: str) -> None:
@@ -344,6 +356,23 @@ class Translator:
         return msgspec.structs.replace(self._pod(bare), error=reason, unsized=True)
 
 
+_TRANSLATIONS: Mapping[str, Callable[[Translator, list[Change[Any]]], list[ClusterEvent]]] = complete(
+    {
+        NAMESPACE.name: Translator.namespaces,
+        PRIORITY_CLASS.name: Translator.priorities,
+        SERVICE_CLASS.name: Translator.classes,
+        QUEUE.name: Translator.queues,
+        NODE_POOL.name: Translator.node_pools,
+        RESERVATION.name: Translator.reservations,
+        NODE.name: Translator.nodes,
+        BUDGET.name: Translator.budgets,
+        POD_GROUP.name: Translator.groups,
+        POD.name: Translator.pods,
+    },
+    watched(Watch.ALWAYS) + watched(Watch.ALONE),
+)
+
+
 class Objects(msgspec.Struct):
     """Everything that a decision rests on but volumes, as read from a cluster. now: seconds since the epoch."""
 
@@ -365,92 +394,39 @@ class Objects(msgspec.Struct):
         return any(queue.status is not None and bool(queue.status.foreign) for queue in self.queues)
 
 
+FIELDS = complete(
+    {
+        NAMESPACE.name: "namespaces",
+        PRIORITY_CLASS.name: "priorities",
+        SERVICE_CLASS.name: "classes",
+        QUEUE.name: "queues",
+        NODE_POOL.name: "pools",
+        RESERVATION.name: "reservations",
+        NODE.name: "nodes",
+        BUDGET.name: "budgets",
+        POD_GROUP.name: "groups",
+        POD.name: "pods",
+    },
+    watched(Watch.ALWAYS) + watched(Watch.ALONE),
+)
+"""In which field of `Objects` a kind is."""
+
+
 def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | None = None) -> list[ClusterEvent]:
-    """All objects as a scheduler that has just begun would be told of them; pods that have ended are left out."""
-    translator = Translator()
+    """All objects as a scheduler that has just begun would be told of them; pods that have ended are left out.
 
-    def named(found: Sequence[Any]) -> list[Change[Any]]:
-        return [Change(each.metadata.name, each) for each in found]
-
-    pods = [each for each in objects.pods if each.status is None or each.status.phase not in _ENDED]
-    return [
-        *translator.namespaces(named(objects.namespaces)),
-        *translator.priorities(named(objects.priorities)),
-        *translator.classes(named(objects.classes)),
-        *translator.queues(named(objects.queues)),
-        *translator.node_pools(named(objects.pools)),
-        *translator.reservations(named(objects.reservations)),
-        *translator.nodes(named(objects.nodes)),
-        *translator.budgets([Change(each.metadata.key, each) for each in objects.budgets]),
-        *translator.groups([Change(f"{each.metadata.namespace}/{each.metadata.name}", each) for each in objects.groups]),
-        *(event for kind, changes in (storage or {}).items() for event in translator.storage(kind, changes)),
-        StorageKnown(),
-        *translator.pods([Change(each.metadata.uid, each) for each in pods]),
-    ]
-
-
-def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:
-    """(reason, message) of the condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
-    return "Unschedulable" if reason.is_capacity else str(reason.code), reason.message[:limit]
-
-
-def reason_shown(reason: Reason | None, limit: int = 1024) -> dict[str, str] | None:
-    """Why a group or a queue waits, as it stands in its status."""
-    return {"code": str(reason.code), "message": reason.message[:limit]} if reason is not None else None
-
-
-def group_shown(report: GroupReport) -> dict[str, Any]:
-    """A pod group's status, but for what others write of it; None for what is to go."""
-    done = report.completed
-    run = {
-        "attempt": done.attempt if done else 0,
-        "since": timestamp(done.since) if done and done.since else None,
-        "lastSucceeded": timestamp(done.until) if done and done.until else None,
-    }
-    return {
-        "phase": report.phase,
-        "scheduled": report.scheduled,
-        "succeeded": done.count if done else None,
-        "run": {name: value for name, value in run.items() if value is not None} if done else None,
-        "starts": _starts_shown(report.failed_starts),
-        "reason": reason_shown(report.reason),
-        "expectedStart": _time_shown(report.expected_start),
-        "earliestStart": _time_shown(report.earliest_start),
-        "latestStart": _time_shown(report.latest_start),
-    }
-
-
-def _time_shown(at: float | None) -> str | None:
-    return None if at is None else timestamp(at)
-
-
-def _starts_shown(failed: FailedStarts | None) -> dict[str, Any] | None:
-    if failed is None:
-        return None
-    return {"failed": failed.count, "retryAt": timestamp(failed.until), "message": failed.message[:1024]}
-
-
-def usage_shown(usage: UsageRecord) -> dict[str, Any]:
-    """A usage record as it stands in a queue's status."""
-    return {"deviceSeconds": usage.value, "at": timestamp(usage.at), "users": dict(usage.users)}
-
-
-def run_times_shown(records: Iterable[RunTimeRecord]) -> list[dict[str, Any]]:
-    """Run times as they stand in a queue's status."""
-    return [
-        {"user": each.user, "serviceClass": each.service_class, "devices": each.devices / WHOLE, "seconds": [*each.seconds]}
-        for each in records
-    ]
-
-
-def forecasts_shown(records: Iterable[ForecastRecord]) -> list[dict[str, Any]]:
-    """Starts that were foretold and came, as they stand in a queue's status."""
-    return [{"devices": each.devices / WHOLE, "foretold": each.foretold, "waited": each.waited} for each in records]
-
-
-def shown(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Amounts in base units, devices in milli, as a person would write them."""
-    return {
-        name: f"{amount / WHOLE:g}" if split(name)[0] in names.GPU_RESOURCES else quantity.show(split(name)[0], amount)
-        for name, amount in sorted(amounts.items())
-    }
+    storage: objects by the name of their kind.
+    """
+    translator, events = Translator(), list[ClusterEvent]()
+    for kind in KINDS:
+        if kind is POD:
+            events.append(StorageKnown())
+        if kind.name in FIELDS:
+            found: list[Any] = getattr(objects, FIELDS[kind.name])
+            if kind is POD:
+                found = [each for each in found if each.status is None or each.status.phase not in _ENDED]
+            changes = [Change[Any](kind.key(each.metadata), each) for each in found]
+        else:
+            changes = (storage or {}).get(kind.name, [])
+        events += translator.translate(kind, changes)
+    return events

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from fairlead.api import names
-from fairlead.cluster import translate, views
+from fairlead.cluster import translate
+from fairlead.cluster.kinds import POD_GROUP, QUEUE, Watch, watched
 from fairlead.cluster.port import ClusterEvent, Synced
 from fairlead.cluster.simulated.kubelet import amounts, requests_of
-from fairlead.cluster.simulated.resources import NAMESPACES, NODES, PODS
+from fairlead.cluster.simulated.resources import NODES, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.cluster.translate import Translator
 from fairlead.core import invariants
@@ -36,12 +37,10 @@ from fairlead.simulation.workload import RULE_LABEL
 from fairlead.simulation.world import GPU, Process, World
 from fairlead.simulation.writes import Writes
 
-View = TypeVar("View", bound=msgspec.Struct)
-
 LATE = 270.0
 """Seconds: a stalled watch is given up after 90, a partition that begins just then lasts up to 150, and the next attempt is up to
 15 later."""
-_QUEUES, _GROUPS = "fairlead.dev/queues", "fairlead.dev/podgroups"
+_QUEUES, _GROUPS = QUEUE.table, POD_GROUP.table
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -361,21 +360,8 @@ def _comparable(state: ClusterState) -> dict[str, dict[str, Any]]:
 
 def everything(world: World) -> list[ClusterEvent]:
     """All objects of a world as the scheduler would be told of them."""
-    translator = Translator()
-    store = world.api.store
-
-    def changes(table: str, view: type[View], key: Callable[[views.Metadata], str]) -> list[translate.Change[View]]:
-        found = [msgspec.convert(record.object, view) for _, record in store.sorted(table)]
-        return [translate.Change(key(each.metadata), each) for each in found]  # type: ignore[attr-defined]
-
-    return [
-        *translator.namespaces(changes(NAMESPACES, views.Namespace, lambda metadata: metadata.name)),
-        *translator.priorities(changes("scheduling.k8s.io/priorityclasses", views.PriorityClass, lambda metadata: metadata.name)),
-        *translator.classes(changes("fairlead.dev/serviceclasses", views.ServiceClass, lambda metadata: metadata.name)),
-        *translator.queues(changes(_QUEUES, views.Queue, lambda metadata: metadata.name)),
-        *translator.node_pools(changes("fairlead.dev/nodepools", views.NodePool, lambda metadata: metadata.name)),
-        *translator.reservations(changes("fairlead.dev/reservations", views.Reservation, lambda metadata: metadata.name)),
-        *translator.nodes(changes(NODES, views.Node, lambda metadata: metadata.name)),
-        *translator.groups(changes(_GROUPS, views.PodGroup, lambda metadata: f"{metadata.namespace}/{metadata.name}")),
-        *translator.pods(changes(PODS, views.Pod, lambda metadata: metadata.uid)),
-    ]
+    translator, events = Translator(), list[ClusterEvent]()
+    for kind in watched(Watch.ALWAYS):
+        found = [msgspec.convert(record.object, kind.view) for _, record in world.api.store.sorted(kind.table)]
+        events += translator.translate(kind, [translate.Change(kind.key(each.metadata), each) for each in found])
+    return events

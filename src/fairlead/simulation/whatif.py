@@ -17,9 +17,10 @@ import msgspec
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster import views
+from fairlead.cluster.kinds import NAMESPACE, NODE, NODE_POOL, POD_GROUP, PRIORITY_CLASS, QUEUE, RESERVATION, SERVICE_CLASS, Kind
 from fairlead.cluster.port import Synced
 from fairlead.cluster.times import timestamp
-from fairlead.cluster.translate import Objects, first_events
+from fairlead.cluster.translate import FIELDS, Objects, first_events
 from fairlead.core.forecast import forecast
 from fairlead.core.model.charges import split
 from fairlead.core.model.objects import WHOLE, Policy
@@ -231,16 +232,7 @@ _HOST = "kubernetes.io/hostname"
 
 # -- changes -----------------------------------------------------------------------------------
 
-_LISTS: dict[str, tuple[str, type[Any]]] = {
-    "Node": ("nodes", views.Node),
-    "Namespace": ("namespaces", views.Namespace),
-    "Queue": ("queues", views.Queue),
-    "PodGroup": ("groups", views.PodGroup),
-    "ServiceClass": ("classes", views.ServiceClass),
-    "PriorityClass": ("priorities", views.PriorityClass),
-    "Reservation": ("reservations", views.Reservation),
-    "NodePool": ("pools", views.NodePool),
-}
+_LISTS = {kind.kind: kind for kind in (NODE, NAMESPACE, QUEUE, POD_GROUP, SERVICE_CLASS, PRIORITY_CLASS, RESERVATION, NODE_POOL)}
 
 
 def apply(objects: Objects, manifest: dict[str, Any], namespace: str) -> None:
@@ -254,10 +246,10 @@ def apply(objects: Objects, manifest: dict[str, Any], namespace: str) -> None:
     if not isinstance(kind, str) or not isinstance(name, str) or not name:
         raise WhatIfError("a manifest needs `kind` and `metadata.name`")
     if kind in _LISTS:
-        field, view = _LISTS[kind]
-        scoped = kind == "PodGroup"
+        listed: Kind[Any] = _LISTS[kind]
+        field, scoped = FIELDS[listed.name], listed is POD_GROUP
         made = _read(
-            view,
+            listed.view,
             {**manifest, "metadata": {**metadata, **({"namespace": metadata.get("namespace") or namespace} if scoped else {})}},
         )
         kept = [each for each in getattr(objects, field) if not _is(each.metadata, name, made.metadata.namespace, scoped)]

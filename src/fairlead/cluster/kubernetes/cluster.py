@@ -14,64 +14,19 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.cluster import intents, storage_views, views, workloads
+from fairlead.cluster import intents, views
+from fairlead.cluster.kinds import Kind, Watch, watched
 from fairlead.cluster.kubernetes import events, targets
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.kubernetes.statuses import Statuses, pod_path
 from fairlead.cluster.kubernetes.volumes import Volumes
 from fairlead.cluster.port import ClusterEvent, Outcome, Sink, StorageKnown, Synced
-from fairlead.cluster.translate import (
-    STORAGE,
-    Change,
-    Translator,
-)
+from fairlead.cluster.translate import Change, Translator
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 
-_PODS = "/api/v1/pods"
-_NODES = "/api/v1/nodes"
-_NAMESPACES = "/api/v1/namespaces"
-_QUEUES = f"/apis/{names.API_VERSION}/queues"
-_GROUPS = f"/apis/{names.API_VERSION}/podgroups"
-_PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-_CLASSES = f"/apis/{names.API_VERSION}/serviceclasses"
-_POOLS = f"/apis/{names.API_VERSION}/nodepools"
-_RESERVATIONS = f"/apis/{names.API_VERSION}/reservations"
-_BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
-_STORAGE = "/apis/storage.k8s.io/v1"
 _BIND_TRIES = 3
 _REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion without an answer is sent again; doubled up to the second
-
-_Kind = tuple[str, type[msgspec.Struct], Callable[[list[Change[Any]]], None], Callable[[views.Metadata], str]]
-
-
-def _name(metadata: views.Metadata) -> str:
-    return metadata.name
-
-
-def _key(metadata: views.Metadata) -> str:
-    return metadata.key
-
-
-def _uid(metadata: views.Metadata) -> str:
-    return metadata.uid
-
-
-STORAGE_KINDS: dict[str, tuple[str, type[msgspec.Struct], Callable[[views.Metadata], str]]] = {
-    "claim": ("/api/v1/persistentvolumeclaims", storage_views.Claim, _key),
-    "volume": ("/api/v1/persistentvolumes", storage_views.Volume, _name),
-    "storageclass": (f"{_STORAGE}/storageclasses", storage_views.StorageClass, _name),
-    "nodedrivers": (f"{_STORAGE}/csinodes", storage_views.NodeDrivers, _name),
-    "driver": (f"{_STORAGE}/csidrivers", storage_views.Driver, _name),
-    "capacity": (f"{_STORAGE}/csistoragecapacities", storage_views.StorageCapacity, _key),
-    "attachment": (f"{_STORAGE}/volumeattachments", storage_views.Attachment, _name),
-}
-_WORKLOAD_KINDS: dict[str, tuple[str, type[msgspec.Struct]]] = {
-    "services": ("/api/v1/services", workloads.PlainWorkload),
-    "replicationcontrollers": ("/api/v1/replicationcontrollers", workloads.PlainWorkload),
-    "replicasets": ("/apis/apps/v1/replicasets", workloads.Workload),
-    "statefulsets": ("/apis/apps/v1/statefulsets", workloads.Workload),
-}
 
 
 class KubernetesCluster:
@@ -84,7 +39,7 @@ class KubernetesCluster:
         self.informers: dict[str, Informer[Any]] = {}
         self._sink: Sink = lambda _: None
         self._tasks: asyncio.TaskGroup | None = None
-        self._demanded: set[str] = set()
+        self._demanded: set[Watch] = set()
         self._statuses = statuses = Statuses(client, self.translator)
         self.bind_volumes = Volumes(client).bind
         self.nominate, self.refuse, self.condition = statuses.nominate, statuses.refuse, statuses.condition
@@ -96,97 +51,43 @@ class KubernetesCluster:
     async def run(self, sink: Sink) -> None:
         """Watch everything; `Synced` follows once every kind has been listed."""
         self._sink = sink
-        kinds: list[_Kind] = [
-            (_NAMESPACES, views.Namespace, self._namespaces, _name),
-            (_PRIORITIES, views.PriorityClass, self._priorities, _name),
-            (_CLASSES, views.ServiceClass, self._classes, _name),
-            (_QUEUES, views.Queue, self._queues, _name),
-            (_POOLS, views.NodePool, self._pools, _name),
-            (_RESERVATIONS, views.Reservation, self._reservations, _name),
-            (_NODES, views.Node, self._nodes, _name),
-            (_GROUPS, views.PodGroup, self._groups, _key),
-            (_PODS, views.Pod, self._pods, _uid),
-        ]
         async with asyncio.TaskGroup() as group:
             self._tasks = group
-            self._watch(kinds, Synced())
-            # Nobody waits for these, nor for the right to see them: evictions are tried dry all the same.
-            self._watch([(_BUDGETS, views.Budget, self._budgets, _key)], None)
+            self._watch(Watch.ALWAYS, Synced())
+            # Evictions are tried dry all the same.
+            self._watch(Watch.ALONE, None)
 
-    def _watch(self, kinds: list[_Kind], known: ClusterEvent | None) -> None:
-        """Watch kinds. known: said once all of them have been listed."""
-        missing = {path for path, *_ in kinds}
+    def _watch(self, when: Watch, known: ClusterEvent | None) -> None:
+        """Watch the kinds that are watched at this time. known: reported once all of them have been listed."""
+        kinds = watched(when)
+        missing = {kind.name for kind in kinds}
 
-        def listed(path: str) -> None:
-            missing.discard(path)
+        def listed(kind: Kind[Any]) -> None:
+            missing.discard(kind.name)
             if not missing and known is not None:
                 self._sink([known])
 
-        for path, view, report, key in kinds:
-            informer = Informer(self.client, path, view, report, partial(listed, path), key=key)
-            self.informers[path] = informer
+        for kind in kinds:
+            informer = Informer(
+                self.client, kind.path, kind.view, partial(self._changed, kind), partial(listed, kind), key=kind.key
+            )
+            self.informers[kind.path] = informer
             if self._tasks is not None:
                 self._tasks.create_task(informer.run())
 
-    def _watch_demanded(self) -> None:
-        """Kinds that few clusters need are watched from the first pod on that needs them."""
-        for demand in sorted(self.translator.demands - self._demanded):
+    def _changed(self, kind: Kind[Any], changes: list[Change[Any]]) -> None:
+        events = self.translator.translate(kind, changes)
+        if events:
+            self._sink(events)
+        # Kinds that few clusters need are watched from the first pod on that needs them.
+        for demand in sorted(self.translator.demands - self._demanded, key=lambda each: each.value):
             self._demanded.add(demand)
-            if demand == STORAGE:
-                kinds: list[_Kind] = [
-                    (path, view, partial(self._storage, kind), key) for kind, (path, view, key) in STORAGE_KINDS.items()
-                ]
-                self._watch(kinds, StorageKnown())
-            else:
-                kinds = [(path, view, partial(self._workloads, kind), _key) for kind, (path, view) in _WORKLOAD_KINDS.items()]
-                self._watch(kinds, None)
+            self._watch(demand, StorageKnown() if demand is Watch.STORAGE else None)
 
     def relist(self) -> None:
         """List every kind again, as after a 410."""
         for informer in self.informers.values():
             informer.relist()
-
-    def _namespaces(self, changes: list[Change[views.Namespace]]) -> None:
-        self._tell(self.translator.namespaces(changes))
-
-    def _queues(self, changes: list[Change[views.Queue]]) -> None:
-        self._tell(self.translator.queues(changes))
-
-    def _classes(self, changes: list[Change[views.ServiceClass]]) -> None:
-        self._tell(self.translator.classes(changes))
-
-    def _pools(self, changes: list[Change[views.NodePool]]) -> None:
-        self._tell(self.translator.node_pools(changes))
-
-    def _reservations(self, changes: list[Change[views.Reservation]]) -> None:
-        self._tell(self.translator.reservations(changes))
-
-    def _priorities(self, changes: list[Change[views.PriorityClass]]) -> None:
-        self._tell(self.translator.priorities(changes))
-
-    def _nodes(self, changes: list[Change[views.Node]]) -> None:
-        self._tell(self.translator.nodes(changes))
-
-    def _groups(self, changes: list[Change[views.PodGroup]]) -> None:
-        self._tell(self.translator.groups(changes))
-
-    def _pods(self, changes: list[Change[views.Pod]]) -> None:
-        self._tell(self.translator.pods(changes))
-        if self.translator.demands != self._demanded:
-            self._watch_demanded()
-
-    def _storage(self, kind: str, changes: list[Change[Any]]) -> None:
-        self._tell(self.translator.storage(kind, changes))
-
-    def _workloads(self, kind: str, changes: list[Change[Any]]) -> None:
-        self._tell(self.translator.workloads(kind, changes))
-
-    def _budgets(self, changes: list[Change[views.Budget]]) -> None:
-        self._tell(self.translator.budgets(changes))
-
-    def _tell(self, events: list[ClusterEvent]) -> None:
-        if events:
-            self._sink(events)
 
     # -- writes --------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fairlead.cluster.port import QueueReport
-from fairlead.cluster.translate import forecasts_shown, reason_shown, run_times_shown, shown, usage_shown
+from fairlead.cluster.reported import forecasts_shown, reason_shown, run_times_shown, shown, usage_shown
 from fairlead.core.model.objects import ForecastRecord, RunTimeRecord
 
 Write = Callable[[str, object], Awaitable[bool]]

@@ -12,8 +12,9 @@ from fairlead.cluster.kubernetes import conditions, events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.queue_statuses import QueueStatuses
 from fairlead.cluster.port import GroupReport, QueueReport
+from fairlead.cluster.reported import group_shown, why_waiting
 from fairlead.cluster.times import timestamp
-from fairlead.cluster.translate import Translator, group_shown, why_waiting
+from fairlead.cluster.translate import Translator
 from fairlead.core.model.transactions import PodRef
 
 log = structlog.get_logger("kubernetes")

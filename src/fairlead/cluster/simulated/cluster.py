@@ -7,55 +7,30 @@ takes the Kubernetes adapter on `SimulatedTransport`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason
-from fairlead.cluster import intents, storage_views, views, workloads
+from fairlead.cluster import intents, views
+from fairlead.cluster.kinds import KINDS, POD, POD_GROUP, QUEUE, RESERVATION, Kind
 from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, StorageKnown, Synced, Upsert
+from fairlead.cluster.reported import forecasts_shown, group_shown, run_times_shown, shown, usage_shown, why_waiting
 from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.errors import StatusError
-from fairlead.cluster.simulated.resources import NAMESPACES, NODES, PODS
+from fairlead.cluster.simulated.resources import PODS
 from fairlead.cluster.simulated.store import Object
-from fairlead.cluster.translate import (
-    Change,
-    Translator,
-    forecasts_shown,
-    group_shown,
-    run_times_shown,
-    shown,
-    usage_shown,
-    why_waiting,
-)
+from fairlead.cluster.translate import Change, Translator
 from fairlead.core.model.objects import Pod
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 
 _ENDED = ("Succeeded", "Failed")
-_RESERVATIONS = "fairlead.dev/reservations"
-_POOLS = "fairlead.dev/nodepools"
-_QUEUES, _GROUPS, _CLASSES = "fairlead.dev/queues", "fairlead.dev/podgroups", "fairlead.dev/serviceclasses"
-_WORKLOAD_KINDS: dict[str, type[msgspec.Struct]] = {
-    "services": workloads.PlainWorkload,
-    "replicationcontrollers": workloads.PlainWorkload,
-    "apps/replicasets": workloads.Workload,
-    "apps/statefulsets": workloads.Workload,
-}
-_STORAGE_TABLES: dict[str, tuple[str, type[msgspec.Struct]]] = {
-    "persistentvolumeclaims": ("claim", storage_views.Claim),
-    "persistentvolumes": ("volume", storage_views.Volume),
-    "storage.k8s.io/storageclasses": ("storageclass", storage_views.StorageClass),
-    "storage.k8s.io/csinodes": ("nodedrivers", storage_views.NodeDrivers),
-    "storage.k8s.io/csidrivers": ("driver", storage_views.Driver),
-    "storage.k8s.io/csistoragecapacities": ("capacity", storage_views.StorageCapacity),
-    "storage.k8s.io/volumeattachments": ("attachment", storage_views.Attachment),
-}
+_QUEUES, _GROUPS, _RESERVATIONS = QUEUE.table, POD_GROUP.table, RESERVATION.table
+_KINDS = {kind.table: kind for kind in KINDS}
 _CLAIMS, _VOLUMES = "persistentvolumeclaims", "persistentvolumes"
-_Translate = Callable[[list[Change[Any]]], list[ClusterEvent]]
 
 
 class SimulatedCluster:
@@ -67,40 +42,23 @@ class SimulatedCluster:
         self._sink: Sink = lambda _: None
         self._pending: list[ClusterEvent] = []
         self._pods: dict[str, Pod] = {}  # what the core knows
-        self._kinds: dict[str, tuple[type[msgspec.Struct], _Translate]] = {
-            NAMESPACES: (views.Namespace, self.translator.namespaces),
-            "scheduling.k8s.io/priorityclasses": (views.PriorityClass, self.translator.priorities),
-            _CLASSES: (views.ServiceClass, self.translator.classes),
-            _QUEUES: (views.Queue, self.translator.queues),
-            _POOLS: (views.NodePool, self.translator.node_pools),
-            _RESERVATIONS: (views.Reservation, self.translator.reservations),
-            NODES: (views.Node, self.translator.nodes),
-            _GROUPS: (views.PodGroup, self.translator.groups),
-            PODS: (views.Pod, self.translator.pods),
-            "policy/poddisruptionbudgets": (views.Budget, self.translator.budgets),
-        }
-        for plural, view in _WORKLOAD_KINDS.items():
-            kind = plural.rpartition("/")[2]
-            self._kinds[plural] = (view, partial(self.translator.workloads, kind))
-        for table, (kind, view) in _STORAGE_TABLES.items():
-            self._kinds[table] = (view, partial(self.translator.storage, kind))
 
     # -- watches -------------------------------------------------------------------------------
 
     async def run(self, sink: Sink) -> None:
         """Say what exists, then `Synced`, then every change, until cancelled."""
         self._sink = sink
-        for table, (view, translate) in self._kinds.items():
-            changes = [_change(key, record.object, view, table) for key, record in self.api.store.sorted(table)]
-            if changes and (events := translate(changes)):
+        for table, kind in _KINDS.items():
+            changes = [_change(key, record.object, kind) for key, record in self.api.store.sorted(table)]
+            if changes and (events := self.translator.translate(kind, changes)):
                 sink(events)
         sink([StorageKnown(), Synced()])
-        for table in self._kinds:
+        for table in _KINDS:
             self.api.store.listen(table, self._heard)
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            for table in self._kinds:
+            for table in _KINDS:
                 self.api.store.deafen(table, self._heard)
 
     def _heard(self, change: store.Change) -> None:
@@ -113,13 +71,12 @@ class SimulatedCluster:
             elif change.before is not None and (bound := self._only_bound(change.before.object, body)) is not None:
                 self._tell([Upsert(bound)])
                 return
-        view, translate = self._kinds[change.table]
-        seen = _change(change.key, body, view, change.table, gone=change.record.object)
-        events = translate([seen])
+        kind = _KINDS[change.table]
+        events = self.translator.translate(kind, [_change(change.key, body, kind, gone=change.record.object)])
         for event in events:
             if isinstance(event, Upsert) and isinstance(event.object, Pod):
                 self._pods[event.object.uid] = event.object
-            elif isinstance(event, Gone) and event.kind == "pod":
+            elif isinstance(event, Gone) and event.kind == POD.name:
                 self._pods.pop(event.key, None)
         self._tell(events)
 
@@ -406,16 +363,14 @@ def _same_to_us(before: Object, after: Object) -> bool:
     )
 
 
-def _change(
-    key: store.Key, body: Object | None, view: type[msgspec.Struct], table: str, gone: Object | None = None
-) -> Change[Any]:
+def _change(key: store.Key, body: Object | None, kind: Kind[Any], gone: Object | None = None) -> Change[Any]:
     metadata = (body if body is not None else gone or {}).get("metadata") or {}
-    name = metadata.get("uid", "") if table == PODS else f"{key[0]}/{key[1]}" if key[0] else key[1]
+    name = metadata.get("uid", "") if kind is POD else f"{key[0]}/{key[1]}" if key[0] else key[1]
     if body is None:
         return Change(name, None)
     try:
-        return Change(name, msgspec.convert(body, view))
+        return Change(name, msgspec.convert(body, kind.view))
     except msgspec.ValidationError as error:
-        bare = view()
-        bare.metadata = msgspec.convert(metadata, views.Metadata)  # type: ignore[attr-defined]
+        bare = kind.view()
+        bare.metadata = msgspec.convert(metadata, views.Metadata)
         return Change(name, bare, str(error))

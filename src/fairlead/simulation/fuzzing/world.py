@@ -18,13 +18,12 @@ import msgspec
 import structlog
 
 from fairlead.cluster import intents, views
+from fairlead.cluster.kinds import KINDS, POD, Kind
 from fairlead.cluster.kubernetes.client import Client
-from fairlead.cluster.kubernetes.cluster import STORAGE_KINDS
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, StorageKnown, Synced
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Change, Translator
-from fairlead.cluster.workloads import PlainWorkload
 from fairlead.core import invariants
 from fairlead.core.feasibility import judge as feasible
 from fairlead.core.model.objects import Defragment, Policy
@@ -80,7 +79,7 @@ class World:
         policy = self._policy()
         self.loop = CoreLoop(policy, self._outputs.extend, recorder(policy) if recorder else None)
         self.loop.pictures.rest = 30.0
-        self._informers = {kind: self._informer(kind, *row) for kind, row in self._kinds().items()}
+        self._informers = {kind.name: self._informer(kind) for kind in KINDS}
 
     def _policy(self) -> Policy:
         random = self.random
@@ -96,37 +95,15 @@ class World:
             look_again=random.choice((0.0, 30.0, 300.0)),
         )
 
-    def _kinds(self) -> dict[str, tuple[type[Any], Callable[[list[Change[Any]]], list[ClusterEvent]], bool]]:
-        """Kind -> (view, translation, whether it is known by its UID); as the adapter for API servers has them."""
-        translator = self.translator
-        named: dict[str, tuple[type[Any], Callable[[list[Change[Any]]], list[ClusterEvent]], bool]] = {
-            "namespace": (views.Namespace, translator.namespaces, False),
-            "priority": (views.PriorityClass, translator.priorities, False),
-            "class": (views.ServiceClass, translator.classes, False),
-            "queue": (views.Queue, translator.queues, False),
-            "pool": (views.NodePool, translator.node_pools, False),
-            "reservation": (views.Reservation, translator.reservations, False),
-            "node": (views.Node, translator.nodes, False),
-            "group": (views.PodGroup, translator.groups, False),
-            "budget": (views.Budget, translator.budgets, False),
-            "services": (PlainWorkload, lambda changes: translator.workloads("services", changes), False),
-            "pod": (views.Pod, translator.pods, True),
-        }
-        for kind, (_, view, _) in STORAGE_KINDS.items():
-            named[kind] = (view, lambda changes, kind=kind: translator.storage(kind, changes), False)  # type: ignore[misc]
-        return named
-
-    def _informer(
-        self, kind: str, view: type[Any], translate: Callable[[list[Change[Any]]], list[ClusterEvent]], by_uid: bool
-    ) -> Informer[Any]:
+    def _informer(self, kind: Kind[Any]) -> Informer[Any]:
         def report(changes: list[Change[Any]]) -> None:
-            self.loop.apply(translate(changes), self.now)
+            self.loop.apply(self.translator.translate(kind, changes), self.now)
 
         def key(metadata: views.Metadata) -> str:
-            return metadata.uid if by_uid else metadata.key if metadata.namespace else metadata.name
+            return metadata.uid if kind is POD else metadata.key if metadata.namespace else metadata.name
 
         nobody = cast(Client, None)  # it is never asked: lines come from here
-        return Informer(nobody, kind, view, report, lambda: None, key=key)
+        return Informer(nobody, kind.name, kind.view, report, lambda: None, key=key)
 
     # -- running -------------------------------------------------------------------------------
 
