@@ -19,6 +19,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.rules import strict
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import Client, encode
 from fairlead.cluster.kubernetes.config import load
@@ -85,7 +86,7 @@ class _Watched:
         self.pods: dict[str, views.Pod] = {}
         self._changed = asyncio.Event()
         self.informers = (
-            Informer(client, _JOBS, AIJob, self._hear(self.jobs), lambda: None),
+            Informer(client, _JOBS, strict(AIJob), self._hear(self.jobs), lambda: None),
             Informer(client, _PODS, views.Pod, self._hear(self.pods), lambda: None),
         )
 

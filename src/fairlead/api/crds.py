@@ -15,6 +15,7 @@ import yaml
 from fairlead.api import names
 from fairlead.api.kinds import KINDS
 from fairlead.api.kinds.common import Kind
+from fairlead.api.kinds.rules import strict
 
 _KEPT = (
     "type",
@@ -93,7 +94,7 @@ def _definition(kind: Kind) -> dict[str, Any]:
 
 
 def _structural(struct: type[Any]) -> dict[str, Any]:
-    (root,), components = msgspec.json.schema_components([struct], ref_template="{name}")
+    (root,), components = msgspec.json.schema_components([strict(struct)], ref_template="{name}")
     return _inline(root, components)
 
 

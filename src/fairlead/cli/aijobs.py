@@ -6,6 +6,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
+from fairlead.api.kinds.rules import strict
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes.client import ApiError, Client
@@ -27,7 +28,7 @@ async def fetch(client: Client, namespace: str, name: str) -> AIJob | None:
     """An AIJob; None: the user may not read it. Raises `Unknown`, `ApiError`, `Unreachable`."""
     try:
         return msgspec.json.decode(
-            await client.get(f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs/{name}"), type=AIJob
+            await client.get(f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs/{name}"), type=strict(AIJob)
         )
     except ApiError as error:
         if error.code == _NOT_FOUND:

@@ -90,10 +90,6 @@ async def _by_pod(client: Client, namespace: str, name: str) -> Explanation:
 
 class _GroupStatus(views.PodGroupStatus):
     phase: str = ""
-    scheduled: int = 0
-    expected_start: str | None = msgspec.field(default=None, name="expectedStart")
-    earliest_start: str | None = msgspec.field(default=None, name="earliestStart")
-    latest_start: str | None = msgspec.field(default=None, name="latestStart")
 
 
 class _Group(msgspec.Struct):

@@ -254,6 +254,7 @@ def _rehearse(manifests: list[dict[str, Any]], kubeconfig: str, namespace: str) 
 
 async def _expected(client: Client, manifests: list[dict[str, Any]], namespace: str) -> list[str]:
     from fairlead.api.kinds.ai_job import AIJob
+    from fairlead.api.kinds.rules import strict
     from fairlead.cli.picture import read
     from fairlead.cluster.kubernetes.client import ApiError
     from fairlead.operator.jobs import members
@@ -267,7 +268,7 @@ async def _expected(client: Client, manifests: list[dict[str, Any]], namespace: 
     for manifest in manifests:
         if manifest["kind"] != "AIJob":
             continue
-        job = msgspec.convert(manifest, AIJob)
+        job = msgspec.convert(manifest, strict(AIJob))
         changed = msgspec.structs.replace(objects, nodes=list(objects.nodes))
         roles = {role.name: role for role in job.spec.roles}
         whatif.apply(changed, members.group(job), namespace)

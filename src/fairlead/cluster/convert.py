@@ -11,6 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from fairlead.api import names, quantity, spans
+from fairlead.api.kinds import pod_group
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import bounds, grouping, intents, pod_specs, selection, starting, views
@@ -312,7 +313,7 @@ def _completed(status: views.PodGroupStatus | None) -> Completed | None:
     """What a scheduler wrote of the members that succeeded; None where it wrote nothing."""
     if status is None or (status.run is None and not status.succeeded):
         return None
-    run = status.run or views.GroupRun()
+    run = status.run or pod_group.GroupRun()
     return Completed(max(0, status.succeeded), max(0, run.attempt), seconds(run.since), seconds(run.last_succeeded))
 
 

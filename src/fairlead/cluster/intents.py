@@ -74,4 +74,4 @@ def target(view: views.PodGroup) -> Target | None:
             log.error("record of a suspended pod cannot be read", group=view.metadata.name, error=str(error))
             members.append(Member(1, Pod("", "", "", PodSpec())))
     owners = tuple(sorted(owner.uid for owner in told.owners or ()))
-    return Target(told.state, told.epoch, owners, tuple(members), max(0.0, told.attained), seconds(told.first_created))
+    return Target(told.state, told.epoch, owners, tuple(members), max(0.0, told.attained or 0.0), seconds(told.first_created))

@@ -8,6 +8,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 from fairlead.api import names, quantity, spans
+from fairlead.api.kinds.common import LabelSelector
+from fairlead.api.kinds.queue import JobLimits, QueueStatus
+from fairlead.api.kinds.queue import UserLimits as LimitsOfUsers
+from fairlead.api.kinds.service_class import TimeLimit, TimeSlicing
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import selection, views
 from fairlead.cluster.times import seconds
@@ -54,7 +58,7 @@ def queue(view: views.Queue) -> Queue:
     )
 
 
-def _usage(status: views.QueueStatus | None) -> UsageRecord | None:
+def _usage(status: QueueStatus | None) -> UsageRecord | None:
     """What was used of late, as a scheduler wrote it."""
     usage = status.usage if status is not None else None
     if usage is None or not usage.at:
@@ -62,7 +66,7 @@ def _usage(status: views.QueueStatus | None) -> UsageRecord | None:
     return UsageRecord(usage.device_seconds, seconds(usage.at), tuple(sorted((usage.users or {}).items())))
 
 
-def _run_times(status: views.QueueStatus | None) -> tuple[RunTimeRecord, ...]:
+def _run_times(status: QueueStatus | None) -> tuple[RunTimeRecord, ...]:
     """What was learned of run times, as a scheduler wrote it."""
     return tuple(
         RunTimeRecord(each.user, each.service_class, round(each.devices * WHOLE), tuple(each.seconds))
@@ -70,7 +74,7 @@ def _run_times(status: views.QueueStatus | None) -> tuple[RunTimeRecord, ...]:
     )
 
 
-def _forecasts(queue: str, status: views.QueueStatus | None) -> tuple[ForecastRecord, ...]:
+def _forecasts(queue: str, status: QueueStatus | None) -> tuple[ForecastRecord, ...]:
     """What became of starts that were foretold, as a scheduler wrote it."""
     return tuple(
         ForecastRecord(queue, round(each.devices * WHOLE), each.foretold, each.waited)
@@ -82,23 +86,24 @@ def _named(names_: list[str] | None) -> tuple[str, ...] | None:
     return None if names_ is None else tuple(names_)
 
 
-def _limits(view: views.UserLimits | None) -> UserLimits | None:
+def _limits(view: JobLimits | None) -> UserLimits | None:
     """Limits by user or by job. Raises `QuantityError`."""
     if view is None:
         return None
     for count in (view.running, view.submitted):
         if count is not None and count < 0:
             raise QuantityError(f"{count} is no number of jobs: it is below 0")
-    amounts = sorted((name, _amount(name, text)) for name, text in (view.resources or {}).items())
+    given = view.resources if isinstance(view, LimitsOfUsers) else None
+    amounts = sorted((name, _amount(name, text)) for name, text in (given or {}).items())
     return UserLimits(view.running, view.submitted, tuple(amounts))
 
 
-def _whose(view: views.LabelSelector | None) -> Selector:
+def _whose(view: LabelSelector | None) -> Selector:
     """Which namespaces may use something: absent, all. Raises `QuantityError`."""
     return _selected(view, "namespaceSelector")
 
 
-def _selected(view: views.LabelSelector | None, field: str) -> Selector:
+def _selected(view: LabelSelector | None, field: str) -> Selector:
     if view is None:
         return ()
     selector, wrong = selection.label_selector(view)
@@ -119,8 +124,8 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         raise QuantityError(f"preemption: mode is one of {', '.join(_MODES)}, scope one of {', '.join(_SCOPES)}")
     if preemption.consolidation not in _CONSOLIDATION:
         raise QuantityError(f"preemption.consolidation is one of {', '.join(_CONSOLIDATION)}, not {preemption.consolidation!r}")
-    slicing = spec.time_slicing or views.TimeSlicing()
-    limits = spec.time_limit or {}
+    slicing = spec.time_slicing or TimeSlicing()
+    limits = spec.time_limit or TimeLimit()
     levels = tuple(each * 3600.0 for each in slicing.levels)
     if any(later <= earlier for earlier, later in pairwise((0.0, *levels))):
         raise QuantityError(f"timeSlicing.levels must be above 0 and rise: {slicing.levels}")
@@ -132,8 +137,8 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         min_runtime=spans.seconds(preemption.min_runtime) if preemption.min_runtime else 0.0,
         checkpoint_interval=spans.seconds(spec.checkpoint_interval) if spec.checkpoint_interval else 0.0,
         max_wait=spans.seconds(spec.max_wait) if spec.max_wait else 0.0,
-        time_limit=spans.seconds(limits["default"]) if limits.get("default") else 0.0,
-        longest=spans.seconds(limits["max"]) if limits.get("max") else 0.0,
+        time_limit=spans.seconds(limits.default) if limits.default else 0.0,
+        longest=spans.seconds(limits.max) if limits.max else 0.0,
         levels=levels,
         express=slicing.express,
         namespaces=_whose(spec.namespace_selector),
@@ -181,7 +186,9 @@ def reservation(view: views.Reservation) -> Reservation:
     if spec.purpose not in _PURPOSES or (spec.purpose == "Capacity") != bool(spec.queue):
         raise QuantityError("purpose is Maintenance, without a queue, or Capacity, with one")
     amounts = sorted((name, quantity.amount(name, text)) for name, text in (spec.resources or {}).items())
-    return Reservation(view.metadata.name, start, end, _selected(spec.node_selector, "nodeSelector"), spec.queue, tuple(amounts))
+    return Reservation(
+        view.metadata.name, start, end, _selected(spec.node_selector, "nodeSelector"), spec.queue or "", tuple(amounts)
+    )
 
 
 def all_acted_on(_: object) -> str:

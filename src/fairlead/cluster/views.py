@@ -1,12 +1,27 @@
 """Typed views of Kubernetes objects: only the fields that are used; the rest is skipped while decoding.
 
-Quantities stay text here: `convert.py` judges them, so that a bad one spoils its own object only.
+Objects of Fairlead's own kinds are read by the types from which their CustomResourceDefinitions are made. Quantities stay text
+here: `convert.py` judges them, so that a bad one spoils its own object only.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from fairlead.api.kinds import common, node_pool, pod_group, queue, reservation, service_class
+
+Metadata = common.Metadata
+OwnerReference = common.OwnerReference
+LabelSelector = common.LabelSelector
+SelectorRequirement = common.LabelRequirement
+NodePool = node_pool.NodePool
+PodGroup = pod_group.PodGroup
+PodGroupSpec = pod_group.PodGroupSpec
+PodGroupStatus = pod_group.PodGroupStatus
+GroupTarget = pod_group.GroupTarget
+Queue = queue.Queue
+Reservation = reservation.Reservation
+ServiceClass = service_class.ServiceClass
 Quantities = dict[str, str | int | float]
 
 
@@ -16,32 +31,6 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 class View(msgspec.Struct, rename="camel", gc=False):
     pass
-
-
-class OwnerReference(View):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool = False
-
-
-class Metadata(View):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
-
-    @property
-    def key(self) -> str:
-        """namespace/name."""
-        return f"{self.namespace}/{self.name}"
 
 
 class Resources(View):
@@ -79,12 +68,6 @@ class Toleration(View):
     effect: str = ""
 
 
-class SelectorRequirement(View):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
 class NodeSelectorTerm(View):
     match_expressions: list[SelectorRequirement] | None = None
     match_fields: list[SelectorRequirement] | None = None
@@ -102,11 +85,6 @@ class PreferredNode(View):
 class NodeAffinity(View):
     required: NodeSelector | None = msgspec.field(default=None, name=_REQUIRED)
     preferred: list[PreferredNode] | None = msgspec.field(default=None, name=_PREFERRED)
-
-
-class LabelSelector(View):
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[SelectorRequirement] | None = None
 
 
 class PodAffinityTerm(View):
@@ -330,192 +308,10 @@ class Namespace(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
 
-class QueueResource(View):
-    name: str = ""
-    pool: str | None = None
-    quota: str | int | float | None = None
-    limit: str | int | float | None = None
-    weight: str | int | None = None
-
-
-class UserLimits(View):
-    running: int | None = None
-    submitted: int | None = None
-    resources: dict[str, str | int] | None = None
-
-
-class QueueSpec(View):
-    parent: str | None = None
-    priority: int = 0
-    resources: list[QueueResource] | None = None
-    namespace_selector: LabelSelector | None = None
-    users: list[str] | None = None
-    per_user: UserLimits | None = None
-    user_fairness: str = "Order"
-    jobs: UserLimits | None = None
-    service_classes: list[str] | None = None
-
-
-class UsageStatus(View):
-    device_seconds: float = 0.0
-    at: str = ""
-    users: dict[str, float] | None = None
-
-
-class PolicyStatus(View):
-    conditions: list[Condition] | None = None
-
-
-class RunTimes(View):
-    user: str = ""
-    service_class: str = ""
-    devices: float = 0.0
-    seconds: list[int] = []
-
-
-class Forecasts(View):
-    devices: float = 0.0
-    foretold: int = 0
-    waited: int = 0
-
-
-class QueueStatus(PolicyStatus):
-    usage: UsageStatus | None = None
-    run_times: list[RunTimes] | None = None
-    forecasts: list[Forecasts] | None = None
-    foreign: dict[str, str] | None = None
-
-
-class Queue(View):
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
-    spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
-    status: QueueStatus | None = None
-
-
-class Preemption(View):
-    mode: str = "Requeue"
-    scope: str = "Queue"
-    min_runtime: str | None = None
-    grace_period: str | None = None
-    consolidation: str = "Pods"
-    borrowing: str = "Allow"
-
-
-class TimeSlicing(View):
-    levels: list[float] = []
-    express: int = 0
-    max_loss: str | None = None
-
-
-class ServiceClassSpec(View):
-    priority_class_name: str | None = None
-    preemption: Preemption = msgspec.field(default_factory=Preemption)
-    checkpoint_interval: str | None = None
-    time_limit: dict[str, str] | None = None
-    start_timeout: str | None = None
-    max_wait: str | None = None
-    time_slicing: TimeSlicing | None = None
-    namespace_selector: LabelSelector | None = None
-    users: list[str] | None = None
-    default_for: list[str] = []
-
-
-class ServiceClass(View):
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
-    spec: ServiceClassSpec = msgspec.field(default_factory=ServiceClassSpec)
-    status: PolicyStatus | None = None
-
-
-class PodGroupSpec(View):
-    queue: str | None = None
-    service_class: str | None = None
-    min_member: int = 1
-    time_limit: str | None = None
-    expected_duration: str | None = None
-    start_timeout: str | None = None
-
-
-class TargetMember(View):
-    count: int = 1
-    pod: str = ""
-
-
-class GroupTarget(View):
-    state: str = ""
-    epoch: int = 0
-    owners: list[OwnerReference] | None = None
-    members: list[TargetMember] | None = None
-    attained: float = 0.0
-    first_created: str = ""
-
-
-class GroupReason(View):
-    code: str = ""
-    message: str = ""
-
-
-class GroupRun(View):
-    attempt: int = 0
-    since: str | None = None
-    last_succeeded: str | None = None
-
-
-class GroupStarts(View):
-    failed: int = 0
-    retry_at: str | None = None
-    message: str = ""
-
-
-class PodGroupStatus(View):
-    succeeded: int = 0
-    run: GroupRun | None = None
-    starts: GroupStarts | None = None
-    reason: GroupReason | None = None
-    expected_start: str | None = None
-    earliest_start: str | None = None
-    latest_start: str | None = None
-    target: GroupTarget | None = None
-
-
-class PodGroup(View):
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
-    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
-    status: PodGroupStatus | None = None
-
-
 class PriorityClass(View):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     value: int = 0
     preemption_policy: str = ""
-
-
-class NodePoolSpec(View):
-    node_selector: LabelSelector | None = None
-    topology_levels: list[dict[str, object]] | None = None
-    size: dict[str, object] | None = None
-    price: dict[str, object] | None = None
-    relative_speed: float | None = None
-
-
-class NodePool(View):
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
-    spec: NodePoolSpec = msgspec.field(default_factory=NodePoolSpec)
-    status: PolicyStatus | None = None
-
-
-class ReservationSpec(View):
-    purpose: str = "Maintenance"
-    start: str = ""
-    end: str = ""
-    node_selector: LabelSelector | None = None
-    queue: str = ""
-    resources: dict[str, str | int] | None = None
-
-
-class Reservation(View):
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
-    spec: ReservationSpec = msgspec.field(default_factory=ReservationSpec)
-    status: PolicyStatus | None = None
 
 
 class BudgetSpec(View):

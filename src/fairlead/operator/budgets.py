@@ -16,6 +16,7 @@ import structlog
 from fairlead.api import names, spans
 from fairlead.api.kinds.common import Condition
 from fairlead.api.kinds.queue import QueueSpec
+from fairlead.api.kinds.rules import strict
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes import conditions, events
@@ -74,7 +75,7 @@ class Budgets:
         self._wake = asyncio.Event()
         self.faults = faults or Faults(client, speed=speed)
         heard = self.faults.each("budgets.heard", self._changed, _ABOUT)
-        self.informer = Informer(client, _QUEUES, _Queue, heard, self._wake.set, key=lambda metadata: metadata.name)
+        self.informer = Informer(client, _QUEUES, strict(_Queue), heard, self._wake.set, key=lambda metadata: metadata.name)
 
     async def run(self) -> None:
         """Reckon until cancelled: every few minutes, and soon after a budget changed."""

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from fairlead.api import names
+from fairlead.api.kinds.pod_group import TargetOwner
 from fairlead.cluster import grouping, views
 from fairlead.cluster.intents import RUNNING, SUSPENDED
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
@@ -95,7 +96,7 @@ class Intents:
         if target.state == RUNNING and names.MADE_FOR_LABEL in (group.metadata.labels or {}):
             await self._discard(group)
 
-    async def _act(self, group: views.PodGroup, owner: views.OwnerReference, target: views.GroupTarget) -> None:
+    async def _act(self, group: views.PodGroup, owner: TargetOwner | views.OwnerReference, target: views.GroupTarget) -> None:
         if (owner.api_version, owner.kind) == (names.API_VERSION, "AIJob"):
             return  # its own controller was told
         workload = self.workloads.get((owner.api_version, owner.kind))

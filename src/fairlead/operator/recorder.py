@@ -15,6 +15,7 @@ import structlog
 
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.rules import strict
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.discovery import until_served
@@ -97,7 +98,7 @@ class Recorder:
         self.use = Use(prometheus, client.clock, self._note, speed=speed) if prometheus is not None else None
         self._informers: tuple[Informer[Any], ...] = (
             Informer(client, "/api/v1/pods", views.Pod, self._hears(PodObserved), lambda: self._listed("pods")),
-            Informer(client, _JOBS, AIJob, self._hears(JobObserved), lambda: self._listed("jobs")),
+            Informer(client, _JOBS, strict(AIJob), self._hears(JobObserved), lambda: self._listed("jobs")),
             Informer(
                 client,
                 "/api/v1/nodes",
@@ -109,7 +110,7 @@ class Recorder:
             Informer(
                 client,
                 _POOLS,
-                PoolView,
+                strict(PoolView),
                 self._hears(_pool_observed),
                 lambda: self._listed("pools"),
                 key=lambda metadata: metadata.name,

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from fairlead.api.kinds.rules import strict
 from fairlead.api.quantity import parse
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -62,7 +63,7 @@ def spec(value: _Spec, what: str) -> dict[str, object]:
     """The spec of one of our objects as the API server gets it; refused where the CustomResourceDefinition would refuse it."""
     plain: dict[str, object] = msgspec.to_builtins(value)
     try:
-        msgspec.convert(plain, type(value))
+        msgspec.convert(plain, strict(type(value)))
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"{what}: {error}") from error
     return plain

@@ -140,11 +140,11 @@ def _queue_spec(queue: Queue, parent: Queue | None) -> dict[str, object]:
     what = f"queue {queue.name!r}"
     if queue.spec.parent is not None:
         raise InvalidArgument(f"{what}: its place in the tree says what its parent is; leave `parent` out of its spec")
-    for each in queue.spec.resources:
+    for each in queue.spec.resources or ():
         for amount in (each.quota, each.limit):
             _absolute(amount, what)  # says what is wrong in fewer words than the schema
     spec = checks.spec(queue.spec, what)
-    for each in queue.spec.resources:
+    for each in queue.spec.resources or ():
         quota, limit = _absolute(each.quota, what), _absolute(each.limit, what)
         if quota is not None and limit is not None and quota > limit:
             raise InvalidArgument(f"{what}: its quota of {each.quota} {each.name} is above its limit of {each.limit}")
@@ -161,11 +161,11 @@ def _queue_spec(queue: Queue, parent: Queue | None) -> dict[str, object]:
 
 def _quotas(queue: Queue) -> dict[tuple[str, str], Fraction]:
     found: dict[tuple[str, str], Fraction] = {}
-    for each in queue.spec.resources:
+    for each in queue.spec.resources or ():
         quota = _absolute(each.quota, f"queue {queue.name!r}")
         if quota is not None:
             found[each.name, each.pool or ""] = quota
-    checks.unique(((each.name, each.pool or "") for each in queue.spec.resources), f"queue {queue.name!r}: resource")
+    checks.unique(((each.name, each.pool or "") for each in queue.spec.resources or ()), f"queue {queue.name!r}: resource")
     return found
 
 

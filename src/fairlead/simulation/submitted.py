@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from fairlead.api.kinds.ai_job import AIJob
-from fairlead.api.kinds.service_class import ServiceClass
+from fairlead.api.kinds.rules import strict
+from fairlead.api.kinds.service_class import ServiceClass, ServiceClassSpec
 from fairlead.cluster import views
 from fairlead.cluster.times import timestamp
 from fairlead.operator.jobs import indexes
@@ -65,7 +66,7 @@ def read_ai_job(manifest: Manifest, namespace: str, classes: Iterable[views.Serv
     about = {"namespace": namespace, **manifest["metadata"], "uid": _uid("AIJob", namespace, name)}
     about["creationTimestamp"] = timestamp(now)
     try:
-        job = msgspec.convert({"metadata": about, "spec": manifest.get("spec") or {}}, AIJob)
+        job = msgspec.convert({"metadata": about, "spec": manifest.get("spec") or {}}, strict(AIJob))
     except msgspec.ValidationError as error:
         raise CannotSubmit(f"AIJob {name!r} cannot be read: {error}") from error
     _, wrong = problem(job)
@@ -111,9 +112,11 @@ def is_of(pod: views.Pod, job: AIJob) -> bool:
 
 def _class(view: views.ServiceClass) -> ServiceClass:
     """As the operator reads it, as far as AIJobs are filled in from it."""
-    said = msgspec.to_builtins(view.spec)
-    spec = {name: said[name] for name in ("defaultFor", "timeLimit", "users", "namespaceSelector") if said.get(name) is not None}
-    return msgspec.convert({"metadata": {"name": view.metadata.name}, "spec": spec}, ServiceClass)
+    given = view.spec
+    spec = ServiceClassSpec(
+        default_for=given.default_for, time_limit=given.time_limit, users=given.users, namespace_selector=given.namespace_selector
+    )
+    return ServiceClass(metadata=view.metadata, spec=spec)
 
 
 def _uid(kind: str, namespace: str, name: str) -> str:

@@ -16,6 +16,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.queue import QueueResource
 from fairlead.cluster import views
 from fairlead.cluster.kinds import NAMESPACE, NODE, NODE_POOL, POD_GROUP, PRIORITY_CLASS, QUEUE, RESERVATION, SERVICE_CLASS, Kind
 from fairlead.cluster.port import Synced
@@ -312,7 +313,7 @@ def set_amount(objects: Objects, queue: str, field: str, resource: str, amount: 
     entries = list(found.spec.resources or ())
     name, pool = split(resource)
     entry = next((each for each in entries if each.name == name and (each.pool or "") == pool), None)
-    entry = entry or views.QueueResource(name, pool=pool or None)
+    entry = entry or QueueResource(name=name, pool=pool or None)
     changed = msgspec.structs.replace(entry, **{field: amount})
     resources = [each for each in entries if each is not entry] + [changed]
     spec = msgspec.structs.replace(found.spec, resources=resources)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
 from fairlead.api.kinds.common import MEMBERS, SPAN, WORKLOAD_TYPE, Conditions, Duration, Kind, Metadata, StartTimeout, Time
+from fairlead.api.kinds.rules import Rule
 from fairlead.api.kinds.service_class import UtilizationPolicy
 
 
@@ -15,16 +15,16 @@ class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Identical members of a job."""
 
     name: Annotated[
-        str, Meta(pattern="^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$", max_length=32, description="E.g. worker, evaluator, ps.")
+        str, Rule(pattern="^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$", max_length=32, description="E.g. worker, evaluator, ps.")
     ]
-    replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="Number of members.")] = 1
-    min_replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="Elastic job: the minimum with which it starts.")] | None = (
+    replicas: Annotated[int, Rule(ge=1, le=MEMBERS, description="Number of members.")] = 1
+    min_replicas: Annotated[int, Rule(ge=1, le=MEMBERS, description="Elastic job: the minimum with which it starts.")] | None = (
         None
     )
-    max_replicas: Annotated[int, Meta(ge=1, le=MEMBERS, description="Elastic job: the maximum to which it grows.")] | None = None
+    max_replicas: Annotated[int, Rule(ge=1, le=MEMBERS, description="Elastic job: the maximum to which it grows.")] | None = None
     template: Annotated[
         dict[str, Any],
-        Meta(
+        Rule(
             description="A pod template, as in a Job: metadata.labels, metadata.annotations, spec.",
             extra_json_schema={"type": "object", "x-kubernetes-preserve-unknown-fields": True},
         ),
@@ -34,10 +34,10 @@ class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
 class ExitCodeRule(msgspec.Struct, rename="camel", kw_only=True):
     """The action for failures with one of these exit codes."""
 
-    codes: Annotated[list[Annotated[int, Meta(ge=1, le=255)]], Meta(min_length=1, max_length=255)]
+    codes: Annotated[list[Annotated[int, Rule(ge=1, le=255)]], Rule(min_length=1, max_length=255)]
     action: Annotated[
         str,
-        Meta(
+        Rule(
             pattern="^(Fail|Restart|Ignore)$",
             description="Fail: the job fails at once. Restart: the restart does not count towards the limit. "
             "Ignore: the member counts as succeeded.",
@@ -51,7 +51,7 @@ class Restart(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     limit: (
         Annotated[
             int,
-            Meta(
+            Rule(
                 ge=0,
                 le=10_000,
                 description="Maximum number of restarts for failures of the job itself; lost nodes and evictions do not count. "
@@ -62,41 +62,41 @@ class Restart(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     ) = None
     backoff: Annotated[
         str,
-        Meta(
+        Rule(
             description="Delay before the first restart, at least 1s; doubled with each further restart, up to 10m.", pattern=SPAN
         ),
     ] = "1s"
-    exit_codes: Annotated[list[ExitCodeRule], Meta(max_length=64)] = []
+    exit_codes: Annotated[list[ExitCodeRule], Rule(max_length=64)] = []
 
 
 class Checkpoint(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Where and how often the job writes checkpoints."""
 
-    path: Annotated[str, Meta(min_length=1, description="Set in members as FAIRLEAD_CHECKPOINT_PATH.")]
-    interval: Annotated[str, Meta(description="Time between two checkpoints.", pattern=SPAN)] | None = None
-    grace_period: Annotated[str, Meta(description="Time for a last checkpoint after SIGTERM.", pattern=SPAN)] | None = None
+    path: Annotated[str, Rule(min_length=1, description="Set in members as FAIRLEAD_CHECKPOINT_PATH.")]
+    interval: Annotated[str, Rule(description="Time between two checkpoints.", pattern=SPAN)] | None = None
+    grace_period: Annotated[str, Rule(description="Time for a last checkpoint after SIGTERM.", pattern=SPAN)] | None = None
 
 
 class Dependency(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Another job of the namespace that must end first."""
 
-    job: Annotated[str, Meta(min_length=1, max_length=253)]
-    when: Annotated[str, Meta(pattern="^(afterok|afterany|afternotok|aftercorr|singleton)$")] = "afterok"
+    job: Annotated[str, Rule(min_length=1, max_length=253)]
+    when: Annotated[str, Rule(pattern="^(afterok|afterany|afternotok|aftercorr|singleton)$")] = "afterok"
 
 
 class Array(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """An array of identical elements, each with an index."""
 
-    indexes: Annotated[str, Meta(pattern="^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$", description="E.g. 0-999 or 1,3,5.")]
-    parallelism: Annotated[int, Meta(ge=1, description="Maximum number of elements at a time.")] | None = None
+    indexes: Annotated[str, Rule(pattern="^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$", description="E.g. 0-999 or 1,3,5.")]
+    parallelism: Annotated[int, Rule(ge=1, description="Maximum number of elements at a time.")] | None = None
 
 
 class SuccessPolicy(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """When the job counts as succeeded."""
 
     roles: Annotated[
-        list[Annotated[str, Meta(max_length=32)]],
-        Meta(
+        list[Annotated[str, Rule(max_length=32)]],
+        Rule(
             min_length=1,
             max_length=16,
             description="The job succeeds when all members of these roles have succeeded. The other members are then ended.",
@@ -107,25 +107,25 @@ class SuccessPolicy(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
 class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A job whose members start, restart and end together."""
 
-    queue: Annotated[str, Meta(max_length=253)] | None = None
-    service_class: Annotated[str, Meta(max_length=253)] | None = None
-    workload_type: Annotated[str, Meta(pattern=WORKLOAD_TYPE)] = "Training"
-    roles: Annotated[list[Role], Meta(min_length=1, max_length=16)]
+    queue: Annotated[str, Rule(max_length=253)] | None = None
+    service_class: Annotated[str, Rule(max_length=253)] | None = None
+    workload_type: Annotated[str, Rule(pattern=WORKLOAD_TYPE)] = "Training"
+    roles: Annotated[list[Role], Rule(min_length=1, max_length=16)]
     time_limit: Duration | None = None
     expected_duration: Duration | None = None
     restart: Restart = msgspec.field(default_factory=Restart)
     checkpoint: Checkpoint | None = None
-    depends_on: Annotated[list[Dependency], Meta(max_length=64)] = []
+    depends_on: Annotated[list[Dependency], Rule(max_length=64)] = []
     array: Array | None = None
     start_timeout: StartTimeout | None = None
     success_policy: SuccessPolicy | None = None
-    suspend: Annotated[bool, Meta(description="Set by the user. While it is true, the job has no pods.")] = False
+    suspend: Annotated[bool, Rule(description="Set by the user. While it is true, the job has no pods.")] = False
     ttl_after_finished: Duration | None = None
     idle_duration: (
-        Annotated[str, Meta(description="Interactive job: it is shut down after this time without activity.", pattern=SPAN)]
+        Annotated[str, Rule(description="Interactive job: it is shut down after this time without activity.", pattern=SPAN)]
         | None
     ) = None
-    utilization_policy: Annotated[UtilizationPolicy, Meta(description="The job is ended if it does not use its GPUs.")] | None = (
+    utilization_policy: Annotated[UtilizationPolicy, Rule(description="The job is ended if it does not use its GPUs.")] | None = (
         None
     )
 
@@ -133,20 +133,20 @@ class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
 class JobStarts(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Failed starts of elastic replicas, which had nodes and did not start, since all members last ran."""
 
-    failed: Annotated[int, Meta(ge=0, description="Number of consecutive failures.")] = 0
-    retry_at: Annotated[Time, Meta(description="The pods are created again at this time at the earliest.")] | None = None
-    message: Annotated[str, Meta(max_length=1024, description="Cause of the last failure, as reported for the container.")] = ""
+    failed: Annotated[int, Rule(ge=0, description="Number of consecutive failures.")] = 0
+    retry_at: Annotated[Time, Rule(description="The pods are created again at this time at the earliest.")] | None = None
+    message: Annotated[str, Rule(max_length=1024, description="Cause of the last failure, as reported for the container.")] = ""
 
 
 class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """History of an array element that has not ended."""
 
-    index: Annotated[int, Meta(ge=0)]
-    attempt: Annotated[int, Meta(ge=0)] = 0
-    restarts: Annotated[int, Meta(ge=0)] = 0
-    interruptions: Annotated[int, Meta(ge=0)] = 0
+    index: Annotated[int, Rule(ge=0)]
+    attempt: Annotated[int, Rule(ge=0)] = 0
+    restarts: Annotated[int, Rule(ge=0)] = 0
+    interruptions: Annotated[int, Rule(ge=0)] = 0
     resume_at: Time | None = None
-    avoided_nodes: Annotated[list[str], Meta(max_length=8, description="Nodes on which the element itself failed.")] = []
+    avoided_nodes: Annotated[list[str], Rule(max_length=8, description="Nodes on which the element itself failed.")] = []
     starts: JobStarts | None = None
 
 
@@ -154,62 +154,62 @@ class RoleIndexes(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     """Members of a role, by their indexes."""
 
     role: str
-    indexes: Annotated[str, Meta(description="Indexes such as 0-4,7.")] = ""
+    indexes: Annotated[str, Rule(description="Indexes such as 0-4,7.")] = ""
 
 
 class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """State of a job. Only the operator writes it."""
 
-    phase: Annotated[str, Meta(pattern="^(Pending|Starting|Running|Restarting|Resizing|Suspended|Succeeded|Failed)$")] = "Pending"
-    attempt: Annotated[int, Meta(ge=0, description="Number of the current set of pods; the first is 0.")] = 0
-    restarts: Annotated[int, Meta(ge=0, description="Restarts for failures of the job itself.")] = 0
+    phase: Annotated[str, Rule(pattern="^(Pending|Starting|Running|Restarting|Resizing|Suspended|Succeeded|Failed)$")] = "Pending"
+    attempt: Annotated[int, Rule(ge=0, description="Number of the current set of pods; the first is 0.")] = 0
+    restarts: Annotated[int, Rule(ge=0, description="Restarts for failures of the job itself.")] = 0
     interruptions: Annotated[
-        int, Meta(ge=0, description="Restarts for lost nodes, evictions and suspensions. They do not count towards the limit.")
+        int, Rule(ge=0, description="Restarts for lost nodes, evictions and suspensions. They do not count towards the limit.")
     ] = 0
-    complete_attempt: Annotated[int, Meta(description="The last attempt of which all members existed at once; -1: none.")] = -1
-    queue: Annotated[str, Meta(description="The queue that is charged: the one of the job's creation.")] = ""
-    service_class: Annotated[str, Meta(description="The ServiceClass of the job's creation.")] = ""
-    members: Annotated[int, Meta(ge=0, description="Maximum number of members.")] = 0
-    size: Annotated[int, Meta(ge=0, description="Number of members with which it last ran steadily.")] = 0
-    resizes: Annotated[int, Meta(ge=0, description="Number of changes of the size within attempts.")] = 0
-    running: Annotated[int, Meta(ge=0)] = 0
-    succeeded: Annotated[int, Meta(ge=0)] = 0
+    complete_attempt: Annotated[int, Rule(description="The last attempt of which all members existed at once; -1: none.")] = -1
+    queue: Annotated[str, Rule(description="The queue that is charged: the one of the job's creation.")] = ""
+    service_class: Annotated[str, Rule(description="The ServiceClass of the job's creation.")] = ""
+    members: Annotated[int, Rule(ge=0, description="Maximum number of members.")] = 0
+    size: Annotated[int, Rule(ge=0, description="Number of members with which it last ran steadily.")] = 0
+    resizes: Annotated[int, Rule(ge=0, description="Number of changes of the size within attempts.")] = 0
+    running: Annotated[int, Rule(ge=0)] = 0
+    succeeded: Annotated[int, Rule(ge=0)] = 0
     succeeded_members: Annotated[
         list[RoleIndexes],
-        Meta(max_length=64, description="Succeeded members of this attempt, including members whose pods are deleted."),
+        Rule(max_length=64, description="Succeeded members of this attempt, including members whose pods are deleted."),
     ] = []
-    completed_indexes: Annotated[str, Meta(description="Array: elements that succeeded, such as 0-4,7.")] = ""
-    failed_indexes: Annotated[str, Meta(description="Array: elements that failed permanently.")] = ""
+    completed_indexes: Annotated[str, Rule(description="Array: elements that succeeded, such as 0-4,7.")] = ""
+    failed_indexes: Annotated[str, Rule(description="Array: elements that failed permanently.")] = ""
     elements: Annotated[
-        list[ElementStatus], Meta(description="Array: unfinished elements that were started more than once.")
+        list[ElementStatus], Rule(description="Array: unfinished elements that were started more than once.")
     ] = []
     resume_at: (
         Annotated[
             Time,
-            Meta(description="Restarting: start of the next attempt. Resizing: time at which the size counts as stable."),
+            Rule(description="Restarting: start of the next attempt. Resizing: time at which the size counts as stable."),
         ]
         | None
     ) = None
     last_checkpoint: (
-        Annotated[Time, Meta(description="Time of the last checkpoint that a member wrote on termination.")] | None
+        Annotated[Time, Rule(description="Time of the last checkpoint that a member wrote on termination.")] | None
     ) = None
     nodes: Annotated[
         list[str],
-        Meta(max_length=1000, description="Nodes of the last run, without nodes on which it failed."),
+        Rule(max_length=1000, description="Nodes of the last run, without nodes on which it failed."),
     ] = []
     preferred_nodes: Annotated[
         list[str],
-        Meta(
+        Rule(
             max_length=64,
             description="Nodes preferred by this attempt: those on which the previous attempt ran without a failure.",
         ),
     ] = []
     avoided_nodes: Annotated[
         list[str],
-        Meta(max_length=8, description="Nodes on which a member failed. They are used again only if no other capacity is free."),
+        Rule(max_length=8, description="Nodes on which a member failed. They are used again only if no other capacity is free."),
     ] = []
     starts: JobStarts | None = None
-    running_since: Annotated[Time, Meta(description="Start of the first member of the attempt.")] | None = None
+    running_since: Annotated[Time, Rule(description="Start of the first member of the attempt.")] | None = None
     started_at: Time | None = None
     finished_at: Time | None = None
     message: str = ""

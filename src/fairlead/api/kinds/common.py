@@ -5,26 +5,27 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+
+from fairlead.api.kinds.rules import Rule
 
 Quantity = Annotated[
     str | int,
-    Meta(description="A Kubernetes quantity: a number, optionally with a suffix such as m, Gi or k."),
+    Rule(description="A Kubernetes quantity: a number, optionally with a suffix such as m, Gi or k."),
 ]
 SPAN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
 _AMOUNT = r"^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)(%|[KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 _PERCENTAGE = r"^(100([.]0*)?|[0-9]{1,2}([.][0-9]*)?)%$"
-NotNegative = Annotated[int, Meta(ge=0)]
-Amount = Annotated[str, Meta(pattern=_AMOUNT, max_length=64)] | NotNegative
-Weight = Annotated[str, Meta(pattern=_PERCENTAGE, max_length=64)] | NotNegative
+NotNegative = Annotated[int, Rule(ge=0)]
+Amount = Annotated[str, Rule(pattern=_AMOUNT, max_length=64)] | NotNegative
+Weight = Annotated[str, Rule(pattern=_PERCENTAGE, max_length=64)] | NotNegative
 WORKLOAD_TYPE = "^(Training|Inference|Interactive)$"
 MEMBERS = 10_000
 """The most members that an AIJob, or an element of its array, may have."""
-Time = Annotated[str, Meta(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
-Duration = Annotated[str, Meta(description="A duration such as 90s, 30m, 24h or 7d.", pattern=SPAN)]
+Time = Annotated[str, Rule(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
+Duration = Annotated[str, Rule(description="A duration such as 90s, 30m, 24h or 7d.", pattern=SPAN)]
 StartTimeout = Annotated[
     str,
-    Meta(
+    Rule(
         description="Maximum time from the assignment of all nodes until the containers of every member have run once. "
         "Otherwise the gang is stopped and queued again. Default: from the ServiceClass, else 15m.",
         pattern=SPAN,
@@ -32,26 +33,26 @@ StartTimeout = Annotated[
 ]
 
 
-class LabelRequirement(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+class LabelRequirement(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True, gc=False):
     """One rule of a label selector, as in Kubernetes."""
 
-    key: str
-    operator: Annotated[str, Meta(pattern="^(In|NotIn|Exists|DoesNotExist)$")]
-    values: list[str] = []
+    key: Annotated[str, Rule(required=True)] = ""
+    operator: Annotated[str, Rule(required=True, pattern="^(In|NotIn|Exists|DoesNotExist)$")] = ""
+    values: list[str] | None = []
 
 
-class LabelSelector(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+class LabelSelector(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True, gc=False):
     """A label selector. An empty one selects all objects."""
 
-    match_labels: dict[str, str] = {}
-    match_expressions: Annotated[list[LabelRequirement], Meta(max_length=64)] = []
+    match_labels: dict[str, str] | None = {}
+    match_expressions: Annotated[list[LabelRequirement], Rule(max_length=64)] | None = []
 
 
-class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True, gc=False):
     """A Kubernetes condition."""
 
-    type: str
-    status: Annotated[str, Meta(pattern="^(True|False|Unknown)$")]
+    type: Annotated[str, Rule(required=True)] = ""
+    status: Annotated[str, Rule(required=True, pattern="^(True|False|Unknown)$")] = ""
     reason: str = ""
     message: str = ""
     last_transition_time: str = ""
@@ -59,7 +60,7 @@ class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
 
 Conditions = Annotated[
     list[Condition],
-    Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    Rule(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
 ]
 """One for each type, so that several writers each apply their own."""
 
@@ -67,11 +68,21 @@ Conditions = Annotated[
 class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Why a job waits."""
 
-    code: str
+    code: Annotated[str, Rule(required=True)] = ""
     message: str = ""
 
 
-class Metadata(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+class OwnerReference(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """The object that another belongs to."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True, gc=False):
     """The part of ObjectMeta that Fairlead reads."""
 
     name: str = ""
@@ -80,8 +91,11 @@ class Metadata(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True)
     resource_version: str = ""
     generation: int = 0
     creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
 
     @property
     def key(self) -> str:

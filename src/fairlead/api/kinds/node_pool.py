@@ -5,49 +5,57 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from fairlead.api.kinds.common import Conditions, Kind, LabelSelector, Metadata
+from fairlead.api.kinds.rules import Rule
 
 
 class TopologyLevel(msgspec.Struct, rename="camel", kw_only=True):
     """One level of the network topology."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=63, description="Name of the level, e.g. block, rack or nvlink.")]
-    label: Annotated[str, Meta(min_length=1, max_length=317, description="Node label whose value is the domain.")]
+    name: Annotated[
+        str, Rule(required=True, min_length=1, max_length=63, description="Name of the level, e.g. block, rack or nvlink.")
+    ] = ""
+    label: Annotated[
+        str, Rule(required=True, min_length=1, max_length=317, description="Node label whose value is the domain.")
+    ] = ""
 
 
 class PoolSize(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Minimum and maximum number of nodes."""
 
-    min: Annotated[int, Meta(ge=0, description="Minimum.")] = 0
-    max: Annotated[int, Meta(ge=0, description="Maximum. Default: unlimited.")] | None = None
+    min: Annotated[int, Rule(ge=0, description="Minimum.")] = 0
+    max: Annotated[int, Rule(ge=0, description="Maximum. Default: unlimited.")] | None = None
 
 
 class Price(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Price of a node."""
 
-    per_node_hour: Annotated[float, Meta(ge=0, description="Price of one node per hour.")]
-    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$", description="ISO 4217.")] = "USD"
-    kind: Annotated[str, Meta(pattern="^(OnDemand|Spot|Reserved)$", description="Kind of purchase.")] = "OnDemand"
+    per_node_hour: Annotated[float, Rule(ge=0, description="Price of one node per hour.")]
+    currency: Annotated[str, Rule(pattern="^[A-Z]{3}$", description="ISO 4217.")] = "USD"
+    kind: Annotated[str, Rule(pattern="^(OnDemand|Spot|Reserved)$", description="Kind of purchase.")] = "OnDemand"
 
 
 class NodePoolSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Nodes of one device model."""
 
-    node_selector: Annotated[LabelSelector, Meta(description="Label selector of the nodes. Default: all nodes.")] | None = None
-    topology_levels: Annotated[
-        list[TopologyLevel], Meta(max_length=8, description="Levels of the network topology, from the widest to the narrowest.")
-    ] = []
+    node_selector: Annotated[LabelSelector, Rule(description="Label selector of the nodes. Default: all nodes.")] | None = None
+    topology_levels: (
+        Annotated[
+            list[TopologyLevel],
+            Rule(max_length=8, description="Levels of the network topology, from the widest to the narrowest."),
+        ]
+        | None
+    ) = []
     size: PoolSize | None = None
     price: Price | None = None
-    relative_speed: Annotated[float, Meta(gt=0, description="Speed of the devices relative to other pools.")] | None = None
+    relative_speed: Annotated[float, Rule(gt=0, description="Speed of the devices relative to other pools.")] | None = None
 
 
 class NodePoolStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """State of a pool."""
 
-    conditions: Conditions = []
+    conditions: Conditions | None = []
 
 
 class NodePool(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

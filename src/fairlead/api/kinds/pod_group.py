@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from fairlead.api.kinds.common import Conditions, Duration, GroupReason, Kind, Metadata, StartTimeout, Time
+from fairlead.api.kinds.rules import Rule
 
 
 class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Pods that start together. They carry the label `fairlead.dev/pod-group: <name>`."""
 
     queue: (
-        Annotated[str, Meta(description="Queue that is charged. Default: the queue of the pods or of the namespace.")] | None
+        Annotated[str, Rule(description="Queue that is charged. Default: the queue of the pods or of the namespace.")] | None
     ) = None
     service_class: str | None = None
-    min_member: Annotated[int, Meta(ge=1, le=1_000_000, description="Minimum number of pods: fewer are not started.")] = 1
-    max_member: Annotated[int, Meta(ge=1, description="Elastic job: maximum number of pods.")] | None = None
+    min_member: Annotated[int, Rule(ge=1, le=1_000_000, description="Minimum number of pods: fewer are not started.")] = 1
+    max_member: Annotated[int, Rule(ge=1, description="Elastic job: maximum number of pods.")] | None = None
     time_limit: Duration | None = None
     expected_duration: Duration | None = None
     start_timeout: StartTimeout | None = None
@@ -36,58 +36,58 @@ class TargetOwner(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
 class TargetMember(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Identical pods of a suspended job."""
 
-    count: Annotated[int, Meta(ge=1)] = 1
-    pod: Annotated[str, Meta(max_length=65536, description="One of the pods, in the scheduler's internal format.")] = ""
+    count: Annotated[int, Rule(ge=1)] = 1
+    pod: Annotated[str, Rule(max_length=65536, description="One of the pods, in the scheduler's internal format.")] = ""
 
 
 class GroupTarget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Target state of the job, set by the scheduler and carried out by the operator."""
 
-    state: Annotated[str, Meta(pattern="^(Running|Suspended)$")] = "Running"
-    replicas: Annotated[int, Meta(ge=0, description="Target number of pods. Default: as many as requested.")] | None = None
-    epoch: Annotated[int, Meta(ge=0, description="Incremented with every change.")] = 0
-    owners: Annotated[list[TargetOwner], Meta(max_length=64)] = []
-    members: Annotated[list[TargetMember], Meta(max_length=64)] = []
-    attained: Annotated[float, Meta(ge=0, description="Attained device-seconds at the last resumption.")] | None = None
-    first_created: Annotated[Time, Meta(description="Creation time of the job before its suspension.")] | None = None
+    state: Annotated[str, Rule(pattern="^(Running|Suspended)$")] = ""
+    replicas: Annotated[int, Rule(ge=0, description="Target number of pods. Default: as many as requested.")] | None = None
+    epoch: Annotated[int, Rule(ge=0, description="Incremented with every change.")] = 0
+    owners: Annotated[list[TargetOwner], Rule(max_length=64)] | None = []
+    members: Annotated[list[TargetMember], Rule(max_length=64)] | None = []
+    attained: Annotated[float, Rule(ge=0, description="Attained device-seconds at the last resumption.")] | None = None
+    first_created: Annotated[Time, Rule(description="Creation time of the job before its suspension.")] | None = None
 
 
 class GroupRun(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """The current run of a pod group with succeeded members. A full restart of the job begins another run."""
 
-    attempt: Annotated[int, Meta(ge=0, description="Attempt of the job, if its pods have one.")] = 0
+    attempt: Annotated[int, Rule(ge=0, description="Attempt of the job, if its pods have one.")] = 0
     since: (
-        Annotated[Time, Meta(description="Creation of the first pod of the run, if the pod group had an earlier run.")] | None
+        Annotated[Time, Rule(description="Creation of the first pod of the run, if the pod group had an earlier run.")] | None
     ) = None
-    last_succeeded: Annotated[Time, Meta(description="Time at which the last member succeeded.")] | None = None
+    last_succeeded: Annotated[Time, Rule(description="Time at which the last member succeeded.")] | None = None
 
 
 class GroupStarts(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Failed starts since the last successful one: the pod group had nodes, and members did not start in time."""
 
-    failed: Annotated[int, Meta(ge=0, description="Number of consecutive failures.")] = 0
-    retry_at: Annotated[Time, Meta(description="The pod group is placed again at this time at the earliest.")] | None = None
-    message: Annotated[str, Meta(max_length=1024, description="Cause of the last failure, as reported for the container.")] = ""
+    failed: Annotated[int, Rule(ge=0, description="Number of consecutive failures.")] = 0
+    retry_at: Annotated[Time, Rule(description="The pod group is placed again at this time at the earliest.")] | None = None
+    message: Annotated[str, Rule(max_length=1024, description="Cause of the last failure, as reported for the container.")] = ""
 
 
 class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """State of a pod group. Only the scheduler writes it."""
 
-    phase: Annotated[str, Meta(pattern="^(Pending|Scheduled|Running|Suspended|Succeeded|Failed)$")] = "Pending"
-    scheduled: Annotated[int, Meta(ge=0, description="Members with a node.")] = 0
-    succeeded: Annotated[int, Meta(ge=0, description="Members that succeeded. They count towards minMember.")] = 0
+    phase: Annotated[str, Rule(pattern="^(Pending|Scheduled|Running|Suspended|Succeeded|Failed)$")] = "Pending"
+    scheduled: Annotated[int, Rule(ge=0, description="Members with a node.")] = 0
+    succeeded: Annotated[int, Rule(ge=0, description="Members that succeeded. They count towards minMember.")] = 0
     run: GroupRun | None = None
     starts: GroupStarts | None = None
     reason: GroupReason | None = None
-    expected_start: Annotated[Time, Meta(description="Expected start.")] | None = None
+    expected_start: Annotated[Time, Rule(description="Expected start.")] | None = None
     earliest_start: (
-        Annotated[Time, Meta(description="Lower end of the interval in which 8 of 10 starts are expected.")] | None
+        Annotated[Time, Rule(description="Lower end of the interval in which 8 of 10 starts are expected.")] | None
     ) = None
-    latest_start: Annotated[Time, Meta(description="Upper end of the interval in which 8 of 10 starts are expected.")] | None = (
+    latest_start: Annotated[Time, Rule(description="Upper end of the interval in which 8 of 10 starts are expected.")] | None = (
         None
     )
     target: GroupTarget | None = None
-    conditions: Conditions = []
+    conditions: Conditions | None = []
 
 
 class PodGroup(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from fairlead.api.kinds.common import (
     SPAN,
@@ -19,18 +18,21 @@ from fairlead.api.kinds.common import (
     Time,
     Weight,
 )
+from fairlead.api.kinds.rules import Rule
 
 
 class QueueResource(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Quota, limit and weight of a queue for one resource."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=253, description="Resource, e.g. nvidia.com/gpu or cpu.")]
-    pool: Annotated[str, Meta(max_length=253, description="Only the nodes of this NodePool. Default: all nodes.")] | None = None
-    quota: Annotated[Amount, Meta(description="Guaranteed amount: a quantity or a percentage.")] | None = None
-    limit: Annotated[Amount, Meta(description="Maximum amount: a quantity or a percentage.")] | None = None
+    name: Annotated[
+        str, Rule(required=True, min_length=1, max_length=253, description="Resource, e.g. nvidia.com/gpu or cpu.")
+    ] = ""
+    pool: Annotated[str, Rule(max_length=253, description="Only the nodes of this NodePool. Default: all nodes.")] | None = None
+    quota: Annotated[Amount, Rule(description="Guaranteed amount: a quantity or a percentage.")] | None = None
+    limit: Annotated[Amount, Rule(description="Maximum amount: a quantity or a percentage.")] | None = None
     weight: (
         Annotated[
-            Weight, Meta(description="Share of the capacity beyond quotas: a number relative to siblings, or a percentage.")
+            Weight, Rule(description="Share of the capacity beyond quotas: a number relative to siblings, or a percentage.")
         ]
         | None
     ) = None
@@ -39,11 +41,11 @@ class QueueResource(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
 class JobLimits(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Limits on the number of jobs. A job is a pod group or a single pod."""
 
-    running: Annotated[int, Meta(ge=0, description="Maximum number of running jobs.")] | None = None
+    running: Annotated[int, Rule(ge=0, description="Maximum number of running jobs.")] | None = None
     submitted: (
         Annotated[
             int,
-            Meta(ge=0, description="Maximum number of pending and running jobs. Others are not queued."),
+            Rule(ge=0, description="Maximum number of pending and running jobs. Others are not queued."),
         ]
         | None
     ) = None
@@ -52,54 +54,54 @@ class JobLimits(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
 class UserLimits(JobLimits, rename="camel", kw_only=True, omit_defaults=True):
     """Limits of one user."""
 
-    resources: Annotated[dict[str, Quantity], Meta(description="Maximum amounts held by pods of the user.")] = {}
+    resources: Annotated[dict[str, Quantity], Rule(description="Maximum amounts held by pods of the user.")] | None = {}
 
 
 class Budget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Budget of a queue and its descendants. It stops nothing; it is reported and alerted."""
 
-    amount: Annotated[float, Meta(ge=0, description="Maximum cost within a period.")]
+    amount: Annotated[float, Rule(ge=0, description="Maximum cost within a period.")]
     currency: Annotated[
-        str, Meta(pattern="^[A-Z]{3}$", description="ISO 4217 code. Prices in other currencies do not count.")
+        str, Rule(pattern="^[A-Z]{3}$", description="ISO 4217 code. Prices in other currencies do not count.")
     ] = "USD"
-    period: Annotated[str, Meta(description="Length of the period, which ends now.", pattern=SPAN)] = "30d"
-    warn_percent: Annotated[int, Meta(ge=1, le=100, description="Percentage of the budget above which a warning is given.")] = 80
+    period: Annotated[str, Rule(description="Length of the period, which ends now.", pattern=SPAN)] = "30d"
+    warn_percent: Annotated[int, Rule(ge=1, le=100, description="Percentage of the budget above which a warning is given.")] = 80
 
 
 class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A node of the queue tree."""
 
-    parent: Annotated[str, Meta(description="Parent queue. Default: the root.")] | None = None
-    priority: Annotated[int, Meta(description="Priority among siblings. Higher values are served first.")] = 0
-    resources: Annotated[list[QueueResource], Meta(max_length=64)] = []
+    parent: Annotated[str, Rule(description="Parent queue. Default: the root.")] | None = None
+    priority: Annotated[int, Rule(description="Priority among siblings. Higher values are served first.")] = 0
+    resources: Annotated[list[QueueResource], Rule(max_length=64)] | None = []
     namespace_selector: (
-        Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the queue. Default: all.")] | None
+        Annotated[LabelSelector, Rule(description="Namespaces whose pods may use the queue. Default: all.")] | None
     ) = None
-    users: Annotated[list[str], Meta(max_length=1024, description="Users who may use the queue. Default: all.")] | None = None
-    per_user: Annotated[UserLimits, Meta(description="Limits for each user, including jobs of descendant queues.")] | None = None
-    jobs: Annotated[JobLimits, Meta(description="Limits for all users together, including jobs of descendant queues.")] | None = (
+    users: Annotated[list[str], Rule(max_length=1024, description="Users who may use the queue. Default: all.")] | None = None
+    per_user: Annotated[UserLimits, Rule(description="Limits for each user, including jobs of descendant queues.")] | None = None
+    jobs: Annotated[JobLimits, Rule(description="Limits for all users together, including jobs of descendant queues.")] | None = (
         None
     )
     user_fairness: Annotated[
         str,
-        Meta(
+        Rule(
             pattern="^(Order|Reclaim)$",
             description="Order: jobs of users who hold less are served first. Reclaim: they may also preempt jobs of users who "
             "hold more.",
         ),
     ] = "Order"
     service_classes: (
-        Annotated[list[str], Meta(max_length=64, description="ServiceClasses that may use the queue. Default: all.")] | None
+        Annotated[list[str], Rule(max_length=64, description="ServiceClasses that may use the queue. Default: all.")] | None
     ) = None
-    budget: Annotated[Budget, Meta(description="Cost budget, at the prices of NodePools.")] | None = None
+    budget: Annotated[Budget, Rule(description="Cost budget, at the prices of NodePools.")] | None = None
 
 
 class UsageStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Past usage in device-seconds, decayed to `at`."""
 
     device_seconds: float = 0.0
-    at: Time
-    users: Annotated[dict[str, float], Meta(description="Usage of the users with the highest usage.")] = {}
+    at: Annotated[Time, Rule(required=True)] = ""
+    users: Annotated[dict[str, float], Rule(description="Usage of the users with the highest usage.")] | None = {}
 
 
 class RunTimeStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -107,39 +109,45 @@ class RunTimeStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
 
     user: str = ""
     service_class: str = ""
-    devices: Annotated[float, Meta(ge=0, description="Devices of the whole job.")] = 0.0
-    seconds: Annotated[list[int], Meta(max_length=10, description="Run times, oldest first.")] = []
+    devices: Annotated[float, Rule(ge=0, description="Devices of the whole job.")] = 0.0
+    seconds: Annotated[list[int], Rule(max_length=10, description="Run times, oldest first.")] = []
 
 
 class ForecastStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A predicted start and the actual one, from which the intervals of other predictions are estimated."""
 
-    devices: Annotated[float, Meta(ge=0, description="Devices of the whole job.")] = 0.0
-    foretold: Annotated[int, Meta(ge=0, description="Seconds from creation to start, as first predicted.")] = 0
-    waited: Annotated[int, Meta(ge=0, description="Actual seconds from creation to start.")] = 0
+    devices: Annotated[float, Rule(ge=0, description="Devices of the whole job.")] = 0.0
+    foretold: Annotated[int, Rule(ge=0, description="Seconds from creation to start, as first predicted.")] = 0
+    waited: Annotated[int, Rule(ge=0, description="Actual seconds from creation to start.")] = 0
 
 
 class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Current state of a queue."""
 
-    allocated: Annotated[dict[str, Quantity], Meta(description="Amounts held by placed pods.")] = {}
-    pending: Annotated[int, Meta(ge=0, description="Pending pods of this queue.")] = 0
+    allocated: Annotated[dict[str, Quantity], Rule(description="Amounts held by placed pods.")] = {}
+    pending: Annotated[int, Rule(ge=0, description="Pending pods of this queue.")] = 0
     fair_share: Annotated[
-        dict[str, Quantity], Meta(description="Current fair share, for resources that are scarce among siblings.")
+        dict[str, Quantity], Rule(description="Current fair share, for resources that are scarce among siblings.")
     ] = {}
-    foreign: Annotated[
-        dict[str, Quantity],
-        Meta(description="Part of allocated that is held by pods of other schedulers and charged because of chargeForeignPods."),
-    ] = {}
+    foreign: (
+        Annotated[
+            dict[str, Quantity],
+            Rule(
+                description="Part of allocated that is held by pods of other schedulers and charged because of chargeForeignPods."
+            ),
+        ]
+        | None
+    ) = {}
     usage: UsageStatus | None = None
-    run_times: Annotated[
-        list[RunTimeStatus], Meta(max_length=50, description="Run times kept for a restart of the scheduler.")
-    ] = []
-    forecasts: Annotated[
-        list[ForecastStatus], Meta(max_length=20, description="Predicted starts kept for a restart of the scheduler.")
-    ] = []
-    reason: Annotated[GroupReason, Meta(description="Why the first pending job of the queue waits.")] | None = None
-    conditions: Conditions = []
+    run_times: (
+        Annotated[list[RunTimeStatus], Rule(max_length=50, description="Run times kept for a restart of the scheduler.")] | None
+    ) = []
+    forecasts: (
+        Annotated[list[ForecastStatus], Rule(max_length=20, description="Predicted starts kept for a restart of the scheduler.")]
+        | None
+    ) = []
+    reason: Annotated[GroupReason, Rule(description="Why the first pending job of the queue waits.")] | None = None
+    conditions: Conditions | None = []
 
 
 class Queue(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from fairlead.api.kinds.common import Conditions, Kind, LabelSelector, Metadata, Quantity, Time
+from fairlead.api.kinds.rules import Rule
 
 
 class ReservationSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -15,34 +15,38 @@ class ReservationSpec(msgspec.Struct, rename="camel", kw_only=True, omit_default
 
     purpose: Annotated[
         str,
-        Meta(
+        Rule(
+            required=True,
             pattern="^(Maintenance|Capacity)$",
             description="Maintenance: no pods run on the nodes in the window. Capacity: only pods of the queue do.",
         ),
-    ]
-    start: Time
-    end: Time
-    node_selector: Annotated[LabelSelector, Meta(description="Label selector of the nodes. Default: all nodes.")] | None = None
-    queue: Annotated[str, Meta(description="Queue whose pods, including descendants', may use the nodes.")] | None = None
-    resources: Annotated[
-        dict[str, Quantity],
-        Meta(description="Amount to reserve: the first nodes by name that offer it in total. Default: all nodes."),
-    ] = {}
+    ] = "Maintenance"
+    start: Annotated[Time, Rule(required=True)] = ""
+    end: Annotated[Time, Rule(required=True)] = ""
+    node_selector: Annotated[LabelSelector, Rule(description="Label selector of the nodes. Default: all nodes.")] | None = None
+    queue: Annotated[str, Rule(description="Queue whose pods, including descendants', may use the nodes.")] | None = None
+    resources: (
+        Annotated[
+            dict[str, Quantity],
+            Rule(description="Amount to reserve: the first nodes by name that offer it in total. Default: all nodes."),
+        ]
+        | None
+    ) = {}
 
 
 class ReservationStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """State of a reservation. Only the scheduler writes it."""
 
-    phase: Annotated[str, Meta(pattern="^(Pending|Active|Over)$")] = "Pending"
-    nodes: Annotated[list[str], Meta(max_length=1000, description="The reserved nodes, the first 1000 by name.")] = []
-    conditions: Conditions = []
+    phase: Annotated[str, Rule(pattern="^(Pending|Active|Over)$")] = "Pending"
+    nodes: Annotated[list[str], Rule(max_length=1000, description="The reserved nodes, the first 1000 by name.")] = []
+    conditions: Conditions | None = []
 
 
 class Reservation(msgspec.Struct, rename="camel", kw_only=True):
     """Nodes reserved for a window of time, for maintenance or for a queue."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
-    spec: ReservationSpec
+    spec: Annotated[ReservationSpec, Rule(required=True)] = msgspec.field(default_factory=ReservationSpec)
     status: ReservationStatus | None = None
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from fairlead.api.kinds.common import SPAN, WORKLOAD_TYPE, Conditions, Kind, LabelSelector, Metadata
+from fairlead.api.kinds.rules import Rule
 
 
 class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -15,22 +15,22 @@ class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
 
     mode: Annotated[
         str,
-        Meta(pattern="^(Requeue|Suspend|Never)$", description="What happens to a preempted job. Never: it is not preempted."),
+        Rule(pattern="^(Requeue|Suspend|Never)$", description="What happens to a preempted job. Never: it is not preempted."),
     ] = "Requeue"
     scope: Annotated[
         str,
-        Meta(
+        Rule(
             pattern="^(Queue|Parent|Cluster)$",
             description="Where jobs of lower priority may be preempted: in the queue, under its parent, or in the cluster.",
         ),
     ] = "Queue"
-    min_runtime: Annotated[str, Meta(description="Minimum run time before a job may be preempted.", pattern=SPAN)] | None = None
+    min_runtime: Annotated[str, Rule(description="Minimum run time before a job may be preempted.", pattern=SPAN)] | None = None
     grace_period: (
-        Annotated[str, Meta(description="Time for a last checkpoint before a preempted job is ended.", pattern=SPAN)] | None
+        Annotated[str, Rule(description="Time for a last checkpoint before a preempted job is ended.", pattern=SPAN)] | None
     ) = None
     consolidation: Annotated[
         str,
-        Meta(
+        Rule(
             pattern="^(Pods|Whole|Never)$",
             description="What may be moved to other nodes. Pods: single pods and elastic replicas. Whole: also gangs that "
             "restart from a checkpoint (checkpointInterval).",
@@ -38,7 +38,7 @@ class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
     ] = "Pods"
     borrowing: Annotated[
         str,
-        Meta(
+        Rule(
             pattern="^(Allow|Unguaranteed)$",
             description="With mode Never, beyond the quota of the queue. Allow: jobs may use any idle capacity. "
             "Unguaranteed: only capacity that is guaranteed to no queue.",
@@ -49,8 +49,8 @@ class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
 class TimeLimit(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Time limits of jobs of the class."""
 
-    default: Annotated[str, Meta(description="Time limit of jobs that set none.", pattern=SPAN)] | None = None
-    max: Annotated[str, Meta(description="Maximum time limit.", pattern=SPAN)] | None = None
+    default: Annotated[str, Rule(description="Time limit of jobs that set none.", pattern=SPAN)] | None = None
+    max: Annotated[str, Rule(description="Maximum time limit.", pattern=SPAN)] | None = None
 
 
 class TimeSlicing(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -58,16 +58,21 @@ class TimeSlicing(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
 
     levels: Annotated[
         list[float],
-        Meta(min_length=1, max_length=16, description="Device-hours at which the next level begins, in rising order."),
-    ]
+        Rule(
+            required=True,
+            min_length=1,
+            max_length=16,
+            description="Device-hours at which the next level begins, in rising order.",
+        ),
+    ] = []
     express: Annotated[
         int,
-        Meta(ge=0, le=16, description="Number of lowest levels whose jobs may preempt in any queue, regardless of fair shares."),
+        Rule(ge=0, le=16, description="Number of lowest levels whose jobs may preempt in any queue, regardless of fair shares."),
     ] = 0
     max_loss: (
         Annotated[
             str,
-            Meta(
+            Rule(
                 description="Maximum work since the last checkpoint that time slicing and reclaim may lose per job. Moves "
                 "for a job lose no more than this on as many devices as the job requests.",
                 pattern=SPAN,
@@ -81,43 +86,43 @@ class UtilizationPolicy(msgspec.Struct, rename="camel", kw_only=True):
     """When the GPUs of a job count as used."""
 
     min_gpu_utilization: Annotated[
-        int, Meta(ge=1, le=100, description="Utilization in percent that the busiest GPU of the job must reach.")
+        int, Rule(ge=1, le=100, description="Utilization in percent that the busiest GPU of the job must reach.")
     ]
-    time_window: Annotated[str, Meta(description="Time within which it must be reached at least once.", pattern=SPAN)]
+    time_window: Annotated[str, Rule(description="Time within which it must be reached at least once.", pattern=SPAN)]
 
 
 class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A service class."""
 
     priority_class_name: (
-        Annotated[str, Meta(max_length=253, description="PriorityClass whose value is the priority of jobs of the class.")] | None
+        Annotated[str, Rule(max_length=253, description="PriorityClass whose value is the priority of jobs of the class.")] | None
     ) = None
     preemption: Preemption = msgspec.field(default_factory=Preemption)
-    checkpoint_interval: Annotated[str, Meta(description="Time between two checkpoints.", pattern=SPAN)] | None = None
+    checkpoint_interval: Annotated[str, Rule(description="Time between two checkpoints.", pattern=SPAN)] | None = None
     time_limit: TimeLimit | None = None
-    start_timeout: Annotated[str, Meta(description="Default of startTimeout for jobs of the class.", pattern=SPAN)] | None = None
-    max_wait: Annotated[str, Meta(description="Maximum waiting time of jobs; exceeding it is reported.", pattern=SPAN)] | None = (
+    start_timeout: Annotated[str, Rule(description="Default of startTimeout for jobs of the class.", pattern=SPAN)] | None = None
+    max_wait: Annotated[str, Rule(description="Maximum waiting time of jobs; exceeding it is reported.", pattern=SPAN)] | None = (
         None
     )
     time_slicing: TimeSlicing | None = None
     namespace_selector: (
-        Annotated[LabelSelector, Meta(description="Namespaces whose pods may use the class. Default: all.")] | None
+        Annotated[LabelSelector, Rule(description="Namespaces whose pods may use the class. Default: all.")] | None
     ) = None
-    users: Annotated[list[str], Meta(max_length=1024, description="Users who may use the class. Default: all.")] | None = None
+    users: Annotated[list[str], Rule(max_length=1024, description="Users who may use the class. Default: all.")] | None = None
     default_for: Annotated[
-        list[Annotated[str, Meta(pattern=WORKLOAD_TYPE)]],
-        Meta(max_length=3, description="Types of AIJobs for which the class is the default, if all users may use it."),
+        list[Annotated[str, Rule(pattern=WORKLOAD_TYPE)]],
+        Rule(max_length=3, description="Types of AIJobs for which the class is the default, if all users may use it."),
     ] = []
     idle_duration: (
-        Annotated[str, Meta(description="Interactive jobs are shut down after this time without activity.", pattern=SPAN)] | None
+        Annotated[str, Rule(description="Interactive jobs are shut down after this time without activity.", pattern=SPAN)] | None
     ) = None
-    utilization_policy: Annotated[UtilizationPolicy, Meta(description="Jobs that do not use their GPUs are ended.")] | None = None
+    utilization_policy: Annotated[UtilizationPolicy, Rule(description="Jobs that do not use their GPUs are ended.")] | None = None
 
 
 class ServiceClassStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """State of a service class."""
 
-    conditions: Conditions = []
+    conditions: Conditions | None = []
 
 
 class ServiceClass(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

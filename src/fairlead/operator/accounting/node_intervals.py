@@ -6,8 +6,6 @@ no clock here; `recorder` hears the cluster and writes.
 
 from __future__ import annotations
 
-import msgspec
-
 from fairlead.api.kinds.node_pool import NodePoolSpec, Price
 from fairlead.api.names import GPU_RESOURCES
 from fairlead.api.quantity import QuantityError, amount
@@ -109,7 +107,7 @@ class NodeIntervals:
 def _selects(spec: NodePoolSpec, labels: dict[str, str]) -> bool:
     if spec.node_selector is None:
         return True
-    selector, _ = selection.label_selector(msgspec.convert(msgspec.to_builtins(spec.node_selector), views.LabelSelector))
+    selector, _ = selection.label_selector(spec.node_selector)
     return matches(selector, labels)
 
 

@@ -15,6 +15,7 @@ import structlog
 
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
+from fairlead.api.kinds.rules import strict
 from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import Client
@@ -74,7 +75,7 @@ class Jobs:
         self.faults = faults or Faults(client, speed=speed)
         self.queue = WorkQueue(self._look, site="jobs", report=self._fault)
         jobs_heard = self.faults.each("jobs.heard", self._job_changed, _ABOUT)
-        self.jobs_informer = Informer(client, _JOBS, AIJob, jobs_heard, lambda: self._listed("jobs"))
+        self.jobs_informer = Informer(client, _JOBS, strict(AIJob), jobs_heard, lambda: self._listed("jobs"))
         pods_heard = self.faults.each("jobs.pods", self._pod_changed, About("v1", "Pod"))
         self.pods_informer = Informer(
             client, "/api/v1/pods", PodView, pods_heard, lambda: self._listed("pods"), selector=names.JOB_LABEL
@@ -119,7 +120,7 @@ class Jobs:
         self.classes_informer = Informer(
             client,
             f"/apis/{names.API_VERSION}/serviceclasses",
-            ServiceClass,
+            strict(ServiceClass),
             self.faults.each("jobs.classes", self._class_changed, About(names.API_VERSION, "ServiceClass")),
             lambda: self._listed("classes"),
             key=lambda metadata: metadata.name,
