@@ -19,7 +19,7 @@ import msgspec
 from fairlead.cli.feasibility import describe
 from fairlead.cluster.cases import decode
 from testbed import build
-from testbed.clusters import generate
+from testbed.random_clusters.cluster import generate
 
 _BATCH = 250
 

@@ -14,7 +14,7 @@ from fairlead.core.model.transactions import Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption.default_preemption import on_row
 from fairlead.core.schedule import schedule
-from testbed.clusters import generate
+from testbed.random_clusters.cluster import generate
 from tests.builders import cluster, node, placed, pod, preempted, queue, run, settle
 
 

@@ -11,7 +11,7 @@ from fairlead.core.model.objects import Taint
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Place
 from fairlead.core.schedule import schedule
-from testbed.clusters import generate
+from testbed.random_clusters.cluster import generate
 from tests.builders import cluster, node, placed, pod, queue, run, spec
 
 

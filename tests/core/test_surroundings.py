@@ -12,7 +12,7 @@ import pytest
 from fairlead.cluster.cases import Loaded, decode
 from fairlead.core.model.objects import Namespace
 from fairlead.core.pods.tasks import TaskState
-from testbed.clusters import generate
+from testbed.random_clusters.cluster import generate
 
 
 def loaded(seed):

@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.rules import strict
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, delete, encode
@@ -63,7 +64,7 @@ class Writer:
         body = {"metadata": {"resourceVersion": job.metadata.resource_version}, "status": patch}
         reply = await self._client.patch(f"{_path(job)}/status", encode(body), _MERGE)
         self._counters.statuses += 1
-        return msgspec.json.decode(reply, type=AIJob)
+        return msgspec.json.decode(reply, type=strict(AIJob))
 
     async def excuse(self, job: AIJob, name: str) -> None:
         """Have a failed pod count as one that succeeded, for the scheduler as for us."""
