@@ -14,24 +14,20 @@ from typing import TypeVar
 import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.cluster.kinds import NODE, POD_GROUP, QUEUE
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
 from fairlead.core.model.objects import (
-    DisruptionBudget,
     Group,
-    Namespace,
     Node,
-    NodePool,
     Pod,
     Policy,
     Queue,
-    Reservation,
-    ServiceClass,
 )
 from fairlead.core.model.transactions import PodRef, Transaction
-from fairlead.core.nodes.storage import STORAGE_KINDS, StorageObject
 from fairlead.core.pods.tasks import Task
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state.cluster import ClusterState
+from fairlead.scheduler import taking
 from fairlead.scheduler.counters import Counters
 from fairlead.scheduler.echoes import Echoes
 from fairlead.scheduler.faults import Faults
@@ -198,32 +194,17 @@ class CoreLoop:
         state = self.state
         if isinstance(event, Upsert):
             about = event.object
+            refused = taking.upsert(state, event)
             if isinstance(about, Pod):
-                state.upsert_pod(about)
                 if about.group and about.ours:
                     self.reports.groups.mark(f"{about.namespace}/{about.group}")
             elif isinstance(about, Node):
-                state.upsert_node(about)
                 self.reports.verdicts.node_changed()
-            elif isinstance(about, NodePool):
-                state.upsert_pool(about)
             elif isinstance(about, Queue):
-                refused = state.upsert_queue(about)
                 self.reports.verdicts.queue_changed(about.name, refused)
                 if refused is not None:
-                    self._echoes.forget("queue", about.name)
-            elif isinstance(about, Reservation):
-                state.upsert_reservation(about)
-            elif isinstance(about, ServiceClass):
-                state.upsert_class(about)
-            elif isinstance(about, DisruptionBudget):
-                state.upsert_budget(about)
-            elif isinstance(about, StorageObject):
-                state.upsert_storage(about)
-            elif isinstance(about, Namespace):
-                state.upsert_namespace(about)
+                    self._echoes.forget(QUEUE.name, about.name)
             elif isinstance(about, Group):
-                state.upsert_group(about)
                 self.reports.groups.mark(about.key)
         elif isinstance(event, Judged):
             self.reports.verdicts.judged(event.kind, event.name, event.complaint)
@@ -237,24 +218,10 @@ class CoreLoop:
             state.evictions.failed(event.uid, now, event.message)
         elif isinstance(event, Gone):
             self.reports.groups.mark_of(event.key)
-            if event.kind in STORAGE_KINDS:
-                state.remove_storage(STORAGE_KINDS[event.kind], event.key)
-                return
-            removers = {
-                "pod": state.remove_pod,
-                "node": state.remove_node,
-                "queue": state.remove_queue,
-                "class": state.remove_class,
-                "reservation": state.remove_reservation,
-                "pool": state.remove_pool,
-                "group": state.remove_group,
-                "namespace": state.remove_namespace,
-                "budget": state.remove_budget,
-            }
-            removers[event.kind](event.key)
-            if event.kind == "node":
+            taking.remove(state, event)
+            if event.kind == NODE.name:
                 self.reports.verdicts.node_changed()
-            elif event.kind == "group":
+            elif event.kind == POD_GROUP.name:
                 self.reports.groups.forget(event.key)
             else:
                 self.reports.verdicts.forget(event.kind, event.key)

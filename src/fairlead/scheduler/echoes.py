@@ -10,20 +10,11 @@ from collections.abc import Callable, Container, Mapping
 
 import msgspec
 
+from fairlead.cluster.kinds import OF_OBJECT, POD
 from fairlead.cluster.port import JUDGED, Bound, ClusterEvent, Gone, Judged, Upsert
-from fairlead.core.model.objects import Group, Namespace, Node, NodePool, Pod, Queue, Reservation, ServiceClass
+from fairlead.core.model.objects import DisruptionBudget, Group, Pod, Queue
+from fairlead.core.nodes.storage import StorageObject
 from fairlead.core.pods.tasks import Task
-
-_KINDS = {
-    Queue: "queue",
-    Group: "group",
-    Node: "node",
-    NodePool: "pool",
-    ServiceClass: "class",
-    Reservation: "reservation",
-    Namespace: "namespace",
-}
-"""What is remembered as it was heard last; the word for it is the one that `Gone` says."""
 
 
 class Echoes:
@@ -49,9 +40,9 @@ class Echoes:
                 if about.finished:
                     return not (about.succeeded and about.ours and about.group) or about.uid in self._finished
                 return not (about.node or about.ours)
-            if not isinstance(about, Queue | Group | Node | NodePool | ServiceClass | Reservation | Namespace):
+            if isinstance(about, DisruptionBudget | StorageObject):
                 return False
-            key = (_KINDS[type(about)], about.key if isinstance(about, Group) else about.name)
+            key = (OF_OBJECT[type(about)].name, about.key if isinstance(about, Group) else about.name)
             if isinstance(about, Queue):
                 # What survives a restart is read once, by the scheduler that begins; after that it is this one's own.
                 about = msgspec.structs.replace(about, usage=None, run_times=(), forecasts=())
@@ -61,7 +52,7 @@ class Echoes:
             self._heard[key] = about
             return known
         if isinstance(event, Gone):
-            if event.kind == "pod":
+            if event.kind == POD.name:
                 return event.key not in self._tasks and event.key not in self._finished
             self._heard.pop((event.kind, event.key), None)
             self._judged.pop((JUDGED.get(event.kind, ""), event.key), None)

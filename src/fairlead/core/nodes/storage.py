@@ -110,18 +110,6 @@ class Attachment(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 StorageObject = Claim | Volume | StorageClass | NodeDrivers | Driver | StorageCapacity | Attachment
 
 
-STORAGE_KINDS: dict[str, type[StorageObject]] = {
-    "claim": Claim,
-    "volume": Volume,
-    "storageclass": StorageClass,
-    "nodedrivers": NodeDrivers,
-    "driver": Driver,
-    "capacity": StorageCapacity,
-    "attachment": Attachment,
-}
-"""What each kind is called where it is gone."""
-
-
 class Storage:
     """All storage objects by name. known: whether all that exist have been said; before, no pod with claims is placed."""
 
