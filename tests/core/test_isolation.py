@@ -368,7 +368,7 @@ def later(monkeypatch, world, at=None):
         state.remove_pod(victim.pod.uid)
     if not victims:
         state.upsert_node(node("late", gpus=16, labels={HOST: "late", ZONE: "z0"}))
-    known = [name for name in sorted(state.queues.queues) if state.queues.knows(name)]
+    known = [name for name in sorted(state.queues.queues) if state.queues.tree.knows(name)]
     state.upsert_pod(pod("other-late", "default" if "default" in known else known[0], gpus=1, created=NOW))
     for gang in list(state.gangs.values()):
         state.tables.unsettle(gang)

@@ -103,14 +103,14 @@ def test_a_node_pool_says_which_nodes_and_without_one_the_device_model():
         state.upsert_pod(pod(f"p{i}", queue="q", created=float(i)))
     settle(state)
     assert (on(state, "h"), used(state, "q", "h100"), used(state, "q", "fast")) == (3, 3, 0)
-    assert state.queues.doubt("q") == (
+    assert state.queues.limits.doubt("q") == (
         False,
         "PoolNotFound",
         "pool 'fast' has no node: there is no such NodePool, and no device model of that name",
     )
     state.upsert_pool(NodePool("fast", (Requirement("nvidia.com/gpu.product", "In", ("a100", "h100")),)))
     assert used(state, "q", "fast") == 7
-    assert state.queues.doubt("q")[1] == "OverLimit"
+    assert state.queues.limits.doubt("q")[1] == "OverLimit"
     invariants.check(state)
     state.remove_pool("fast")
     assert used(state, "q", "fast") == 0
@@ -238,7 +238,7 @@ def test_no_limit_of_a_pool_is_ever_exceeded(pods, one, two):
     assert used(state, "top", "h100") <= one + two
     invariants.check(state)
     for task in state.tasks.values():
-        if task.state is TaskState.WAITING and task.gang is None and state.queues.over_limit(task) is None:
+        if task.state is TaskState.WAITING and task.gang is None and state.queues.limits.over_limit(task) is None:
             closed = allocation.closed_to(state, task)
             rows = [row for row in state.nodes.rows.values() if task.shape.fits_row(row) and (closed is None or not closed[row])]
             assert not rows, "work is conserved"

@@ -220,7 +220,7 @@ def test_a_childs_quota_beyond_its_parents_takes_from_nobody_else():
 def test_firm_work_of_a_sibling_still_raises_what_a_parent_is_guaranteed_beside_such_a_quota():
     queues = [queue("d0", quota=2), queue("a", quota=2, parent="d0"), queue("b", quota=1, parent="d0"), queue("d1", quota=2)]
     state = lab(1, queues)
-    promises, d0 = state.queues.promises, state.queues.queues["d0"]
+    promises, d0 = state.queues.guarantees, state.queues.queues["d0"]
     assert (promises.claim(d0, GPU), promises.guaranteed_to(d0, GPU)) == (3000, 2000)
     for i in range(4):
         state.upsert_pod(firm(f"b-{i}", "b"))

@@ -110,7 +110,7 @@ def test_a_gang_whose_group_names_a_queue_that_is_not_there_leaves_its_line():
     done = run(state)
     assert {each.code for each in refused(done).values()} == {ReasonCode.UNKNOWN_QUEUE}
     assert placed(done) == {}
-    assert state.queues.next() is None
+    assert state.queues.waiting.next() is None
     invariants.check(state)
 
 

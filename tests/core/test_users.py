@@ -241,7 +241,7 @@ def test_no_limit_is_ever_exceeded_and_nobody_waits_in_vain(steps):
             for room in node_.rooms.values():
                 for unit in room.units:
                     task = unit.tasks[0]
-                    fits = task.shape.best() >= 0 and state.queues.over_limit(task) is None
+                    fits = task.shape.best() >= 0 and state.queues.limits.over_limit(task) is None
                     assert not fits, f"{task} fits and waits"
 
 

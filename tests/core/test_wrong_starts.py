@@ -62,11 +62,11 @@ def test_what_runs_where_nothing_new_is_taken_is_part_of_what_there_is():
     state = cluster([node("n1", gpus=8), node("n2", gpus=2)], [queue("q0", 4), queue("q1")], **CALM)
     for name, more in {"whole": {"gpus": 2}, "half": {"milli": 500}}.items():
         state.upsert_pod(pod(name, "q0", at="n1", **more))
-    assert state.queues.usable(GPU) == 10_000
+    assert state.queues.tree.usable(GPU) == 10_000
     state.upsert_node(node("n1", gpus=8, unschedulable=True))
-    assert state.queues.usable(GPU) == 4500
+    assert state.queues.tree.usable(GPU) == 4500
     state.remove_node("n1")
-    assert state.queues.usable(GPU) == 2000
+    assert state.queues.tree.usable(GPU) == 2000
 
 
 def test_what_waited_for_a_node_counts_for_shares_as_soon_as_it_comes():

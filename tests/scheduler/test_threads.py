@@ -75,7 +75,7 @@ def test_one_bad_event_is_told_and_the_loop_goes_on(monkeypatch):
 
 def test_a_failing_pass_does_not_end_the_thread(monkeypatch):
     thread, deliveries = start()
-    real = thread.state.queues.next
+    real = thread.state.queues.waiting.next
     calls = []
 
     def flaky():
@@ -84,7 +84,7 @@ def test_a_failing_pass_does_not_end_the_thread(monkeypatch):
             raise RuntimeError("boom")
         return real()
 
-    monkeypatch.setattr(thread.state.queues, "next", flaky)
+    monkeypatch.setattr(thread.state.queues.waiting, "next", flaky)
     thread.send([Synced(), Upsert(node("n")), Upsert(pod("p"))])
     deliveries.wait_for(Place)
     end(thread)

@@ -70,7 +70,7 @@ def test_every_kind_of_transport_fault_happens_somewhere():
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
-        ("fairlead.core.queues.queues.QueueTree.over_limit", "takes queue"),
+        ("fairlead.core.queues.limits.Limits.over_limit", "takes queue"),
         ("fairlead.core.state.leftovers.Leftovers.hold", "takes"),
     ],
 )

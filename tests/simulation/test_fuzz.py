@@ -91,7 +91,7 @@ def test_whoever_starves_is_found(monkeypatch):
 
     def passes_over(state, unit, now):
         if judge.is_canary(unit.tasks[0].pod.uid):
-            state.queues.park(unit.room, schedule.explain.no_node(state, unit.tasks[0].shape))
+            state.queues.waiting.park(unit.room, schedule.explain.no_node(state, unit.tasks[0].shape))
             return
         yield from serve(state, unit, now)
 

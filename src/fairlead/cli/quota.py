@@ -73,7 +73,7 @@ def quota(
     """Quota and limit of each queue with what is left of them, and what its users hold of their limits."""
 
     def picture_of(picture: Picture) -> tuple[Quotas, Table]:
-        if name and not picture.state.queues.knows(name):
+        if name and not picture.state.queues.tree.knows(name):
             fail(f"queue {name!r} does not exist (`fairlead share` lists them)", Exit.NOT_FOUND)
         found = [each for each in quotas(picture, user) if name in ("", each.queue)]
         return Quotas(found), _table(found)
@@ -93,7 +93,7 @@ def _quota(picture: Picture, node: QueueNode, only: str) -> Quota:
     jobs: dict[str, dict[str, bool]] = {}  # user -> job -> whether it runs
     held: dict[str, dict[str, float]] = {}
     for task in picture.state.tasks.values():
-        if not task.charged or not picture.state.queues.above(node.name, task.queue):
+        if not task.charged or not picture.state.queues.tree.above(node.name, task.queue):
             continue
         mine = jobs.setdefault(task.user, {})
         if task.pod.ours:  # pods of others hold amounts, and are no jobs

@@ -105,7 +105,7 @@ def shares(picture: Picture) -> list[Share]:
                 name,
                 node.policy.parent,
                 node.policy.priority,
-                state.queues.share(node),
+                state.queues.fair.dominant_share(node),
                 running.get(name, 0),
                 pending.get(name, 0),
                 resources,

@@ -26,7 +26,7 @@ def allocate(state: ClusterState, unit: Unit) -> list[Task] | Reason:
 
 
 def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
-    refused = state.queues.over_limit(task)
+    refused = state.queues.limits.over_limit(task)
     if refused is not None:
         return refused
     row = best_row(state, task)
@@ -51,7 +51,7 @@ def best_row(state: ClusterState, task: Task, outside: Mask | None = None) -> in
 def closed_to(state: ClusterState, task: Task, outside: Mask | None = None) -> Mask | None:
     """For each row whether a task may not have it, though it may fit: kept for others, its pool's limit reached, or outside."""
     kept = state.reserved.closed(task) if state.reserved.holds else None
-    limited = state.queues.closed(task) if state.queues.pools.named else None
+    limited = state.queues.limits.closed(task) if state.queues.tree.pools.named else None
     closed = kept if limited is None else limited if kept is None else kept | limited
     return closed if outside is None else outside if closed is None else closed | outside
 
@@ -111,7 +111,7 @@ def _gang(state: ClusterState, unit: Unit, *, told: bool = True) -> list[Task] |
         if isinstance(outcome, list):
             return outcome
         refused = outcome
-        if _limited(refused) and not state.queues.pools.named:
+        if _limited(refused) and not state.queues.tree.pools.named:
             break  # as it would be elsewhere
     if not told:
         return NO_ROW
@@ -119,7 +119,7 @@ def _gang(state: ClusterState, unit: Unit, *, told: bool = True) -> list[Task] |
     if _limited(refused) or refused.code is ReasonCode.RESERVATION:
         return refused
     # More nodes would not help a gang that its queue may not hold, so an autoscaler is not told that they would.
-    return state.queues.over_limits(unit) or explain.no_gang(state, unit)
+    return state.queues.limits.over_limits(unit) or explain.no_gang(state, unit)
 
 
 def _limited(refused: Reason) -> bool:
@@ -139,7 +139,7 @@ def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Rea
         for number in order:
             tasks = by_shape[number]
             refused: Reason | None
-            if core and not placed and rooms[number] < len(tasks) and not state.queues.pools.named:
+            if core and not placed and rooms[number] < len(tasks) and not state.queues.tree.pools.named:
                 refused = _too_little(state, tasks, rooms[number])
             else:
                 refused = _fill(state, tasks, placed, home.outside.get(number) if core else None)
@@ -158,7 +158,7 @@ def _room_for(shape: RankedShape) -> int:
 
 def _too_little(state: ClusterState, tasks: list[Task], room: int) -> Reason:
     """Why tasks for which there is too little room are not placed, without trying: what is asked most often of a full cluster."""
-    return (state.queues.over_limit(tasks[0], count=room) if room else None) or _kept_out(state, tasks[0])
+    return (state.queues.limits.over_limit(tasks[0], count=room) if room else None) or _kept_out(state, tasks[0])
 
 
 def _kept_out(state: ClusterState, task: Task) -> Reason:
@@ -179,8 +179,8 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: M
             return _kept_out(state, tasks[-1])
         laid = 0
         for task, row in zip(tasks, rows, strict=False):
-            if state.queues.over_limit(task, row=row) is not None:
-                refused = state.queues.over_limit(task)
+            if state.queues.limits.over_limit(task, row=row) is not None:
+                refused = state.queues.limits.over_limit(task)
                 if refused is not None:
                     return refused
                 break  # its pool's limit is reached on the way: the others are laid over the other pools
@@ -199,7 +199,7 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: M
 def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Reason | None:
     """Where each pod's place depends on those of the others, each is placed before the next is looked at."""
     for task in tasks:
-        refused = state.queues.over_limit(task)
+        refused = state.queues.limits.over_limit(task)
         if refused is not None:
             return refused
         row = best_row(state, task, outside)

@@ -101,10 +101,10 @@ def no_row(state: ClusterState, task: Task) -> Reason:
 
 def full_pool(state: ClusterState, task: Task) -> Reason | None:
     """A limit for a pool where there is room for the pod, or outside which it may not run; None if there is none."""
-    full = state.queues.full_pools(task)
+    full = state.queues.limits.full_pools(task)
     if not full:
         return None
-    rows, pools = slice(0, state.nodes.count), state.queues.pools
+    rows, pools = slice(0, state.nodes.count), state.queues.tree.pools
     fits, admitted = task.shape.alone(), task.shape.admitted(rows) & state.nodes.open[rows]
     closed = np.logical_or.reduce([pools.mask(pool) for pool, _ in full])
     if admitted.any() and not (admitted & ~closed).any():

@@ -86,7 +86,7 @@ class _Play:
         for column in self.gpu_columns:
             self.free[column] = np.clip(self.free[column], -_MANY, _MANY) * WHOLE
         self.used = {name: dict(node.used) for name, node in state.queues.queues.items()}
-        self.promises = state.queues.promises.copy(UndoLog())
+        self.guarantees = state.queues.guarantees.copy(UndoLog())
         self.lines: list[_Waiting] = []
         self.starts: dict[str, float] = {}
         self.dues: dict[str, float] = {}  # job -> when it gets its place by its queue's share at the latest
@@ -145,8 +145,8 @@ class _Play:
             task.row,
             self._demand(task.shape),
             task.queue,
-            self.state.queues.charge_at(task.shape, task.row) if task.charged else (),
-            firm=task.charged and self.promises.firm(task),
+            self.state.queues.tree.charge_at(task.shape, task.row) if task.charged else (),
+            firm=task.charged and self.guarantees.firm(task),
         )
 
     def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, RankedShape]]) -> None:
@@ -161,14 +161,14 @@ class _Play:
             for task in core:
                 place, _ = shapes.setdefault(task.shape.number, (len(shapes), task.shape))
                 needs[place] = needs.get(place, 0) + 1
-            demand = self.state.queues.asked_together(core)
+            demand = self.state.queues.tree.asked_together(core)
             limits = [
                 (self.used[each.name], resource, amount, each.limits[resource])
                 for each in node.path
                 for resource, amount in demand
                 if resource in each.limits
             ]
-            firm = self.promises.firm(core[0])
+            firm = self.guarantees.firm(core[0])
             service = self.state.services.of(core[0])
             self.lines.append(_Waiting(room, units, service, list(needs.items()), demand, firm, limits))
 
@@ -237,7 +237,7 @@ class _Play:
         self._change(end.row, end.demand, sign)
         path = self.state.queues.queues[end.queue].path if end.charge else ()
         if end.firm:
-            self.promises.add(path, end.charge, -sign)
+            self.guarantees.add(path, end.charge, -sign)
         for node in path:
             used = self.used[node.name]
             for resource, amount in end.charge:
@@ -388,10 +388,10 @@ class _Play:
         total = self.state.runtimes.total(first) or self.state.runtimes.usual() or _UNKNOWN
         for (row, demand), task in zip(places, core, strict=True):
             self._orders += 1
-            charge = self.state.queues.asked(task.shape)
+            charge = self.state.queues.tree.asked(task.shape)
             heappush(self.ends, _End(at + total, self._orders, row, demand, task.queue, charge, firm=line.firm))
         if line.firm:
-            self.promises.add(line.room.queue.path, line.demand, 1)
+            self.guarantees.add(line.room.queue.path, line.demand, 1)
         for node in line.room.queue.path:
             used = self.used[node.name]
             for resource, amount in line.demand:
@@ -409,6 +409,6 @@ class _Play:
         return int(np.where(held > 0, held, _MANY).argmin())
 
     def _limited(self, line: _Waiting) -> bool:
-        if line.firm and self.promises.broken(line.room.queue.path, line.demand) is not None:
+        if line.firm and self.guarantees.broken(line.room.queue.path, line.demand) is not None:
             return True
         return any(used.get(resource, 0) + amount > limit for used, resource, amount, limit in line.limits)

@@ -105,7 +105,7 @@ def _charges(state: ClusterState) -> tuple[object, ...]:
     """What queues are charged for, besides the pods on known rows, and what they are charged."""
     queues = state.queues
     used = {name: (node.path, dict(node.used), node.policy) for name, node in queues.queues.items()}
-    return used, tuple(queues.owed), [tuple(tasks) for tasks in state.placement.strays.values()], len(state.tasks)
+    return used, tuple(queues.accounts.owed), [tuple(tasks) for tasks in state.placement.strays.values()], len(state.tasks)
 
 
 def check(state: ClusterState) -> None:
@@ -214,21 +214,21 @@ def _queues(state: ClusterState, placed: Placed) -> list[str]:
     known = state.tasks
     charged += [task for tasks in placed.values() for task in tasks if task.pod.uid not in known and task.charged]
     shapes = {task.shape.number: task.shape for task in charged}
-    by_row = bool(state.queues.pools.named)
+    by_row = bool(state.queues.tree.pools.named)
     alike = Counter(map(_CHARGE_AT if by_row else _CHARGE, charged))
     held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
     for (queue, number, *on), count in alike.items():
         row = on[0] if on else 0
-        charge = state.queues.charge_at(shapes[number], row)
+        charge = state.queues.tree.charge_at(shapes[number], row)
         for node in state.queues.queues[queue].path:
             for resource, amount in charge:
                 held[node.name][resource] += amount * count
     wrong = []
     owed: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
-    for uid, debt in state.queues.owed.items():
+    for uid, debt in state.queues.accounts.owed.items():
         if state.tasks[uid].state is not TaskState.EVICTING:
             wrong.append(f"queue {debt.queue} is charged for {uid} as for a victim, but it is none")
-        for node, charge in state.queues.owing(debt):
+        for node, charge in state.queues.accounts.owing(debt):
             held[node.name].update(dict(charge))
             owed[node.name].update(dict(charge))
     for name, node in state.queues.queues.items():
@@ -258,7 +258,7 @@ def _running(state: ClusterState, charged: list[Task]) -> list[str]:
     held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
     for task, row in running:
         for node in state.queues.queues[task.queue].path:
-            held[node.name].update(dict(state.queues.charge_at(task.shape, row)))
+            held[node.name].update(dict(state.queues.tree.charge_at(task.shape, row)))
     return [
         f"queue {name} is charged {node.used.get(resource, 0)} {resource}, its pods that run or leave hold {amount}"
         for name, node in state.queues.queues.items()
@@ -275,7 +275,7 @@ def _foreign(state: ClusterState, charged: list[Task]) -> list[str]:
         if not task.pod.ours:
             listed[task.queue].add(task.pod.uid)
             for node in state.queues.queues[task.queue].path:
-                held[node.name].update(dict(state.queues.charge_at(task.shape, task.row)))
+                held[node.name].update(dict(state.queues.tree.charge_at(task.shape, task.row)))
     wrong = []
     for name, node in state.queues.queues.items():
         if {resource: amount for resource, amount in node.foreign.items() if amount} != +held[name]:
@@ -297,9 +297,13 @@ def _payers(state: ClusterState) -> list[str]:
 def _rooms(state: ClusterState) -> list[str]:
     """Each room counts the units that wait in it; those that are parked and held back for others are listed."""
     queues = state.queues
-    held_back = {room for room in queues.parked if room.held_back is not None}
-    wrong = [f"{room.composition} is listed as held back" for room in sorted(queues.held_back - held_back, key=Room.order)]
-    wrong += [f"{room.composition} is not listed as held back" for room in sorted(held_back - queues.held_back, key=Room.order)]
+    held_back = {room for room in queues.waiting.parked if room.held_back is not None}
+    wrong = [
+        f"{room.composition} is listed as held back" for room in sorted(queues.waiting.held_back - held_back, key=Room.order)
+    ]
+    wrong += [
+        f"{room.composition} is not listed as held back" for room in sorted(held_back - queues.waiting.held_back, key=Room.order)
+    ]
     return wrong + [
         f"queue {name} counts {room.waiting} units of {room.composition}, {alive} wait"
         for name, node in state.queues.queues.items()
@@ -317,8 +321,8 @@ def _meters(state: ClusterState) -> list[str]:
         fresh = Meter(UndoLog(), node.policy)
         for each in state.queues.queues.values():
             for task in each.charged if node in each.path else ():
-                fresh.charge(task, state.queues.charge_at(task.shape, task.row), 1)
-        for debt in state.queues.owed.values():
+                fresh.charge(task, state.queues.tree.charge_at(task.shape, task.row), 1)
+        for debt in state.queues.accounts.owed.values():
             if node in state.queues.queues[debt.queue].path:
                 fresh.charge(debt.victim, debt.measured, 1)
         for what in ("held", "foreign", "pods", "running"):
@@ -331,12 +335,12 @@ def _meters(state: ClusterState) -> list[str]:
 
 def _promises(state: ClusterState) -> list[str]:
     """Claims are what quotas and work that never falls come to."""
-    kept = state.queues.promises
+    kept = state.queues.guarantees
     if not kept.classes:
         return []
     placed = [task for node in state.queues.queues.values() for task in node.charged]
     anew = kept.copy(UndoLog())
-    anew.hold_anew(state.queues.queues, ((task, state.queues.charge_at(task.shape, task.row)) for task in placed))
+    anew.hold_anew(state.queues.queues, ((task, state.queues.tree.charge_at(task.shape, task.row)) for task in placed))
     thought, right = (
         {key: claim for key, claim in [*each.below.items(), *each.claimed.items()] if claim} for each in (kept, anew)
     )

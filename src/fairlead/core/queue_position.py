@@ -45,7 +45,7 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
         *(
             Term(
                 f"share of {each.name}",
-                round(state.queues.share_with(each, unit), 6),
+                round(state.queues.fair.dominant_share_with(each, unit), 6),
                 False,
                 share if each is node else "the same, for a parent queue",
             )
@@ -63,7 +63,7 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
 def behind(state: ClusterState, unit: Unit) -> Ahead | None:
     """Who waits and would take from a unit what it could take from others, so that it does not: see `actions.circles`."""
     room = room_of(unit)
-    found = state.queues.behind.get(room) if room is not None else None
+    found = state.queues.waiting.behind.get(room) if room is not None else None
     if found is None or not found.taker.alive:
         return None
     taker = found.taker

@@ -54,10 +54,10 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     if not state.isolation.rests("shares"):
         with guard("shares"):
             state.queues.settle(now)
-    for room in state.queues.rested(now):
+    for room in state.queues.waiting.rested(now):
         with guard("wake", room):
             if room.parked is not None:
-                state.queues.unpark(room)
+                state.queues.waiting.unpark(room)
     renew(state, now)
     # 2. Places held for preemptors are theirs once their victims are gone, if they are still any good.
     yield from _redeem_holds(state, now)
@@ -120,7 +120,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
 def _next(state: ClusterState) -> Unit | None:
     """The unit to serve; once none is left, what was kept out by something that is over meanwhile is looked at again."""
     unit = _first(state)
-    if unit is None and (state.woken[-1] != state.reserved.version or state.queues.releases):
+    if unit is None and (state.woken[-1] != state.reserved.version or state.queues.waiting.releases):
         _wake(state)
         unit = _first(state)
     return unit
@@ -128,15 +128,15 @@ def _next(state: ClusterState) -> Unit | None:
 
 def _first(state: ClusterState) -> Unit | None:
     try:
-        return state.queues.next()
+        return state.queues.waiting.next()
     except Exception as error:
         state.isolation.probe(error)
-        return state.queues.next()
+        return state.queues.waiting.next()
 
 
 def has_work(state: ClusterState) -> bool:
     """Whether a pass cut short left units untried."""
-    return state.queues.next() is not None
+    return state.queues.waiting.next() is not None
 
 
 def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
@@ -237,14 +237,14 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
     if room is None:
         return preempt(state, unit)
     if now < room.rests_until:
-        state.queues.resting.add(room)
+        state.queues.waiting.resting.add(room)
         return room.behind if asks else None
     leaving = state.departures.leaving_soon(now) if state.departures.going and not by_upstream(unit) else []
     if leaving and (until := enough_leaves(state, unit, leaving)) is not None:
         # No pod is evicted or moved meanwhile.
         room.rests_until = room.awaits = until
         room.behind = None
-        state.queues.resting.add(room)
+        state.queues.waiting.resting.add(room)
         return None
     room.awaits = 0.0
     if leaving and awaited_before(state, unit, now):
@@ -538,8 +538,8 @@ def _preempted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: f
         state.placement.linger(task, row)
         state.nodes.gained.add(row)
     owing = [(task, plan.places[task.pod.uid][0]) for task in victims if task.charged and task.pod.uid not in moved]
-    for debt in state.queues.debts(owing, placed):
-        state.queues.owe(debt)
+    for debt in state.queues.accounts.debts(owing, placed):
+        state.queues.accounts.owe(debt)
     for uid in sorted(moved):
         state.placement.charge_instead(state.moves.kept[uid].stand_in)
     state.queues.relieve({task.queue for task in victims if task.charged})
@@ -576,7 +576,7 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
     if room is None:
         return
     if reason.code is ReasonCode.USER_LIMIT:
-        yield from _refuse(state, state.queues.limit(room, unit.user, reason), reason)
+        yield from _refuse(state, state.queues.waiting.limit(room, unit.user, reason), reason)
         return
     if any(task.shape.leaves_room for task in unit.tasks):
         state.nodes.room_wanted = True
@@ -594,10 +594,10 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
     if reason.code is ReasonCode.DISRUPTION_BUDGET and room.looks_at > now:
         ripe = min(ripe if ripe > now else math.inf, room.looks_at)
     if now < ripe < math.inf and (reason.code in _RIPENS or (speaks and reason.is_capacity)):
-        state.queues.ripening[room] = ripe
-    untold = state.queues.park(room, reason)
+        state.queues.waiting.ripening[room] = ripe
+    untold = state.queues.waiting.park(room, reason)
     if state.policy.head_blocks:
-        state.queues.block(room)
+        state.queues.waiting.block(room)
     yield from _refuse(state, untold, reason)
     with state.isolation.guard("reserve", unit):
         reserve_for(state, unit, now)
@@ -636,7 +636,7 @@ def _redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
 
 
 def _redeem(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:
-    limited = any(state.queues.over_limit(task, 0, task.row) is not None for task in tasks)
+    limited = any(state.queues.limits.over_limit(task, 0, task.row) is not None for task in tasks)
     if limited or not all(_still_fits(state, task) for task in tasks):
         state.evictions.release_holds(tasks)
         return
@@ -658,28 +658,28 @@ def _still_fits(state: ClusterState, task: Task) -> bool:
 def _wake(state: ClusterState) -> None:
     """Unpark the rooms that rows with new capacity, queues with new headroom, or others' new victims could help."""
     nodes, queues, guard = state.nodes, state.queues, state.isolation.guard
-    for room in sorted((room for room, ripe in queues.ripening.items() if ripe <= state.services.now), key=Room.order):
+    for room in sorted((room for room, ripe in queues.waiting.ripening.items() if ripe <= state.services.now), key=Room.order):
         with guard("wake", room):
-            queues.unpark(room)
+            queues.waiting.unpark(room)
     cycles.wake(state)
     with guard("wake"):
         for task in state.services.due(state.tasks):  # pods that have run, or attained, long enough to be preempted
             if task.state is TaskState.BOUND:
                 nodes.gained.add(task.row)
     stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)
-    if not nodes.gained and not queues.eased and state.woken == stamp and not state.queues.releases:
+    if not nodes.gained and not queues.accounts.eased and state.woken == stamp and not state.queues.waiting.releases:
         return
     state.woken = stamp
     state.shapes.refresh()
-    rows, eased = sorted(nodes.gained), set(queues.eased)
+    rows, eased = sorted(nodes.gained), set(queues.accounts.eased)
     nodes.gained.clear()
-    queues.eased.clear()
-    nodes.room_wanted = nodes.room_wanted and bool(queues.parked)
-    queues.ease(eased)
-    for room in sorted(queues.parked, key=Room.order):
+    queues.accounts.eased.clear()
+    nodes.room_wanted = nodes.room_wanted and bool(queues.waiting.parked)
+    queues.waiting.ease(eased)
+    for room in sorted(queues.waiting.parked, key=Room.order):
         with guard("wake", room):
             if _could_help(room, rows, eased, state):
-                queues.unpark(room)
+                queues.waiting.unpark(room)
 
 
 def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterState) -> bool:
@@ -694,7 +694,7 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     if room.held_back is not None and _let_go(state, room, room.held_back):
         return True
     if room.parked.code is ReasonCode.QUOTA_EXCEEDED:
-        return state.queues.over_limits(unit) is None  # who would have to give way never falls
+        return state.queues.limits.over_limits(unit) is None  # who would have to give way never falls
     contest = Contest(state, unit, insists=_may_insist(state, unit) <= state.services.now)
     hunts = preempts and contest.anybody()
     # Behind a budget may be a limit, too: the victims that it keeps would ease that.
@@ -703,7 +703,7 @@ def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterStat
     if limited:
         # Victims of its own would ease the limit, and what it lacked besides may have come.
         if any(node.name in eased for node in room.queue.path) and (
-            hunts or state.queues.within_limits(room.queue.name, contest.demand)
+            hunts or state.queues.limits.within_limits(room.queue.name, contest.demand)
         ):
             return True
         if not hunts and not budget:
@@ -744,7 +744,9 @@ def _let_go(state: ClusterState, room: Room, other: Unit) -> bool:
         room.shares = (queues.fair.version, room.shares[1])
         return True
     theirs = queues.queues[other.tasks[0].queue]
-    return not queues.is_due_before(theirs, queues.asked_together(other.tasks[: other.need]), room.queue, room.demand)
+    return not queues.reclaim.is_due_before(
+        theirs, queues.tree.asked_together(other.tasks[: other.need]), room.queue, room.demand
+    )
 
 
 def _end(state: ClusterState, now: float) -> Iterator[Transaction]:
@@ -839,11 +841,11 @@ def _notify(state: ClusterState) -> Iterator[Transaction]:
             if told:
                 gang = told[0].gang
                 yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang else "")
-    for room in sorted(state.queues.parked, key=Room.order):
+    for room in sorted(state.queues.waiting.parked, key=Room.order):
         if room.untold and room.parked is not None:
             with state.isolation.guard("notices", room):
-                yield from _refuse(state, state.queues.to_tell(room), room.parked)
-    for room in sorted(state.queues.limited, key=Room.order):
+                yield from _refuse(state, state.queues.waiting.to_tell(room), room.parked)
+    for room in sorted(state.queues.waiting.limited, key=Room.order):
         with state.isolation.guard("notices", room):
             late = [unit for unit in room.untold if unit.alive and unit.user in room.limited]
             room.untold = [unit for unit in room.untold if unit.user not in room.limited]

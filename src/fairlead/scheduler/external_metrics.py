@@ -144,7 +144,7 @@ def backlog(core: CoreLoop, nodes: list[QueueNode], now: float) -> Backlog:
     jobs, milli, wait = 0, 0, 0.0
     for room in (room for node in nodes for room in node.rooms.values()):
         jobs += room.waiting
-        milli += core.state.queues.devices_waited_for(room)
+        milli += core.state.queues.waiting.devices_waited_for(room)
         for unit in room.units:
             since = now - unit.created
             start = core.reports.starts.of(unit.tasks[0].job)

@@ -112,7 +112,7 @@ def _queue(state: ClusterState, node: QueueNode, now: float, reasons: Counter[st
         if not room.waiting:
             continue
         jobs += room.waiting
-        milli += state.queues.devices_waited_for(room)
+        milli += state.queues.waiting.devices_waited_for(room)
         reasons[str(room.parked.code) if room.parked is not None else "Waiting"] += room.waiting
         for unit in room.units:
             first = unit.tasks[0]
@@ -150,7 +150,7 @@ def _plain(amounts: dict[str, int]) -> dict[str, float]:
 
 
 def _pools(state: ClusterState) -> list[PoolPicture]:
-    nodes, given = state.nodes, state.queues.pools.given
+    nodes, given = state.nodes, state.queues.tree.pools.given
     rows_of: dict[str, list[int]] = {pool: [] for pool in given}
     for row in nodes.rows.values():
         node = nodes.objects[row]

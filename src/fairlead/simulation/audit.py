@@ -256,7 +256,7 @@ class Auditor:
             if kept.stand_in.row >= 0 and kept.stand_in.charged:
                 for above in live.queues.queues[kept.stand_in.queue].path:
                     used = ours["queues"][above.name]
-                    for resource, amount in live.queues.charge_at(kept.stand_in.shape, kept.stand_in.row):
+                    for resource, amount in live.queues.tree.charge_at(kept.stand_in.shape, kept.stand_in.row):
                         used[resource] = used.get(resource, 0) - amount
                     ours["queues"][above.name] = {resource: amount for resource, amount in used.items() if amount}
         ours["queues"] = {name: used for name, used in ours["queues"].items() if used}

@@ -72,7 +72,7 @@ def can_be_placed(state: ClusterState, core: Unit) -> bool:
     first = core.tasks[0]
     if any(task.queue != first.queue for task in core.tasks):
         return False
-    return state.queues.over_limits(core) is None and state.queues.over_limit(first) is None
+    return state.queues.limits.over_limits(core) is None and state.queues.limits.over_limit(first) is None
 
 
 def usable_by(state: ClusterState, core: Unit) -> Mask:

@@ -63,13 +63,13 @@ def bound_waits(state: ClusterState, now: float) -> None:
 def _firsts(state: ClusterState) -> list[Unit]:
     """The first of each queue that was refused and could be placed once others have ended."""
     firsts: dict[str, tuple[Place, Unit]] = {}
-    for room in state.queues.parked:
+    for room in state.queues.waiting.parked:
         why, unit = room.parked, room.first()
         if why is None or unit is None or not (why.is_capacity or why.code in _BOUND):
             continue
         if unit.tasks[0].pod.surplus or unit.tasks[0].beyond or by_upstream(unit):
             continue
-        if any(amount > state.queues.total(name) for name, amount in room.core.items()):
+        if any(amount > state.queues.tree.total(name) for name, amount in room.core.items()):
             continue  # more than there is
         place, name = room.queue.place(unit), room.queue.name
         if name not in firsts or place < firsts[name][0]:
@@ -150,20 +150,20 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     if not gone:
         return None
     blockers = frozenset(task.pod.uid for _, _, task in ends[:gone] if below or task.row in spare)
-    kept = Kept(queues.asked_together(unit.tasks[: unit.need]), blockers, now)
+    kept = Kept(queues.tree.asked_together(unit.tasks[: unit.need]), blockers, now)
     return Hold(name_of(unit), sorted(spare), max(ends[gone - 1][0], now + LOOK_AGAIN), unit=unit, spare=spare, head=kept)
 
 
 def _may_hold(state: ClusterState, unit: Unit) -> bool:
     """Whether a unit's queue, and those above it, may hold it besides what they hold."""
     path = state.queues.queues[unit.tasks[0].queue].path
-    return not any(_is_full(state, node, unit) for node in path) and state.queues.over_limits(unit) is None
+    return not any(_is_full(state, node, unit) for node in path) and state.queues.limits.over_limits(unit) is None
 
 
 def _is_full(state: ClusterState, node: QueueNode, unit: Unit, *, alone: bool = False) -> bool:
     """Whether a queue may not hold a unit besides what it holds, or alone."""
-    most, used = state.queues.most(node, unit), {} if alone else node.used
-    demand = state.queues.asked_together(unit.tasks[: unit.need])
+    most, used = state.queues.fair.most(node, unit), {} if alone else node.used
+    demand = state.queues.tree.asked_together(unit.tasks[: unit.need])
     return any(used.get(name, 0) + amount > most.get(name, math.inf) for name, amount in demand)
 
 

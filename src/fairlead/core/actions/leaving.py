@@ -62,11 +62,11 @@ def awaited_before(state: ClusterState, unit: Unit, now: float) -> bool:
     queues, room = state.queues, room_of(unit)
     if room is None:
         return False
-    firsts = [each.first() for each in queues.resting if each is not room and each.awaits > now]
+    firsts = [each.first() for each in queues.waiting.resting if each is not room and each.awaits > now]
     if not firsts:
         return False
-    mine = queues.turn(unit)
-    return any(first is not None and queues.turn(first) < mine for first in firsts)
+    mine = queues.waiting.turn(unit)
+    return any(first is not None and queues.waiting.turn(first) < mine for first in firsts)
 
 
 def _gone(state: ClusterState, leaving: Leaving) -> tuple[int, Fallen]:
@@ -91,7 +91,7 @@ def _put_back(state: ClusterState, task: Task, gone: Fallen, plan: Plan) -> bool
         return False
     mark = state.log.mark()
     state.placement.assign(task, row, devices)
-    if any(state.queues.over_limit(each, 0, each.row) is not None for each in placed):
+    if any(state.queues.limits.over_limit(each, 0, each.row) is not None for each in placed):
         state.log.rollback(mark)
         return False
     state.log.commit()

@@ -129,11 +129,11 @@ def _goes_first(state: ClusterState, moving: list[Task], rows: list[int]) -> boo
     """Whether nobody who waits, stands before these, and would fit one of these rows."""
     queues = state.queues
     unit = _unit(moving)
-    mine = queues.turn(unit, held=True)
+    mine = queues.waiting.turn(unit, held=True)
     for other in queues.queues.values():
         for room in other.rooms.values():
             first = room.first()
-            if first is None or queues.turn(first) >= mine:
+            if first is None or queues.waiting.turn(first) >= mine:
                 continue
             if any(task.shape.fits_row(row) for task in first.tasks[: first.need] for row in rows):
                 return False

@@ -74,10 +74,10 @@ def reserve(state: ClusterState, now: float) -> None:
     """Keep nodes for the first units that wait in vain and have had patience enough, as many as the policy says."""
     table = state.reserved
     table.due = None
-    if not _left(state) or not state.queues.parked:
+    if not _left(state) or not state.queues.waiting.parked:
         return
     waiting = []
-    for room in list(state.queues.parked):
+    for room in list(state.queues.waiting.parked):
         with state.isolation.guard("reserve", room):
             unit = room.first()
             if unit is None or not _qualifies(state, room, unit):
@@ -86,7 +86,7 @@ def reserve(state: ClusterState, now: float) -> None:
             if ripe > now:
                 table.due = ripe if table.due is None else min(table.due, ripe)
             else:
-                waiting.append((state.queues.turn(unit), room, unit))
+                waiting.append((state.queues.waiting.turn(unit), room, unit))
     for _, room, unit in sorted(waiting, key=lambda each: each[0]):
         if not _left(state):
             break
@@ -111,7 +111,7 @@ def _qualifies(state: ClusterState, room: Room, unit: Unit) -> bool:
         return False
     if why.code not in _WAITS_FOR_ROOM or name_of(unit) in state.reserved.holds or not can_be_planned(unit):
         return False
-    return state.queues.over_limits(unit) is None
+    return state.queues.limits.over_limits(unit) is None
 
 
 def _ripe(state: ClusterState, room: Room, unit: Unit) -> float:

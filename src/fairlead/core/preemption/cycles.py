@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.core.model.charges import Charge, split, sum_of
 from fairlead.core.model.objects import ServiceClass
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.queues.tree import Behind, QueueNode, Room, room_of
+from fairlead.core.queues.tree import QueueNode, Room, room_of
+from fairlead.core.queues.waiting import Behind
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
@@ -154,7 +155,7 @@ class Kinds:
         key = id(kind), surplus
         found = self._wanted.get(key)
         if found is None:
-            firsts = (first for room in self._state.queues.parked if (first := room.first()) is not None)
+            firsts = (first for room in self._state.queues.waiting.parked if (first := room.first()) is not None)
             found = self._wanted[key] = any(
                 (surplus and first.priority >= kind.priority) or self.of_unit(first).outranks(kind) for first in firsts
             )
@@ -171,7 +172,7 @@ class Kinds:
 def note_bound(state: ClusterState) -> None:
     """What was being bound could not be preempted: what waits and goes before it looks at its row again."""
     bound, state.pods.newly_bound = state.pods.newly_bound, []
-    if not state.queues.parked or not state.policy.preempt:
+    if not state.queues.waiting.parked or not state.policy.preempt:
         return
     kinds = kinds_of(state)
     for task in bound:
@@ -182,13 +183,13 @@ def note_bound(state: ClusterState) -> None:
 def wake(state: ClusterState) -> None:
     """Unpark the rooms behind somebody who would have taken what they took, and who waits or would no longer."""
     queues = state.queues
-    for room, behind in sorted(queues.behind.items(), key=lambda each: Room.order(each[0])):
+    for room, behind in sorted(queues.waiting.behind.items(), key=lambda each: Room.order(each[0])):
         with state.isolation.guard("wake", room):
             first = room.first()
             if first is None or not Circle(state, first, room.demand).is_behind(behind):
-                queues.behind.pop(room, None)
+                queues.waiting.behind.pop(room, None)
                 if room.parked is not None:
-                    queues.unpark(room)
+                    queues.waiting.unpark(room)
 
 
 What = str | Charge | tuple[str, ...]
@@ -218,7 +219,7 @@ class Circle:
         together = task.gang if task.gang is not None and not task.gang.spares() else None
         if together is not None:
             return self._is_followed(together.key, together.placed())
-        return self._is_followed(self._state.queues.charge_at(task.shape, task.row), [task])
+        return self._is_followed(self._state.queues.tree.charge_at(task.shape, task.row), [task])
 
     def in_vain_together(self, falling: list[Task]) -> bool:
         """The same of all that would fall for it: what several leave together may be enough for somebody for whom no piece is."""
@@ -239,10 +240,10 @@ class Circle:
             key = id(taker), what, first.queue, first.user
             within = self._within.get(key)
             if within is None:
-                within = self._within[key] = queues.may_start(taker, falling)
+                within = self._within[key] = queues.limits.may_start(taker, falling)
             if within:
                 if (room := room_of(self._unit)) is not None:
-                    queues.behind[room] = Behind(taker, falling)
+                    queues.waiting.behind[room] = Behind(taker, falling)
                 return True
         return False
 
@@ -254,7 +255,7 @@ class Circle:
         fitting = self._fitting.get(what)
         if fitting is None:
             queues, offered = self._state.queues, dict(self._offered)
-            for name, amount in sum_of([queues.charge_at(each.shape, each.row) for each in falling]):
+            for name, amount in sum_of([queues.tree.charge_at(each.shape, each.row) for each in falling]):
                 offered[name] = max(offered.get(name, 0), amount)
             fitting = self._fitting[what] = []
             for unit, demand in self._takers or ():
@@ -289,7 +290,7 @@ class Circle:
         if room is None or not other.alive or not self._kind.falls or any(task.row < 0 for task in falling):
             return False
         kind = self._kinds.of_unit(other)
-        return self._follows(kind, other, room.demand) and self._state.queues.may_start(other, falling)
+        return self._follows(kind, other, room.demand) and self._state.queues.limits.may_start(other, falling)
 
     def _follows(self, kind: Kind, first: Unit, demand: Charge) -> bool:
         """Whether a unit that waits, of a kind, would take its place; whether it could is not looked at."""
@@ -339,7 +340,11 @@ class Circle:
         names = self._state.queues.fair.contested(theirs, insists=True) if theirs is not None else ()
         extra = dict(more)
         wanted = [(name, extra.get(name, 0)) for name in names]
-        return theirs is not None and bool(wanted) and self._state.queues.guaranteed(kind.queue, theirs, wanted, QueueNode.stays)
+        return (
+            theirs is not None
+            and bool(wanted)
+            and self._state.queues.reclaim.guaranteed(kind.queue, theirs, wanted, QueueNode.stays)
+        )
 
     def _creditor(self, queue: QueueNode) -> QueueNode | None:
         """The rival above another queue to whom the unit's would owe what it holds beyond its quota."""
@@ -407,4 +412,6 @@ class Circle:
         over = theirs if all(map(fair.over, between)) else None
         names = self._state.queues.fair.contested(mine, insists=True)  # as a contest looks at those between them
         above = all(any(each.stays(name) > each.quota.get(name, 0) for name in names) for each in between)
-        return over, above and self._state.queues.guaranteed(creditor, mine, [(name, 0) for name in names], QueueNode.stays)
+        return over, above and self._state.queues.reclaim.guaranteed(
+            creditor, mine, [(name, 0) for name in names], QueueNode.stays
+        )

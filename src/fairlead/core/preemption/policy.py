@@ -58,7 +58,7 @@ class Contest:
         self.queue = state.queues.queues[unit.tasks[0].queue]
         self.service = state.services.of(unit.tasks[0])
         core, queues = unit.tasks[: unit.need], state.queues
-        self.demand: Charge = queues.asked_together(core)
+        self.demand: Charge = queues.tree.asked_together(core)
         self.express = unit.level < self.service.express
         self._wide = bool(kinds_of(state).wide)  # else nobody takes from another queue but for shares
         self._reclaims = self.queue.policy.users_reclaim and state.policy.reclaim
@@ -139,7 +139,7 @@ class Contest:
 
     def _guaranteed_without(self, top: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
         """Whether it is within quota, as `within_quota` says, without what falls already below those above it."""
-        return self.state.queues.guaranteed(
+        return self.state.queues.reclaim.guaranteed(
             self.queue,
             top,
             self._scarce(top),
@@ -178,7 +178,7 @@ class Contest:
         """Whether a queue on its path holds no more than it is guaranteed with it, of what is scarce."""
         known = self._within_quota.get(node.name)
         if known is None:
-            known = self.state.queues.guaranteed(self.queue, node, self._scarce(node), QueueNode.holds_of)
+            known = self.state.queues.reclaim.guaranteed(self.queue, node, self._scarce(node), QueueNode.holds_of)
             self._within_quota[node.name] = known
         return known
 
@@ -231,7 +231,7 @@ class Contest:
         """Note what a victim's queue, and those above it, would hold less."""
         for node in self.state.queues.queues[victim.queue].path:
             less = taken.setdefault(node.name, {})
-            for resource, amount in self.state.queues.charge_at(victim.shape, victim.row):
+            for resource, amount in self.state.queues.tree.charge_at(victim.shape, victim.row):
                 less[resource] = less.get(resource, 0) + amount
 
     def in_scope(self, other: QueueNode) -> bool:

@@ -36,7 +36,7 @@ def unprotected(state: ClusterState, tasks: Iterable[Task]) -> list[Task]:
     taken: Taken = {}
     for task in reversed(by_importance(bound)):
         path = state.queues.queues[task.queue].path
-        charge = state.queues.charge_at(task.shape, task.row)
+        charge = state.queues.tree.charge_at(task.shape, task.row)
         if any(_within(state, node, task, charge, taken) for node in path):
             continue
         for node in path:

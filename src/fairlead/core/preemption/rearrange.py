@@ -217,7 +217,7 @@ class Rearrangement:
 
     def _place(self, task: Task, row: int) -> bool:
         state, own = self.state, task.unit is not None
-        if not task.shape.fits_row(row) or (own and state.queues.over_limit(task, row=row) is not None):
+        if not task.shape.fits_row(row) or (own and state.queues.limits.over_limit(task, row=row) is not None):
             return False
         state.placement.place(task, row)
         if own:
@@ -369,7 +369,7 @@ def _largest_first(task: Task) -> tuple[int, int, int, int, str]:
 def closed_to_moved(state: ClusterState, task: Task) -> Mask | None:
     """The rows that a moved pod may not have: kept for other work, or in a pool whose limit its queue has reached."""
     kept = state.reserved.closed(_nobody(task.shape)) if state.reserved.holds else None
-    full = state.queues.closed(task) if state.queues.pools.named else None
+    full = state.queues.limits.closed(task) if state.queues.tree.pools.named else None
     return full if kept is None else kept if full is None else kept | full
 
 

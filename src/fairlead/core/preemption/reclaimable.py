@@ -76,7 +76,7 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
     if not disputed or not state.policy.reclaim or not state.policy.preempt or room is None:
         return False
     node = room.queue
-    wanted = dict(state.queues.asked_together(unit.tasks[: unit.need])) if state.queues.pools.named else room.core
+    wanted = dict(state.queues.tree.asked_together(unit.tasks[: unit.need])) if state.queues.tree.pools.named else room.core
     return any(node.stays(name) + wanted[name] > node.quota.get(name, 0) for name in disputed if name in wanted)
 
 
@@ -111,9 +111,9 @@ def _suppose_gone(state: ClusterState) -> None:
 
     What waits may be due, or have room for, just what they hold until then: it would reclaim a moment later.
     """
-    for uid in list(state.queues.owed):
+    for uid in list(state.queues.accounts.owed):
         state.queues.repay(uid)
-    for stand_in in state.leftovers.of(list(state.queues.closing)):
+    for stand_in in state.leftovers.of(list(state.queues.tree.closing)):
         state.placement.unassign(stand_in)
 
 
@@ -121,11 +121,11 @@ def refusal(state: ClusterState, unit: Unit, other: Unit) -> Reason:
     """Why a unit may not start for another."""
     queues = state.queues
     node, theirs = queues.queues[unit.tasks[0].queue], queues.queues[other.tasks[0].queue]
-    wanted = dict(queues.asked_together(unit.tasks[: unit.need]))
+    wanted = dict(queues.tree.asked_together(unit.tasks[: unit.need]))
     fair = queues.fair.entitled.get(node.name, {})
     disputed = [name for name in sorted(queues.fair.disputed) if wanted.get(name)]
     resource = max(disputed, key=lambda name: (wanted[name] + node.used.get(name, 0)) / max(1, fair.get(name, 0)))
-    scale, may = queues.scale(resource), fair.get(resource, node.quota.get(resource, 0))
+    scale, may = queues.tree.scale(resource), fair.get(resource, node.quota.get(resource, 0))
     held, more = node.used.get(resource, 0), wanted[resource]
     message = (
         f"with {more / scale:g} more, queue {node.name!r} would hold {(held + more) / scale:g} {resource}, above its fair share "
@@ -161,12 +161,12 @@ def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
         lines = [(line.place(), next(numbers), line) for line in classes]
         heapify(lines)
         if lines:
-            order.append((queues.standing(lines[0][2].unit), next(numbers), lines))
+            order.append((queues.waiting.standing(lines[0][2].unit), next(numbers), lines))
     heapify(order)
     while order:
         standing, number, lines = order[0]
         _, line_number, line = lines[0]
-        if (present := queues.standing(line.unit)) != standing:
+        if (present := queues.waiting.standing(line.unit)) != standing:
             heapreplace(order, (present, number, lines))
             continue
         yield line.unit
@@ -178,7 +178,7 @@ def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
         for first in later:
             heappush(lines, (line.queue.place(first), next(numbers), _Line(line.queue, first)))
         if lines:
-            heapreplace(order, (queues.standing(_next(lines, _Line.place).unit), number, lines))
+            heapreplace(order, (queues.waiting.standing(_next(lines, _Line.place).unit), number, lines))
         else:
             heappop(order)
 
@@ -218,7 +218,7 @@ def _firsts(node: QueueNode, *, refused: bool) -> Iterator[Unit]:
 
 def _is_within(state: ClusterState, node: QueueNode, placed: Sequence[Task]) -> bool:
     """Whether a queue holds no more than its fair share of what placed tasks ask for."""
-    return state.queues.fair.within(node, [(name, 0) for name, _ in state.queues.asked_together(placed)])
+    return state.queues.fair.within(node, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
 
 
 def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[Unit], *, within: bool) -> bool:

@@ -91,10 +91,10 @@ def by_upstream(unit: Unit) -> bool:
 
 def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
     task = unit.tasks[0]
-    if _waits_for_victims(state, task) or state.queues.over_limit(task) is not None:
+    if _waits_for_victims(state, task) or state.queues.limits.over_limit(task) is not None:
         return None
     choice = candidates_of(state).of(task.shape, unit.priority).best()
-    if choice is None or state.queues.over_limit(task, row=choice.row) is not None:
+    if choice is None or state.queues.limits.over_limit(task, row=choice.row) is not None:
         return None
     fallen = Fallen(state)
     fallen.take(choice.victims)
@@ -175,8 +175,8 @@ def _for_one(contest: Contest) -> Plan | None:
         best = (cost(chosen), row, victims_of(state).with_rest(contest, chosen))
     if best is None:
         # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
-        pool_is_full = state.queues.closed(task) is not None
-        limited = pool_is_full or state.queues.over_limit(task) is not None
+        pool_is_full = state.queues.limits.closed(task) is not None
+        limited = pool_is_full or state.queues.limits.over_limit(task) is not None
         somewhere = limited and (
             allocation.best_row(state, task) >= 0
             or (pool_is_full and task.shape.best() >= 0)
@@ -356,8 +356,8 @@ def _row_by_row(contest: Contest, core: Unit) -> list[Falling] | None:
 def _limited(state: ClusterState, core: Unit) -> bool:
     """Whether a limit may be in a gang's way, so that it helps who falls anywhere."""
     first, queues = core.tasks[0], state.queues
-    refused = queues.over_limits(core) or queues.over_limit(first, core.need)
-    return refused is not None or queues.limited_by_pool(first.queue)
+    refused = queues.limits.over_limits(core) or queues.limits.over_limit(first, core.need)
+    return refused is not None or queues.limits.limited_by_pool(first.queue)
 
 
 def _where(state: ClusterState, core: Unit) -> Mask | None:
@@ -402,11 +402,11 @@ def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
     first = core.tasks[0]
 
     def by_counting() -> bool:
-        if state.queues.over_limit(first, core.need) is not None:
+        if state.queues.limits.over_limit(first, core.need) is not None:
             return False
         return int(first.shape.counts().sum()) >= core.need
 
     alike = all(task.shape is first.shape and task.queue == first.queue for task in core.tasks)
     plain = not first.shape.relations and not state.pods.nominated and not state.reserved.holds
-    plain = plain and not state.queues.limited_by_pool(first.queue)
+    plain = plain and not state.queues.limits.limited_by_pool(first.queue)
     return by_counting if alike and plain else lambda: allocation.fits(state, core)

@@ -16,14 +16,14 @@ from fairlead.core.model.objects import Queue
 from fairlead.core.model.selectors import matches
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.meters import submitted_limits
-from fairlead.core.queues.queues import QueueTree
+from fairlead.core.queues.queues import Queues
 from fairlead.core.queues.services import Services
 
 
 class Admission:
     """Judges tasks. namespaces: name -> labels."""
 
-    def __init__(self, queues: QueueTree, services: Services, namespaces: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, queues: Queues, services: Services, namespaces: Mapping[str, Mapping[str, str]]) -> None:
         self.queues = queues
         self.services = services
         self.namespaces = namespaces

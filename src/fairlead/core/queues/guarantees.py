@@ -1,4 +1,4 @@
-"""Promises: what one queue is guaranteed is not given to work of others that would never give it back.
+"""Guarantees: what one queue is guaranteed is not given to work of others that would never give it back.
 
 Work of a class with mode `Never` is not preempted. With `borrowing: Unguaranteed` in the class it is *firm*: what it would hold
 beyond its queue's quota could not be reclaimed, so it gets only what no other queue is guaranteed. A queue's claim is its
@@ -30,7 +30,7 @@ class Broken(NamedTuple):
     requested: int
 
 
-class Promises:
+class Guarantees:
     """The claims of all queues, kept while something is placed and taken back by the undo log.
 
     classes: names of those whose work is firm; where there are any, so are pods of others that a queue is charged for.
@@ -118,9 +118,9 @@ class Promises:
         self.held = {task.pod.uid: (task.queue, charge) for task, charge in placed if self.firm(task)}
         self.recount(queues)
 
-    def copy(self, log: UndoLog) -> Promises:
+    def copy(self, log: UndoLog) -> Guarantees:
         """The same claims, to be played on with. log: of the play."""
-        twin = Promises(log, self.capacity)
+        twin = Guarantees(log, self.capacity)
         twin.classes, twin.guaranteed = self.classes, self.guaranteed
         twin.below, twin.claimed, twin.excess = dict(self.below), dict(self.claimed), self.excess
         return twin

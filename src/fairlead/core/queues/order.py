@@ -2,8 +2,8 @@
 
 A tournament over the tree. Every queue keeps a heap of its children; a child stands there with the key of the unit that would be
 served next below it, its head. Among siblings: express work, higher priority of the queue, smaller dominant part of what is
-its due with the head placed (`QueueTree.share`), larger guarantee, then the head's time of creation and its pod's UID: no tie is
-decided by a queue's name. A queue's own pods go before those of its children.
+its due with the head placed (`FairShares.dominant_share`), larger guarantee, then the head's time of creation and its pod's UID:
+no tie is decided by a queue's name. A queue's own pods go before those of its children.
 
 Keys only get worse while units are placed, so an entry that is out of date is put back with its present key when it is met at
 the top; whatever may make a key better lists the queue, and those above it, anew.

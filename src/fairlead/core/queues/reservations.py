@@ -21,7 +21,7 @@ from fairlead.core.model.objects import WHOLE, Reservation
 from fairlead.core.model.selectors import matches
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.queues.queues import QueueTree
+from fairlead.core.queues.queues import Queues
 from fairlead.core.queues.runtimes import RunTimes
 from fairlead.core.queues.tree import QueueNode
 
@@ -91,7 +91,7 @@ class Head:
 class Reservations:
     """All holds. version: changes when somebody who was kept out may be let in."""
 
-    def __init__(self, log: UndoLog, nodes: NodeTable, queues: QueueTree, runtimes: RunTimes) -> None:
+    def __init__(self, log: UndoLog, nodes: NodeTable, queues: Queues, runtimes: RunTimes) -> None:
         self.log = log
         self.nodes = nodes
         self.queues = queues
@@ -225,18 +225,18 @@ class Reservations:
         head, unit, queues = hold.head, hold.unit, self.queues
         if head is None or unit is None:
             return None
-        first, asked = unit.tasks[0], dict(queues.asked(task.shape))
+        first, asked = unit.tasks[0], dict(queues.tree.asked(task.shape))
         path, own = queues.queues[task.queue].path, queues.queues[first.queue]
         wanted = [(name, amount + asked[name]) for name, amount in head.demand if asked.get(name)]
         for node in own.path if wanted else ():
             if node in path:
-                most = queues.most(node, unit)
+                most = queues.fair.most(node, unit)
                 if all(amount <= most.get(name, amount) for name, amount in head.demand) and any(
                     node.used.get(name, 0) + amount > most.get(name, math.inf) for name, amount in wanted
                 ):
                     return node
-        firm = queues.promises.firm(task) and queues.promises.firm(first)
-        return own if firm and queues.promises.broken(own.path, tuple(wanted)) is not None else None
+        firm = queues.guarantees.firm(task) and queues.guarantees.firm(first)
+        return own if firm and queues.guarantees.broken(own.path, tuple(wanted)) is not None else None
 
     def _demand(self, shape: RankedShape) -> Sequence[tuple[int, int]]:
         """What a pod takes of what is left on a row, by column: of a device that is shared, it spoils one."""
@@ -259,7 +259,7 @@ class Reservations:
 
     def _lets(self, hold: Hold, task: Task) -> bool:
         if hold.given is not None:
-            if hold.given.queue and self.queues.above(hold.given.queue, task.queue):
+            if hold.given.queue and self.queues.tree.above(hold.given.queue, task.queue):
                 return True
             return self.now + self.runtimes.services.time_limit(task) <= hold.start
         unit = hold.unit
@@ -315,8 +315,8 @@ class Reservations:
         weighed, verdicts = self._weighed
         if weighed is not None and task.unit is weighed and id(unit) in verdicts:
             return verdicts[id(unit)]
-        demand = task.unit.demand if task.unit is not None else queues.asked(task.shape)
-        return queues.is_due_before(queues.queues[task.queue], demand, queues.queues[unit.tasks[0].queue], unit.demand)
+        demand = task.unit.demand if task.unit is not None else queues.tree.asked(task.shape)
+        return queues.reclaim.is_due_before(queues.queues[task.queue], demand, queues.queues[unit.tasks[0].queue], unit.demand)
 
     def _band(self, task: Task) -> int:
         return self.queues.queues[task.queue].path[-1].policy.priority

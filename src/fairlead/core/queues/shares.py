@@ -8,7 +8,7 @@ per pass at most, and only if something came, went or was edited since.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,11 +17,12 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.charges import Charge, key_of, split
 from fairlead.core.model.objects import Policy
 from fairlead.core.queues.division import Claim, divide
+from fairlead.core.queues.tree import room_of
 from fairlead.core.queues.usage import UsageBook
 
 if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task, Unit
-    from fairlead.core.queues.tree import QueueNode, Room, Tree
+    from fairlead.core.queues.tree import QueueNode, QueueTree, Room
 
 HOPELESS = frozenset(
     {
@@ -54,7 +55,7 @@ class FairShares:
     entitled: what a queue may hold of these before it stands in others' way.
     """
 
-    def __init__(self, tree: Tree, policy: Policy) -> None:
+    def __init__(self, tree: QueueTree, policy: Policy) -> None:
         self.tree = tree
         self.policy = policy
         self.stale = True
@@ -168,9 +169,60 @@ class FairShares:
                 return False
         return True
 
+    def dominant_share(self, node: QueueNode, more: Mapping[str, int] = _NOTHING) -> float:
+        """Dominant part of its due that a queue holds: above 1 it holds more than is fair, or than it is guaranteed.
+
+        Its due of a resource that is scarce among its siblings is its fair share, or its quota if that is more. Where
+        nothing is scarce, resources with a quota count; a queue without any quota is guaranteed nothing: its share is 1
+        plus its dominant part of the whole cluster. more: what it would hold besides.
+        """
+        used = node.used
+        scarce = self.entitled.get(node.name)
+        top = 0.0
+        if scarce:
+            for resource, may in scarce.items():
+                held = used.get(resource, 0) + more.get(resource, 0)
+                top = max(top, held / may if may else 1 + self._of_cluster(resource, held))
+            return top
+        if any(node.quota.values()):
+            for resource, quota in node.quota.items():
+                held = used.get(resource, 0) + more.get(resource, 0)
+                if held:
+                    top = max(top, held / quota if quota else 1 + self._of_cluster(resource, held))
+            return top
+        for resource in (CPU, MEMORY, *self.tree.nodes.gpu_resources):
+            held = used.get(resource, 0) + more.get(resource, 0)
+            if held:
+                top = max(top, self._of_cluster(resource, held))
+        return 1 + top
+
+    def dominant_share_with(self, node: QueueNode, unit: Unit) -> float:
+        """The same with a unit of it, or of a queue below it, placed."""
+        room = room_of(unit)
+        if room is not None and not self.tree.pools.named:
+            return self.dominant_share(node, room.core)
+        return self.dominant_share(node, dict(self.tree.asked_together(unit.tasks[: unit.need])))
+
+    def most(self, node: QueueNode, unit: Unit) -> dict[str, int]:
+        """Resource -> what a queue may hold of it with a unit: its limit, and its share if that can be reclaimed."""
+        policy, share = self.policy, self.entitled.get(node.name, _NOTHING)
+        if unit.express or not (policy.reclaim and policy.preempt):
+            return node.limits
+        return node.limits | {name: min(may, node.limits.get(name, may)) for name, may in share.items()}
+
+    def offered(self, resource: str) -> int:
+        """What all nodes, or those of a pool, offer, without what pods of other schedulers hold that no queue is charged for."""
+        return self.tree.total(resource) - self.foreign(
+            resource, [node for node in self.tree.queues.values() if node.parent is None]
+        )
+
     def usage_of(self, name: str, now: float) -> float:
         """A queue's decayed use as a part of all devices, 0 to 1."""
         return self.usage.part_of(name, now, sum(self.tree.nodes.total(each) for each in self.tree.nodes.gpu_resources))
+
+    def _of_cluster(self, resource: str, held: int) -> float:
+        total = self.tree.total(resource)
+        return held / total if total else 1.0
 
     def _requests(self) -> dict[str, dict[str, int]]:
         """Queue -> resource -> what it, and those below it, hold and wait for; members beyond a gang's minimum will wait, too."""

@@ -1,4 +1,4 @@
-"""The tree of queues: each queue's policy, what it holds and which units wait in it; what there is of a resource for all."""
+"""The tree of queues: each with its policy, what it holds and which units wait in it; what there is of a resource for all."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from fairlead.api.names import DEFAULT_QUEUE
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.charges import Charge, split, sum_of
+from fairlead.core.model.charges import Charge, key_of, split, sum_of
 from fairlead.core.model.objects import WHOLE, Queue, QueueResource
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.pools import Pools
@@ -239,58 +240,14 @@ class QueueNode:
         return priority, urgency, level, (devices + self.past.get(unit.user, 0), cpu), created, name
 
 
-class Behind(NamedTuple):
-    """Who waits and would take a place in turn, and whose place that is."""
-
-    taker: Unit
-    falling: list[Task]
-
-
-class Debt(NamedTuple):
-    """What a victim that still runs is charged for, though its room is given away.
-
-    beneficiary: the queue that gets it, if any. Queues above both are charged for beneficiaries, so they are for the victim only
-    beyond that. credits: by the UIDs of beneficiaries what of their charges stands for the victim's; they start once it is gone.
-    row: where the victim is; -1: on a node that is not known. moves: it only moves, and what keeps its new place is credited: to
-    its user, too, only what goes beyond that.
-    """
-
-    victim: Task
-    row: int
-    queue: str
-    beneficiary: str
-    charge: Charge
-    credits: tuple[tuple[str, Charge], ...] = ()
-    moves: bool = False
-
-    @property
-    def measured(self) -> Charge:
-        """What its user is charged for."""
-        return self.rest if self.moves else self.charge
-
-    @property
-    def rest(self) -> Charge:
-        """What no beneficiary is charged for in its stead."""
-        if len(self.credits) == 1 and self.credits[0][1] == self.charge:
-            return ()  # one for one, as most are
-        credit: dict[str, int] = {}
-        for _, charge in self.credits:
-            for name, amount in charge:
-                credit[name] = credit.get(name, 0) + amount
-        return tuple((name, amount - credit.get(name, 0)) for name, amount in self.charge if amount > credit.get(name, 0))
-
-    def without(self, uid: str) -> Debt:
-        """The same once a beneficiary is charged in its stead no more."""
-        return self._replace(credits=tuple(each for each in self.credits if each[0] != uid))
-
-
-class Tree:
-    """Queues by name, and amounts as they are charged for them."""
+class QueueTree:
+    """Queues by name with their policies, and amounts as they are charged for them."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self.nodes = nodes
         self.pools = Pools(nodes)
         self.queues: dict[str, QueueNode] = {}
+        self._totals = -1  # for which capacity of the nodes percentages were worked out
         # By the victim's uid: stand-ins for what it fills beyond what was given away.
         self.closing: Mapping[str, Sequence[Task]] = {}
 
@@ -327,3 +284,88 @@ class Tree:
         if node is None:
             node = self.queues[name] = QueueNode(name, None)
         return node
+
+    # -- policies ------------------------------------------------------------------------------
+
+    def hang(self, node: QueueNode, parent: QueueNode | None) -> None:
+        """A queue stands under another one, or at the root (None)."""
+        node.parent = parent
+        for each in self.queues.values():
+            path = [each]
+            while (above := path[-1].parent) is not None:
+                path.append(above)
+            each.path = tuple(path)
+
+    def name_pools(self) -> bool:
+        """Which pools queues name, and which resources of them; whether that is new."""
+        named: dict[str, set[str]] = {}
+        for node in self.queues.values():
+            for each in node.policy.resources:
+                if each.pool:
+                    named.setdefault(each.pool, set()).add(each.name)
+        return self.pools.name({pool: frozenset(resources) for pool, resources in named.items()})
+
+    def resolve(self, node: QueueNode) -> None:
+        """Amounts from the policy; percentages are of what the nodes offer now."""
+        quotas, limits = {}, {}
+        node.named = {key_of(each.name, each.pool): each for each in node.policy.resources}
+        for key, each in node.named.items():
+            total = self.total(key)
+            if each.quota is not None:
+                quotas[key] = each.quota
+            elif each.quota_percent is not None:
+                quotas[key] = total * each.quota_percent // 100_000
+            if each.limit is not None:
+                limits[key] = each.limit
+            elif each.limit_percent is not None:
+                limits[key] = total * each.limit_percent // 100_000
+        of_pools: dict[str, int] = {}
+        for key, quota in quotas.items():
+            resource, pool = split(key)
+            if pool:
+                of_pools[resource] = of_pools.get(resource, 0) + quota
+        for resource, together in of_pools.items():
+            quotas[resource] = max(quotas.get(resource, 0), together)  # what is its due in pools is its due of the whole
+        node.quota, node.limits = quotas, limits
+        node.pool_limits = [(*split(key), limit) for key, limit in limits.items() if split(key)[1]]
+        node.guarantee = max((quota / max(1, self.total(key)) for key, quota in quotas.items()), default=0.0)
+
+    def resolve_all(self) -> bool:
+        """Bring percentages up to what the nodes offer now; whether that has changed."""
+        if self._totals == self.nodes.totals_version:
+            return False
+        self._totals = self.nodes.totals_version
+        for node in self.queues.values():
+            self.resolve(node)
+        return True
+
+    def pools_changed(self) -> None:
+        """Pools are made up of other nodes: percentages are worked out anew with the next `resolve_all`."""
+        self._totals = -1
+
+    def above(self, name: str, queue: str) -> bool:
+        """Whether one queue is another, or stands above it."""
+        return any(node.name == name for node in self.node_of(queue).path)
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such a queue."""
+        node = self.queues.get(name)
+        return node is not None and node.exists
+
+    def see(self, name: str) -> None:
+        """There is a Queue object of that name: queue `default` is there by itself only where there is none at all."""
+        self.node_of(name).seen = True
+        self._settle_default()
+
+    def lose(self, node: QueueNode) -> None:
+        """A queue's object is gone."""
+        node.exists = node.seen = False
+        self._settle_default()
+
+    def _settle_default(self) -> None:
+        default = self.node_of(DEFAULT_QUEUE)
+        default.exists = default.seen or not any(node.seen for node in self.queues.values())
+
+    def has_object(self, name: str) -> bool:
+        """Whether a Queue object of that name was seen."""
+        return self.knows(name) and self.queues[name].seen

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fairlead.core.model.objects import WHOLE, UsageRecord
 
 if TYPE_CHECKING:
-    from fairlead.core.queues.tree import Tree
+    from fairlead.core.queues.tree import QueueTree
 
 _MOST_USERS = 200  # of a queue in a checkpoint; those who used most
 
@@ -49,7 +49,7 @@ class UsageBook:
         self.users: dict[str, dict[str, Usage]] = {}
         self._records: dict[str, UsageRecord] = {}
 
-    def follow(self, tree: Tree, now: float) -> None:
+    def follow(self, tree: QueueTree, now: float) -> None:
         """Note how many devices are held now; users' past use is told to the queues."""
         resources = tree.nodes.gpu_resources
         for name, node in tree.queues.items():

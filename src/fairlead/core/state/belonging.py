@@ -241,7 +241,7 @@ class Belonging:
                 task, msgspec.structs.replace(task.pod, service_class="", priority=min(0, task.pod.priority)), task.queue
             )
             self._tell(task, f"{refused_class}; the pod runs and counts as one without a ServiceClass")
-        if not tables.queues.knows(task.queue):
+        if not tables.queues.tree.knows(task.queue):
             refused = f"queue {task.queue!r} does not exist"
         else:
             refused = tables.admission.refuses_queue(task)
@@ -279,7 +279,7 @@ class Belonging:
             return ""
         labelled = tables.pairs.namespaces.get(namespace, {}).get(DEFAULT_QUEUE_LABEL)
         queue = self.default_queue(namespace) if labelled or task.shape.device_milli else ""
-        return queue if queue and tables.queues.knows(queue) else ""
+        return queue if queue and tables.queues.tree.knows(queue) else ""
 
     def take_in(self, task: Task) -> None:
         """A pod is on a node, and counted nowhere yet: somebody else's is charged to whoever pays for it."""
@@ -304,7 +304,7 @@ class Belonging:
 
     def queue_changed(self, name: str) -> None:
         """A queue came or went; where it is the first, or the last one of all, `default` may have, too."""
-        names, knows = {name}, self._tables.queues.knows(DEFAULT_QUEUE)
+        names, knows = {name}, self._tables.queues.tree.knows(DEFAULT_QUEUE)
         if knows != self._knew_default:
             self._knew_default = knows
             names.add(DEFAULT_QUEUE)

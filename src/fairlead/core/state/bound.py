@@ -116,7 +116,7 @@ class BoundPods:
             self._starts.touch(task.gang)
         task.pod = pod
         if other and pod.ours:
-            tables.queues.reclassify(task)
+            tables.queues.accounts.reclassify(task)
         if limited and task.state is TaskState.BOUND:
             tables.services.runs(task)
         if changed:

@@ -138,7 +138,7 @@ class Budgets:
     def _unguard(self, budget: DisruptionBudget) -> None:
         """Pods that a budget kept from preemption may be preempted now: what waits for their places looks again."""
         tables = self._tables
-        if not tables.queues.parked:
+        if not tables.queues.waiting.parked:
             return
         for task in tables.tasks.values():
             if task.row >= 0 and task.pod.namespace == budget.namespace and protects(budget, task.pod, dict(task.pod.labels)):

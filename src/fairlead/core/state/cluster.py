@@ -227,12 +227,14 @@ class ClusterState:
         known = self.queues.queues.get(queue.name)
         before = _who_may(known.policy) if known is not None else _who_may(Queue(queue.name))
         refused = self.queues.upsert(queue)
-        unasked = self.queues.knows(DEFAULT_QUEUE)
-        self.queues.see(queue.name)
-        if unasked and not self.queues.knows(DEFAULT_QUEUE):
+        unasked = self.queues.tree.knows(DEFAULT_QUEUE)
+        self.queues.tree.see(queue.name)
+        if unasked and not self.queues.tree.knows(DEFAULT_QUEUE):
             self.pending.queue_gone(DEFAULT_QUEUE)
         if refused is None and _who_may(queue) != before:
-            self.pending.admit_again(lambda task: self.queues.knows(task.queue) and self.queues.above(queue.name, task.queue))
+            self.pending.admit_again(
+                lambda task: self.queues.tree.knows(task.queue) and self.queues.tree.above(queue.name, task.queue)
+            )
         self.pending.queue_came(queue.name)
         self.belonging.queue_changed(queue.name)
         self._guard_gpus(queue.name)
@@ -264,12 +266,12 @@ class ClusterState:
         known = self.queues.queues.get(name)
         judged = known is not None and _who_may(known.policy) != _who_may(Queue(name))
         self.queues.remove(name)
-        if self.queues.knows(DEFAULT_QUEUE):
+        if self.queues.tree.knows(DEFAULT_QUEUE):
             self.pending.queue_came(DEFAULT_QUEUE)
-        if not self.queues.knows(name):
+        if not self.queues.tree.knows(name):
             self.pending.queue_gone(name)
         if judged:
-            self.pending.admit_again(lambda task: task.queue in self.queues.queues and self.queues.above(name, task.queue))
+            self.pending.admit_again(lambda task: task.queue in self.queues.queues and self.queues.tree.above(name, task.queue))
         self.belonging.queue_changed(name)
         self._guard_gpus(name)
 
@@ -286,7 +288,7 @@ class ClusterState:
         if group.service_class != (before.service_class if before is not None else ""):
             self.services.starts += 1
             for task in gang.tasks.values():
-                self.queues.reclassify(task)
+                self.queues.accounts.reclassify(task)
             self.pending.admit_again(lambda task: task.gang is gang)
         if before is not None and before.time_limit != group.time_limit:
             for task in gang.bound():
@@ -347,8 +349,8 @@ class ClusterState:
     @property
     def next_due(self) -> float | None:
         """When a pass is due although nothing happened: a backoff or a rest ends, or a gang's grace."""
-        times = [room.rests_until for room in self.queues.resting]
-        times += self.queues.ripening.values()
+        times = [room.rests_until for room in self.queues.waiting.resting]
+        times += self.queues.waiting.ripening.values()
         parts = (
             self.pending,
             self.reserved,
@@ -360,7 +362,7 @@ class ClusterState:
         )
         times += [due for part in parts if (due := part.next_due) is not None]
         times += [self.services.next_end] if self.services.next_end is not None else []
-        if self.queues.parked and (due := self.services.next_due) is not None:
+        if self.queues.waiting.parked and (due := self.services.next_due) is not None:
             times.append(due)
         return min(times, default=None)
 

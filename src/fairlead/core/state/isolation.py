@@ -226,7 +226,7 @@ class Isolation:
                 raise
         at = tables.services.now if now is None else now
         self._note(site, subject, tasks, errors, at)
-        unlisted, tables.queues.unlisted = tables.queues.unlisted, []
+        unlisted, tables.queues.waiting.unlisted = tables.queues.waiting.unlisted, []
         for room, own in unlisted:
             theirs = list(_plainly(room))
             recovery.cut_out(theirs)

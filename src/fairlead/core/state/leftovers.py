@@ -33,7 +33,7 @@ class Leftovers:
         self._tasks = tables.tasks
         self._placement = placement
         self._by_victim: dict[str, list[Task]] = {}
-        tables.queues.closing = self._by_victim
+        tables.queues.tree.closing = self._by_victim
 
     def close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
         """A placeholder on a row until the victims are gone."""

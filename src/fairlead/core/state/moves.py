@@ -272,7 +272,7 @@ class Moves:
     def may_succeed(self, task: Task, victim: str, row: int) -> bool:
         """Whether a replacement may have its place once the pod that moves is gone: its queue's limit has no room for both."""
         queues, log = self._tables.queues, self._tables.log
-        if victim not in queues.owed:
+        if victim not in queues.accounts.owed:
             return False
         mark = log.mark()
         queues.repay(victim)

@@ -60,7 +60,7 @@ class Pending:
             self._set_aside(task, Reason(ReasonCode.GATED, "the pod has scheduling gates"))
         elif wrong := next((each for each in pod.spec.mistakes if not each.scoring), None):
             self._set_aside(task, Reason(ReasonCode.INVALID_SPEC, f"{wrong.plugin} cannot read the pod: {wrong.message}"))
-        elif not tables.queues.knows(task.queue):
+        elif not tables.queues.tree.knows(task.queue):
             self.queueless.setdefault(task.queue, {})[pod.uid] = task
             self._set_aside(task, tables.admission.unknown_queue(task))
         elif (refused := tables.admission.not_allowed(task)) is not None:
@@ -89,7 +89,7 @@ class Pending:
         unit.express = unit.level < services.of(unit.tasks[0]).express
         if any(task.pod.attained for task in unit.tasks):
             unit.since = max(unit.since, services.now)  # it ran before, and is created when it came first
-        self._tables.queues.push(unit.tasks[0].queue, unit)
+        self._tables.queues.waiting.push(unit.tasks[0].queue, unit)
 
     def delay(self, task: Task, now: float) -> None:
         """A write for a task failed: it waits before it is tried again, longer after each failure."""
@@ -190,7 +190,7 @@ class Pending:
     def _counts(self, task: Task) -> bool:
         """Whether a task's job is one of those that are counted."""
         pod, tables = task.pod, self._tables
-        if not pod.ours or pod.terminating or not tables.queues.knows(task.queue) or not tables.admission.counts(task.queue):
+        if not pod.ours or pod.terminating or not tables.queues.tree.knows(task.queue) or not tables.admission.counts(task.queue):
             return False
         return task.state is not TaskState.UNUSABLE or pod.uid in self.applicants
 

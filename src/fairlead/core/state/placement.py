@@ -43,7 +43,7 @@ class Placement:
 
     def takes(self, task: Task, row: int) -> bool:
         """Whether a task fits a row now, and no limit is in the way there."""
-        return task.shape.fits_row(row) and self._queues.over_limit(task, row=row) is None
+        return task.shape.fits_row(row) and self._queues.limits.over_limit(task, row=row) is None
 
     def place(self, task: Task, row: int) -> None:
         """Put a task on a row where it fits, on the devices there that its strategy prefers."""

@@ -231,7 +231,7 @@ class Pods:
             return
         queues, room = self._tables.queues, room_of(task.unit)
         if room is not None and room.parked is not None and room.queue.blocked == task.unit.rank:
-            queues.unpark(room)  # the head of the line is gone: the next may be tried
+            queues.waiting.unpark(room)  # the head of the line is gone: the next may be tried
         self._pending.withdraw(task)
 
     def _leave_node(self, task: Task) -> None:

@@ -54,7 +54,7 @@ class StateRecovery:
         What they are counted for stays until `recount`, if they have a row.
         """
         tables, evictions = self._tables, self._evictions
-        debts = tables.queues.owed
+        debts = tables.queues.accounts.owed
         for task in tasks:
             uid, unit = task.pod.uid, task.unit
             if unit is not None:
@@ -108,7 +108,7 @@ class StateRecovery:
         evictions.freed.pop(uid, None)
         self._placement.lingering.pop(uid, None)
         evictions.plans.pop(uid, None)
-        self._tables.queues.owed.pop(uid, None)
+        self._tables.queues.accounts.owed.pop(uid, None)
         self._pods.elastic.discard(uid)
         self._bound.unread.forget(uid)
         self._belonging.forget(uid)
@@ -134,7 +134,7 @@ class StateRecovery:
         self._tables.nodes.renew()
         self._tables.shapes.distrust()
         self._pass_caches.drop()
-        self._tables.queues.relist()
+        self._tables.queues.waiting.relist()
 
     def recount(self) -> None:
         """Reckon everything anew. Nothing may be tried meanwhile."""
@@ -184,9 +184,9 @@ class StateRecovery:
         nodes = self._tables.nodes
         charged = [(task, row) for row in nodes.rows.values() for task in nodes.pods[row].values() if task.charged]
         charged += [(task, -1) for tasks in self._placement.strays.values() for task in tasks.values() if task.charged]
-        debts, instead = self._tables.queues.owed, {task.instead_of: task for task, _ in charged if task.instead_of}
+        debts, instead = self._tables.queues.accounts.owed, {task.instead_of: task for task, _ in charged if task.instead_of}
         for uid, row in self._placement.lingering.items():
             task = self._tables.tasks[uid]
             if task.charged and (uid in instead or uid not in debts or debts[uid].moves):
-                debts[uid] = self._tables.queues.debt_of_moved(task, row, instead.get(uid))
+                debts[uid] = self._tables.queues.accounts.debt_of_moved(task, row, instead.get(uid))
         self._tables.queues.charge_anew(charged)

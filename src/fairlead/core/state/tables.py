@@ -18,7 +18,7 @@ from fairlead.core.pods.ranking import ShapeTable
 from fairlead.core.pods.scores.upstream import Kubernetes
 from fairlead.core.pods.tasks import Gang, Task
 from fairlead.core.queues.admission import Admission
-from fairlead.core.queues.queues import QueueTree
+from fairlead.core.queues.queues import Queues
 from fairlead.core.queues.reservations import Reservations
 from fairlead.core.queues.runtimes import RunTimes
 from fairlead.core.queues.services import Services
@@ -43,7 +43,7 @@ class Tables:
         self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
         self.services = Services()
         self.runtimes = RunTimes(self.services)
-        self.queues = QueueTree(self.log, self.nodes, policy)
+        self.queues = Queues(self.log, self.nodes, policy)
         self.reserved = Reservations(self.log, self.nodes, self.queues, self.runtimes)
         self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
         self.tasks: dict[str, Task] = {}

@@ -56,7 +56,7 @@ class ExpectedStarts:
 
     def _gang_waits(self) -> bool:
         """Whether a gang with an object of its own has been refused. All classes are asked: that drops what waits no more."""
-        first = [room.first() for room in self._state.queues.parked]
+        first = [room.first() for room in self._state.queues.waiting.parked]
         return any(unit is not None and unit.gang is not None and unit.gang.group is not None for unit in first)
 
 

@@ -55,7 +55,7 @@ class QueueReports:
             except Exception as error:
                 self._faults.note("status", f"queue {name}", error)
                 continue
-            if queues.has_object(name) and self._told.get(name) != status:
+            if queues.tree.has_object(name) and self._told.get(name) != status:
                 self._told[name] = status
                 statuses.append(status)
         if checkpoint:

@@ -32,7 +32,7 @@ class Verdicts:
 
     def node_changed(self) -> None:
         """A node came, changed or went: pools that queues name may have nodes now, or none any more."""
-        self._changed = self._changed or bool(self._state.queues.pools.named)
+        self._changed = self._changed or bool(self._state.queues.tree.pools.named)
 
     def forget(self, kind: str, name: str) -> None:
         """An object is gone. kind: as in `Gone`."""
@@ -68,6 +68,6 @@ class Verdicts:
             return Verdict(kind, name, False, str(refused.code), message)
         if complaint:
             return Verdict(kind, name, False, "Unsupported", complaint)
-        doubt = self._state.queues.doubt(name) if kind == "queues" else None
+        doubt = self._state.queues.limits.doubt(name) if kind == "queues" else None
         accepted, reason, message = doubt if doubt is not None else (True, "Accepted", "")
         return Verdict(kind, name, accepted, reason, message)

@@ -1,0 +1,334 @@
+"""Accounts: what every queue holds, and the debts of victims whose places are given away while they still run.
+
+What a pod holds is charged along the path from its queue to the root, to its user where a policy limits users, and to what queues
+are guaranteed where its class never gives it back. What follows from a change for shares and
+for the order of queues is not theirs: they return what changed, and `queues.Queues` acts on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from fairlead.core.model.charges import Charge, split
+from fairlead.core.model.undo import UndoLog
+from fairlead.core.pods.tasks import Task
+from fairlead.core.queues.guarantees import Guarantees
+from fairlead.core.queues.meters import Meter, wanted
+from fairlead.core.queues.tree import QueueNode, QueueTree
+
+
+class Debt(NamedTuple):
+    """What a victim that still runs is charged for, though its room is given away.
+
+    beneficiary: the queue that gets it, if any. Queues above both are charged for beneficiaries, so they are for the victim only
+    beyond that. credits: by the UIDs of beneficiaries what of their charges stands for the victim's; they start once it is gone.
+    row: where the victim is; -1: on a node that is not known. moves: it only moves, and what keeps its new place is credited: to
+    its user, too, only what goes beyond that.
+    """
+
+    victim: Task
+    row: int
+    queue: str
+    beneficiary: str
+    charge: Charge
+    credits: tuple[tuple[str, Charge], ...] = ()
+    moves: bool = False
+
+    @property
+    def measured(self) -> Charge:
+        """What its user is charged for."""
+        return self.rest if self.moves else self.charge
+
+    @property
+    def rest(self) -> Charge:
+        """What no beneficiary is charged for in its stead."""
+        if len(self.credits) == 1 and self.credits[0][1] == self.charge:
+            return ()  # one for one, as most are
+        credit: dict[str, int] = {}
+        for _, charge in self.credits:
+            for name, amount in charge:
+                credit[name] = credit.get(name, 0) + amount
+        return tuple((name, amount - credit.get(name, 0)) for name, amount in self.charge if amount > credit.get(name, 0))
+
+    def without(self, uid: str) -> Debt:
+        """The same once a beneficiary is charged in its stead no more."""
+        return self._replace(credits=tuple(each for each in self.credits if each[0] != uid))
+
+
+class Accounts:
+    """What queues hold, in `QueueNode`, and debts."""
+
+    def __init__(self, log: UndoLog, tree: QueueTree, guarantees: Guarantees, *, fair_users: bool) -> None:
+        self.log = log
+        self.tree = tree
+        self.guarantees = guarantees
+        self.owed: dict[str, Debt] = {}  # by the victim's uid
+        self.eased: set[str] = set()  # queues that hold less, or may hold more, since it was cleared
+        self._fair_users = fair_users
+
+    def charge(self, task: Task, sign: int, row: int) -> QueueNode:
+        """Add (`sign` 1) or take back (-1) what a task holds on a row, up to the root; returns its queue.
+
+        row: -1: its node is not known.
+        """
+        log, pod, charge = self.log, task.pod, self.tree.charge_at(task.shape, row)
+        own = self.tree.node_of(task.queue)
+        if not pod.ours:
+            self._charge_guest(own, task, charge, sign)
+            return own
+        if not log.depth:
+            # The hot path: nothing to remember.
+            if sign > 0:
+                own.placed[pod.uid] = task
+            else:
+                del own.placed[pod.uid]
+            own.priorities[pod.priority] = own.priorities.get(pod.priority, 0) + sign
+            self._hold(own, task, sign)
+            if self.guarantees.classes:
+                self.guarantees.charge(task, own.path, charge, sign)
+            for node in own.path:
+                if node.meter is not None:
+                    node.meter.charge(task, charge, sign)
+                log.add_all(node.used, charge, sign)
+                if sign < 0:
+                    self.eased.add(node.name)
+            return own
+        if sign > 0:
+            log.insert(own.placed, pod.uid, task)
+        else:
+            log.remove(own.placed, pod.uid)
+        log.add(own.priorities, pod.priority, sign)
+        self._hold(own, task, sign)
+        if self.guarantees.classes:
+            self.guarantees.charge(task, own.path, charge, sign)
+        for node in own.path:
+            if node.meter is not None:
+                node.meter.charge(task, charge, sign)
+            log.add_all(node.used, charge, sign)
+        return own
+
+    def _charge_guest(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
+        """The same for a pod of another scheduler: it counts in every account, and is nobody's victim."""
+        log = self.log
+        if sign > 0:
+            log.insert(own.guests, task.pod.uid, task)
+        else:
+            log.remove(own.guests, task.pod.uid)
+        self._hold(own, task, sign)
+        if self.guarantees.classes:
+            self.guarantees.charge(task, own.path, charge, sign)
+        for node in own.path:
+            if node.meter is not None:
+                node.meter.charge(task, charge, sign)
+            log.add_all(node.used, charge, sign)
+            log.add_all(node.foreign, charge, sign)
+        if sign < 0 and not log.depth:
+            self.eased.update(node.name for node in own.path)
+
+    def _hold(self, node: QueueNode, task: Task, sign: int) -> None:
+        """What users hold of a queue; kept only where it decides who goes first."""
+        if not self._fair_users:
+            return
+        shape, user = task.shape, task.user
+        devices, cpu = node.holds.get(user, (0, 0))
+        self.log.insert(node.holds, user, (devices + sign * shape.device_milli, cpu + sign * shape.cpu))
+        node.fell = node.fell or sign < 0
+
+    def reclassify(self, task: Task) -> None:
+        """A task, or its gang, names another class of service."""
+        node = self.tree.node_of(task.queue)
+        if task.pod.uid in node.placed:
+            charge = self.tree.charge_at(task.shape, task.row)
+            for sign in (-1, 1):
+                self.guarantees.charge(task, node.path, charge, sign)
+
+    def debts(self, victims: Sequence[tuple[Task, int]], placed: Sequence[Task] = ()) -> list[Debt]:
+        """What victims on some rows are charged for until they are gone. placed: the beneficiaries, charged already.
+
+        Each amount of a beneficiary stands for that of one victim; those of its own queue, and those nearest to it, come first.
+        """
+        beneficiary = placed[0].queue if placed else ""
+        above = self.tree.node_of(beneficiary).path if placed else ()
+        queues = {task.queue for task, _ in victims}
+        common = {
+            queue: sum(node in above for node in self.tree.node_of(queue).path) for queue in queues
+        }  # how many are above both
+        near = [(common[task.queue], task, row) for task, row in victims]
+        left: dict[str, list[tuple[str, int]]] = {}  # resource -> of which beneficiaries how much is left, the first one last
+        if any(common.values()):
+            near.sort(key=lambda each: -each[0])
+            for task in reversed(placed):
+                for resource, amount in self.tree.charge_at(task.shape, task.row) if task.queue == beneficiary else ():
+                    left.setdefault(resource, []).append((task.pod.uid, amount))
+        found = []
+        for count, task, row in near:
+            charge = self.tree.charge_at(task.shape, row)
+            # Where no queue is above both, nothing is charged twice.
+            parts = _credits(charge, left) if count else ()
+            found.append(Debt(task, row, task.queue, beneficiary, charge, parts))
+        return found
+
+    def debt_of_moved(self, moved: Task, row: int, instead: Task | None) -> Debt:
+        """What a pod that moves is charged for. instead: what is charged in its stead; it owes what it holds beyond that."""
+        (debt,) = self.debts([(moved, row)], [instead] if instead is not None else [])
+        return debt._replace(moves=instead is not None)
+
+    def owing(self, debt: Debt) -> Iterator[tuple[QueueNode, Charge]]:
+        """Which queues a debt is charged to, and how much of it."""
+        others = self.tree.node_of(debt.beneficiary).path if debt.beneficiary else ()
+        rest: Charge | None = None
+        for node in self.tree.node_of(debt.queue).path:
+            if node in others:
+                rest = debt.rest if rest is None else rest
+                yield node, rest
+            else:
+                yield node, debt.charge
+
+    def owe(self, debt: Debt) -> None:
+        """A victim's room is given away, but it still runs and is charged for until it is gone; to its user in full."""
+        self.log.insert(self.owed, debt.victim.pod.uid, debt)
+        self._add_debt(debt, 1)
+        self._measure_debt(debt, 1)
+
+    def repay(self, uid: str) -> Debt | None:
+        """The victim is gone, or stays and is charged as what runs; returns its debt, if it has one."""
+        debt = self.owed.get(uid)
+        if debt is not None:
+            self.log.remove(self.owed, uid)
+            self._add_debt(debt, -1)
+            self._measure_debt(debt, -1)
+        return debt
+
+    def _add_debt(self, debt: Debt, sign: int) -> None:
+        log = self.log
+        for node, charge in self.owing(debt):
+            log.add_all(node.used, charge, sign)
+            log.add_all(node.leaving, charge, sign)
+            if charge and sign < 0 and not log.depth:
+                self.eased.add(node.name)
+
+    def _measure_debt(self, debt: Debt, sign: int) -> None:
+        for node in self.tree.node_of(debt.queue).path:
+            if node.meter is not None:
+                node.meter.charge(debt.victim, debt.measured, sign)
+                if not self.log.depth:
+                    self.eased.add(node.name)
+
+    def charge_anew(self, charged: Iterable[tuple[Task, int]]) -> None:
+        """Everything that queues hold, and users hold of them, is added up anew. charged: the tasks, and on which row each is."""
+        for node in self.tree.queues.values():
+            for account in (node.used, node.leaving, node.foreign, node.placed, node.guests, node.priorities, node.holds):
+                account.clear()
+        for task, row in charged:
+            own, charge = self.tree.node_of(task.queue), self.tree.charge_at(task.shape, row)
+            if task.pod.ours:
+                own.placed[task.pod.uid] = task
+                own.priorities[task.pod.priority] = own.priorities.get(task.pod.priority, 0) + 1
+            else:
+                own.guests[task.pod.uid] = task
+                self._note_foreign(own.path, charge, 1)
+            self._hold(own, task, 1)
+            self._add(own.path, charge, 1)
+        for debt in self.owed.values():
+            self._add_debt(debt, 1)
+        self.measure_anew()
+        self.eased.update(self.tree.queues)
+        self.guarantee_anew()
+
+    def recount_pools(self) -> None:
+        """Pools are made up of other nodes, or other pools are named: what is held there is added up anew."""
+        for debt in self.owed.values():
+            self._add_debt(debt, -1)
+        for node in self.tree.queues.values():
+            for account in (node.used, node.leaving, node.foreign):
+                for key in [key for key in account if split(key)[1]]:
+                    del account[key]
+        for own in self.tree.queues.values():
+            for task in own.charged:
+                self._add(own.path, self.tree.pools.extras(task.shape.charge, task.row), 1)
+            for task in own.guests.values():
+                self._note_foreign(own.path, self.tree.pools.extras(task.shape.charge, task.row), 1)
+        self._credit_anew()
+        for debt in self.owed.values():
+            self._add_debt(debt, 1)
+        self.measure_anew()
+        self.guarantee_anew()
+
+    def measure_anew(self) -> None:
+        """What users and jobs hold is added up anew, wherever account of it is kept."""
+        for node in self.tree.queues.values():
+            if node.meter is not None:
+                self.measure(node)
+
+    def measure(self, node: QueueNode) -> None:
+        """Begin, or end, to keep account of users and jobs."""
+        if not wanted(node.policy):
+            node.meter = None
+            return
+        node.meter = Meter(self.log, node.policy)
+        for each in self.tree.queues.values():
+            for task in each.charged if node in each.path else ():
+                node.meter.charge(task, self.tree.charge_at(task.shape, task.row), 1)
+        for debt in self.owed.values():
+            if node in self.tree.node_of(debt.queue).path:
+                node.meter.charge(debt.victim, debt.measured, 1)
+
+    def guarantee_anew(self) -> None:
+        """Other work never falls now, or is charged otherwise."""
+        if self.guarantees.classes or self.guarantees.held:
+            placed = [task for node in self.tree.queues.values() for task in node.charged]
+            self.guarantees.hold_anew(self.tree.queues, ((task, self.tree.charge_at(task.shape, task.row)) for task in placed))
+
+    def shift(self, above: Iterable[QueueNode], node: QueueNode, sign: int) -> None:
+        """What a queue holds counts in those above it (1), or no more (-1): it moves in the tree."""
+        self._add(above, tuple(node.used.items()), sign)
+        self._note_foreign(above, tuple(node.foreign.items()), sign)
+
+    def _credit_anew(self) -> None:
+        """Pools were made up anew, so victims and their beneficiaries are charged for others; plan by plan, as before."""
+        plans: dict[int, list[Debt]] = {}
+        plan_of: dict[str, list[Debt]] = {}  # UID of a beneficiary -> the debts of its plan
+        for debt in self.owed.values():
+            same = list({id(plan_of[uid]): plan_of[uid] for uid, _ in debt.credits if uid in plan_of}.values())
+            plan = same[0] if same else []
+            for other in same[1:]:
+                plan += plans.pop(id(other))
+                plan_of.update((uid, plan) for each in other for uid, _ in each.credits)
+            plan.append(debt)
+            plans[id(plan)] = plan
+            plan_of.update((uid, plan) for uid, _ in debt.credits)
+        for debts in plans.values():
+            uids = dict.fromkeys(uid for debt in debts for uid, _ in debt.credits)
+            charged = self.tree.node_of(debts[0].beneficiary).placed if uids else {}
+            placed = [charged[uid] for uid in uids if uid in charged]
+            for debt in self.debts([(each.victim, each.row) for each in debts], placed):
+                uid = debt.victim.pod.uid
+                self.owed[uid] = debt._replace(moves=self.owed[uid].moves)
+
+    @staticmethod
+    def _note_foreign(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
+        for node in nodes:
+            for resource, amount in charge:
+                node.foreign[resource] = node.foreign.get(resource, 0) + sign * amount
+
+    @staticmethod
+    def _add(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
+        for node in nodes:
+            for resource, amount in charge:
+                node.used[resource] = node.used.get(resource, 0) + sign * amount
+
+
+def _credits(charge: Charge, left: dict[str, list[tuple[str, int]]]) -> tuple[tuple[str, Charge], ...]:
+    """What of a charge those in `left` stand for, by UID; it is taken from there."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for resource, amount in charge:
+        missing, amounts = amount, left.get(resource)
+        while amounts and missing > 0:
+            uid, there = amounts.pop()
+            if there > missing:
+                amounts.append((uid, there - missing))
+            if taken := min(there, missing):
+                found.setdefault(uid, []).append((resource, taken))
+                missing -= taken
+    return tuple((uid, tuple(each)) for uid, each in found.items())
