@@ -16,6 +16,7 @@ import pytest
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants, schedule
+from fairlead.core.actions import requeue
 from fairlead.core.actions import reserve as reserve_module
 from fairlead.core.model.objects import (
     AffinityTerm,
@@ -245,7 +246,7 @@ class Tap:
         """Watches other steps of a pass that are about the unit, too."""
         for name in ("_redeem", "_place_returned"):
             monkeypatch.setattr(schedule, name, partial(self._steps, getattr(schedule, name)))
-        monkeypatch.setattr(schedule, "_could_help", partial(self._asks, schedule._could_help))
+        monkeypatch.setattr(requeue, "_check", partial(self._asks, requeue._check))
         for name in ("plan", "_qualifies"):
             monkeypatch.setattr(reserve_module, name, partial(self._asks, getattr(reserve_module, name)))
         settles = Pending._settle_gang
@@ -494,7 +495,7 @@ def _told(decided):
 
 STEPS = {
     "a gang that becomes a unit": ("a_gang", Gang, "units"),
-    "a room that is waked": ("no_room", schedule, "_could_help"),
+    "a room that is waked": ("no_room", requeue, "_check"),
     "a reservation that is planned": ("a_gang_without_room", reserve_module, "plan"),
     "a refusal": ("no_room", schedule, "_refuse"),
     "how a job stands": ("a_gang_without_room", reserve_module, "_qualifies"),
@@ -506,7 +507,7 @@ def test_other_steps_fail_for_one_unit_alone(monkeypatch, step):
     world, owner, name = STEPS[step]
     state, absent = made_with(world, unit=True), made_with(world, unit=False)
     run(absent, NOW)
-    if name == "_could_help":
+    if name == "_check":
         confirm(state, run(state, NOW))
         confirm(absent, run(absent, NOW))
         for each in (state, absent):

@@ -13,27 +13,28 @@ from functools import partial
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
+from fairlead.core.actions import requeue
 from fairlead.core.actions.combine import Laid, combine, leaves_pieces
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.defragment import Emptied, defragment, next_run
 from fairlead.core.actions.heads import bound_waits
 from fairlead.core.actions.leaving import awaited_before, beyond_leaving, enough_leaves
 from fairlead.core.actions.outwait import hurry, note_freed, release_late, take_free_places, tell_waiting
+from fairlead.core.actions.patience import moves_from, reclaims_from
 from fairlead.core.actions.reserve import name_of, renew, reserve, reserve_for
 from fairlead.core.allocation import NO_ROW, allocate
-from fairlead.core.model.objects import WHOLE, stands_in
+from fairlead.core.model.objects import stands_in
 from fairlead.core.model.transactions import Binding, Evict, Overdue, Place, PodRef, Preempt, Refuse, Transaction
-from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit, refusal_told, shapes_of
+from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit, refusal_told
 from fairlead.core.preemption import cycles
 from fairlead.core.preemption.override import override
-from fairlead.core.preemption.policy import Contest, share_due
+from fairlead.core.preemption.policy import share_due
 from fairlead.core.preemption.reclaimable import goes_beyond, reclaimer, refusal
-from fairlead.core.preemption.search import Plan, by_upstream, could_make_room, holds_victims, preempt
+from fairlead.core.preemption.search import Plan, by_upstream, preempt
 from fairlead.core.queues.tree import Room, room_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.leftovers import GivenUp
 
-_RIPENS = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET)
 _MAY_BE_TAKEN = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
 
 
@@ -54,10 +55,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     if not state.isolation.rests("shares"):
         with guard("shares"):
             state.queues.settle(now)
-    for room in state.queues.waiting.rested(now):
-        with guard("wake", room):
-            if room.parked is not None:
-                state.queues.waiting.unpark(room)
+    requeue.wake_rested(state, now)
     renew(state, now)
     # 2. Places held for preemptors are theirs once their victims are gone, if they are still any good.
     yield from _redeem_holds(state, now)
@@ -71,7 +69,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     if state.pending.must_settle:
         state.settle(now)
     # 3. Whatever was given up is tried again only if something happened that could help it.
-    _wake(state)
+    requeue.wake(state)
     # 4. The first of those that have waited in vain for long get nodes for later.
     reserve(state, now)
     # 5. Serve queue after queue: place the next unit, else make room for it, else say why not.
@@ -120,8 +118,8 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
 def _next(state: ClusterState) -> Unit | None:
     """The unit to serve; once none is left, what was kept out by something that is over meanwhile is looked at again."""
     unit = _first(state)
-    if unit is None and (state.woken[-1] != state.reserved.version or state.queues.waiting.releases):
-        _wake(state)
+    if unit is None and requeue.must_wake(state):
+        requeue.wake(state)
         unit = _first(state)
     return unit
 
@@ -250,14 +248,14 @@ def _search(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Pl
     if leaving and awaited_before(state, unit, now):
         leaving = []
     plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now))
-    if plan is None and _may_move(state, unit) <= now:
+    if plan is None and moves_from(state, unit) <= now:
         plan = _look_for_moves(state, unit, room, now)
-    if plan is None and _may_insist(state, unit) <= now:
+    if plan is None and reclaims_from(state, unit) <= now:
         plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, insists=True))
     if plan is None and share_due(state, unit) <= now:
         plan = beyond_leaving(state, leaving, partial(preempt, state, unit, waited=True))
     room.behind, again = None, math.inf
-    found = override(state, unit, now, insists=_may_insist(state, unit) <= now) if plan is None and asks else None
+    found = override(state, unit, now, insists=reclaims_from(state, unit) <= now) if plan is None and asks else None
     if found is not None:
         answer, at = found
         again = at or math.inf
@@ -287,7 +285,7 @@ def _evict(state: ClusterState, unit: Unit, now: float, *, insists: bool = False
     """Victims for a unit; fewer, or none, where others can move to what would be left free in pieces."""
     mark = state.log.mark()
     plan = preempt(state, unit, insists=insists)
-    if plan is None or not leaves_pieces(state, plan) or _may_move(state, unit) == math.inf:
+    if plan is None or not leaves_pieces(state, plan) or moves_from(state, unit) == math.inf:
         state.log.commit()
         return plan
     laid = Laid.of(plan)
@@ -295,32 +293,6 @@ def _evict(state: ClusterState, unit: Unit, now: float, *, insists: bool = False
     for task in unit.tasks:
         task.become(TaskState.WAITING)
     return combine(state, unit, now, plan, insists=insists) or laid.again(state)
-
-
-def _may_move(state: ClusterState, unit: Unit) -> float:
-    """From when on others may be moved for a unit."""
-    policy = state.policy
-    if not (policy.preempt and policy.moves_per_minute) or by_upstream(unit) or unit.tasks[0].pod.never_preempts:
-        return math.inf
-    core = unit.tasks[: unit.need]
-    if any(task.shape.relations for task in core):
-        return math.inf  # its places depend on who is where, which moves would change
-    if len(core) == 1 and core[0].shape.device_milli == WHOLE and not state.moves.enough_free(unit):
-        return math.inf  # a single device is there as soon as anything ends
-    return unit.created + policy.move_patience
-
-
-def _may_insist(state: ClusterState, unit: Unit) -> float:
-    """From when on a unit takes what its queue is guaranteed from those beyond their quotas, though nothing is scarce.
-
-    By amounts there is enough for all then, but it lies in pieces: whoever can be moved is moved first.
-    """
-    fair, node = state.queues.fair, state.queues.queues[unit.tasks[0].queue]
-    if not state.policy.reclaim or not any(each.quota for each in node.path) or by_upstream(unit):
-        return math.inf
-    if all(fair.contested(each, insists=True) == fair.contested(each) for each in node.path):
-        return math.inf
-    return unit.created + state.policy.move_patience
 
 
 def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt:
@@ -578,34 +550,12 @@ def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterat
     if reason.code is ReasonCode.USER_LIMIT:
         yield from _refuse(state, state.queues.waiting.limit(room, unit.user, reason), reason)
         return
-    if any(task.shape.leaves_room for task in unit.tasks):
-        state.nodes.room_wanted = True
-    room.reserved = state.reserved.version
-    room.kept_out = _kept_out(state, unit)
-    ripe = max(_may_move(state, unit), state.moves.refills_at, room.moves_again if room.moves_wanted else 0.0)
-    if now < (insists := _may_insist(state, unit)):
-        ripe = min(ripe if ripe > now else math.inf, insists)
-    if now < (due := share_due(state, unit)):
-        ripe = min(ripe if ripe > now else math.inf, due)
-    again = state.policy.look_again
-    speaks = again > 0 and any(task.shape.relations for task in unit.tasks)
-    if speaks:
-        ripe = min(ripe if ripe > now else math.inf, now + again)
-    if reason.code is ReasonCode.DISRUPTION_BUDGET and room.looks_at > now:
-        ripe = min(ripe if ripe > now else math.inf, room.looks_at)
-    if now < ripe < math.inf and (reason.code in _RIPENS or (speaks and reason.is_capacity)):
-        state.queues.waiting.ripening[room] = ripe
-    untold = state.queues.waiting.park(room, reason)
+    untold = requeue.park(state, room, unit, reason, now)
     if state.policy.head_blocks:
         state.queues.waiting.block(room)
     yield from _refuse(state, untold, reason)
     with state.isolation.guard("reserve", unit):
         reserve_for(state, unit, now)
-
-
-def _kept_out(state: ClusterState, unit: Unit) -> int:
-    """How many holds keep rows from a unit."""
-    return len(state.reserved.against(unit.tasks[0])) if state.reserved.holds else 0
 
 
 def _refuse(state: ClusterState, units: list[Unit], reason: Reason) -> Iterator[Transaction]:
@@ -653,100 +603,6 @@ def _still_fits(state: ClusterState, task: Task) -> bool:
     fits = task.shape.fits_row(row)
     state.log.rollback(mark)
     return fits
-
-
-def _wake(state: ClusterState) -> None:
-    """Unpark the rooms that rows with new capacity, queues with new headroom, or others' new victims could help."""
-    nodes, queues, guard = state.nodes, state.queues, state.isolation.guard
-    for room in sorted((room for room, ripe in queues.waiting.ripening.items() if ripe <= state.services.now), key=Room.order):
-        with guard("wake", room):
-            queues.waiting.unpark(room)
-    cycles.wake(state)
-    with guard("wake"):
-        for task in state.services.due(state.tasks):  # pods that have run, or attained, long enough to be preempted
-            if task.state is TaskState.BOUND:
-                nodes.gained.add(task.row)
-    stamp = (state.pairs.stamp, state.storage.version, queues.fair.version, state.services.starts, state.reserved.version)
-    if not nodes.gained and not queues.accounts.eased and state.woken == stamp and not state.queues.waiting.releases:
-        return
-    state.woken = stamp
-    state.shapes.refresh()
-    rows, eased = sorted(nodes.gained), set(queues.accounts.eased)
-    nodes.gained.clear()
-    queues.accounts.eased.clear()
-    nodes.room_wanted = nodes.room_wanted and bool(queues.waiting.parked)
-    queues.waiting.ease(eased)
-    for room in sorted(queues.waiting.parked, key=Room.order):
-        with guard("wake", room):
-            if _could_help(room, rows, eased, state):
-                queues.waiting.unpark(room)
-
-
-def _could_help(room: Room, rows: list[int], eased: set[str], state: ClusterState) -> bool:
-    unit = room.first()
-    if unit is None or room.parked is None:
-        return True
-    preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
-    if room.reserved != state.reserved.version and (room.parked.code is ReasonCode.RESERVATION or (room.kept_out and preempts)):
-        return True  # nobody is taken from rows that are kept for others, so victims may be had now
-    if room.kept_out and _kept_out(state, unit) < room.kept_out:
-        return True  # it is known by now to end in time
-    if room.held_back is not None and _let_go(state, room, room.held_back):
-        return True
-    if room.parked.code is ReasonCode.QUOTA_EXCEEDED:
-        return state.queues.limits.over_limits(unit) is None  # who would have to give way never falls
-    contest = Contest(state, unit, insists=_may_insist(state, unit) <= state.services.now)
-    hunts = preempts and contest.anybody()
-    # Behind a budget may be a limit, too: the victims that it keeps would ease that.
-    budget = room.parked.code is ReasonCode.DISRUPTION_BUDGET
-    limited = budget or room.parked.code is ReasonCode.LIMIT_EXCEEDED
-    if limited:
-        # Victims of its own would ease the limit, and what it lacked besides may have come.
-        if any(node.name in eased for node in room.queue.path) and (
-            hunts or state.queues.limits.within_limits(room.queue.name, contest.demand)
-        ):
-            return True
-        if not hunts and not budget:
-            return False
-    shapes = shapes_of(unit.tasks)
-    around = tuple(shape.surroundings() for shape in shapes if shape.relations)
-    if around != room.around:
-        # Who is where decides: a pod that came or went anywhere may have opened a place, or victims, elsewhere.
-        room.around = around
-        if hunts or any(shape.relations and shape.best() >= 0 for shape in shapes):
-            return True
-    if preempts and (contest.entitled or contest.evens):
-        # Below its fair share, or its user below others: others that start, or shares that move, may make somebody owe it
-        # something; and if its own queue holds less, that may be within its quota now.
-        shares = (state.queues.fair.version, state.services.starts)
-        within = contest.entitled and any(node.name in eased and contest.within_quota(node) for node in room.queue.path)
-        if shares != room.shares or within:
-            room.shares = shares
-            return True
-    else:
-        room.shares = (-1, -1)
-    if not rows:
-        return False
-    if preempts:
-        # Against a limit it helps who falls anywhere; the place that is wanted may be free elsewhere.
-        if any(could_make_room(contest, row) or (limited and holds_victims(contest, row)) for row in rows):
-            return True
-    elif any(shape.fits_row(row) for shape in shapes for row in rows):
-        return True
-    # What became free may be enough with the pieces elsewhere.
-    return _may_move(state, unit) <= state.services.now and state.moves.enough_free(unit)
-
-
-def _let_go(state: ClusterState, room: Room, other: Unit) -> bool:
-    """Whether the job for which a unit is held back may have no claim any more: it waits no longer, or shares moved."""
-    queues = state.queues
-    if not other.alive or room.shares[0] != queues.fair.version:
-        room.shares = (queues.fair.version, room.shares[1])
-        return True
-    theirs = queues.queues[other.tasks[0].queue]
-    return not queues.reclaim.is_due_before(
-        theirs, queues.tree.asked_together(other.tasks[: other.need]), room.queue, room.demand
-    )
 
 
 def _end(state: ClusterState, now: float) -> Iterator[Transaction]:

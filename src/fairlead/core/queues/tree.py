@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api.names import DEFAULT_QUEUE
 from fairlead.api.reasons import Reason, ReasonCode
@@ -37,6 +37,15 @@ Place = tuple[int, int, int, tuple[int, int], float, str]
 """A unit's rank with what its user holds of the queue in the middle: (devices, CPU), in milli."""
 
 
+class Seen(NamedTuple):
+    """How what may help a pending class stood when it was checked; `actions.requeue` compares it with how it stands now."""
+
+    reservations: int = -1  # their version when it was parked
+    kept_out: int = 0  # how many holds kept rows from it then
+    surroundings: tuple[int, ...] = ()  # of those of its shapes that depend on other pods
+    shares: tuple[int, int] = (-1, -1)  # the version of fair shares, and how many jobs had started
+
+
 class Room:
     """Waiting units of one composition in one queue, a line for each user. parked: why none can be placed now.
 
@@ -44,7 +53,6 @@ class Room:
     """
 
     __slots__ = (
-        "around",
         "awaits",
         "behind",
         "composition",
@@ -52,7 +60,6 @@ class Room:
         "demand",
         "elastic",
         "held_back",
-        "kept_out",
         "limited",
         "lines",
         "looks_at",
@@ -64,11 +71,10 @@ class Room:
         "pods",
         "queue",
         "replans_at",
-        "reserved",
         "rests_until",
         "searched",
+        "seen",
         "shapes",
-        "shares",
         "told",
         "untold",
         "waiting",
@@ -83,14 +89,12 @@ class Room:
         self.waiting = 0  # units that wait here and are alive
         self.elastic = False  # whether there was a unit whose gang has members beyond it
         self.pods = len(unit.tasks)  # of one unit
-        self.shares = (-1, -1)  # which fair shares it was looked at with last
         self.lines: dict[str, list[tuple[Rank, Unit]]] = {}
         self.limited: dict[str, Reason] = {}
         self.parked: Reason | None = None
         self.searched = 0  # how often in a row victims were looked for in vain
         self.replans_at = 0.0  # no reservation is planned before
-        self.reserved = -1  # which reservations there were when it was looked at last
-        self.kept_out = 0  # how many of them kept rows from it
+        self.seen = Seen()
         self.held_back: Unit | None = None  # who would reclaim from its queue at once if it started
         self.behind: Reason | None = None  # disruption budgets that keep all who would make room
         self.looks_at = math.inf  # when they are overridden, or may have changed
@@ -99,7 +103,6 @@ class Room:
         self.moves_vain = 0  # how often in a row pods to be moved were looked for in vain
         self.moves_again = 0.0  # no search for such pods before
         self.moves_wanted = False  # such a search was due and rested
-        self.around: tuple[int, ...] = ()  # how its shapes' surroundings stood when it was looked at last
         self.offered: Place | None = None  # place of the entry that stands for it among the heads
         self.untold: list[Unit] = []  # came since the others were told why they wait
         self.told: ReasonCode | None = None

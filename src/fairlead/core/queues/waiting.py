@@ -25,6 +25,16 @@ class Behind(NamedTuple):
     falling: list[Task]
 
 
+class Versions(NamedTuple):
+    """Versions of what may help any parked class."""
+
+    pairs: int
+    storage: int
+    shares: int
+    starts: int
+    reservations: int
+
+
 class Waiting:
     """All units that wait, and the order in which they are served."""
 
@@ -35,7 +45,8 @@ class Waiting:
         self._sequence = 0
         self.parked: set[Room] = set()
         self.held_back: set[Room] = set()  # those parked rooms that are held back for a job that waits
-        self.ripening: dict[Room, float] = {}  # parked rooms for which pods may be moved from some time on
+        self.requeue_at: dict[Room, float] = {}  # pending classes that are tried again at some time, whatever happens
+        self.woken = Versions(0, 0, 0, 0, 0)  # when all that are parked were last checked
         self.limited: set[Room] = set()  # where limits stop some users
         self.behind: dict[Room, Behind] = {}  # would take from others in vain -> who would take that in turn
         self.unlisted: list[tuple[Room, Exception]] = []  # could not be put in order, and why
@@ -67,7 +78,7 @@ class Waiting:
         """Something happened that could help the units of this room."""
         self.parked.discard(room)
         self.held_back.discard(room)
-        self.ripening.pop(room, None)
+        self.requeue_at.pop(room, None)
         room.parked = room.held_back = None
         if room.queue.blocked is not None:
             room.queue.blocked = None
@@ -77,8 +88,13 @@ class Waiting:
         else:
             self._offer(room.queue, room)
 
-    def park(self, room: Room, reason: Reason) -> list[Unit]:
-        """None of the units of this room can be placed for now; returns those that must be told why."""
+    def park(self, room: Room, reason: Reason, again_at: float | None = None) -> list[Unit]:
+        """None of the units of this room can be placed for now; returns those that must be told why.
+
+        again_at: when they are tried again although nothing happened.
+        """
+        if again_at is not None:
+            self.requeue_at[room] = again_at
         room.parked = reason
         self.parked.add(room)
         if room.held_back is not None:
@@ -117,6 +133,10 @@ class Waiting:
         room.queue.rooms.pop(room.composition, None)
         self.limited.discard(room)
         self.behind.pop(room, None)
+
+    def due(self, now: float) -> list[Room]:
+        """Pending classes that are tried again by now although nothing happened."""
+        return sorted((room for room, at in self.requeue_at.items() if at <= now), key=Room.order)
 
     def rested(self, now: float) -> list[Room]:
         """Rooms whose rest is over: they may search again. Each is returned once."""
@@ -184,7 +204,7 @@ class Waiting:
                 room.offered = None
                 if not room.waiting:
                     self.parked.discard(room)
-                    self.ripening.pop(room, None)
+                    self.requeue_at.pop(room, None)
                     self.resting.discard(room)
                     self._dissolve(room)
                 elif room.parked is None:

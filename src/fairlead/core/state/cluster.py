@@ -58,7 +58,6 @@ class ClusterState:
         self.gangs = tables.gangs
         self.notices = tables.notices
         self.foretold = Foretold()
-        self.woken = (0, 0, 0, 0, 0)  # how what may help the waiting stood when they were last looked at
         self.caches = Caches(self)
         self.pass_caches = Caches(self)
 
@@ -350,7 +349,7 @@ class ClusterState:
     def next_due(self) -> float | None:
         """When a pass is due although nothing happened: a backoff or a rest ends, or a gang's grace."""
         times = [room.rests_until for room in self.queues.waiting.resting]
-        times += self.queues.waiting.ripening.values()
+        times += self.queues.waiting.requeue_at.values()
         parts = (
             self.pending,
             self.reserved,

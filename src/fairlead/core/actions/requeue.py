@@ -1,0 +1,319 @@
+"""Requeue: when a pending class that was parked is tried again. This file answers why a job is not tried again.
+
+A class whose first unit has no place is parked with the reason. It is tried again
+
+- at a time: when its search backoff ends (`wake_rested`), or when something may be done for it from then on (`_again_at`);
+- when work that blocks it no longer waits (`cycles.wake`), or limits of its users ease (`Waiting.ease`);
+- when one of the conditions in `CONDITIONS` holds, each for the reasons that it is there for;
+- at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone.
+
+Conditions are questions and change nothing. What was seen is one record, `Room.seen`, which only `park` and `wake` replace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.actions.patience import moves_from, reclaims_from
+from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.tasks import TaskState, Unit, shapes_of
+from fairlead.core.preemption import cycles
+from fairlead.core.preemption.policy import Contest, share_due
+from fairlead.core.preemption.search import could_make_room, holds_victims
+from fairlead.core.queues.tree import Room, Seen
+from fairlead.core.queues.waiting import Versions
+from fairlead.core.state.cluster import ClusterState
+
+_NO_SHARES = Seen().shares
+_TIMED = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET)  # what may be done from some time on would help against these
+
+
+# -- parking -----------------------------------------------------------------------------------
+
+
+def park(state: ClusterState, room: Room, unit: Unit, reason: Reason, now: float) -> list[Unit]:
+    """No unit of a class can be placed for now; returns those for which the reason is new. unit: its first, which was tried."""
+    if any(task.shape.leaves_room for task in unit.tasks):
+        state.nodes.room_wanted = True
+    room.seen = room.seen._replace(reservations=state.reserved.version, kept_out=_kept_out(state, unit))
+    return state.queues.waiting.park(room, reason, _again_at(state, room, unit, reason, now))
+
+
+def _kept_out(state: ClusterState, unit: Unit) -> int:
+    """How many holds keep rows from a unit."""
+    return len(state.reserved.against(unit.tasks[0])) if state.reserved.holds else 0
+
+
+def _again_at(state: ClusterState, room: Room, unit: Unit, reason: Reason, now: float) -> float | None:
+    """When a class is tried again although nothing happened, since more may be done for it from then on; None: never."""
+    related = state.policy.look_again > 0 and any(task.shape.relations for task in unit.tasks)
+    if reason.code not in _TIMED and not (related and reason.is_capacity):
+        return None
+    times = [
+        max(moves_from(state, unit), state.moves.refills_at, room.moves_again if room.moves_wanted else 0.0),
+        reclaims_from(state, unit),
+        share_due(state, unit),
+    ]
+    if related:
+        times.append(now + state.policy.look_again)
+    if reason.code is ReasonCode.DISRUPTION_BUDGET:
+        times.append(room.looks_at)
+    return min((time for time in times if now < time < math.inf), default=None)
+
+
+# -- waking ------------------------------------------------------------------------------------
+
+
+def wake_rested(state: ClusterState, now: float) -> None:
+    """Classes whose search backoff is over are tried again."""
+    for room in state.queues.waiting.rested(now):
+        with state.isolation.guard("wake", room):
+            if room.parked is not None:
+                state.queues.waiting.unpark(room)
+
+
+def wake(state: ClusterState) -> None:
+    """Classes that rows with new capacity, queues with new headroom, or others' new victims could help are tried again."""
+    nodes, eased, waiting, guard = state.nodes, state.queues.accounts.eased, state.queues.waiting, state.isolation.guard
+    for room in waiting.due(state.services.now):
+        with guard("wake", room):
+            waiting.unpark(room)
+    cycles.wake(state)
+    with guard("wake"):
+        for task in state.services.due(state.tasks):  # pods that have run, or attained, long enough to be preempted
+            if task.state is TaskState.BOUND:
+                nodes.gained.add(task.row)
+    versions = _versions(state)
+    if not nodes.gained and not eased and waiting.woken == versions and not waiting.releases:
+        return
+    waiting.woken = versions
+    state.shapes.refresh()
+    rows, queues = sorted(nodes.gained), set(eased)
+    nodes.gained.clear()
+    eased.clear()
+    nodes.room_wanted = nodes.room_wanted and bool(waiting.parked)
+    waiting.ease(queues)
+    for room in sorted(waiting.parked, key=Room.order):
+        with guard("wake", room):
+            helped, room.seen = _check(state, room, rows, queues)
+            if helped:
+                waiting.unpark(room)
+
+
+def must_wake(state: ClusterState) -> bool:
+    """Whether in this very pass reservations changed, or a job that others are held back for has got its places."""
+    return state.queues.waiting.woken.reservations != state.reserved.version or state.queues.waiting.releases
+
+
+def _versions(state: ClusterState) -> Versions:
+    return Versions(
+        state.pairs.stamp, state.storage.version, state.queues.fair.version, state.services.starts, state.reserved.version
+    )
+
+
+def _check(state: ClusterState, room: Room, rows: list[int], eased: set[str]) -> tuple[bool, Seen]:
+    """Whether something happened that could help a parked class, and what is seen of how things stand."""
+    unit, seen = room.first(), room.seen
+    if unit is None or room.parked is None:
+        return True, seen
+    check = Check(state, room, unit, room.parked, rows, eased)
+    for condition in CONDITIONS:
+        if condition.matters(check):
+            helps = condition.helps(check, seen)
+            seen = condition.notes(check, seen)
+            if helps:
+                return True, seen
+    return False, seen
+
+
+class Check:
+    """A parked class while it is checked. rows: those with new capacity, eased: queues with new headroom."""
+
+    def __init__(self, state: ClusterState, room: Room, unit: Unit, why: Reason, rows: list[int], eased: set[str]) -> None:
+        self.state = state
+        self.room = room
+        self.unit = unit
+        self.why = why
+        self.rows = rows
+        self.eased = eased
+        self.preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
+
+    @cached_property
+    def preemption(self) -> Contest:
+        """Whom its first unit may preempt."""
+        return Contest(self.state, self.unit, insists=reclaims_from(self.state, self.unit) <= self.state.services.now)
+
+    @cached_property
+    def hunts(self) -> bool:
+        """Whether there may be victims for it at all."""
+        preemption = self.preemption
+        return self.preempts and preemption.anybody()
+
+    @cached_property
+    def claims(self) -> bool:
+        """Whether it is below its fair share, or its user below others."""
+        return self.preempts and (self.preemption.entitled or self.preemption.evens)
+
+    @property
+    def limited(self) -> bool:
+        """Whether a limit keeps it out. Behind a budget may be one, too: the victims that it keeps would ease that."""
+        return self.why.code in (ReasonCode.LIMIT_EXCEEDED, ReasonCode.DISRUPTION_BUDGET)
+
+    @cached_property
+    def shapes(self) -> list[RankedShape]:
+        """What it asks for."""
+        return shapes_of(self.unit.tasks)
+
+    @cached_property
+    def surroundings(self) -> tuple[int, ...]:
+        """How those of its shapes stand that depend on other pods."""
+        return tuple(shape.surroundings() for shape in self.shapes if shape.relations)
+
+    @property
+    def shares(self) -> tuple[int, int]:
+        """Which fair shares there are, and how many jobs have started."""
+        return self.state.queues.fair.version, self.state.services.starts
+
+    @property
+    def path_eased(self) -> bool:
+        """Whether its queue, or one above it, holds less or may hold more."""
+        return any(node.name in self.eased for node in self.room.queue.path)
+
+
+# -- for which reasons a condition matters -----------------------------------------------------
+
+
+def _always(_: Check) -> bool:
+    return True
+
+
+def _held_back(check: Check) -> bool:
+    """A job that would reclaim from its queue at once keeps it out."""
+    return check.room.held_back is not None
+
+
+def _guaranteed_to_others(check: Check) -> bool:
+    """What never gives way keeps out of what others are guaranteed."""
+    return check.why.code is ReasonCode.QUOTA_EXCEEDED
+
+
+def _limited(check: Check) -> bool:
+    return check.limited
+
+
+def _lacks_place(check: Check) -> bool:
+    """It has no place. Against a limit a place helps only where victims of its own would ease that."""
+    if check.why.code is ReasonCode.QUOTA_EXCEEDED:
+        return False
+    return check.hunts or check.why.code is not ReasonCode.LIMIT_EXCEEDED
+
+
+# -- conditions --------------------------------------------------------------------------------
+
+
+def _reservations_changed(check: Check, seen: Seen) -> bool:
+    """Rows that were kept for others may be had now. Victims are not taken from such rows, so they may be had, too."""
+    kept_out = check.why.code is ReasonCode.RESERVATION or (seen.kept_out and check.preempts)
+    return bool(kept_out) and seen.reservations != check.state.reserved.version
+
+
+def _fewer_keep_it_out(check: Check, seen: Seen) -> bool:
+    """It is known by now to end in time for some of the holds."""
+    return bool(seen.kept_out) and _kept_out(check.state, check.unit) < seen.kept_out
+
+
+def _claim_is_gone(check: Check, seen: Seen) -> bool:
+    """The job for which it is held back may have no claim any more: it waits no longer, or shares moved."""
+    queues, other, room = check.state.queues, check.room.held_back, check.room
+    if other is None or not other.alive or seen.shares[0] != queues.fair.version:
+        return True
+    theirs, demand = queues.queues[other.tasks[0].queue], queues.tree.asked_together(other.tasks[: other.need])
+    return not queues.reclaim.is_due_before(theirs, demand, room.queue, room.demand)
+
+
+def _others_need_less(check: Check, _: Seen) -> bool:
+    """Limits, and what others are guaranteed, leave it room; what holds the rest never gives way."""
+    return check.state.queues.limits.over_limits(check.unit) is None
+
+
+def _limit_eased(check: Check, _: Seen) -> bool:
+    """Queues on its path hold less: it is within limits, or what it lacked besides may have come."""
+    return check.path_eased and (
+        check.hunts or check.state.queues.limits.within_limits(check.room.queue.name, check.preemption.demand)
+    )
+
+
+def _surroundings_changed(check: Check, seen: Seen) -> bool:
+    """A pod that came or went anywhere may have opened a place, or victims, elsewhere, where it matters which pods are where."""
+    if check.surroundings == seen.surroundings:
+        return False
+    return check.hunts or any(shape.relations and shape.best() >= 0 for shape in check.shapes)
+
+
+def _shares_changed(check: Check, seen: Seen) -> bool:
+    """Others that started, or shares that moved, may hold what is its due; its own queue may hold less, and be within quota."""
+    if not check.claims:
+        return False
+    preemption = check.preemption
+    return check.shares != seen.shares or (
+        preemption.entitled and any(node.name in check.eased and preemption.within_quota(node) for node in check.room.queue.path)
+    )
+
+
+def _rows_gained(check: Check, _: Seen) -> bool:
+    """A row with new capacity takes it, with victims or without. Against a limit victims help anywhere."""
+    if check.preempts:
+        preemption, limited = check.preemption, check.limited
+        return any(could_make_room(preemption, row) or (limited and holds_victims(preemption, row)) for row in check.rows)
+    return any(shape.fits_row(row) for shape in check.shapes for row in check.rows)
+
+
+def _enough_in_fragments(check: Check, _: Seen) -> bool:
+    """What became free may be enough with the fragments elsewhere."""
+    state, unit = check.state, check.unit
+    return bool(check.rows) and moves_from(state, unit) <= state.services.now and state.moves.enough_free(unit)
+
+
+# -- what is remembered once a condition was asked ---------------------------------------------
+
+
+def _nothing(_: Check, seen: Seen) -> Seen:
+    return seen
+
+
+def _fair_version(check: Check, seen: Seen) -> Seen:
+    return seen._replace(shares=(check.shares[0], seen.shares[1]))
+
+
+def _surroundings(check: Check, seen: Seen) -> Seen:
+    return seen._replace(surroundings=check.surroundings)
+
+
+def _shares(check: Check, seen: Seen) -> Seen:
+    return seen._replace(shares=check.shares if check.claims else _NO_SHARES)
+
+
+class Condition(NamedTuple):
+    """When a parked class is tried again: for whom that matters, whether it holds, what is remembered once it was asked."""
+
+    matters: Callable[[Check], bool]
+    helps: Callable[[Check, Seen], bool]
+    notes: Callable[[Check, Seen], Seen] = _nothing
+
+
+CONDITIONS = (
+    Condition(_always, _reservations_changed),
+    Condition(_always, _fewer_keep_it_out),
+    Condition(_held_back, _claim_is_gone, _fair_version),
+    Condition(_guaranteed_to_others, _others_need_less),
+    Condition(_limited, _limit_eased),
+    Condition(_lacks_place, _surroundings_changed, _surroundings),
+    Condition(_lacks_place, _shares_changed, _shares),
+    Condition(_lacks_place, _rows_gained),
+    Condition(_lacks_place, _enough_in_fragments),
+)
+"""In the order in which they are asked; the first that holds is enough."""
