@@ -15,8 +15,8 @@ import pytest
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import ReasonCode
-from fairlead.core import invariants, schedule
-from fairlead.core.actions import requeue
+from fairlead.core import invariants
+from fairlead.core.actions import assume, kept_places, requeue, serve
 from fairlead.core.actions import reserve as reserve_module
 from fairlead.core.model.objects import (
     AffinityTerm,
@@ -240,12 +240,12 @@ class Tap:
         self.entered = Counter()
         self.at = at
         self.fired = False
-        monkeypatch.setattr(schedule, "_serve", partial(self._steps, schedule._serve))
+        monkeypatch.setattr(serve, "_serve", partial(self._steps, serve._serve))
 
     def also(self, monkeypatch):
         """Watches other steps of a pass that are about the unit, too."""
         for name in ("_redeem", "_place_returned"):
-            monkeypatch.setattr(schedule, name, partial(self._steps, getattr(schedule, name)))
+            monkeypatch.setattr(kept_places, name, partial(self._steps, getattr(kept_places, name)))
         monkeypatch.setattr(requeue, "_check", partial(self._asks, requeue._check))
         for name in ("plan", "_qualifies"):
             monkeypatch.setattr(reserve_module, name, partial(self._asks, getattr(reserve_module, name)))
@@ -497,7 +497,7 @@ STEPS = {
     "a gang that becomes a unit": ("a_gang", Gang, "units"),
     "a room that is waked": ("no_room", requeue, "_check"),
     "a reservation that is planned": ("a_gang_without_room", reserve_module, "plan"),
-    "a refusal": ("no_room", schedule, "_refuse"),
+    "a refusal": ("no_room", serve, "refuse"),
     "how a job stands": ("a_gang_without_room", reserve_module, "_qualifies"),
 }
 
@@ -535,7 +535,7 @@ def test_a_place_that_is_held_is_given_up_when_redeeming_it_raises(monkeypatch):
     confirm(state, decided)
     for victim in plan.victims:
         state.remove_pod(victim.pod.uid)
-    breaks(monkeypatch, schedule, "_still_fits", lambda state, task: is_poison(task))
+    breaks(monkeypatch, kept_places, "_still_fits", lambda state, task: is_poison(task))
     again = run(state, NOW + 1)
     assert _told(again) == {"poison-0"}
     assert state.tasks["uid-poison-0"].row < 0
@@ -561,7 +561,7 @@ def test_time_limits_of_others_are_enforced_and_its_own_is_not_forgotten(monkeyp
 def test_what_cannot_recover_is_cut_out(monkeypatch):
     """The recovery raises, too: the unit is taken out of the state's tables, and the pass goes on."""
     state = made_with("a_gang_that_preempts", unit=True)
-    breaks(monkeypatch, schedule, "_placed", lambda state, unit, *_: is_poison(unit))
+    breaks(monkeypatch, assume, "assume", lambda state, unit, *_: is_poison(unit))
     monkeypatch.setattr(Isolation, "_widened", _boom)
     decided = run(state, NOW)
     assert _told(decided) == {"poison-0", "poison-1"}
@@ -573,7 +573,7 @@ def test_what_cannot_recover_is_cut_out(monkeypatch):
 
 def test_at_the_worst_one_pass_is_given_up(monkeypatch):
     state = made_with("singles", unit=True)
-    breaks(monkeypatch, schedule, "allocate", lambda state, unit: is_poison(unit))
+    breaks(monkeypatch, serve, "allocate", lambda state, unit: is_poison(unit))
     monkeypatch.setattr(StateRecovery, "recount", _boom)
     monkeypatch.setattr(StateRecovery, "cut_out", _boom)
     with pytest.raises(InjectedError):
@@ -596,7 +596,7 @@ def test_a_change_of_its_object_has_it_tried_at_once(monkeypatch, group_):
     world = "a_gang" if group_ else "singles"
     state = made_with(world, unit=True)
     with monkeypatch.context() as patch:
-        breaks(patch, schedule, "allocate", lambda state, unit: is_poison(unit))
+        breaks(patch, serve, "allocate", lambda state, unit: is_poison(unit))
         confirm(state, run(state, NOW))
         assert _told(run(state, NOW + 1)) == set(), "not before its pause is over"
     if group_:
@@ -612,7 +612,7 @@ def test_a_change_of_its_object_has_it_tried_at_once(monkeypatch, group_):
 def test_pauses_double_up_to_an_hour_and_begin_anew_after_a_while(monkeypatch):
     state = made_with("singles", unit=True)
     with monkeypatch.context() as patch:
-        breaks(patch, schedule, "allocate", lambda state, unit: is_poison(unit))
+        breaks(patch, serve, "allocate", lambda state, unit: is_poison(unit))
         now, pauses = NOW, []
         for _ in range(9):
             confirm(state, run(state, now))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fairlead.cli import main
 from fairlead.core import schedule
+from fairlead.core.actions import serve
 from fairlead.scheduler import core_loop
 
 
@@ -14,7 +15,7 @@ class InjectedError(Exception):
     """Raised here, nowhere else."""
 
 
-def allocate(state, unit, *, whole=schedule.allocate):
+def allocate(state, unit, *, whole=serve.allocate):
     if unit.tasks[0].pod.name.startswith("poison"):
         state.log.mark()
         state.placement.assign(unit.tasks[0], 0, ())
@@ -29,6 +30,6 @@ def passes(state, *arguments, whole=schedule.schedule):
 
 
 if __name__ == "__main__":
-    schedule.allocate = allocate
+    serve.allocate = allocate
     core_loop.schedule = passes
     main.run()

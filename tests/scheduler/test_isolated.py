@@ -9,6 +9,7 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.port import Gone, Synced, Upsert
 from fairlead.core import invariants
+from fairlead.core.actions import serve
 from fairlead.core.model.objects import Policy, Queue, Reservation
 from fairlead.core.model.transactions import Fault, Place, Refuse
 from fairlead.core.pods.tasks import TaskState
@@ -225,14 +226,14 @@ def test_a_question_that_raises_leaves_no_trace():
 
 def test_a_unit_that_fails_is_said_and_logged(monkeypatch):
     core, outputs = loop()
-    original = core_loop.schedule.__globals__["allocate"]
+    original = serve.allocate
 
     def allocate(state, unit):
         if unit.tasks[0].pod.name == "bad":
             raise BoomError
         return original(state, unit)
 
-    monkeypatch.setitem(core_loop.schedule.__globals__, "allocate", allocate)
+    monkeypatch.setattr(serve, "allocate", allocate)
     core.apply([Upsert(pod(name, created=number)) for number, name in enumerate(("a", "bad", "c"))], 101.0)
     core.decide(102.0)
     assert placed(outputs) == {"a", "c"}
@@ -250,7 +251,7 @@ def test_a_unit_that_fails_is_said_and_logged(monkeypatch):
     core.decide(162.0)
     assert [each.reason.message.partition("retried in ")[2][:5] for each in of(outputs, Fault)] == ["60 s,", "120 s"]
     core.apply([Upsert(pod("bad", gpus=2, created=1.0))], 163.0)
-    monkeypatch.setitem(core_loop.schedule.__globals__, "allocate", original)
+    monkeypatch.setattr(serve, "allocate", original)
     core.decide(164.0)
     assert "bad" in placed(outputs)
     invariants.check(core.state)
@@ -258,14 +259,14 @@ def test_a_unit_that_fails_is_said_and_logged(monkeypatch):
 
 def test_a_thousand_replicas_of_it_cost_three_faults(monkeypatch):
     core, outputs = loop()
-    original = core_loop.schedule.__globals__["allocate"]
+    original = serve.allocate
 
     def allocate(state, unit):
         if unit.tasks[0].pod.name.startswith("bad"):
             raise BoomError
         return original(state, unit)
 
-    monkeypatch.setitem(core_loop.schedule.__globals__, "allocate", allocate)
+    monkeypatch.setattr(serve, "allocate", allocate)
     core.apply([Upsert(pod(f"bad-{number}", created=number, gpus=2)) for number in range(1000)], 101.0)
     core.apply([Upsert(pod("last", created=2000.0))], 101.0)
     core.decide(102.0)
@@ -324,14 +325,14 @@ async def test_readiness_of_the_inline_core(monkeypatch):
 
 
 def test_contained_faults_replay_byte_by_byte(monkeypatch, tmp_path):
-    original = core_loop.schedule.__globals__["allocate"]
+    original = serve.allocate
 
     def allocate(state, unit):
         if unit.tasks[0].pod.name == "bad":
             raise BoomError(object())
         return original(state, unit)
 
-    monkeypatch.setitem(core_loop.schedule.__globals__, "allocate", allocate)
+    monkeypatch.setattr(serve, "allocate", allocate)
     breaking(monkeypatch, Pending, "wait", lambda state, task, **_: task.pod.name == "worse")
     with (tmp_path / "log").open("wb") as file:
         core, outputs = loop(LogWriter(file, Policy()))

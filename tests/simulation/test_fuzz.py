@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.cluster import convert, views
-from fairlead.core import schedule
+from fairlead.core import explain
+from fairlead.core.actions import serve
 from fairlead.core.model.objects import Pod
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.snapshot import snapshot
@@ -55,14 +56,14 @@ def test_a_seed_says_everything():
 
 def test_what_fails_is_found_with_its_seed(monkeypatch):
     """An exception that some pods reach, as it might be tomorrow."""
-    allocate = schedule.allocate
+    allocate = serve.allocate
 
     def fails(state, unit, *more):
         if len(unit.tasks[0].pod.spec.tolerations) == 2:
             raise ZeroDivisionError("planted")
         return allocate(state, unit, *more)
 
-    monkeypatch.setattr(schedule, "allocate", fails)
+    monkeypatch.setattr(serve, "allocate", fails)
     result = fuzz(2000, seed=50)
     assert result.failed_passes == 0, "what one unit's data raises is contained"
     assert result.set_aside > 0
@@ -87,15 +88,15 @@ def test_what_ends_a_pass_is_counted_as_such(monkeypatch):
 
 def test_whoever_starves_is_found(monkeypatch):
     """The judge has rules of its own: a scheduler that passes canaries over is caught."""
-    serve = schedule._serve
+    whole = serve._serve
 
     def passes_over(state, unit, now):
         if judge.is_canary(unit.tasks[0].pod.uid):
-            state.queues.waiting.park(unit.room, schedule.explain.no_node(state, unit.tasks[0].shape))
+            state.queues.waiting.park(unit.room, explain.no_node(state, unit.tasks[0].shape))
             return
-        yield from serve(state, unit, now)
+        yield from whole(state, unit, now)
 
-    monkeypatch.setattr(schedule, "_serve", passes_over)
+    monkeypatch.setattr(serve, "_serve", passes_over)
     assert fuzz(2000, seed=0).starved > 0
 
 

@@ -302,7 +302,7 @@ class Auditor:
         task = live.tasks.get(beneficiary.pod.uid)
         unit = task.unit if task is not None else None
         room = room_of(unit) if unit is not None else None
-        if unit is None or room is None or room.rests_until <= now:
+        if unit is None or room is None or room.search.rests_until <= now:
             return False
         mark = live.log.mark()
         live.pass_caches.drop()

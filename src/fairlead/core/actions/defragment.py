@@ -16,6 +16,7 @@ import numpy as np
 from fairlead.core.allocation import closed_to
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.objects import WHOLE, Defragment
+from fairlead.core.model.transactions import Binding, Preempt, Transaction
 from fairlead.core.pods.tasks import Task
 from fairlead.core.preemption.removal import Fallen
 from fairlead.core.state.cluster import ClusterState
@@ -107,3 +108,38 @@ def _target(state: ClusterState, task: Task, column: int, not_these: set[int]) -
     free = nodes.free[column][rows]
     least = rows[free == free.min()]
     return int(least[nodes.label[least].argmax()])
+
+
+def empty_nodes(state: ClusterState, now: float) -> Iterator[Transaction]:
+    """Now and then nodes that hold little are emptied, where that is asked for."""
+    policy, moves = state.policy.defragment, state.moves
+    if policy is None:
+        return
+    if moves.defragments_at is None:
+        moves.defragments_at = next_run(policy, now)
+    if now < moves.defragments_at:
+        return
+    moves.defragments_at = next_run(policy, now)
+    found = defragment(state, policy)
+    while True:
+        state.log.mark()
+        emptied = next(found, None)
+        if emptied is None:
+            state.log.commit()
+            return
+        for task in emptied.moved:
+            moves.keep(task, emptied.stand_ins[task.pod.uid], now)
+        made = _emptied(state, emptied)
+        state.log.commit()
+        yield made
+
+
+def _emptied(state: ClusterState, emptied: Emptied) -> Preempt:
+    node = state.nodes.names[emptied.row]
+    return Preempt(
+        tuple(Binding(task.ref, node) for task in emptied.moved),
+        (),
+        moved=tuple(sorted(task.pod.uid for task in emptied.moved)),
+        why=f"node {node} is drained so that whole nodes are free",
+        graces=state.departures.graces(emptied.moved),
+    )

@@ -62,7 +62,7 @@ def awaited_before(state: ClusterState, unit: Unit, now: float) -> bool:
     queues, room = state.queues, room_of(unit)
     if room is None:
         return False
-    firsts = [each.first() for each in queues.waiting.resting if each is not room and each.awaits > now]
+    firsts = [each.first() for each in queues.waiting.resting if each is not room and each.search.awaits > now]
     if not firsts:
         return False
     mine = queues.waiting.turn(unit)

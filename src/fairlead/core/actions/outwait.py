@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.allocation import allocate
 from fairlead.core.model.instants import at_time
-from fairlead.core.model.transactions import Binding, Evict, PodRef, Refuse, Warn
+from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
 from fairlead.core.pods.tasks import Task, TaskState, Unit, refusal_told
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.leftovers import GivenUp
@@ -37,7 +37,7 @@ def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
                 f"it {what} {at_time(since)}; it has not ended after {now - since:.0f} s (a finalizer, or a node that does "
                 "not respond?): its resources count as used, and jobs that waited for it are planned elsewhere"
             )
-            yield Warn((_ref(victim),), "EvictionTimedOut", message)
+            yield Warn((victim.ref,), "EvictionTimedOut", message)
     if late:
         departures.tidy(now)
 
@@ -52,7 +52,7 @@ def hurry(state: ClusterState, now: float) -> Iterator[Evict]:
                 f"other jobs wait for its resources: its grace period is {grace} s in total"
             )
             reason = Reason(ReasonCode.WAITING_FOR_VICTIMS, message, {"grace": grace})
-            yield Evict((Binding(_ref(victim), victim.pod.node),), "", reason, ((uid, grace),))
+            yield Evict((Binding(victim.ref, victim.pod.node),), "", reason, ((uid, grace),))
 
 
 def tell_waiting(state: ClusterState, now: float) -> Iterator[Refuse]:
@@ -66,7 +66,7 @@ def tell_waiting(state: ClusterState, now: float) -> Iterator[Refuse]:
             told = [task for task in tasks if reason is not None and refusal_told(task, reason)]
             if told and reason is not None:
                 gang = told[0].gang
-                yield Refuse(tuple(_ref(task) for task in told), reason, gang.key if gang is not None else "")
+                yield Refuse(tuple(task.ref for task in told), reason, gang.key if gang is not None else "")
 
 
 def note_freed(state: ClusterState) -> None:
@@ -175,7 +175,3 @@ def _unit(tasks: list[Task]) -> Unit:
     for task in tasks:
         task.unit = None
     return unit
-
-
-def _ref(task: Task) -> PodRef:
-    return PodRef(task.pod.uid, task.pod.namespace, task.pod.name)

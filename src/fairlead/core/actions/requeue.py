@@ -2,12 +2,12 @@
 
 A class whose first unit has no place is parked with the reason. It is tried again
 
-- at a time: when its search backoff ends (`wake_rested`), or when something may be done for it from then on (`_again_at`);
+- at a time: when its search backoff ends (`requeue_rested`), or when something may be done for it from then on (`_again_at`);
 - when work that blocks it no longer waits (`cycles.wake`), or limits of its users ease (`Waiting.ease`);
 - when one of the conditions in `CONDITIONS` holds, each for the reasons that it is there for;
 - at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone.
 
-Conditions are questions and change nothing. What was seen is one record, `Room.seen`, which only `park` and `wake` replace.
+Conditions are questions and change nothing. What was seen is one record, `Room.seen`, which only `park` and `requeue` replace.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ def _kept_out(state: ClusterState, unit: Unit) -> int:
 
 def _again_at(state: ClusterState, room: Room, unit: Unit, reason: Reason, now: float) -> float | None:
     """When a class is tried again although nothing happened, since more may be done for it from then on; None: never."""
-    related = state.policy.look_again > 0 and any(task.shape.relations for task in unit.tasks)
+    search, related = room.search, state.policy.look_again > 0 and any(task.shape.relations for task in unit.tasks)
     if reason.code not in _TIMED and not (related and reason.is_capacity):
         return None
     times = [
-        max(moves_from(state, unit), state.moves.refills_at, room.moves_again if room.moves_wanted else 0.0),
+        max(moves_from(state, unit), state.moves.refills_at, search.moves_again if search.moves_wanted else 0.0),
         reclaims_from(state, unit),
         share_due(state, unit),
     ]
     if related:
         times.append(now + state.policy.look_again)
     if reason.code is ReasonCode.DISRUPTION_BUDGET:
-        times.append(room.looks_at)
+        times.append(search.looks_at)
     return min((time for time in times if now < time < math.inf), default=None)
 
 
-# -- waking ------------------------------------------------------------------------------------
+# -- requeueing -------------------------------------------------------------------------------
 
 
-def wake_rested(state: ClusterState, now: float) -> None:
+def requeue_rested(state: ClusterState, now: float) -> None:
     """Classes whose search backoff is over are tried again."""
     for room in state.queues.waiting.rested(now):
         with state.isolation.guard("wake", room):
@@ -76,7 +76,7 @@ def wake_rested(state: ClusterState, now: float) -> None:
                 state.queues.waiting.unpark(room)
 
 
-def wake(state: ClusterState) -> None:
+def requeue(state: ClusterState) -> None:
     """Classes that rows with new capacity, queues with new headroom, or others' new victims could help are tried again."""
     nodes, eased, waiting, guard = state.nodes, state.queues.accounts.eased, state.queues.waiting, state.isolation.guard
     for room in waiting.due(state.services.now):
@@ -88,9 +88,9 @@ def wake(state: ClusterState) -> None:
             if task.state is TaskState.BOUND:
                 nodes.gained.add(task.row)
     versions = _versions(state)
-    if not nodes.gained and not eased and waiting.woken == versions and not waiting.releases:
+    if not nodes.gained and not eased and waiting.checked == versions and not waiting.releases:
         return
-    waiting.woken = versions
+    waiting.checked = versions
     state.shapes.refresh()
     rows, queues = sorted(nodes.gained), set(eased)
     nodes.gained.clear()
@@ -104,9 +104,9 @@ def wake(state: ClusterState) -> None:
                 waiting.unpark(room)
 
 
-def must_wake(state: ClusterState) -> bool:
+def must_requeue(state: ClusterState) -> bool:
     """Whether in this very pass reservations changed, or a job that others are held back for has got its places."""
-    return state.queues.waiting.woken.reservations != state.reserved.version or state.queues.waiting.releases
+    return state.queues.waiting.checked.reservations != state.reserved.version or state.queues.waiting.releases
 
 
 def _versions(state: ClusterState) -> Versions:

@@ -15,6 +15,7 @@ from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.charges import Charge, sum_of
 from fairlead.core.model.objects import FailedStarts, Group, Pod, stands_in
+from fairlead.core.model.transactions import PodRef
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.completions import Completions
 from fairlead.core.pods.members import first_to_start
@@ -109,6 +110,12 @@ class Task:
             self.state = state
         else:
             log.set(self, "state", state)
+
+    @property
+    def ref(self) -> PodRef:
+        """How transactions name its pod."""
+        pod = self.pod
+        return PodRef(pod.uid, pod.namespace, pod.name)
 
     @property
     def charged(self) -> bool:

@@ -17,12 +17,12 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.charges import Charge, key_of, split
 from fairlead.core.model.objects import Policy
 from fairlead.core.queues.division import Claim, divide
-from fairlead.core.queues.tree import room_of
+from fairlead.core.queues.tree import Room
 from fairlead.core.queues.usage import UsageBook
 
 if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task, Unit
-    from fairlead.core.queues.tree import QueueNode, QueueTree, Room
+    from fairlead.core.queues.tree import QueueNode, QueueTree
 
 HOPELESS = frozenset(
     {
@@ -198,8 +198,8 @@ class FairShares:
 
     def dominant_share_with(self, node: QueueNode, unit: Unit) -> float:
         """The same with a unit of it, or of a queue below it, placed."""
-        room = room_of(unit)
-        if room is not None and not self.tree.pools.named:
+        room = unit.room
+        if isinstance(room, Room) and not self.tree.pools.named:
             return self.dominant_share(node, room.core)
         return self.dominant_share(node, dict(self.tree.asked_together(unit.tasks[: unit.need])))
 

@@ -46,6 +46,27 @@ class Seen(NamedTuple):
     shares: tuple[int, int] = (-1, -1)  # the version of fair shares, and how many jobs had started
 
 
+class Search:
+    """What is remembered of searches for victims, and for pods to be moved, for a pending class; `actions.make_room` keeps it."""
+
+    __slots__ = ("awaits", "budgets", "looks_at", "moves_again", "moves_vain", "moves_wanted", "rests_until", "vain")
+
+    def __init__(self) -> None:
+        self.vain = 0  # how often in a row victims were looked for in vain
+        self.rests_until = 0.0  # no search for victims before
+        self.awaits = 0.0  # until when it rests since what leaves by itself is enough for it
+        self.budgets: Reason | None = None  # disruption budgets that keep all who would make room
+        self.looks_at = math.inf  # when these are overridden, or may have changed
+        self.moves_vain = 0  # how often in a row pods to be moved were looked for in vain
+        self.moves_again = 0.0  # no search for such pods before
+        self.moves_wanted = False  # such a search was due and rested
+
+    def forget(self) -> None:
+        """One of its units has a place: the next searches are not put off."""
+        self.vain, self.rests_until = 0, 0.0
+        self.moves_vain, self.moves_again = 0, 0.0
+
+
 class Room:
     """Waiting units of one composition in one queue, a line for each user. parked: why none can be placed now.
 
@@ -53,8 +74,6 @@ class Room:
     """
 
     __slots__ = (
-        "awaits",
-        "behind",
         "composition",
         "core",
         "demand",
@@ -62,17 +81,12 @@ class Room:
         "held_back",
         "limited",
         "lines",
-        "looks_at",
-        "moves_again",
-        "moves_vain",
-        "moves_wanted",
         "offered",
         "parked",
         "pods",
         "queue",
         "replans_at",
-        "rests_until",
-        "searched",
+        "search",
         "seen",
         "shapes",
         "told",
@@ -92,17 +106,10 @@ class Room:
         self.lines: dict[str, list[tuple[Rank, Unit]]] = {}
         self.limited: dict[str, Reason] = {}
         self.parked: Reason | None = None
-        self.searched = 0  # how often in a row victims were looked for in vain
         self.replans_at = 0.0  # no reservation is planned before
         self.seen = Seen()
+        self.search = Search()
         self.held_back: Unit | None = None  # who would reclaim from its queue at once if it started
-        self.behind: Reason | None = None  # disruption budgets that keep all who would make room
-        self.looks_at = math.inf  # when they are overridden, or may have changed
-        self.rests_until = 0.0  # no search for victims before
-        self.awaits = 0.0  # until when it rests since what leaves by itself is enough for it
-        self.moves_vain = 0  # how often in a row pods to be moved were looked for in vain
-        self.moves_again = 0.0  # no search for such pods before
-        self.moves_wanted = False  # such a search was due and rested
         self.offered: Place | None = None  # place of the entry that stands for it among the heads
         self.untold: list[Unit] = []  # came since the others were told why they wait
         self.told: ReasonCode | None = None

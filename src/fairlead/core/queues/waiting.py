@@ -46,7 +46,7 @@ class Waiting:
         self.parked: set[Room] = set()
         self.held_back: set[Room] = set()  # those parked rooms that are held back for a job that waits
         self.requeue_at: dict[Room, float] = {}  # pending classes that are tried again at some time, whatever happens
-        self.woken = Versions(0, 0, 0, 0, 0)  # when all that are parked were last checked
+        self.checked = Versions(0, 0, 0, 0, 0)  # when all that are parked were last checked
         self.limited: set[Room] = set()  # where limits stop some users
         self.behind: dict[Room, Behind] = {}  # would take from others in vain -> who would take that in turn
         self.unlisted: list[tuple[Room, Exception]] = []  # could not be put in order, and why
@@ -134,13 +134,18 @@ class Waiting:
         self.limited.discard(room)
         self.behind.pop(room, None)
 
+    @property
+    def next_due(self) -> float | None:
+        """When something is tried again although nothing happened."""
+        return min((*self.requeue_at.values(), *(room.search.rests_until for room in self.resting)), default=None)
+
     def due(self, now: float) -> list[Room]:
         """Pending classes that are tried again by now although nothing happened."""
         return sorted((room for room, at in self.requeue_at.items() if at <= now), key=Room.order)
 
     def rested(self, now: float) -> list[Room]:
         """Rooms whose rest is over: they may search again. Each is returned once."""
-        found = sorted((each for each in self.resting if each.rests_until <= now), key=Room.order)
+        found = sorted((each for each in self.resting if each.search.rests_until <= now), key=Room.order)
         self.resting.difference_update(found)
         return found
 

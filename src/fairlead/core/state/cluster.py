@@ -348,9 +348,8 @@ class ClusterState:
     @property
     def next_due(self) -> float | None:
         """When a pass is due although nothing happened: a backoff or a rest ends, or a gang's grace."""
-        times = [room.rests_until for room in self.queues.waiting.resting]
-        times += self.queues.waiting.requeue_at.values()
         parts = (
+            self.queues.waiting,
             self.pending,
             self.reserved,
             self.moves,
@@ -359,7 +358,7 @@ class ClusterState:
             self.departures,
             self.isolation,
         )
-        times += [due for part in parts if (due := part.next_due) is not None]
+        times = [due for part in parts if (due := part.next_due) is not None]
         times += [self.services.next_end] if self.services.next_end is not None else []
         if self.queues.waiting.parked and (due := self.services.next_due) is not None:
             times.append(due)

@@ -1,0 +1,133 @@
+"""Assume: what was decided for a unit is true in the state at once, and becomes a transaction.
+
+Pods with places start, and stand-ins let their jobs resume; where victims must go first, places are held. Outcomes of the writes
+arrive as events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.core.actions.consolidate import Moved
+from fairlead.core.actions.reserve import name_of
+from fairlead.core.model.objects import stands_in
+from fairlead.core.model.transactions import Binding, Place, Preempt, Transaction
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.search import Plan, by_upstream
+from fairlead.core.queues.tree import room_of
+from fairlead.core.state.cluster import ClusterState
+
+
+def begin(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> Iterator[Transaction]:
+    """Those of a unit that have places start, unless members with places wait for victims."""
+    assume(state, unit, placed, now)
+    if not _joins_held(state, unit, placed):
+        yield from start(state, placed, now)
+
+
+def start(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:
+    """Tasks that have places are bound; those that stand in for a suspended job let it resume."""
+    gang, pods = tasks[0].gang, [task for task in tasks if not stands_in(task.pod.uid)]
+    if pods:
+        yield Place(tuple(_binding(state, task) for task in pods), gang.key if gang is not None else "")
+    if len(pods) < len(tasks):
+        yield state.suspended.resume([task for task in tasks if stands_in(task.pod.uid)], now)
+
+
+def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
+    """A unit has its places: it waits no longer, and what is remembered of vain searches for it is over."""
+    unit.retire()
+    state.queues.fair.touch()
+    state.reserved.started(name_of(unit))
+    state.foretold.started(unit.tasks[0].job, now)
+    if (room := room_of(unit)) is not None:
+        room.search.forget()
+    for task in unit.tasks:
+        task.unit = None
+    for task in placed:
+        task.started = now
+        task.told = None
+    first = unit.tasks[0]
+    if unit.gang is not None and not first.beyond and len(placed) < len(unit.gang.tasks):
+        state.tables.unsettle(unit.gang)  # the others may have places now, too
+
+
+def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
+    """Members of a gang that waits for victims wait with it: until those are gone they would come on top of them."""
+    mates = [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD] if unit.gang is not None else []
+    victims = {uid for task in mates for uid in task.waits_for}
+    for task in placed if victims else ():
+        task.become(TaskState.HELD)
+        task.waits_for = set(victims)
+        for uid in victims:
+            state.evictions.holds[uid].add(task.pod.uid)
+    return bool(victims)
+
+
+def preempted(state: ClusterState, unit: Unit, plan: Plan | Moved, now: float) -> Preempt:
+    """What a plan takes is evicted, or moves; the places that it makes are held for the unit."""
+    return _moved(state, unit, plan, now) if isinstance(plan, Moved) else _evicted(state, unit, plan, now)
+
+
+def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt:
+    plan, stand_ins = moved
+    rows = sorted({stand_in.row for stand_in in stand_ins.values()})
+    after = {row: state.moves.after(plan.places, plan.placed, row) for row in rows}
+    for task in plan.victims:
+        if (stand_in := stand_ins.get(task.pod.uid)) is not None:
+            state.moves.keep(task, stand_in, now, after[stand_in.row])
+    state.moves.spend(len(stand_ins))
+    return _evicted(state, unit, plan, now, frozenset(stand_ins))
+
+
+def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: frozenset[str] = frozenset()) -> Preempt:
+    """moved: UIDs of victims that only move: the stand-ins that keep their new places are charged in their stead."""
+    victims, placed = [*plan.victims, *plan.leaving], plan.placed
+    assume(state, unit, placed, now)
+    names = state.nodes.names
+    uids, waiting = frozenset(task.pod.uid for task in victims), frozenset(each.pod.uid for each in placed)
+    log = state.log
+    for task in victims:
+        task.become(TaskState.EVICTING, log)
+        log.insert(state.evictions.holds, task.pod.uid, set(waiting))
+        log.insert(state.evictions.plans, task.pod.uid, uids)
+        row = plan.places[task.pod.uid][0]
+        state.placement.linger(task, row)
+        state.nodes.gained.add(row)
+    owing = [(task, plan.places[task.pod.uid][0]) for task in victims if task.charged and task.pod.uid not in moved]
+    for debt in state.queues.accounts.debts(owing, placed):
+        state.queues.accounts.owe(debt)
+    for uid in sorted(moved):
+        state.placement.charge_instead(state.moves.kept[uid].stand_in)
+    state.queues.relieve({task.queue for task in victims if task.charged})
+    for task in placed:
+        task.become(TaskState.HELD)
+        task.waits_for = set(uids)
+    state.leftovers.hold(plan.places, ((kept.after, kept.stand_in) for kept in state.moves.kept.values()))
+    state.departures.begin(victims, placed, now)
+    for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
+        state.tables.unsettle(gang)
+    held = tuple(Binding(task.ref, names[task.row], task.devices) for task in placed)
+    evicted = [task for task in plan.victims if task.pod.uid not in moved]
+    groups = tuple(sorted({task.gang.key for task in evicted if task.gang is not None}))
+    outright = by_upstream(unit)
+    suspends = () if outright else state.suspended.ask(evicted, now)
+    group = unit.gang.key if unit.gang else ""
+    graces = () if outright else state.departures.graces(plan.victims)
+    return Preempt(
+        tuple(Binding(task.ref, task.pod.node) for task in plan.victims),
+        held,
+        group,
+        outright,
+        moved=tuple(sorted(moved)),
+        groups=groups,
+        why=plan.why,
+        suspends=suspends,
+        graces=graces,
+        overrides=plan.overrides,
+    )
+
+
+def _binding(state: ClusterState, task: Task) -> Binding:
+    volumes = state.placement.volumes_of(task) if task.shape.spec.claims else ()
+    return Binding(task.ref, state.nodes.names[task.row], task.devices, volumes)

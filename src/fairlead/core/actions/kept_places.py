@@ -1,0 +1,165 @@
+"""Kept places: a place is kept for a preemptor until its victims are gone, and for a pod that was moved or whose job resumes.
+
+They are redeemed before others are served, if they are still any good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.core.actions.assume import assume, begin, start
+from fairlead.core.actions.outwait import take_free_places
+from fairlead.core.actions.serve import allocated, prepare
+from fairlead.core.model.transactions import Transaction
+from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
+from fairlead.core.preemption.reclaimable import goes_beyond
+from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.leftovers import GivenUp
+
+
+def redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
+    """Preemptors whose victims are gone start, if their places are still good."""
+    ready: dict[str, list[Task]] = {}
+    for uid, task in sorted(state.evictions.freed.items()):
+        if task.state is TaskState.HELD and task.row >= 0:
+            ready.setdefault(task.gang.key if task.gang else uid, []).append(task)
+    state.evictions.freed.clear()
+    for tasks in ready.values():
+        with state.isolation.guard("holds", tasks):
+            yield from _redeem(state, tasks, now)
+
+
+def _redeem(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:
+    limited = any(state.queues.limits.over_limit(task, 0, task.row) is not None for task in tasks)
+    if limited or not all(_still_fits(state, task) for task in tasks):
+        state.evictions.release_holds(tasks)
+        return
+    for task in tasks:
+        task.become(TaskState.ASSUMED)
+    yield from start(state, tasks, now)
+
+
+def _still_fits(state: ClusterState, task: Task) -> bool:
+    """Whether the place that was held is still good: meanwhile others may have bound there, or the node changed."""
+    row = task.row
+    mark = state.log.mark()
+    state.placement.unassign(task)
+    fits = task.shape.fits_row(row)
+    state.log.rollback(mark)
+    return fits
+
+
+def start_free_places(state: ClusterState, now: float, *, last: bool) -> Iterator[Transaction]:
+    """Preemptors whose victims have not gone start in places that became free elsewhere. last: once nothing else is served."""
+    for tasks in take_free_places(state, last=last):
+        with state.isolation.guard("holds", tasks):
+            for task in tasks:
+                task.started = now
+            yield from start(state, tasks, now)
+
+
+def bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
+    """Whoever replaces a pod that was moved, or comes again with a job that resumes, gets the place that was kept for it."""
+    returning = state.moves.returning
+    for uid in sorted(returning):
+        task = state.tasks.get(uid)  # None: it went while others were brought back
+        if task is None or uid not in returning:
+            continue
+        if task.row >= 0:
+            state.moves.release(uid)  # it has found a place elsewhere meanwhile
+            continue
+        unit = task.unit or _needed_of(task.gang)
+        if task.state is TaskState.WAITING and unit is not None:
+            with state.isolation.guard("returns", unit):
+                together = _share_out(state, unit)
+                if len(together) >= unit.need:
+                    yield from _place_returned(state, unit, together, now)
+                elif not _still_to_come(state, unit, together):
+                    yield from _place_anew(state, unit, together, now)
+
+
+def _needed_of(gang: Gang | None) -> Unit | None:
+    """The unit of the members of a gang that come first, if these are there."""
+    members = gang.tasks.values() if gang is not None else ()
+    return next((each.unit for each in members if each.unit is not None), None)
+
+
+def _share_out(state: ClusterState, unit: Unit) -> list[Task]:
+    """Those of a unit for which places are kept: the places of members that come after it are for members that it needs."""
+    returning = state.moves.returning
+    if unit.gang is not None:
+        later = [each for each in unit.gang.later(state.services.now) if each.pod.uid in returning]
+        for task in unit.tasks if later else ():
+            other = next((each for each in later if each.shape is task.shape and each.queue == task.queue), None)
+            if task.pod.uid not in returning and other is not None:
+                later.remove(other)
+                returning[task.pod.uid] = returning.pop(other.pod.uid)
+    return [each for each in unit.tasks if each.pod.uid in returning]
+
+
+def _still_to_come(state: ClusterState, unit: Unit, together: list[Task]) -> bool:
+    """Whether the unit may yet get all places: others of its gang have places that they have not come to, or victims leave."""
+    moves, gang = state.moves, unit.gang
+    if any(moves.awaited(moves.returning[each.pod.uid]) for each in together):
+        return True
+    return gang is not None and (moves.awaits(gang) or state.suspended.awaits(gang.key))
+
+
+def _place_anew(state: ClusterState, unit: Unit, together: list[Task], now: float) -> Iterator[Transaction]:
+    """A gang needs more members than places were kept for: it is placed as a whole before others may have these, or waits."""
+    for each in together:
+        state.moves.release(each.pod.uid)
+    prepare(state, unit)
+    state.reserved.weigh(unit)
+    try:
+        placed = allocated(state, unit, beyond=goes_beyond(state, unit))
+    finally:
+        state.reserved.weigh(None)
+    if isinstance(placed, list):
+        yield from begin(state, unit, placed, now)
+
+
+def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: float) -> Iterator[Transaction]:
+    placed: list[Task] = []
+    places: dict[str, GivenUp] = {}
+    awaited: set[str] = set()
+    for each in together:
+        kept = state.moves.returning.pop(each.pod.uid)
+        place, waits = kept.given_up(), state.moves.awaited(kept)
+        state.moves.vacate(kept)
+        state.shapes.refresh()
+        places[each.pod.uid] = place
+        if (
+            place.row >= 0
+            and not state.placement.takes(each, place.row)
+            and state.moves.may_succeed(each, kept.victim, place.row)
+        ):
+            each.instead_of = kept.victim
+            waits.add(kept.victim)
+        if place.row >= 0 and (each.instead_of or state.placement.takes(each, place.row)):
+            if waits:
+                state.placement.assign(each, place.row, place.devices)  # on no others: these are not free yet
+            else:
+                state.placement.place(each, place.row)
+            awaited |= waits
+            placed.append(each)
+    if len(placed) < unit.need:
+        for each in placed:
+            state.placement.unassign(each)
+        placed = []
+    for each in together:
+        if each not in placed:
+            state.leftovers.keep_closed(places[each.pod.uid])
+    if not placed:
+        return
+    for each in placed:
+        each.become(TaskState.ASSUMED)
+    assume(state, unit, placed, now)
+    if not awaited:
+        yield from start(state, placed, now)
+        return
+    for each in placed:
+        each.become(TaskState.HELD)
+        each.waits_for = set(awaited)
+        for uid in awaited:
+            state.evictions.holds.setdefault(uid, set()).add(each.pod.uid)

@@ -1,0 +1,123 @@
+"""Serve: one unit gets its places, else room is made for it, else its class is parked with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core import explain
+from fairlead.core.actions import requeue
+from fairlead.core.actions.assume import begin, preempted
+from fairlead.core.actions.consolidate import Moved
+from fairlead.core.actions.make_room import make_room
+from fairlead.core.actions.refusals import refuse
+from fairlead.core.actions.reserve import reserve_for
+from fairlead.core.allocation import NO_ROW, allocate
+from fairlead.core.model.transactions import Transaction
+from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.reclaimable import goes_beyond, reclaimer, refusal
+from fairlead.core.preemption.search import Plan
+from fairlead.core.queues.tree import room_of
+from fairlead.core.state.cluster import ClusterState
+
+_MAY_BE_TAKEN = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
+
+
+def serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
+    """Place a unit, else make room for it, else refuse it."""
+    return (_serve_weighed if state.reserved.holds else _serve)(state, unit, now)
+
+
+def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
+    state.shapes.used(unit.tasks[0].shape)
+    prepare(state, unit)
+    beyond = goes_beyond(state, unit)
+    outcome = allocated(state, unit, beyond=beyond)
+    if isinstance(outcome, list):
+        yield from begin(state, unit, outcome, now)
+        return
+    if outcome.is_capacity or outcome.code in _MAY_BE_TAKEN:
+        # Until the transaction is made all of it can be taken back: victims run as if nobody had looked at them.
+        mark = state.log.mark()
+        plan = make_room(state, unit, outcome.code, now)
+        if plan is not None and not isinstance(plan, Reason) and beyond:
+            plan = _plan_unless_reclaimed(state, unit, plan)
+        if isinstance(plan, Reason):
+            outcome = plan
+        elif plan is not None:
+            made = preempted(state, unit, plan, now)
+            with state.isolation.guard("settled"):
+                state.log.commit()
+            yield made
+            return
+        state.log.rollback(mark)
+    if outcome is NO_ROW:
+        outcome = explain.no_row(state, unit.tasks[0])
+    yield from _park(state, unit, outcome, now)
+
+
+def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
+    """Serve a unit where there are holds: these are weighed first, since members with places change what its queue holds."""
+    state.reserved.weigh(unit)
+    try:
+        yield from _serve(state, unit, now)
+    finally:
+        state.reserved.weigh(None)
+
+
+def prepare(state: ClusterState, unit: Unit) -> None:
+    """What the nodes are asked about a unit holds for how things are now."""
+    state.shapes.refresh()
+    for task in unit.tasks if state.pairs.active else ():
+        task.shape.prepare()
+
+
+def allocated(state: ClusterState, unit: Unit, *, beyond: bool) -> list[Task] | Reason:
+    """Those placed on free capacity, or why none is. beyond: whether it goes beyond its queue's share."""
+    if not beyond:
+        return allocate(state, unit)
+    mark = state.log.mark()
+    return _unless_reclaimed(state, unit, allocate(state, unit), mark)
+
+
+def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Reason, mark: int) -> list[Task] | Reason:
+    """What was just placed, or, with all taken back, why it may not start: another job would reclaim from its queue at once."""
+    other = reclaimer(state, unit, placed) if isinstance(placed, list) else None
+    if other is None:
+        state.log.commit()
+        return placed
+    state.log.rollback(mark)
+    for task in unit.tasks:
+        task.become(TaskState.WAITING)
+    return _held_back(state, unit, other)
+
+
+def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) -> Plan | Moved | Reason:
+    """The same for a place that others leave."""
+    other = reclaimer(state, unit, (plan.plan if isinstance(plan, Moved) else plan).placed)
+    if other is None:
+        return plan
+    for task in unit.tasks:
+        task.become(TaskState.WAITING)
+    return _held_back(state, unit, other)
+
+
+def _held_back(state: ClusterState, unit: Unit, other: Unit) -> Reason:
+    if (room := room_of(unit)) is not None:
+        room.held_back = other
+    return refusal(state, unit, other)
+
+
+def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterator[Transaction]:
+    room = room_of(unit)
+    if room is None:
+        return
+    if reason.code is ReasonCode.USER_LIMIT:
+        yield from refuse(state, state.queues.waiting.limit(room, unit.user, reason), reason)
+        return
+    untold = requeue.park(state, room, unit, reason, now)
+    if state.policy.head_blocks:
+        state.queues.waiting.block(room)
+    yield from refuse(state, untold, reason)
+    with state.isolation.guard("reserve", unit):
+        reserve_for(state, unit, now)
