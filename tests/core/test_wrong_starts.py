@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.model.objects import Queue, QueueResource, Taint
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.pods.tasks import TaskState
@@ -16,7 +17,6 @@ from fairlead.core.preemption.policy import Contest
 from fairlead.core.preemption.victims import victims_of
 from tests.builders import GPU, cluster, group, held, node, placed, pod, preempted, queue, run, settle
 
-SHARE = "fair share"
 CALM = {"reservations": 0, "patience": 0.0, "moves_per_minute": 0.0, "share_wait": 0.0, "search_backoff": 0.0}
 
 
@@ -344,7 +344,7 @@ class History:
             else:
                 names = [victim.pod.name for victim in each.victims]
                 self.say(f"evict {names} for {[held.pod.name for held in each.beneficiaries]}: {each.why}")
-                if SHARE in each.why:
+                if PreemptionReason.SHARE in each.why.reasons:
                     wrong += [name for name in names if self.running.get(name) == present]
                 for held in each.beneficiaries:
                     self.held[held.pod.name] = present

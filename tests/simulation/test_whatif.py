@@ -5,6 +5,7 @@ import pytest
 
 from fairlead.cluster import views
 from fairlead.cluster.translate import Objects
+from fairlead.core.model.causes import Cause
 from fairlead.core.model.objects import Member, Pod, PodSpec, Policy
 from fairlead.core.model.transactions import Binding, Place, PodRef, Preempt
 from fairlead.simulation import whatif
@@ -279,6 +280,6 @@ def test_what_starts_and_falls_on_paper_is_no_job_without_a_name():
         trial._carry_out(each)
     assert list(trial.started) == [task.job]
     victims = (Binding(PodRef(task.pod.uid, "ns", "first"), "b"),)
-    trial._carry_out(Preempt(beneficiaries=(), victims=victims, why="another"))
+    trial._carry_out(Preempt(beneficiaries=(), victims=victims, why=Cause(emptied="b")))
     assert [each.pod for each in trial.evicted] == ["ns/first"]
     assert trial.started == {}

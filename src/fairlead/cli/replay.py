@@ -29,7 +29,7 @@ def replay(
     """Replay a decision log through the scheduler's core. Ends with 1 at the first difference."""
     import structlog
 
-    from fairlead.scheduler.decision_log import LogError, Player
+    from fairlead.scheduler.decision_log import LogError, Player, encode
 
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     try:
@@ -41,12 +41,14 @@ def replay(
     if number is not None and result.identical:
         if result.passes < number:
             fail(f"{log} has {result.passes} passes", Exit.NOT_FOUND)
-        shown = Pass(number, result.last, msgspec.to_builtins(player.outputs), len(player.state.nodes), len(player.state.tasks))
+        shown = Pass(
+            number, result.last, msgspec.json.decode(encode(player.outputs)), len(player.state.nodes), len(player.state.tasks)
+        )
 
         def one() -> None:
             typer.echo(f"pass {number} at {result.last:.3f}: {shown.nodes} nodes, {shown.tasks} pods known")
             for each in player.outputs:
-                typer.echo(msgspec.json.encode(each).decode())
+                typer.echo(encode(each).decode())
 
         emit(shown, output, one)
         return

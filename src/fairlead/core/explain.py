@@ -217,9 +217,8 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
     message = f"gang {key} needs {unit.need} pods at once; capacity for {', '.join(parts)}"
     numbers = {"needed": unit.need}
     if tightest is not None and tightest[0] < 0:
-        reason = no_node(state, tightest[1])
-        if not reason.message.startswith("0/") or int(tightest[1].counts().sum()) == 0:
-            message = f"{message}: {reason.message}"
+        if int(tightest[1].counts().sum()) == 0:
+            message = f"{message}: {no_node(state, tightest[1]).message}"
         quarantined = _quarantined(state, tightest[1], -tightest[0])
         if quarantined:
             numbers["quarantined"] = quarantined

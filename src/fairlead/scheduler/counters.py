@@ -9,7 +9,6 @@ import msgspec
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.transactions import Evict, Overdue, Place, Preempt, Refuse, Transaction
 from fairlead.core.pods.tasks import Task
-from fairlead.core.preemption.search import GROUNDS
 from fairlead.observability.metrics import Distribution
 
 _PASS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -73,10 +72,10 @@ class Counters(msgspec.Struct):
         if isinstance(transaction, Place) and transaction.group:
             _add(self.gangs, "placed", 1)
         elif isinstance(transaction, Preempt):
-            why, moved = GROUNDS.get(transaction.why.partition(",")[0], "Priority"), len(transaction.moved)
-            for ground, count in ((why, len(transaction.victims) - moved), ("Consolidation", moved)):
+            why, moved = transaction.why.main.label, len(transaction.moved)
+            for reason, count in ((why, len(transaction.victims) - moved), ("Consolidation", moved)):
                 if count:
-                    _add(self.victims, ground, count)
+                    _add(self.victims, reason, count)
             _add(self.gangs, "preempted", len(transaction.groups))
         elif isinstance(transaction, Evict):
             _add(self.victims, str(transaction.reason.code), len(transaction.victims))

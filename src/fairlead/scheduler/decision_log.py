@@ -23,6 +23,10 @@ from fairlead.scheduler.outputs import Output, Trouble
 FORMAT = 1
 
 
+encode = msgspec.json.Encoder(enc_hook=str).encode
+"""The encoder of the log: it writes a `Cause` as its sentence, as in all logs of this format."""
+
+
 class LogError(ValueError):
     """A file that is no decision log, or one that cannot be read here: where, and what to do."""
 
@@ -64,7 +68,6 @@ class LogWriter(Recorder):
         self._file = file
         self._limit = limit
         self._on_full = on_full
-        self._encode = msgspec.json.Encoder().encode
         self._passes = 0
         self._write(Header(fairlead=__version__, format=FORMAT, policy=policy))
 
@@ -83,7 +86,7 @@ class LogWriter(Recorder):
     def _write(self, line: msgspec.Struct) -> None:
         if self.full:
             return
-        content = self._encode(line) + b"\n"
+        content = encode(line) + b"\n"
         if self.written + len(content) > self._limit:
             self.full = True  # a log with a gap would replay something that never happened
             self._on_full()
@@ -133,7 +136,6 @@ class Player:
         self._translate = translate
         self._compared = compared
         self.outputs: list[Output] = []
-        self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(_Line).decode
         with path.open("rb") as file:
             self.header = _header(translate(file.readline()), path)
@@ -163,7 +165,7 @@ class Player:
                 self._core.decide(line.at)
             result.passes += 1
             result.outputs += len(self.outputs)
-            recorded, replayed = bytes(line.outputs), self._encode(self.outputs)
+            recorded, replayed = bytes(line.outputs), encode(self.outputs)
             if replayed != recorded and self._compared(replayed) != self._compared(recorded):
                 result.identical = False
                 result.difference = Difference(line.number or 0, line.at, recorded.decode(), replayed.decode())

@@ -11,7 +11,7 @@ from collections import Counter
 import msgspec
 import numpy as np
 
-from fairlead.core.model.charges import labelled, units_of
+from fairlead.core.model.charges import labelled, split, units_of
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.model.selectors import matches
 from fairlead.core.queues.tree import QueueNode
@@ -144,9 +144,7 @@ def _usage(state: ClusterState, queue: str, now: float) -> float:
 
 def _plain(amounts: dict[str, int]) -> dict[str, float]:
     """From base units to the resource's own: cores, bytes, devices."""
-    return {
-        key: amount / (1000 if key.partition("@")[0] == "cpu" else units_of(key)) for key, amount in amounts.items() if amount
-    }
+    return {key: amount / (1000 if split(key)[0] == "cpu" else units_of(key)) for key, amount in amounts.items() if amount}
 
 
 def _pools(state: ClusterState) -> list[PoolPicture]:

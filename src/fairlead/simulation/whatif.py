@@ -166,7 +166,7 @@ class _Trial:
                 self.reasons.pop(binding.pod.uid, None)
                 state.pods.bound(binding.pod.uid)
             return
-        by = decision.group or (decision.beneficiaries[0].pod.key if decision.beneficiaries else decision.why)
+        by = decision.group or (decision.beneficiaries[0].pod.key if decision.beneficiaries else str(decision.why))
         for victim in decision.victims:
             task = state.tasks[victim.pod.uid]
             self.evicted.append(Evicted(victim.pod.key, task.queue, victim.node, by))

@@ -29,7 +29,7 @@ from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
 from fairlead.core.preemption.rearrange import Movers, Rearrangement
 from fairlead.core.preemption.removal import Fallen
-from fairlead.core.preemption.search import Plan, why
+from fairlead.core.preemption.search import Plan, cause
 from fairlead.core.preemption.victim import Falling
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.preemption.worth import Worth
@@ -135,4 +135,4 @@ def _try(
         state.log.rollback(mark)
         return None, search.taken
     state.log.commit()
-    return rearranged(search, core, down, fallen.places, why(chosen) if chosen else ""), search.taken
+    return rearranged(search, core, down, fallen.places, cause(chosen)), search.taken

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from fairlead.core import allocation
 from fairlead.core.model.arrays import Ints, Mask
+from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.pods.tasks import Task, TaskState, Unit, by_column, shapes_of
 from fairlead.core.preemption.rearrange import Movers, Rearrangement, closed_to_moved
@@ -117,10 +118,12 @@ def _by_search(state: ClusterState, core: Unit, unit: Unit, worth: Worth, *, who
     return rearranged(search, core) if search.make_room(core.tasks) else None
 
 
-def rearranged(search: Rearrangement, core: Unit, down: Sequence[Task] = (), places: Places = _NOWHERE, why: str = "") -> Moved:
+def rearranged(
+    search: Rearrangement, core: Unit, down: Sequence[Task] = (), places: Places = _NOWHERE, why: Cause = NO_CAUSE
+) -> Moved:
     """The plan that a search found; the unit's members are where they are to be.
 
-    down: who is evicted besides, with the places where they still are; why: on which ground.
+    down: who is evicted besides, with the places where they still are; why: the reason.
     """
     for task in core.tasks:
         task.become(TaskState.ASSUMED)

@@ -15,6 +15,7 @@ import numpy as np
 
 from fairlead.core.allocation import closed_to
 from fairlead.core.model.arrays import Ints
+from fairlead.core.model.causes import Cause
 from fairlead.core.model.objects import WHOLE, Defragment
 from fairlead.core.model.transactions import Binding, Preempt, Transaction
 from fairlead.core.pods.tasks import Task
@@ -140,6 +141,6 @@ def _emptied(state: ClusterState, emptied: Emptied) -> Preempt:
         tuple(Binding(task.ref, node) for task in emptied.moved),
         (),
         moved=tuple(sorted(task.pod.uid for task in emptied.moved)),
-        why=f"node {node} is drained so that whole nodes are free",
+        why=Cause(emptied=node),
         graces=state.departures.graces(emptied.moved),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.reasons import Reason
+from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.objects import Member
 
 
@@ -71,7 +72,7 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     graces: (UID, seconds) of victims that have other times to end than their own.
     suspends: jobs that are suspended; their pods are among the victims, and are not evicted.
     moved: UIDs of victims whose replacements have places, too; where all have, there may be no beneficiary.
-    groups: the gangs that victims are of; why: on which ground they fall.
+    groups: the gangs that victims are of; why: the reason, of which the decision log holds the sentence.
     overrides: UIDs of victims that are deleted although their disruption budgets forbid it.
     """
 
@@ -81,7 +82,7 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     outright: bool = False
     moved: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    why: str = ""
+    why: Cause = NO_CAUSE
     suspends: tuple[Suspension, ...] = ()
     graces: tuple[tuple[str, int], ...] = ()
     overrides: tuple[str, ...] = ()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.preemption.policy import Budgets, Contest
-from fairlead.core.preemption.victim import Falling, Ground, Victim
+from fairlead.core.preemption.victim import Falling, Victim
 
 if TYPE_CHECKING:
     from fairlead.core.state.budgets import Guard
@@ -30,14 +31,14 @@ class Ledger:
         other._guard = self._guard.copy() if self._guard is not None else None
         return other
 
-    def owed(self, ground: Ground, victim: Victim) -> bool:
+    def owed(self, ground: PreemptionReason, victim: Victim) -> bool:
         """Whether a victim's queue, or its user, owes so much besides what is noted; other grounds need no debt."""
-        if ground is Ground.SHARE:
+        if ground is PreemptionReason.SHARE:
             queue = self._contest.state.queues.queues[victim.tasks[0].queue]
             return self._contest.owed_by(queue, self._queues, victim.tasks)
-        return ground is not Ground.USER or self._contest.user_owes(victim.tasks, self._users)
+        return ground is not PreemptionReason.USER or self._contest.user_owes(victim.tasks, self._users)
 
-    def admits(self, ground: Ground, victim: Victim) -> bool:
+    def admits(self, ground: PreemptionReason, victim: Victim) -> bool:
         """Whether a victim may fall besides those noted: who would only make his queue, or user, more than even may not.
 
         It is noted then.
@@ -60,7 +61,7 @@ class Ledger:
         passed: list[Falling] = []
         for each in candidates:
             if not self.admits(*each):
-                if self._contest.nested and each[0] is Ground.SHARE:
+                if self._contest.nested and each[0] is PreemptionReason.SHARE:
                     passed.append(each)
                 continue
             yield each
@@ -76,7 +77,7 @@ class Ledger:
         """Whether all of these may fall without the others with whom they were found."""
         return not self._contest.nested or len(list(self.admitted(falling))) == len(falling)
 
-    def _within_budgets(self, ground: Ground, victim: Victim) -> bool:
+    def _within_budgets(self, ground: PreemptionReason, victim: Victim) -> bool:
         contest = self._contest
         if not contest.state.budgets.may_block:
             return True
@@ -84,6 +85,6 @@ class Ledger:
             self._guard = contest.state.budgets.guard()
         if self._guard.admits(victim.tasks) or contest.budgets is Budgets.IGNORE:
             return True
-        if contest.budgets is Budgets.KEEP or ground is not Ground.SHARE:
+        if contest.budgets is Budgets.KEEP or ground is not PreemptionReason.SHARE:
             return False
         return contest.may_override(contest.state.queues.queues[victim.tasks[0].queue], self._queues)

@@ -7,14 +7,13 @@ within its own, after a time in which its owner is warned (`budget_override`). A
 from __future__ import annotations
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.causes import named
 from fairlead.core.model.instants import at_time
 from fairlead.core.model.objects import DisruptionBudget
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.policy import Budgets
 from fairlead.core.preemption.search import Plan, by_upstream, preempt
 from fairlead.core.state.cluster import ClusterState
-
-_NAMED = 3
 
 
 def override(state: ClusterState, unit: Unit, now: float, *, insists: bool) -> tuple[Plan | Reason, float] | None:
@@ -33,13 +32,13 @@ def override(state: ClusterState, unit: Unit, now: float, *, insists: bool) -> t
             due = max(state.overrides.due(queue, now), state.overrides.noticed(kept, now))
             if now >= due:
                 state.log.commit()
-                why = f"{plan.why}, and the grace time of {_named(budgets)} has expired"
+                why = plan.why.overriding(_keys(budgets))
                 return plan._replace(overrides=tuple(task.pod.uid for task in kept), why=why), 0.0
             _take_back(state, plan, mark)
             state.overrides.warn(
                 kept,
                 f"queue {queue} is within its quota and waits for capacity that this pod holds beyond the quota of its queue: "
-                f"from {at_time(due)} on the pod may be evicted although {_named(budgets)} forbids it",
+                f"from {at_time(due)} on the pod may be evicted although {named(_keys(budgets))} forbids it",
                 now,
             )
             message = f"{_in_its_way(kept, budgets)}; the job is within quota, so the budget is overridden at {at_time(due)}"
@@ -72,16 +71,14 @@ def _kept(state: ClusterState, victims: list[Task]) -> tuple[list[Task], list[Di
     return kept, [budgets[key] for key in sorted(budgets)]
 
 
-def _named(budgets: list[DisruptionBudget]) -> str:
-    if not budgets:
-        return "a PodDisruptionBudget"
-    more = f" and {len(budgets) - _NAMED} more" if len(budgets) > _NAMED else ""
-    return "PodDisruptionBudget " + ", ".join(each.key for each in budgets[:_NAMED]) + more
+def _keys(budgets: list[DisruptionBudget]) -> list[str]:
+    return [each.key for each in budgets]
 
 
 def _in_its_way(kept: list[Task], budgets: list[DisruptionBudget]) -> str:
     allowed = sum(max(0, each.allowed) for each in budgets)
-    return f"the eviction of {len(kept)} pod(s) is blocked by {_named(budgets)}, which allows {allowed} more disruption(s)"
+    blocked = f"the eviction of {len(kept)} pod(s) is blocked by {named(_keys(budgets))}"
+    return f"{blocked}, which allows {allowed} more disruption(s)"
 
 
 def _numbers(kept: list[Task], budgets: list[DisruptionBudget]) -> dict[str, int]:

@@ -13,10 +13,10 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Circle, kinds_of
-from fairlead.core.preemption.victim import Ground
 from fairlead.core.queues.tree import QueueNode, room_of
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Contest:
 
     # -- which pods ----------------------------------------------------------------------------
 
-    def ground(self, task: Task) -> Ground | None:
+    def ground(self, task: Task) -> PreemptionReason | None:
         """Why a task may fall, or None if it may not."""
         if task.state is not TaskState.BOUND or task.row < 0 or not task.pod.ours:
             return None
@@ -288,14 +288,14 @@ class Contest:
             return ground
         return None if self._circle.in_vain(task) else ground
 
-    def _ground(self, task: Task, other: QueueNode) -> Ground | None:
+    def _ground(self, task: Task, other: QueueNode) -> PreemptionReason | None:
         """The same for one that may fall at all, of a queue."""
         unit, services = self.unit, self.state.services
         service = services.of(task)
         level = services.level(task) if service.levels else 0
         near = self.in_scope(other)
         if near and task.pod.surplus and task.pod.priority <= unit.priority and task.gang is not None and task.gang.spares():
-            return Ground.SURPLUS
+            return PreemptionReason.SURPLUS
         if (
             self.service.levels
             and level > unit.level
@@ -303,19 +303,19 @@ class Contest:
             and services.gives_turns(task)
             and (near or (self.express and level >= self.service.express))
         ):
-            return Ground.SERVICE
+            return PreemptionReason.SERVICE
         if near and task.pod.priority < unit.priority:
-            return Ground.PRIORITY
+            return PreemptionReason.PRIORITY
         if other is self.queue and not self._reclaims:
             return None  # the hot path: nobody of one's own queue falls for shares
         if level < service.express and self._circle.spares(task.pod.priority):
             return None
         if other is self.queue:
             goes_first = task.pod.priority <= unit.priority and unit.level <= level  # else it would take its place back
-            return Ground.USER if goes_first and self.user_owes((task,)) else None
+            return PreemptionReason.USER if goes_first and self.user_owes((task,)) else None
         if not self.owes(other) or (self._wide and self._circle.keeps(task, level)):
             return None
-        return Ground.SHARE if services.gives_turns(task) or self._owes_at_once(other) else None
+        return PreemptionReason.SHARE if services.gives_turns(task) or self._owes_at_once(other) else None
 
     def in_vain(self, tasks: Sequence[Task]) -> bool:
         """Whether somebody who waits would take in turn what all these leave together, where each alone is no use to him."""
@@ -323,7 +323,7 @@ class Contest:
             return False
         return self._circle.in_vain_together(list(tasks))
 
-    def ground_of(self, tasks: tuple[Task, ...]) -> Ground | None:
+    def ground_of(self, tasks: tuple[Task, ...]) -> PreemptionReason | None:
         """Why tasks that only fall together may fall; None if one of them may not, or if they are the unit's own gang."""
         if tasks[0].gang is not None and tasks[0].gang is self.unit.gang:
             return None
@@ -333,18 +333,18 @@ class Contest:
         found = [ground for ground in grounds if ground is not None]
         return max(found) if len(found) == len(grounds) else None
 
-    def grounds(self) -> list[Ground]:
+    def grounds(self) -> list[PreemptionReason]:
         """On which somebody may fall at all, in order."""
         possible = []
         if self.state.pods.elastic:
-            possible.append(Ground.SURPLUS)
+            possible.append(PreemptionReason.SURPLUS)
         if self.service.levels:
-            possible.append(Ground.SERVICE)
+            possible.append(PreemptionReason.SERVICE)
         if self.evens:
-            possible.append(Ground.USER)
+            possible.append(PreemptionReason.USER)
         if self.entitled:
-            possible.append(Ground.SHARE)
-        return [*possible, Ground.PRIORITY]
+            possible.append(PreemptionReason.SHARE)
+        return [*possible, PreemptionReason.PRIORITY]
 
     def anybody(self) -> bool:
         """Whether there may be somebody to fall at all: a cheap test."""

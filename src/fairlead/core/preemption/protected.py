@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fairlead.api.names import AI_PROFILE
-from fairlead.core.model.charges import Charge
+from fairlead.core.model.charges import Charge, split
 from fairlead.core.pods.tasks import Task
 from fairlead.core.preemption.default_preemption import by_importance
 from fairlead.core.queues.tree import QueueNode
@@ -51,7 +51,7 @@ def _within(state: ClusterState, node: QueueNode, task: Task, charge: Charge, ta
     if not node.quota:
         return False
     devices = state.nodes.gpu_resources if task.shape.gpus else ()
-    names = [name for name, _ in charge if node.quota.get(name) and (not devices or name.partition("@")[0] in devices)]
+    names = [name for name, _ in charge if node.quota.get(name) and (not devices or split(name)[0] in devices)]
     return bool(names) and all(node.used.get(name, 0) - taken.get((node.name, name), 0) <= node.quota[name] for name in names)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core import allocation
 from fairlead.core.model.arrays import Mask
+from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.tasks import Task, Unit, by_column, shapes_of
 from fairlead.core.preemption.candidates import candidates_of
@@ -26,7 +27,7 @@ from fairlead.core.preemption.node_clearing import clear
 from fairlead.core.preemption.policy import Budgets, Contest
 from fairlead.core.preemption.removal import Fallen, cost, least_on, reprieve
 from fairlead.core.preemption.subsets import search
-from fairlead.core.preemption.victim import Falling, Ground
+from fairlead.core.preemption.victim import Falling
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.state.cluster import ClusterState
 
@@ -39,37 +40,24 @@ _CANDIDATES = 100
 class Plan(NamedTuple):
     """Who falls and who is placed, both already so in the state.
 
-    places: victim's UID -> the row and devices it still occupies until it is gone. why: the ground, in words. overrides: UIDs of
+    places: victim's UID -> the row and devices it still occupies until it is gone. why: the reason. overrides: UIDs of
     victims whose disruption budgets forbid it. leaving: pods that are terminating anyway and must be gone, too.
     """
 
     victims: list[Task]
     placed: list[Task]
     places: dict[str, tuple[int, tuple[int, ...]]]
-    why: str = ""
+    why: Cause = NO_CAUSE
     overrides: tuple[str, ...] = ()
     leaving: Sequence[Task] = ()
 
 
-_WHY = {
-    Ground.SURPLUS: "the victims are elastic replicas",
-    Ground.SERVICE: "it has less attained service",
-    Ground.USER: "its user holds less of the queue's capacity",
-    Ground.SHARE: "its queue is below its fair share",
-    Ground.PRIORITY: "its priority is higher",
-}
-
-
-GROUNDS = {words: ground.name.capitalize() for ground, words in _WHY.items()}
-"""In words -> the ground, as metrics name it."""
-
-
-def why(chosen: Sequence[Falling]) -> str:
-    """On which grounds these fall, the commonest first."""
+def cause(chosen: Sequence[Falling]) -> Cause:
+    """Why these are evicted."""
     if len(chosen) == 1:
-        return _WHY[chosen[0][0]]
-    counts = Counter(ground for ground, _ in chosen)
-    return ", ".join(_WHY[ground] for ground, _ in counts.most_common())
+        return Cause((chosen[0][0],))
+    counts = Counter(reason for reason, _ in chosen)
+    return Cause(tuple(reason for reason, _ in counts.most_common()))
 
 
 def preempt(
@@ -101,7 +89,7 @@ def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
     return _in_place_of(choice.victims, task, choice.row, fallen)
 
 
-def _in_place_of(victims: list[Task], task: Task, row: int, fallen: Fallen, why: str = "") -> Plan:
+def _in_place_of(victims: list[Task], task: Task, row: int, fallen: Fallen, why: Cause = NO_CAUSE) -> Plan:
     """A single pod gets its place on a row that victims have left."""
     fallen.state.shapes.refresh()
     fallen.state.placement.place(task, row)
@@ -189,7 +177,7 @@ def _for_one(contest: Contest) -> Plan | None:
         return None
     fallen = Fallen(state)
     fallen.take(down)
-    return _in_place_of(down, task, row, fallen, why(chosen))
+    return _in_place_of(down, task, row, fallen, cause(chosen))
 
 
 def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
@@ -209,7 +197,7 @@ def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
     if not state.placement.takes(task, row):
         state.log.rollback(mark)
         return None
-    plan = _in_place_of([victim], task, row, fallen, why([cheapest]))
+    plan = _in_place_of([victim], task, row, fallen, cause([cheapest]))
     state.log.commit()
     return plan
 
@@ -264,7 +252,7 @@ def _for_gang(contest: Contest) -> Plan | None:
         state.log.rollback(mark)
         return None
     state.log.commit()
-    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, why(chosen))
+    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, cause(chosen))
 
 
 def _down_the_list(

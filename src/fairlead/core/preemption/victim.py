@@ -1,22 +1,11 @@
-"""A victim: tasks that only leave together, and why they may."""
+"""A victim: tasks that only leave together, and in which order victims are taken."""
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import NamedTuple
 
+from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.pods.tasks import Task, TaskState
-
-
-class Ground(IntEnum):
-    """Why somebody may fall; what is cheaper for all goes first."""
-
-    SURPLUS = 0  # its gang can do without it
-    SERVICE = 1  # attained more service than the unit
-    USER = 2  # its user holds more of their queue than the unit's user
-    SHARE = 3  # its queue holds more than is fair, the unit's less
-    PRIORITY = 4  # of lower class priority
-
 
 Order = tuple[int, int, int, float, int, float, str]
 
@@ -60,4 +49,4 @@ class Victim(NamedTuple):
         return False
 
 
-Falling = tuple[Ground, Victim]
+Falling = tuple[PreemptionReason, Victim]

@@ -12,11 +12,12 @@ from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
 from fairlead.core.model.arrays import Mask
+from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.pods.members import first_to_go, index_of
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
-from fairlead.core.preemption.victim import Falling, Ground, Order, Victim
+from fairlead.core.preemption.victim import Falling, Order, Victim
 from fairlead.core.queues.tree import QueueNode
 
 if TYPE_CHECKING:
@@ -81,14 +82,14 @@ class VictimTable:
             for task in victim.tasks:
                 self._of[task.pod.uid] = victim
 
-    def one_by_one(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
+    def one_by_one(self, contest: Contest) -> Iterator[tuple[PreemptionReason, Victim]]:
         """Who may fall for a unit, each by itself, cheapest first; whatever budgets say."""
         nothing = Ledger(contest)
         for ground, victim in self._near(contest):
             if nothing.owed(ground, victim):
                 yield ground, victim
 
-    def in_order(self, contest: Contest, where: Mask | None = None) -> Iterator[tuple[Ground, Victim]]:
+    def in_order(self, contest: Contest, where: Mask | None = None) -> Iterator[tuple[PreemptionReason, Victim]]:
         """Who may fall for a unit together, cheapest first; of a queue that owes something, no more than makes it even.
 
         where: rows of which they must hold one; whoever falls elsewhere would only make his queue even.
@@ -99,7 +100,7 @@ class VictimTable:
         ledger = Ledger(contest)
         yield from ledger.admitted(near)
 
-    def _near(self, contest: Contest) -> Iterator[tuple[Ground, Victim]]:
+    def _near(self, contest: Contest) -> Iterator[tuple[PreemptionReason, Victim]]:
         if not contest.anybody():
             return
         near = [node for node in self.state.queues.queues.values() if node.placed]
@@ -111,7 +112,9 @@ class VictimTable:
         for ground in contest.grounds():
             yield from self._merged(contest, near, ground)
 
-    def _merged(self, contest: Contest, near: list[QueueNode], wanted: Ground | None) -> Iterator[tuple[Ground, Victim]]:
+    def _merged(
+        self, contest: Contest, near: list[QueueNode], wanted: PreemptionReason | None
+    ) -> Iterator[tuple[PreemptionReason, Victim]]:
         """The victims of queues on one ground, cheapest first; None: those that their gangs can do without, on any ground.
 
         Most units need only the first of them, so nothing is asked about a queue, or about a victim, before its turn comes.
@@ -125,12 +128,12 @@ class VictimTable:
                     self._of.pop(task.pod.uid, None)
             if victims:
                 heads.append((victims[-1].order, node.name, len(victims) - 1, victims, node))
-        if wanted is Ground.PRIORITY:
+        if wanted is PreemptionReason.PRIORITY:
             heads = [each for each in heads if each[0][1] < contest.unit.priority]
         heapify(heads)
         while heads:
             order, name, at, victims, node = heads[0]
-            if (wanted is Ground.PRIORITY and order[1] >= contest.unit.priority) or not contest.reaches(node):
+            if (wanted is PreemptionReason.PRIORITY and order[1] >= contest.unit.priority) or not contest.reaches(node):
                 heappop(heads)
                 continue
             victim = victims[at]
@@ -143,14 +146,14 @@ class VictimTable:
             else:
                 heappop(heads)
 
-    def on_row(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
+    def on_row(self, contest: Contest, row: int) -> list[tuple[PreemptionReason, Victim]]:
         """Who on one row may fall for a unit together, cheapest first; gangs with all their members elsewhere."""
         ledger = Ledger(contest)
         return list(ledger.admitted(self.anybody_on(contest, row)))
 
-    def anybody_on(self, contest: Contest, row: int) -> list[tuple[Ground, Victim]]:
+    def anybody_on(self, contest: Contest, row: int) -> list[tuple[PreemptionReason, Victim]]:
         """Who on one row may fall for a unit, each by itself, cheapest first; whatever is owed and whatever budgets say."""
-        found: dict[int, tuple[Ground, Victim]] = {}
+        found: dict[int, tuple[PreemptionReason, Victim]] = {}
         for task in self.state.nodes.pods[row].values():
             if task.queue not in self.state.queues.queues or not task.pod.ours:
                 continue

@@ -112,7 +112,7 @@ class _EvictAll:
         self.context.counters.suspended += 1
         suspended: list[PodRef | str] = [*pods, job.group]
         for about in suspended:
-            self.context.events.put(about, "Suspended", self._note().replace("Preempted", "Suspended", 1), action="Preempting")
+            self.context.events.put(about, "Suspended", self._note(done="Suspended"), action="Preempting")
 
     def _count(self, victims: list[PodRef], done: Sequence[tuple[Outcome, str]]) -> None:
         for pod, (outcome, _) in zip(victims, done, strict=True):
@@ -142,11 +142,12 @@ class _EvictAll:
                 context.outcomes.add(EvictFailed(pod.uid, message))
             log.warning("preemption given up", victims=[pod.key for pod, _ in refused], error=refused[0][1])
 
-    def _note(self, *, moved: bool = False) -> str:
+    def _note(self, *, moved: bool = False, done: str = "Preempted") -> str:
         if not self.plan.beneficiaries:
             return f"Rescheduled: {self.plan.why}"
         first = self.plan.beneficiaries[0]
         if moved:
             return f"Rescheduled so that {self.plan.group or first.pod.key} fits on node {first.node}"
-        why = f": {self.plan.why}" if self.plan.why else ""
-        return f"Preempted by {self.plan.group or first.pod.key} on node {first.node}{why}"
+        why = str(self.plan.why)
+        why = f": {why}" if why else ""
+        return f"{done} by {self.plan.group or first.pod.key} on node {first.node}{why}"
