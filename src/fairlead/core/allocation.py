@@ -1,37 +1,78 @@
-"""Allocate: give the next unit its place among free capacity."""
+"""Allocate: give the next unit its place among free capacity, or return as data why there is none.
+
+`core.explain` puts that into words where it is reported.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core import explain
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.pods.colocation import Homes, homes, kin
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.queues.reservations import Hold
+from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
-
-NO_ROW = Reason(ReasonCode.RESOURCES, "there is no room")
-"""Why a single pod was not placed, before anybody asks for the details (`explain.no_row`): they cost more than the attempt."""
 
 _ANYWHERE = Homes({}, frozenset())
 
 
-def allocate(state: ClusterState, unit: Unit) -> list[Task] | Reason:
+class NoCapacity(NamedTuple):
+    """No node, or no set of nodes, has capacity. What each node lacks is not counted: that costs more than the attempt."""
+
+    code: ReasonCode = ReasonCode.RESOURCES
+
+
+class OverLimit(NamedTuple):
+    """A limit of its queue, or of one above it, keeps it out. reason: which, with the numbers."""
+
+    reason: Reason
+
+    @property
+    def code(self) -> ReasonCode:
+        """The limit's own."""
+        return self.reason.code
+
+
+class ReservedForOthers(NamedTuple):
+    """There is capacity, but it is reserved for others until after a task is expected to end.
+
+    hold: the first for which it is reserved. nodes: on how many nodes; none where it is what `queue` may still hold.
+    """
+
+    task: Task
+    hold: Hold
+    nodes: int
+    queue: QueueNode | None = None
+    code: ReasonCode = ReasonCode.RESERVATION
+
+
+Refused = NoCapacity | OverLimit | ReservedForOthers
+
+
+def allocate(state: ClusterState, unit: Unit) -> list[Task] | Refused:
     """Place a unit on free capacity. Returns the tasks placed, or why none was; then nothing changed."""
     if len(unit.tasks) == 1:
         return _single(state, unit.tasks[0])
-    return _gang(state, unit)
+    outcome = _gang(state, unit)
+    if isinstance(outcome, NoCapacity):
+        # More nodes would not help a gang that its queue may not hold, so an autoscaler is not told that they would.
+        limit = state.queues.limits.over_limits(unit)
+        return outcome if limit is None else OverLimit(limit)
+    return outcome
 
 
-def _single(state: ClusterState, task: Task) -> list[Task] | Reason:
-    refused = state.queues.limits.over_limit(task)
-    if refused is not None:
-        return refused
+def _single(state: ClusterState, task: Task) -> list[Task] | Refused:
+    limit = state.queues.limits.over_limit(task)
+    if limit is not None:
+        return OverLimit(limit)
     row = best_row(state, task)
     if row < 0:
-        return NO_ROW
+        return NoCapacity()
     state.placement.place(task, row)
     state.reserved.take(task, row)
     task.become(TaskState.ASSUMED)
@@ -95,38 +136,28 @@ def _beside_nominated(state: ClusterState, task: Task, closed: Mask | None) -> i
 def fits(state: ClusterState, unit: Unit) -> bool:
     """Whether a unit could be placed as things stand; nothing changes."""
     mark = state.log.mark()
-    placed = isinstance(_gang(state, unit, told=False) if len(unit.tasks) > 1 else _single(state, unit.tasks[0]), list)
+    placed = isinstance(_gang(state, unit) if len(unit.tasks) > 1 else _single(state, unit.tasks[0]), list)
     for task in unit.tasks:
         task.become(TaskState.WAITING)
     state.log.rollback(mark)
     return placed
 
 
-def _gang(state: ClusterState, unit: Unit, *, told: bool = True) -> list[Task] | Reason:
-    """All of the needed members, then as many of the others as fit. told: whether the reason matters."""
+def _gang(state: ClusterState, unit: Unit) -> list[Task] | Refused:
+    """All of the needed members, then as many of the others as fit."""
     groups = kin(unit.tasks[: unit.need])
-    refused: Reason | None = None
+    refused: Refused | None = None
     for home in homes(groups) if groups else (_ANYWHERE,):
         outcome = _settle_in(state, unit, home)
         if isinstance(outcome, list):
             return outcome
         refused = outcome
-        if _limited(refused) and not state.queues.tree.pools.named:
+        if isinstance(refused, OverLimit) and not state.queues.tree.pools.named:
             break  # as it would be elsewhere
-    if not told:
-        return NO_ROW
-    refused = refused or _kept_out(state, unit.tasks[0])
-    if _limited(refused) or refused.code is ReasonCode.RESERVATION:
-        return refused
-    # More nodes would not help a gang that its queue may not hold, so an autoscaler is not told that they would.
-    return state.queues.limits.over_limits(unit) or explain.no_gang(state, unit)
+    return refused or _shut_out(state, unit.tasks[0])
 
 
-def _limited(refused: Reason) -> bool:
-    return refused.numbers.get("limit") is not None
-
-
-def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Reason:
+def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Refused:
     """A gang in given domains: founders first, then the scarcest shape; what is beyond its need where there is room left."""
     mark = state.log.mark()
     placed: list[Task] = []
@@ -138,7 +169,7 @@ def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Rea
         order = sorted(by_shape, key=lambda number: (number not in home.founders, rooms[number], by_shape[number][0].pod.key))
         for number in order:
             tasks = by_shape[number]
-            refused: Reason | None
+            refused: Refused | None
             if core and not placed and rooms[number] < len(tasks) and not state.queues.tree.pools.named:
                 refused = _too_little(state, tasks, rooms[number])
             else:
@@ -156,19 +187,48 @@ def _room_for(shape: RankedShape) -> int:
     return int(shape.counts().sum())
 
 
-def _too_little(state: ClusterState, tasks: list[Task], room: int) -> Reason:
+def _too_little(state: ClusterState, tasks: list[Task], room: int) -> Refused:
     """Why tasks for which there is too little room are not placed, without trying: what is asked most often of a full cluster."""
-    return (state.queues.limits.over_limit(tasks[0], count=room) if room else None) or _kept_out(state, tasks[0])
+    limit = state.queues.limits.over_limit(tasks[0], count=room) if room else None
+    return OverLimit(limit) if limit is not None else _shut_out(state, tasks[0])
 
 
-def _kept_out(state: ClusterState, task: Task) -> Reason:
-    """Why a member finds no node, as far as its gang's parking depends on it; `explain.no_gang` gives the details."""
-    return explain.full_pool(state, task) or (explain.kept(state, task) if state.reserved.holds else None) or NO_ROW
+def _shut_out(state: ClusterState, task: Task) -> Refused:
+    """Why a member finds no node, as far as its gang's parking depends on it."""
+    return full_pool(state, task) or reserved_for_others(state, task) or NoCapacity()
 
 
-def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Reason | None:
+def full_pool(state: ClusterState, task: Task) -> OverLimit | None:
+    """A limit for a pool that has capacity for the pod, or outside which it may not run; None if there is none."""
+    full = state.queues.limits.full_pools(task)
+    if not full:
+        return None
+    rows, pools = slice(0, state.nodes.count), state.queues.tree.pools
+    fits, admitted = task.shape.alone(), task.shape.admitted(rows) & state.nodes.open[rows]
+    closed = np.logical_or.reduce([pools.mask(pool) for pool, _ in full])
+    if admitted.any() and not (admitted & ~closed).any():
+        return OverLimit(full[0][1])
+    return next((OverLimit(reason) for pool, reason in full if (fits & pools.mask(pool)).any()), None)
+
+
+def reserved_for_others(state: ClusterState, task: Task) -> ReservedForOthers | None:
+    """Suitable nodes are reserved for others until after the pod is expected to end; None if there are none."""
+    if not state.reserved.holds:
+        return None
+    against = state.reserved.against(task)
+    for hold in against:
+        queue = state.reserved.exhausts(hold, task)
+        if queue is not None and task.shape.best() >= 0:
+            return ReservedForOthers(task, hold, 0, queue)
+    holds = [hold for hold in against if any(task.shape.fits_row(row) for row in hold.rows)]
+    if not holds:
+        return None
+    first = min(holds, key=lambda hold: (hold.start, hold.key))
+    return ReservedForOthers(task, first, len({row for hold in holds for row in hold.rows}))
+
+
+def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Refused | None:
     """Place as many of these identical tasks as fit; returns why some did not."""
-    refused = None
     if tasks[0].shape.relations or tasks[0].shape.wants_company:
         return _one_by_one(state, tasks, placed, outside)
     shape = tasks[0].shape
@@ -176,35 +236,35 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: M
         closed = closed_to(state, tasks[0], outside)
         rows = lay_out(shape, len(tasks), shape.strategy.fill, closed)
         if not rows:
-            return _kept_out(state, tasks[-1])
+            return _shut_out(state, tasks[-1])
         laid = 0
         for task, row in zip(tasks, rows, strict=False):
             if state.queues.limits.over_limit(task, row=row) is not None:
-                refused = state.queues.limits.over_limit(task)
-                if refused is not None:
-                    return refused
+                limit = state.queues.limits.over_limit(task)
+                if limit is not None:
+                    return OverLimit(limit)
                 break  # its pool's limit is reached on the way: the others are laid over the other pools
             state.placement.place(task, row)
             state.reserved.take(task, row)
             placed.append(task)
             laid += 1
         if not laid or laid == len(rows) < len(tasks):
-            return _kept_out(state, tasks[-1])
+            return _shut_out(state, tasks[-1])
         tasks = tasks[laid:]
         if tasks:
             state.shapes.refresh()
     return None
 
 
-def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Reason | None:
+def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Refused | None:
     """Where each pod's place depends on those of the others, each is placed before the next is looked at."""
     for task in tasks:
-        refused = state.queues.limits.over_limit(task)
-        if refused is not None:
-            return refused
+        limit = state.queues.limits.over_limit(task)
+        if limit is not None:
+            return OverLimit(limit)
         row = best_row(state, task, outside)
         if row < 0:
-            return _kept_out(state, task)
+            return _shut_out(state, task)
         state.placement.place(task, row)
         state.reserved.take(task, row)
         placed.append(task)

@@ -1,4 +1,7 @@
-"""Why a shape or a gang was not placed, in kube-scheduler's form and with the numbers."""
+"""Why a unit was not placed, in kube-scheduler's form and with the numbers.
+
+Asked where it is reported, not where places are sought: a refusal travels as data (`allocation.Refused`) until then.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ import numpy as np
 
 from fairlead.api.names import GPU_SHARING_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.allocation import OverLimit, ReservedForOthers, full_pool, reserved_for_others
 from fairlead.core.model.arrays import RowNumbers
 from fairlead.core.model.objects import WHOLE
 from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.filters import devices, first_refusal, gpu_room, node_affinity, resources
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.queues.reservations import Hold
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.preemption.reclaimable import Reclaimed, Refused
 from fairlead.core.state.cluster import ClusterState
 
 _SHARE_NOTHING = "don't share their GPUs"
@@ -94,36 +97,37 @@ def _unshared(state: ClusterState, rows: RowNumbers) -> Iterator[tuple[str, RowN
         yield f"node(s) {missing if agent is not None else _SHARE_NOTHING}", np.array(found, np.int32)
 
 
+def refused(state: ClusterState, unit: Unit, why: Refused) -> Reason:
+    """What a unit that was not placed is told, as things stand again."""
+    if isinstance(why, OverLimit):
+        return why.reason
+    if isinstance(why, ReservedForOthers):
+        return _reserved(state, why)
+    if isinstance(why, Reclaimed):
+        return _reclaimed(state, why)
+    return no_row(state, unit.tasks[0]) if len(unit.tasks) == 1 else no_gang(state, unit)
+
+
 def no_row(state: ClusterState, task: Task) -> Reason:
-    """Why a pod gets no node now: there is none, or its queue may hold no more of their pool, or they are kept for others."""
-    return full_pool(state, task) or (kept(state, task) if state.reserved.holds else None) or no_node(state, task.shape)
+    """Why a pod gets no node now: there is none, or its queue may hold no more of their pool, or they are reserved for others."""
+    full = full_pool(state, task)
+    return full.reason if full is not None else reserved(state, task) or no_node(state, task.shape)
 
 
-def full_pool(state: ClusterState, task: Task) -> Reason | None:
-    """A limit for a pool where there is room for the pod, or outside which it may not run; None if there is none."""
-    full = state.queues.limits.full_pools(task)
-    if not full:
-        return None
-    rows, pools = slice(0, state.nodes.count), state.queues.tree.pools
-    fits, admitted = task.shape.alone(), task.shape.admitted(rows) & state.nodes.open[rows]
-    closed = np.logical_or.reduce([pools.mask(pool) for pool, _ in full])
-    if admitted.any() and not (admitted & ~closed).any():
-        return full[0][1]
-    return next((reason for pool, reason in full if (fits & pools.mask(pool)).any()), None)
+def reserved(state: ClusterState, task: Task) -> Reason | None:
+    """Suitable nodes are reserved for others until after the pod is expected to end; None if there are none."""
+    found = reserved_for_others(state, task)
+    return _reserved(state, found) if found is not None else None
 
 
-def kept(state: ClusterState, task: Task) -> Reason | None:
-    """Nodes that would do are kept for others until after the pod is thought to end; None if there are none."""
-    against = state.reserved.against(task)
-    for hold in against:
-        node = state.reserved.exhausts(hold, task)
-        if node is not None and task.shape.best() >= 0:
-            return _headroom_kept(state, hold, node)
-    holds = [hold for hold in against if any(task.shape.fits_row(row) for row in hold.rows)]
-    if not holds:
-        return None
-    first = min(holds, key=lambda hold: (hold.start, hold.key))
-    count = len({row for hold in holds for row in hold.rows})
+def _reserved(state: ClusterState, found: ReservedForOthers) -> Reason:
+    task, first = found.task, found.hold
+    wait = max(0.0, first.start - state.reserved.now)
+    numbers = {"nodes": found.nodes, "begins_in": int(wait)}
+    if found.queue is not None:
+        queue = f"the remaining capacity of queue {found.queue.name!r}"
+        message = f"{queue} is reserved for {first.key}, which starts in about {wait:.0f} s"
+        return Reason(ReasonCode.RESERVATION, message, numbers)
     total = state.runtimes.total(task) if first.given is None else state.services.time_limit(task)
     if total is None or math.isinf(total):
         runs = "the run time of this pod is unknown" if first.given is None else "this pod has no time limit"
@@ -135,23 +139,25 @@ def kept(state: ClusterState, task: Task) -> Reason | None:
             )
     if first.head is not None:
         runs = "other jobs passed it for too long, so only jobs that a time limit ends before its start may use them"
-    wait = max(0.0, first.start - state.reserved.now)
-    message = f"{count} suitable nodes are reserved for {first.key}, which starts in about {wait:.0f} s; {runs}"
-    return Reason(ReasonCode.RESERVATION, message, {"nodes": count, "begins_in": int(wait)})
+    message = f"{found.nodes} suitable nodes are reserved for {first.key}, which starts in about {wait:.0f} s; {runs}"
+    return Reason(ReasonCode.RESERVATION, message, numbers)
 
 
-def _headroom_kept(state: ClusterState, hold: Hold, node: QueueNode) -> Reason:
-    """What a queue may hold is kept for a job that was passed for too long."""
-    wait = max(0.0, hold.start - state.reserved.now)
-    message = f"the remaining capacity of queue {node.name!r} is reserved for {hold.key}, which starts in about {wait:.0f} s"
-    return Reason(ReasonCode.RESERVATION, message, {"nodes": 0, "begins_in": int(wait)})
+def _reclaimed(state: ClusterState, why: Reclaimed) -> Reason:
+    """Another job would reclaim what it would borrow."""
+    scale, held, more = state.queues.tree.scale(why.resource), why.used, why.requested
+    message = (
+        f"with {more / scale:g} more, queue {why.queue!r} would hold {(held + more) / scale:g} {why.resource}, above its fair "
+        f"share of {why.share / scale:g}, and a pending job of queue {why.claimant!r} would reclaim that at once"
+    )
+    return Reason(ReasonCode.FAIR_SHARE, message, {"used": held, "share": why.share, "requested": more})
 
 
 def own(state: ClusterState, unit: Unit, reason: Reason) -> Reason:
     """A reason that others of its pending class share, as it is of one unit: with its own name and run time, not another's."""
     if reason.code is not ReasonCode.RESERVATION:
         return reason.of(unit.key)
-    mine = kept(state, unit.tasks[0]) if state.reserved.holds else None
+    mine = reserved(state, unit.tasks[0])
     if mine is not None:
         return mine
     if (

@@ -106,7 +106,7 @@ def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
     for task in moving:
         state.placement.unassign(task)
     state.evictions.release_victims(tasks, victims, places)
-    if not isinstance(_allocate(state, moving), list):
+    if not _allocate(state, moving):
         state.evictions.release_holds(tasks)
         return False
     for task in tasks:
@@ -152,22 +152,23 @@ def _would_fit(state: ClusterState, moving: list[Task]) -> bool:
         row = state.placement.lingering.get(uid)
         if row is not None:
             state.evictions.occupy(state.tasks[uid], row)
-    fits = isinstance(_allocate(state, moving), list)
+    fits = _allocate(state, moving)
     state.log.rollback(mark)
     for task in moving:
         task.become(TaskState.HELD)
     return fits
 
 
-def _allocate(state: ClusterState, moving: list[Task]) -> object:
+def _allocate(state: ClusterState, moving: list[Task]) -> bool:
+    """Place these together; whether they have places."""
     state.shapes.refresh()
     unit = _unit(moving)
     for task in moving:
         task.unit = unit
-    found = allocate(state, unit)
+    placed = isinstance(allocate(state, unit), list)
     for task in moving:
         task.unit = None
-    return found
+    return placed
 
 
 def _unit(tasks: list[Task]) -> Unit:

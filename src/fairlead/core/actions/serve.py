@@ -12,15 +12,15 @@ from fairlead.core.actions.consolidate import Moved
 from fairlead.core.actions.make_room import make_room
 from fairlead.core.actions.refusals import refuse
 from fairlead.core.actions.reserve import reserve_for
-from fairlead.core.allocation import NO_ROW, allocate
+from fairlead.core.allocation import allocate
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.reclaimable import goes_beyond, reclaimer, refusal
+from fairlead.core.preemption.reclaimable import Reclaimed, Refused, goes_beyond, reclaimed_by, reclaimer
 from fairlead.core.preemption.search import Plan
 from fairlead.core.queues.tree import room_of
 from fairlead.core.state.cluster import ClusterState
 
-_MAY_BE_TAKEN = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
+_MAY_BE_TAKEN = (ReasonCode.RESOURCES, ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
 
 
 def serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
@@ -36,14 +36,15 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     if isinstance(outcome, list):
         yield from begin(state, unit, outcome, now)
         return
-    if outcome.is_capacity or outcome.code in _MAY_BE_TAKEN:
+    refused: Refused | Reason = outcome
+    if outcome.code in _MAY_BE_TAKEN:
         # Until the transaction is made all of it can be taken back: victims run as if nobody had looked at them.
         mark = state.log.mark()
-        plan = make_room(state, unit, outcome.code, now)
-        if plan is not None and not isinstance(plan, Reason) and beyond:
+        plan: Plan | Moved | Reclaimed | Reason | None = make_room(state, unit, outcome.code, now)
+        if beyond and isinstance(plan, Plan | Moved):
             plan = _plan_unless_reclaimed(state, unit, plan)
-        if isinstance(plan, Reason):
-            outcome = plan
+        if isinstance(plan, Reason | Reclaimed):
+            refused = plan
         elif plan is not None:
             made = preempted(state, unit, plan, now)
             with state.isolation.guard("settled"):
@@ -51,9 +52,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
             yield made
             return
         state.log.rollback(mark)
-    if outcome is NO_ROW:
-        outcome = explain.no_row(state, unit.tasks[0])
-    yield from _park(state, unit, outcome, now)
+    yield from _park(state, unit, refused if isinstance(refused, Reason) else explain.refused(state, unit, refused), now)
 
 
 def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
@@ -72,7 +71,7 @@ def prepare(state: ClusterState, unit: Unit) -> None:
         task.shape.prepare()
 
 
-def allocated(state: ClusterState, unit: Unit, *, beyond: bool) -> list[Task] | Reason:
+def allocated(state: ClusterState, unit: Unit, *, beyond: bool) -> list[Task] | Refused:
     """Those placed on free capacity, or why none is. beyond: whether it goes beyond its queue's share."""
     if not beyond:
         return allocate(state, unit)
@@ -80,7 +79,7 @@ def allocated(state: ClusterState, unit: Unit, *, beyond: bool) -> list[Task] | 
     return _unless_reclaimed(state, unit, allocate(state, unit), mark)
 
 
-def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Reason, mark: int) -> list[Task] | Reason:
+def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Refused, mark: int) -> list[Task] | Refused:
     """What was just placed, or, with all taken back, why it may not start: another job would reclaim from its queue at once."""
     other = reclaimer(state, unit, placed) if isinstance(placed, list) else None
     if other is None:
@@ -92,7 +91,7 @@ def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Reas
     return _held_back(state, unit, other)
 
 
-def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) -> Plan | Moved | Reason:
+def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) -> Plan | Moved | Reclaimed:
     """The same for a place that others leave."""
     other = reclaimer(state, unit, (plan.plan if isinstance(plan, Moved) else plan).placed)
     if other is None:
@@ -102,10 +101,10 @@ def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) 
     return _held_back(state, unit, other)
 
 
-def _held_back(state: ClusterState, unit: Unit, other: Unit) -> Reason:
+def _held_back(state: ClusterState, unit: Unit, other: Unit) -> Reclaimed:
     if (room := room_of(unit)) is not None:
         room.held_back = other
-    return refusal(state, unit, other)
+    return reclaimed_by(state, unit, other)
 
 
 def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterator[Transaction]:

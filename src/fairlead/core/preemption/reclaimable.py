@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.policy import Contest, share_due
@@ -30,6 +30,25 @@ _MOST = 256
 """So many units of a pending class find free places in one trial; what is behind them is not looked at."""
 
 T = TypeVar("T")
+
+
+class Reclaimed(NamedTuple):
+    """It may not start, as a job of another queue would take back at once what it would borrow. Amounts in charged units.
+
+    queue, claimant: the two queues. used: what the first holds of a resource; share: its fair share; requested: of the unit.
+    """
+
+    queue: str
+    claimant: str
+    resource: str
+    used: int
+    share: int
+    requested: int
+    code: ReasonCode = ReasonCode.FAIR_SHARE
+
+
+Refused = allocation.Refused | Reclaimed
+"""Why a unit does not start."""
 
 
 class _Line:
@@ -117,7 +136,7 @@ def _suppose_gone(state: ClusterState) -> None:
         state.placement.unassign(stand_in)
 
 
-def refusal(state: ClusterState, unit: Unit, other: Unit) -> Reason:
+def reclaimed_by(state: ClusterState, unit: Unit, other: Unit) -> Reclaimed:
     """Why a unit may not start for another."""
     queues = state.queues
     node, theirs = queues.queues[unit.tasks[0].queue], queues.queues[other.tasks[0].queue]
@@ -125,13 +144,8 @@ def refusal(state: ClusterState, unit: Unit, other: Unit) -> Reason:
     fair = queues.fair.entitled.get(node.name, {})
     disputed = [name for name in sorted(queues.fair.disputed) if wanted.get(name)]
     resource = max(disputed, key=lambda name: (wanted[name] + node.used.get(name, 0)) / max(1, fair.get(name, 0)))
-    scale, may = queues.tree.scale(resource), fair.get(resource, node.quota.get(resource, 0))
-    held, more = node.used.get(resource, 0), wanted[resource]
-    message = (
-        f"with {more / scale:g} more, queue {node.name!r} would hold {(held + more) / scale:g} {resource}, above its fair share "
-        f"of {may / scale:g}, and a pending job of queue {theirs.name!r} would reclaim that at once"
-    )
-    return Reason(ReasonCode.FAIR_SHARE, message, {"used": held, "share": may, "requested": more})
+    share = fair.get(resource, node.quota.get(resource, 0))
+    return Reclaimed(node.name, theirs.name, resource, node.used.get(resource, 0), share, wanted[resource])
 
 
 def _falls_for_no_share(state: ClusterState, task: Task) -> bool:
