@@ -28,7 +28,7 @@ from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
 from fairlead.core.preemption.rearrange import Movers, Rearrangement
-from fairlead.core.preemption.removal import Fallen
+from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan, cause
 from fairlead.core.preemption.victim import Falling
 from fairlead.core.preemption.victims import victims_of
@@ -127,12 +127,12 @@ def _try(
     if not all(ledger.admits(*each) for each in chosen) or (down and contest.in_vain(down)):
         return None, 0
     worth = Worth(state, now, most_lost - sum(services.lost_with(task) for task in down), devices_of(core.tasks), none=True)
-    mark, fallen = state.log.mark(), Fallen(state)
-    fallen.take(down)
+    mark, removal = state.log.mark(), Removal(state)
+    removal.take(down)
     ended = {task.gang.key for _, victim in chosen if not victim.spare for task in victim.tasks if task.gang is not None}
     search = Rearrangement(state, Movers(state, contest.unit, ended=ended), worth, without=down, steps=steps)
     if not can_be_placed(state, core) or not search.make_room(core.tasks) or not (down or search.moved):
         state.log.rollback(mark)
         return None, search.taken
     state.log.commit()
-    return rearranged(search, core, down, fallen.places, cause(chosen)), search.taken
+    return rearranged(search, core, down, removal.places, cause(chosen)), search.taken

@@ -24,9 +24,10 @@ from fairlead.core import allocation
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.objects import WHOLE
-from fairlead.core.pods.tasks import Task, TaskState, Unit, by_column, shapes_of
+from fairlead.core.pods.amounts import by_column, lacking
+from fairlead.core.pods.tasks import Task, TaskState, Unit, shapes_of
 from fairlead.core.preemption.rearrange import Movers, Rearrangement, closed_to_moved
-from fairlead.core.preemption.removal import Fallen
+from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan
 from fairlead.core.preemption.worth import Worth
 from fairlead.core.state.cluster import ClusterState
@@ -100,7 +101,7 @@ def _enough(state: ClusterState, core: Unit) -> bool:
     if wanted and devices_free(state, usable) < wanted:
         return False
     nodes, rows = state.nodes, np.flatnonzero(usable)
-    return all(int(np.maximum(nodes.free[column][rows], 0).sum()) >= amount for column, amount in by_column(core.tasks).items())
+    return all(amount <= 0 for amount in lacking(nodes, rows, by_column(core.tasks)).values())
 
 
 def work_waited(unit: Unit, now: float) -> float:
@@ -127,7 +128,7 @@ def rearranged(
     """
     for task in core.tasks:
         task.become(TaskState.ASSUMED)
-    plan = Plan([*down, *search.moved], list(core.tasks), {**places, **search.fallen.places}, why)
+    plan = Plan([*down, *search.moved], list(core.tasks), {**places, **search.removal.places}, why)
     return Moved(plan, search.stand_ins)
 
 
@@ -148,7 +149,7 @@ def _by_counting(state: ClusterState, core: Unit, unit: Unit, worth: Worth) -> M
             state.shapes.release(stand_in.shape)
         return None
     state.log.commit()
-    return Moved(Plan(search.moved, placed, search.fallen.places), search.stand_ins)
+    return Moved(Plan(search.moved, placed, search.removal.places), search.stand_ins)
 
 
 class _Search:
@@ -161,7 +162,7 @@ class _Search:
         self.shape = first.shape
         self._column = self._scarce()
         self._size = max(1, self._asked(first))
-        self.fallen = Fallen(state)
+        self.removal = Removal(state)
         self.moved: list[Task] = []
         self.stand_ins: dict[str, Task] = {}
         self.givers: set[int] = set()
@@ -220,7 +221,7 @@ class _Search:
         state, shape = self.state, self.shape
         before = shape.count_on(row)
         mark = state.log.mark()
-        fallen, moved, stand_ins = dict(self.fallen.places), list(self.moved), dict(self.stand_ins)
+        removal, moved, stand_ins = dict(self.removal.places), list(self.moved), dict(self.stand_ins)
         self.givers.add(row)
         chosen, guard = self._chosen(row, self._lacks(row)[0]), self.guard
         if guard is not None and chosen:
@@ -228,7 +229,7 @@ class _Search:
             if not self.guard.admits(chosen):
                 chosen = []
         for task in chosen:
-            self.fallen.take((task,))
+            self.removal.take((task,))
             target = self._target(task)
             if target < 0:
                 break
@@ -244,7 +245,7 @@ class _Search:
         state.log.rollback(mark)
         for uid in set(self.stand_ins) - set(stand_ins):
             state.shapes.release(self.stand_ins[uid].shape)
-        self.fallen.places, self.moved, self.stand_ins, self.guard = fallen, moved, stand_ins, guard
+        self.removal.places, self.moved, self.stand_ins, self.guard = removal, moved, stand_ins, guard
         self.givers.discard(row)
         return False
 

@@ -19,7 +19,7 @@ from fairlead.core.model.causes import Cause
 from fairlead.core.model.objects import WHOLE, Defragment
 from fairlead.core.model.transactions import Binding, Preempt, Transaction
 from fairlead.core.pods.tasks import Task
-from fairlead.core.preemption.removal import Fallen
+from fairlead.core.preemption.removal import Removal
 from fairlead.core.state.cluster import ClusterState
 
 _DAY = 86_400.0
@@ -76,8 +76,8 @@ def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given:
         task.shape.gpu_milli < WHOLE or not state.moves.is_movable(task) or task.pod.uid in state.moves.kept for task in tasks
     ):
         return None
-    mark, fallen = state.log.mark(), Fallen(state)
-    fallen.take(tasks)
+    mark, removal = state.log.mark(), Removal(state)
+    removal.take(tasks)
     stand_ins: dict[str, Task] = {}
     for task in sorted(tasks, key=lambda each: (-each.shape.gpus, each.pod.key)):
         target = _target(state, task, column, {row, *given})
@@ -88,7 +88,7 @@ def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given:
             return None
         made = stand_ins[task.pod.uid] = state.moves.stand_in(task)
         state.placement.place(made, target)
-    fallen.put_back(tasks)
+    removal.put_back(tasks)
     state.log.commit()
     return Emptied(row, tasks, stand_ins)
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 from fairlead.core.actions.consolidate import Moved
 from fairlead.core.allocation import fits
+from fairlead.core.pods import amounts
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.preemption.removal import Fallen
+from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.tree import room_of
@@ -69,15 +70,15 @@ def awaited_before(state: ClusterState, unit: Unit, now: float) -> bool:
     return any(first is not None and queues.waiting.turn(first) < mine for first in firsts)
 
 
-def _gone(state: ClusterState, leaving: Leaving) -> tuple[int, Fallen]:
+def _gone(state: ClusterState, leaving: Leaving) -> tuple[int, Removal]:
     """In a trial: these are off their rows."""
-    mark, gone = state.log.mark(), Fallen(state)
+    mark, gone = state.log.mark(), Removal(state)
     gone.take([task for task, _ in leaving])
     state.shapes.refresh()
     return mark, gone
 
 
-def _put_back(state: ClusterState, task: Task, gone: Fallen, plan: Plan) -> bool:
+def _put_back(state: ClusterState, task: Task, gone: Removal, plan: Plan) -> bool:
     """Put a pod back where it runs if all that a plan places has room beside it; whether it has."""
     row, devices = gone.places[task.pod.uid]
     shape, placed = task.shape, plan.placed
@@ -85,7 +86,7 @@ def _put_back(state: ClusterState, task: Task, gone: Fallen, plan: Plan) -> bool
         return False  # it may keep them off wherever it is
     nodes = state.nodes
     free = nodes.devices.states[nodes.device.item(row)]
-    if any(nodes.free[column].item(row) < amount for column, amount in shape.demand):
+    if not amounts.fits(nodes, row, shape.demand):
         return False
     if any(free[device] < shape.gpu_milli for device in devices):
         return False

@@ -15,8 +15,9 @@ import numpy as np
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.objects import WHOLE
+from fairlead.core.pods.amounts import by_column, lacking
 from fairlead.core.pods.ranking import RankedShape
-from fairlead.core.pods.tasks import Task, Unit, by_column
+from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.reservations import Hold
 from fairlead.core.queues.services import begun
 from fairlead.core.queues.tree import Room, room_of
@@ -173,9 +174,9 @@ def _lacking(state: ClusterState, hold: Hold) -> int:
     if hold.unit is None:
         return 0
     worst = 0
-    for column, amount in by_column(hold.unit.tasks[: hold.unit.need]).items():
-        free = sum(max(0, state.nodes.free[column].item(row)) for row in hold.rows)
-        worst = max(worst, 1000 * max(0, amount - free) // amount if amount else 0)
+    wanted = by_column(hold.unit.tasks[: hold.unit.need])
+    for column, amount in lacking(state.nodes, hold.rows, wanted).items():
+        worst = max(worst, 1000 * max(0, amount) // wanted[column] if wanted[column] else 0)
     return worst
 
 

@@ -414,6 +414,13 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         """On which level so much attained service is."""
         return bisect_right(self.levels, attained)
 
+    def takes_turn(self, level: int, other: int, *, near: bool) -> bool:
+        """Whether its work on a level takes the place of work on another that runs, is of no higher priority, and may be evicted.
+
+        near: whether its scope reaches that work's queue. Express work takes from any queue what is not express any more.
+        """
+        return bool(self.levels) and level < other and (near or level < self.express <= other)
+
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     """So many pods like this one."""

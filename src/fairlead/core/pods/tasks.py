@@ -151,15 +151,6 @@ def shapes_of(tasks: Iterable[Task]) -> list[RankedShape]:
     return list({task.shape.number: task.shape for task in tasks}.values())
 
 
-def by_column(tasks: Iterable[Task]) -> dict[int, int]:
-    """What tasks ask for together, by column."""
-    found: dict[int, int] = {}
-    for task in tasks:
-        for column, amount in task.shape.demand:
-            found[column] = found.get(column, 0) + amount
-    return found
-
-
 class Waiting(Protocol):
     """Where a unit waits: a pending class of a queue (`queues.room_of`)."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from fairlead.core.pods import amounts
 from fairlead.core.pods.filters.base import Refusal
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.preemption import default_preemption, protected
@@ -119,23 +120,15 @@ class Candidates:
         nodes = state.nodes
         if not nodes.open.item(row) or not shape.admits(row):
             return None
-        freed: dict[int, int] = {}
-        least: tuple[int, float] | None = None
-        for task in self._falling(row):
-            value = (task.pod.priority, -default_preemption.start(task))
-            least = value if least is None else min(least, value)
-            for column, amount in task.shape.demand:
-                freed[column] = freed.get(column, 0) + amount
-        if least is None:
-            return None
-        if any(nodes.free[column].item(row) + freed.get(column, 0) < amount for column, amount in shape.demand):
+        falling = self._falling(row)
+        if not falling or not amounts.fits(nodes, row, shape.demand, amounts.by_column(falling)):
             return None
         for relation in shape.relations:
             if relation.stop() is not None or (
                 relation.applies() and relation.refuses(row) in (Refusal.UNRESOLVABLE, Refusal.ERROR)
             ):
                 return None
-        return least
+        return min((task.pod.priority, -default_preemption.start(task)) for task in falling)
 
     def _falling(self, row: int) -> list[Task]:
         """Who may fall on a row."""

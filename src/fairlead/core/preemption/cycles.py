@@ -10,12 +10,13 @@ Work is looked at by kind, all of a queue that stands alike as one: there are fe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.model.charges import Charge, split, sum_of
 from fairlead.core.model.objects import ServiceClass
 from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.queues.entitlement import against, beyond_quota, beyond_share
 from fairlead.core.queues.tree import QueueNode, Room, room_of
 from fairlead.core.queues.waiting import Behind
 
@@ -52,11 +53,7 @@ class Kind(NamedTuple):
         if not self.preempts or not other.falls or other.priority > self.priority:
             return False
         near = self.reaches(other.queue)
-        if near and other.priority < self.priority:
-            return True
-        return (
-            bool(self.service.levels) and self.level < other.level and (near or self.level < self.service.express <= other.level)
-        )
+        return (near and other.priority < self.priority) or self.service.takes_turn(self.level, other.level, near=near)
 
 
 def kinds_of(state: ClusterState) -> Kinds:
@@ -349,18 +346,15 @@ class Circle:
     def _creditor(self, queue: QueueNode) -> QueueNode | None:
         """The rival above another queue to whom the unit's would owe what it holds beyond its quota."""
         if queue.name not in self._creditors:
-            rivals = self._kind.queue.rivals(queue) if self._state.policy.reclaim else None
-            names = self._state.queues.fair.contested(rivals[1], insists=True) if rivals is not None else ()
-            owes = rivals is not None and bool(names) and self._would_exceed_quotas(rivals[0], names)
-            self._creditors[queue.name] = rivals[1] if rivals is not None and owes else None
+            claim = against(queue, self._kind.queue) if self._state.policy.reclaim else None
+            names = self._state.queues.fair.contested(claim.mine, insists=True) if claim is not None else ()
+            beyond = claim is not None and bool(names) and beyond_quota(claim.lenders, names, self._held_then)
+            self._creditors[queue.name] = claim.mine if claim is not None and beyond else None
         return self._creditors[queue.name]
 
-    def _would_exceed_quotas(self, top: QueueNode, names: Collection[str]) -> bool:
-        """Whether all queues from the unit's own up to another would hold more than their quota of some of these resources."""
-        return all(
-            any(node.used.get(name, 0) + self._offered.get(name, 0) > node.quota.get(name, 0) for name in names)
-            for node in self._kind.queue.up_to(top)
-        )
+    def _held_then(self, node: QueueNode, name: str) -> int:
+        """What a queue on the unit's path would hold with the unit."""
+        return node.used.get(name, 0) + self._offered.get(name, 0)
 
     def _look_at_all(self) -> dict[int, bool]:
         """Of whatever runs: whether it would return, or could take from what would, and so on."""
@@ -403,15 +397,10 @@ class Circle:
 
     def _debt(self, debtor: QueueNode, creditor: QueueNode) -> tuple[QueueNode | None, bool]:
         """The rival above the debtor that holds more than its fair share, if so; and whether it owes because of quotas."""
-        rivals = creditor.rivals(debtor)
-        fair = self._state.queues.fair
-        if rivals is None or any(map(fair.over, creditor.up_to(rivals[0]))):
+        claim, queues = against(creditor, debtor), self._state.queues
+        if claim is None or any(map(queues.fair.over, claim.claimants)):
             return None, False
-        mine, theirs = rivals
-        between = debtor.up_to(theirs)
-        over = theirs if all(map(fair.over, between)) else None
-        names = self._state.queues.fair.contested(mine, insists=True)  # as a contest looks at those between them
-        above = all(any(each.stays(name) > each.quota.get(name, 0) for name in names) for each in between)
-        return over, above and self._state.queues.reclaim.guaranteed(
-            creditor, mine, [(name, 0) for name in names], QueueNode.stays
-        )
+        over = claim.theirs if beyond_share(queues.fair, claim.lenders) else None
+        names = queues.fair.contested(claim.mine, insists=True)  # as a contest looks at those between them
+        above = beyond_quota(claim.lenders, names, QueueNode.stays)
+        return over, above and queues.reclaim.guaranteed(creditor, claim.mine, [(name, 0) for name in names], QueueNode.stays)

@@ -9,18 +9,38 @@ the name, where upstream takes any.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.model.objects import DisruptionBudget
 from fairlead.core.pods.holdings import Trial
 from fairlead.core.pods.tasks import Task
+from fairlead.core.preemption.removal import Removal, upstream_cost
 from fairlead.core.state.budgets import concerns
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
 
-_SKEW = 1 << 31  # makes every priority positive before they are summed up
+
+class _AsUpstream(Removal):
+    """Counts as upstream does: its spreading never counted a terminating pod and yet counts it out."""
+
+    def take(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            row = task.row
+            super().take((task,))
+            self._count(task, row, -1)
+
+    def put_back(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            super().put_back((task,))
+            self._count(task, task.row, 1)
+
+    def _count(self, task: Task, row: int, sign: int) -> None:
+        if task.pod.terminating:
+            self.state.pairs.count_leaving(task.shape, row, sign)
+        if self.state.holdings.trial is not None:
+            self.state.holdings.trial.add(task.shape.spec, sign)
 
 
 class Choice(NamedTuple):
@@ -59,20 +79,17 @@ def on_row(
     if not falling:
         return None
     falling = by_importance(falling)
-    devices = {task.pod.uid: task.devices for task in falling}
     state.holdings.trial = Trial(task.shape.spec for task in pods) if may_fall is None else None
     mark = state.log.mark()
-    for task in falling:
-        _take_off(state, task)
+    removal = _AsUpstream(state)
+    removal.take(falling)
     victims: list[Task] = []
     violations = 0
     if fits(row):
         violating, others = _violating(falling, state.budgets.known.values())
         for group, counts in ((violating, True), (others, False)):
             for task in group:
-                _put_back(state, task, row, devices[task.pod.uid])
-                if not fits(row):
-                    _take_off(state, task)
+                if not removal.spares((task,), lambda: fits(row)):
                     victims.append(task)
                     violations += counts
     state.log.rollback(mark)
@@ -91,24 +108,6 @@ def by_importance(tasks: list[Task]) -> list[Task]:
 def start(task: Task) -> float:
     """When a pod began to run; those that did not yet, last of all."""
     return math.inf if task.pod.started is None else task.pod.started
-
-
-def _take_off(state: ClusterState, task: Task) -> None:
-    # Upstream's spreading never counted a terminating pod and yet counts it out.
-    row = task.row
-    state.placement.unassign(task)
-    if task.pod.terminating:
-        state.pairs.count_leaving(task.shape, row, -1)
-    if state.holdings.trial is not None:
-        state.holdings.trial.add(task.shape.spec, -1)
-
-
-def _put_back(state: ClusterState, task: Task, row: int, devices: tuple[int, ...]) -> None:
-    state.placement.assign(task, row, devices)
-    if task.pod.terminating:
-        state.pairs.count_leaving(task.shape, row, 1)
-    if state.holdings.trial is not None:
-        state.holdings.trial.add(task.shape.spec, 1)
 
 
 def _violating(tasks: list[Task], budgets: Iterable[DisruptionBudget]) -> tuple[list[Task], list[Task]]:
@@ -131,12 +130,4 @@ def _violating(tasks: list[Task], budgets: Iterable[DisruptionBudget]) -> tuple[
 
 def cost(choice: Choice) -> tuple[object, ...]:
     """What a choice costs, in upstream's order; smaller is better."""
-    victims = choice.victims
-    top = victims[0].pod.priority
-    return (
-        choice.violations,
-        top,
-        sum(task.pod.priority + _SKEW for task in victims),
-        len(victims),
-        -min(start(task) for task in victims if task.pod.priority == top),
-    )
+    return (choice.violations, *upstream_cost(choice.victims, start))

@@ -17,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.core.model.arrays import Mask
-from fairlead.core.pods.tasks import Task, Unit, by_column
+from fairlead.core.pods.amounts import by_column, places
+from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
-from fairlead.core.preemption.removal import Fallen, cost, least_on
+from fairlead.core.preemption.removal import Removal, cost, least_on
 from fairlead.core.preemption.victim import Falling
 from fairlead.core.preemption.victims import victims_of
 
@@ -70,12 +71,11 @@ class _There(dict[int, list[Falling]]):
 def _could_hold(contest: Contest, there: _There, rows: list[int], tasks: list[Task]) -> bool:
     """Whether there could be places for alike members by amounts alone, were everybody gone who may fall on a row."""
     state, demand = contest.state, tasks[0].shape.demand
-    places = 0
+    held = 0
     for row in rows:
         gone = by_column(each for _, victim in there[row] for each in victim.tasks if each.row == row)
-        held = ((state.nodes.free[column].item(row) + gone.get(column, 0)) // amount for column, amount in demand if amount)
-        places += max(0, min(held, default=len(tasks)))
-        if places >= len(tasks):
+        held += places(state.nodes, row, demand, gone, len(tasks))
+        if held >= len(tasks):
             return True
     return False
 
@@ -135,7 +135,7 @@ class _Clearing:
         """Who falls for one more member on a row, as things stand."""
         state, falling = self.state, self._may_fall(row)
         mark = state.log.mark()
-        Fallen(state).take(self._off.get(row, ()))
+        Removal(state).take(self._off.get(row, ()))
         for member in self._on.get(row, ()):
             state.placement.place(member, row)
         free = state.placement.takes(task, row)

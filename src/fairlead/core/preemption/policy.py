@@ -17,6 +17,7 @@ from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Circle, kinds_of
+from fairlead.core.queues.entitlement import Entitlement, against, beyond_quota, beyond_share, within_share
 from fairlead.core.queues.tree import QueueNode, room_of
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Contest:
         self._reclaims = self.queue.policy.users_reclaim and state.policy.reclaim
         self._amount = _amounts(core) if self._reclaims else (0, 0)
         self._entitled: bool | None = None
+        self._claims: dict[str, Entitlement | None] = {}  # by the other queue
         self._owing: dict[str, bool] = {}
         self._at_once: dict[str, bool] = {}
         self._within: dict[str, bool] = {}
@@ -97,40 +99,36 @@ class Contest:
         """
         if not self.entitled:
             return False
-        rivals = self.queue.rivals(other)
-        if rivals is None:
+        claim, fair = self._claim(other), self.state.queues.fair
+        if claim is None:
             return False
-        mine, theirs = rivals
+        mine, theirs = claim.mine, claim.theirs
         taken = taken or {}
-        eased = self.nested and any(node.name in taken for node in self.queue.up_to(mine))
+        eased = self.nested and any(node.name in taken for node in claim.claimants)
         guaranteed = self._guaranteed_without(mine, taken) if eased else self.within_quota(mine)
-        if not (guaranteed or (self._within_without(mine, taken) if eased else self._stays_within(mine))):
+        if not (guaranteed or (within_share(fair, claim.claimants, self.demand, taken) if eased else self._stays_within(claim))):
             return False  # what is above it has its share already: it can only take from its siblings
-        less = taken.get(theirs.name)
-        below = other.up_to(theirs)[:-1]
-        fair = self.state.queues.fair
-        if (
-            fair.over(theirs, less)
-            and (not victim or self.waited or fair.keeps(theirs, less, victim))
-            and all(fair.over(node, taken.get(node.name)) for node in below)
+        if beyond_share(fair, claim.lenders, taken) and (
+            not victim or self.waited or fair.keeps(theirs, taken.get(theirs.name), victim)
         ):
             return True
-        if not guaranteed or not self._above_quota(theirs, less, mine):
-            return False
-        return all(self._above_quota(node, taken.get(node.name), mine) for node in below)
+        return guaranteed and self._lends_beyond_quota(claim, taken)
 
     def may_override(self, other: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
         """Whether the unit is within its quota and a queue holds more than its own, so that its pods' budgets do not bind.
 
         taken: what falls already.
         """
-        rivals = self.queue.rivals(other)
-        if rivals is None or not self.entitled:
+        claim = self._claim(other)
+        if claim is None or not self.entitled:
             return False
-        mine, theirs = rivals
-        return self.within_quota(mine) and all(
-            self._above_quota(node, taken.get(node.name), mine) for node in other.up_to(theirs)
-        )
+        return self.within_quota(claim.mine) and self._lends_beyond_quota(claim, taken)
+
+    def _claim(self, other: QueueNode) -> Entitlement | None:
+        """Its queue's claim against another; None if one is above the other."""
+        if other.name not in self._claims:
+            self._claims[other.name] = against(self.queue, other)
+        return self._claims[other.name]
 
     @property
     def nested(self) -> bool:
@@ -146,32 +144,24 @@ class Contest:
             lambda node, name: node.used.get(name, 0) - taken.get(node.name, _NOTHING).get(name, 0),
         )
 
-    def _within_without(self, top: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
-        """Whether queues up to another stay within their fair shares, as `_stays_within` says, without what falls already."""
-        fair = self.state.queues.fair
-        return all(fair.within(node, self.demand, taken.get(node.name)) for node in self.queue.up_to(top))
-
     def eased_by(self, tasks: Sequence[Task]) -> bool:
         """Whether a queue above its own holds less without these of another's."""
         other = self.state.queues.queues[tasks[0].queue]
         return self.nested and other is not self.queue and other.path[-1] is self.queue.path[-1]
 
-    def _above_quota(self, node: QueueNode, less: dict[str, int] | None, mine: QueueNode) -> bool:
-        """Whether a queue holds more than its quota of something that is scarce for one on this unit's path."""
-        return any(
-            node.stays(name) - (less.get(name, 0) if less else 0) > node.quota.get(name, 0) for name, _ in self._scarce(mine)
-        )
+    def _lends_beyond_quota(self, claim: Entitlement, taken: dict[str, dict[str, int]]) -> bool:
+        """Whether lenders hold more than their quotas of something that is scarce for the unit's side, without what is taken."""
 
-    def _stays_within(self, top: QueueNode) -> bool:
-        """Whether the queues from this unit's up to another stay within their fair shares with it."""
-        known = self._within.get(top.name)
+        def held(node: QueueNode, name: str) -> int:
+            return node.stays(name) - taken.get(node.name, _NOTHING).get(name, 0)
+
+        return beyond_quota(claim.lenders, [name for name, _ in self._scarce(claim.mine)], held)
+
+    def _stays_within(self, claim: Entitlement) -> bool:
+        """Whether the queues from this unit's up to its side's sibling stay within their fair shares with it."""
+        known = self._within.get(claim.mine.name)
         if known is None:
-            fair, known = self.state.queues.fair, True
-            for node in self.queue.path:
-                known = known and fair.within(node, self.demand)
-                if node is top:
-                    break
-            self._within[top.name] = known
+            known = self._within[claim.mine.name] = within_share(self.state.queues.fair, claim.claimants, self.demand)
         return known
 
     def within_quota(self, node: QueueNode) -> bool:
@@ -257,8 +247,8 @@ class Contest:
         """
         known = self._at_once.get(other.name)
         if known is None:
-            rivals = self.queue.rivals(other)
-            known = self.waited or (rivals is not None and self._is_guaranteed(rivals[0]))
+            claim = self._claim(other)
+            known = self.waited or (claim is not None and self._is_guaranteed(claim.mine))
             self._at_once[other.name] = known
         return known
 
@@ -297,11 +287,10 @@ class Contest:
         if near and task.pod.surplus and task.pod.priority <= unit.priority and task.gang is not None and task.gang.spares():
             return PreemptionReason.SURPLUS
         if (
-            self.service.levels
-            and level > unit.level
+            level > unit.level
             and task.pod.priority <= unit.priority
+            and self.service.takes_turn(unit.level, level, near=near)
             and services.gives_turns(task)
-            and (near or (self.express and level >= self.service.express))
         ):
             return PreemptionReason.SERVICE
         if near and task.pod.priority < unit.priority:

@@ -23,7 +23,7 @@ from fairlead.core.model.objects import WHOLE, Pod
 from fairlead.core.nodes.devices import INFEASIBLE
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.preemption.removal import Fallen
+from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.worth import Worth
 from fairlead.core.state.budgets import Guard
 from fairlead.core.state.cluster import ClusterState
@@ -116,7 +116,7 @@ class Rearrangement:
         steps: int = _STEPS_SMALL,
     ) -> None:
         self.state, self._movers, self._worth = state, movers, worth
-        self.fallen = Fallen(state)
+        self.removal = Removal(state)
         self.moved: list[Task] = []
         self.stand_ins: dict[str, Task] = {}
         self._small = len(state.nodes) <= SMALL
@@ -145,7 +145,7 @@ class Rearrangement:
             self.state.log.commit()
         else:
             self.state.log.rollback(mark)
-            self.fallen.places.clear()
+            self.removal.places.clear()
             self.moved, self.stand_ins = [], {}
         return found
 
@@ -193,7 +193,7 @@ class Rearrangement:
             guard = guard.copy()
             if not all(guard.admits(block.tasks) for block in blocks):
                 return False
-        mark, places, moved, stand_ins = state.log.mark(), dict(self.fallen.places), self.moved, self.stand_ins
+        mark, places, moved, stand_ins = state.log.mark(), dict(self.removal.places), self.moved, self.stand_ins
         if blocks:
             self.moved, self.stand_ins = list(moved), dict(stand_ins)
             rest = tuple(sorted((*rest, *(made for block in blocks for made in self._take(block))), key=_largest_first))
@@ -203,12 +203,12 @@ class Rearrangement:
             state.log.commit()
             return True
         state.log.rollback(mark)
-        self.fallen.places, self.moved, self.stand_ins = places, moved, stand_ins
+        self.removal.places, self.moved, self.stand_ins = places, moved, stand_ins
         return False
 
     def _take(self, block: Block) -> Iterator[Task]:
         """Pods leave their places; yields what needs places in their stead."""
-        self.fallen.take(block.tasks)
+        self.removal.take(block.tasks)
         for task in block.tasks:
             made = self.stand_ins[task.pod.uid] = self.state.moves.stand_in(task, charged=True)
             self.state.log.call(self.state.shapes.release, made.shape)

@@ -22,6 +22,7 @@ from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.policy import Contest, share_due
 from fairlead.core.preemption.search import by_upstream, preempt
 from fairlead.core.preemption.victims import victims_of
+from fairlead.core.queues.entitlement import beyond_quota, within_share
 from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.tree import Place, QueueNode, Room, Standing, room_of
 from fairlead.core.state.cluster import ClusterState
@@ -96,7 +97,8 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
         return False
     node = room.queue
     wanted = dict(state.queues.tree.asked_together(unit.tasks[: unit.need])) if state.queues.tree.pools.named else room.core
-    return any(node.stays(name) + wanted[name] > node.quota.get(name, 0) for name in disputed if name in wanted)
+    names = [name for name in disputed if name in wanted]
+    return beyond_quota([node], names, lambda each, name: each.stays(name) + wanted[name])
 
 
 def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit | None:
@@ -115,7 +117,7 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit |
         task.become(TaskState.ASSUMED, log)
         log.set(task, "started", state.services.now)
     _suppose_gone(state)
-    within = all(_is_within(state, node, placed) for node in own.path)
+    within = within_share(state.queues.fair, own.path, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
     found = next((unit for unit in _creditors(state, own) if _could_reclaim(state, unit, own, tried, within=within)), None)
     log.rollback(mark)
     for each in tried:
@@ -228,11 +230,6 @@ def _firsts(node: QueueNode, *, refused: bool) -> Iterator[Unit]:
             continue
         if node.blocked is None or first.rank <= node.blocked:
             yield first
-
-
-def _is_within(state: ClusterState, node: QueueNode, placed: Sequence[Task]) -> bool:
-    """Whether a queue holds no more than its fair share of what placed tasks ask for."""
-    return state.queues.fair.within(node, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
 
 
 def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[Unit], *, within: bool) -> bool:

@@ -19,13 +19,14 @@ from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core import allocation
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
+from fairlead.core.pods import amounts
 from fairlead.core.pods.colocation import kin
-from fairlead.core.pods.tasks import Task, Unit, by_column, shapes_of
+from fairlead.core.pods.tasks import Task, Unit, shapes_of
 from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.node_clearing import clear
 from fairlead.core.preemption.policy import Budgets, Contest
-from fairlead.core.preemption.removal import Fallen, cost, least_on, reprieve
+from fairlead.core.preemption.removal import Removal, cost, least_on, reprieve
 from fairlead.core.preemption.subsets import search
 from fairlead.core.preemption.victim import Falling
 from fairlead.core.preemption.victims import victims_of
@@ -84,16 +85,16 @@ def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
     choice = candidates_of(state).of(task.shape, unit.priority).best()
     if choice is None or state.queues.limits.over_limit(task, row=choice.row) is not None:
         return None
-    fallen = Fallen(state)
-    fallen.take(choice.victims)
-    return _in_place_of(choice.victims, task, choice.row, fallen)
+    removal = Removal(state)
+    removal.take(choice.victims)
+    return _in_place_of(choice.victims, task, choice.row, removal)
 
 
-def _in_place_of(victims: list[Task], task: Task, row: int, fallen: Fallen, why: Cause = NO_CAUSE) -> Plan:
+def _in_place_of(victims: list[Task], task: Task, row: int, removal: Removal, why: Cause = NO_CAUSE) -> Plan:
     """A single pod gets its place on a row that victims have left."""
-    fallen.state.shapes.refresh()
-    fallen.state.placement.place(task, row)
-    return Plan(victims, [task], fallen.places, why)
+    removal.state.shapes.refresh()
+    removal.state.placement.place(task, row)
+    return Plan(victims, [task], removal.places, why)
 
 
 def _waits_for_victims(state: ClusterState, task: Task) -> bool:
@@ -119,12 +120,8 @@ def could_make_room(contest: Contest, row: int) -> bool:
     if by_upstream(unit):
         shape = unit.tasks[0].shape
         return shape.fits_row(row) or candidates_of(state).of(shape, unit.priority).least(row) is not None
-    freed = by_column(task for task in state.nodes.pods[row].values() if contest.ground(task) is not None)
-    return any(
-        all(state.nodes.free[column].item(row) + freed.get(column, 0) >= amount for column, amount in shape.demand)
-        and shape.admits(row)
-        for shape in shapes_of(unit.tasks)
-    )
+    freed = amounts.by_column(task for task in state.nodes.pods[row].values() if contest.ground(task) is not None)
+    return any(amounts.fits(state.nodes, row, shape.demand, freed) and shape.admits(row) for shape in shapes_of(unit.tasks))
 
 
 def _for_one(contest: Contest) -> Plan | None:
@@ -175,9 +172,9 @@ def _for_one(contest: Contest) -> Plan | None:
     down = [each for _, victim in chosen for each in victim.tasks]
     if contest.in_vain(down):
         return None
-    fallen = Fallen(state)
-    fallen.take(down)
-    return _in_place_of(down, task, row, fallen, cause(chosen))
+    removal = Removal(state)
+    removal.take(down)
+    return _in_place_of(down, task, row, removal, cause(chosen))
 
 
 def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
@@ -192,12 +189,12 @@ def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
     if len(victims_of(state).with_rest(contest, [cheapest])) > 1:
         return None
     mark = state.log.mark()
-    fallen = Fallen(state)
-    fallen.take((victim,))
+    removal = Removal(state)
+    removal.take((victim,))
     if not state.placement.takes(task, row):
         state.log.rollback(mark)
         return None
-    plan = _in_place_of([victim], task, row, fallen, cause([cheapest]))
+    plan = _in_place_of([victim], task, row, removal, cause([cheapest]))
     state.log.commit()
     return plan
 
@@ -205,9 +202,9 @@ def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
 def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> bool:
     """Whether a single pod fits a row without all of these victims, whatever limits say."""
     mark = state.log.mark()
-    fallen = Fallen(state)
+    removal = Removal(state)
     for _, victim in victims:
-        fallen.take(victim.tasks)
+        removal.take(victim.tasks)
     fits = unit.tasks[0].shape.fits_row(row)
     state.log.rollback(mark)
     return fits
@@ -231,20 +228,20 @@ def _for_gang(contest: Contest) -> Plan | None:
         falling, _ = _by_subsets(contest, core) or (None, [])
     if falling is None or contest.in_vain([task for _, victim in falling for task in victim.tasks]):
         return None
-    mark, fallen = state.log.mark(), Fallen(state)
+    mark, removal = state.log.mark(), Removal(state)
     for _, victim in falling:
-        fallen.take(victim.tasks)
-    chosen = reprieve(fallen, falling, fits) if fits() else []
+        removal.take(victim.tasks)
+    chosen = reprieve(removal, falling, fits) if fits() else []
     if len(chosen) < len(falling) and contest.nested:
         state.log.rollback(mark)
-        mark, fallen = state.log.mark(), Fallen(state)
+        mark, removal = state.log.mark(), Removal(state)
         chosen = chosen if Ledger(contest).stands(chosen) else []
         for _, victim in chosen:
-            fallen.take(victim.tasks)
+            removal.take(victim.tasks)
         state.shapes.refresh()
     if rest := victims_of(state).with_rest(contest, chosen)[len(chosen) :]:
         for _, victim in rest:
-            fallen.take(victim.tasks)
+            removal.take(victim.tasks)
         chosen = [*chosen, *rest]
         state.shapes.refresh()
     placed = allocation.allocate(state, core) if chosen else None
@@ -252,7 +249,7 @@ def _for_gang(contest: Contest) -> Plan | None:
         state.log.rollback(mark)
         return None
     state.log.commit()
-    return Plan([task for _, victim in chosen for task in victim.tasks], placed, fallen.places, cause(chosen))
+    return Plan([task for _, victim in chosen for task in victim.tasks], placed, removal.places, cause(chosen))
 
 
 def _down_the_list(
@@ -263,7 +260,7 @@ def _down_the_list(
     victims: the first that could be enough. source: those that follow.
     """
     mark = state.log.mark()
-    fallen = Fallen(state)
+    removal = Removal(state)
     down = 0  # so many of them are off their rows, and that is not enough
 
     def suffice(count: int) -> bool:
@@ -271,7 +268,7 @@ def _down_the_list(
         nonlocal down
         trial = state.log.mark()
         for _, victim in victims[down:count]:
-            fallen.take(victim.tasks)
+            removal.take(victim.tasks)
         if fits():
             state.log.rollback(trial)
             return True
@@ -369,10 +366,7 @@ def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mas
 
 def _enough(state: ClusterState, core: Unit, source: Iterator[Falling]) -> list[Falling] | None:
     """The first victims that could be enough, by amounts alone: what all nodes have free, and what these hold."""
-    missing = by_column(core.tasks)
-    for column in missing:
-        free = state.nodes.free[column][: state.nodes.count]
-        missing[column] -= int(free[free > 0].sum())
+    missing = amounts.lacking(state.nodes, slice(0, state.nodes.count), amounts.by_column(core.tasks))
     victims: list[Falling] = []
     for each in source:
         victims.append(each)

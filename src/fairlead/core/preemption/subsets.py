@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fairlead.core.pods.tasks import Unit, by_column
+from fairlead.core.pods.amounts import by_column, covers, lacking
+from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import Contest
-from fairlead.core.preemption.removal import Fallen, cost, reprieve
+from fairlead.core.preemption.removal import Removal, cost, reprieve
 from fairlead.core.preemption.victim import Falling
 from fairlead.core.preemption.victims import victims_of
 
@@ -45,15 +46,13 @@ class _Search:
         self.fits = fits
         self.steps = _EACH
         self.best: list[Falling] | None = None
-        self.missing = by_column(core.tasks)
-        for column in self.missing:
-            self.missing[column] -= sum(max(0, self.state.nodes.free[column].item(row)) for row in rows)
+        self.missing = lacking(self.state.nodes, list(rows), by_column(core.tasks))
         self.classes = self._classes()
 
     def run(self) -> list[Falling] | None:
         """The cheapest set that is found."""
         held = by_column(task for alike in self.classes for _, victim in alike for task in victim.tasks if task.row in self.rows)
-        if all(held.get(column, 0) >= amount for column, amount in self.missing.items()):
+        if covers(held, self.missing):
             self._extend(0, [], Ledger(self.contest))
         return self.best
 
@@ -93,8 +92,7 @@ class _Search:
                 self._extend(number, [*chosen, each], account)
 
     def _enough(self, chosen: Sequence[Falling]) -> bool:
-        gone = by_column(task for _, victim in chosen for task in victim.tasks if task.row in self.rows)
-        return all(gone.get(column, 0) >= amount for column, amount in self.missing.items())
+        return covers(by_column(task for _, victim in chosen for task in victim.tasks if task.row in self.rows), self.missing)
 
     def _admitted(self, chosen: Sequence[Falling]) -> bool:
         """Whether all may fall together: the smallest first, since the last may leave less than what is its queue's due."""
@@ -116,11 +114,11 @@ class _Search:
 
     def _serves(self, chosen: Sequence[Falling]) -> bool:
         mark = self.state.log.mark()
-        fallen = Fallen(self.state)
+        removal = Removal(self.state)
         for _, victim in chosen:
-            fallen.take(victim.tasks)
+            removal.take(victim.tasks)
         served = self.fits(self.rows)
-        kept = reprieve(fallen, list(chosen), lambda: self.fits(self.rows)) if served and not self.contest.nested else chosen
+        kept = reprieve(removal, list(chosen), lambda: self.fits(self.rows)) if served and not self.contest.nested else chosen
         self.state.log.rollback(mark)
         return served and len(kept) == len(chosen)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fairlead.core.model.charges import Charge
+from fairlead.core.queues.entitlement import against, beyond_quota, within_share
 from fairlead.core.queues.guarantees import Guarantees
 from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.tree import QueueNode
@@ -42,21 +43,21 @@ class Reclaim:
 
     def is_due_before(self, queue: QueueNode, demand: Charge, other: QueueNode, others: Charge) -> bool:
         """Whether a queue would hold what is its due with so much more, and another queue more than is its."""
-        rivals = queue.rivals(other)
-        if rivals is None:
+        claim, fair = against(queue, other), self.fair
+        if claim is None:
             return False
-        (mine, theirs), fair = rivals, self.fair
+        mine, theirs = claim.mine, claim.theirs
         names = fair.contested(mine, insists=True)
         wanted = [(name, amount) for name, amount in demand if name in names]
         theirs_then = {name: theirs.used.get(name, 0) + dict(others).get(name, 0) for name, _ in wanted}
         # Within its own quota it is guaranteed that, too: siblings of its that hold what those above are guaranteed give way.
         own = all(
             queue.used.get(name, 0) + amount <= queue.quota.get(name, 0) <= node.quota.get(name, 0)
-            for node in queue.up_to(mine)
+            for node in claim.claimants
             for name, amount in wanted
         )
         if own or self.guaranteed(queue, mine, wanted, QueueNode.holds_of):
-            return any(held > theirs.quota.get(name, 0) for name, held in theirs_then.items())
+            return beyond_quota([theirs], theirs_then, lambda _, name: theirs_then[name])
         may = fair.entitled.get(theirs.name, {})
         over = any(held > may[name] for name, held in theirs_then.items() if name in may)
-        return over and mine.name in fair.share and all(fair.within(node, demand) for node in queue.up_to(mine))
+        return over and mine.name in fair.share and within_share(fair, claim.claimants, demand)

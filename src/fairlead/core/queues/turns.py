@@ -1,6 +1,6 @@
 """Turns: when those that run give up their places to whoever attained less. For forecasts, which play the cluster forward.
 
-What decides it now is in `services.py` and `contest.py`; here the same rules are told for times to come.
+`ServiceClass.takes_turn` decides who goes first, for evictions now and here for times to come.
 """
 
 from __future__ import annotations
@@ -62,14 +62,11 @@ class Turn:
         return max(self._now + (level - self._attained) / self._rate, self._earliest)
 
     def gives_to(self, unit: Unit, taker: ServiceClass, at: float, *, near: bool) -> bool:
-        """Whether it gives its place up to a unit that waits, as `Contest.ground` would say then.
+        """Whether it gives its place up to a unit that waits, if it is evicted at all then.
 
         taker: the unit's class; near: whether its scope reaches this task's queue.
         """
-        level = self.level(at)
-        if not taker.levels or level <= unit.level or self.priority > unit.priority:
-            return False
-        return near or unit.level < taker.express <= level
+        return self.priority <= unit.priority and taker.takes_turn(unit.level, self.level(at), near=near)
 
 
 def turns(running: Iterable[Task], services: Services) -> list[Turn]:
