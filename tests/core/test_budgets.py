@@ -204,7 +204,7 @@ def test_what_the_api_server_refuses_is_behind_a_budget_too():
     tried = [first]
     now = 10.0
     while now < 600.0:
-        state.evictions.failed(f"uid-{tried[-1]}", now, "Cannot evict pod as it would violate the pod's disruption budget.")
+        state.evictions.failed(f"uid-{tried[-1]}", now, by_budget=True)
         now += 5.0
         plans = preempted(run(state, now))
         if not plans:
@@ -222,6 +222,6 @@ def test_what_the_api_server_refuses_is_behind_a_budget_too():
         plans = [each for each in run(state, now) if isinstance(each, Preempt)]
         for plan in plans:
             if not plan.overrides:
-                state.evictions.failed(plan.victims[0].pod.uid, now, "Cannot evict pod: disruption budget")
+                state.evictions.failed(plan.victims[0].pod.uid, now, by_budget=True)
     assert any(plan.overrides for plan in plans)
     assert now < 1300.0

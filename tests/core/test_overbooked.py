@@ -74,7 +74,7 @@ class World:
         if fate == "at once":
             self.vanish(uid, again=True)
         elif fate == "refused":
-            self.later(self.rnd.choice([0.0, 0.5, 30.0]), lambda: self.state.evictions.failed(uid, self.now, "refused"))
+            self.later(self.rnd.choice([0.0, 0.5, 30.0]), lambda: self.state.evictions.failed(uid, self.now))
         elif fate != "dropped" and uid in self.pods:
             self.pods[uid] = msgspec.structs.replace(self.pods[uid], terminating=True, leaves=float(int(self.now + 30)))
             self.state.upsert_pod(self.pods[uid])

@@ -212,7 +212,7 @@ class World:
             refused = [uid for uid in uids if not self.evict(uid, graces.get(uid), outright=uid in overrides)]
         for uid in refused:
             self.say(f"eviction of {uid} refused")
-            self.state.evictions.failed(uid, self.now, "it would violate the disruption budget")
+            self.state.evictions.failed(uid, self.now, by_budget=True)
 
     # -- time ----------------------------------------------------------------------------------
 

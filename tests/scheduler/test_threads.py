@@ -339,3 +339,15 @@ async def test_events_of_a_pod_are_written_on_after_one_could_not_be():
     await asyncio.gather(task, return_exceptions=True)
     assert script.writes == [("event", "a", "Preempted"), ("event", "a", "Rescheduled")]
     assert applier.events.idle
+
+
+@pytest.mark.parametrize(
+    ("said", "by_budget"),
+    [
+        ("Cannot evict pod as it would violate the pod's disruption budget.", True),
+        ("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", True),
+        ("the server does not answer", False),
+    ],
+)
+def test_the_api_server_s_answer_to_an_eviction_is_read_at_the_port(said, by_budget):
+    assert EvictFailed("uid", said).by_budget is by_budget

@@ -84,10 +84,15 @@ class BindFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """An eviction was refused, or was found not to have happened."""
+    """An eviction was refused, or was found not to have happened. message: as the API server puts it."""
 
     uid: str
     message: str
+
+    @property
+    def by_budget(self) -> bool:
+        """Whether disruption budgets forbid it. Of several the API server reports it in words alone (500, not 429)."""
+        return "disruption" in self.message.lower()
 
 
 ClusterEvent = Upsert | Gone | Judged | StorageKnown | Synced | Bound | BindFailed | EvictFailed

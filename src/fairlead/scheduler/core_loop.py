@@ -215,7 +215,7 @@ class CoreLoop:
             state.bind_failed(event.uid, now)
             self.reports.groups.mark_of(event.uid)
         elif isinstance(event, EvictFailed):
-            state.evictions.failed(event.uid, now, event.message)
+            state.evictions.failed(event.uid, now, by_budget=event.by_budget)
         elif isinstance(event, Gone):
             self.reports.groups.mark_of(event.key)
             taking.remove(state, event)

@@ -79,9 +79,9 @@ class Evictions:
 
     # -- plans that are given up ---------------------------------------------------------------
 
-    def failed(self, uid: str, now: float, message: str = "") -> None:
-        """An eviction was refused: the victim stays, and the plan it was part of is given up. message: what the server said."""
-        if "disruption" in message.lower() and uid in self._tables.tasks:
+    def failed(self, uid: str, now: float, *, by_budget: bool = False) -> None:
+        """An eviction was refused, by disruption budgets or otherwise: the victim stays, and its plan is given up."""
+        if by_budget and uid in self._tables.tasks:
             self._overrides.refuse(uid, now)
         self.give_up(uid, now, rests=True)
 
