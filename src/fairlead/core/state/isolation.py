@@ -11,11 +11,11 @@ tables and everything derived is reckoned anew (`recount`). Only if even that fa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import heappop, heappush
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.agenda import Agenda
 from fairlead.core.model.transactions import Fault, PodRef
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queues.tree import Room, room_of
@@ -128,8 +128,8 @@ class Isolation:
         self.caught: list[Caught] = []
         self._faults: list[Fault] = []  # not yielded yet
         self._records: dict[str, _Record] = {}
-        self._due: list[tuple[float, str]] = []
-        self._ended: list[tuple[float, str]] = []  # when a record without further faults is forgotten
+        self._due = Agenda()  # subjects: when each is tried again
+        self._ended = Agenda()  # subjects: when a record without further faults is forgotten
         self._abandoned: list[tuple[list[Task], Exception]] = []  # could not be set aside, so that the pass was given up
         self._rooms: dict[int, int] = {}  # id of a room -> its faults in this pass
 
@@ -153,7 +153,7 @@ class Isolation:
     @property
     def next_due(self) -> float | None:
         """When the next subject is tried again."""
-        return self._due[0][0] if self._due else None
+        return self._due.next
 
     def why_of(self, gang: Gang) -> Reason | None:
         """Why members of a gang are set aside, if some are."""
@@ -166,18 +166,16 @@ class Isolation:
     def begin(self, now: float) -> None:
         """A pass begins: whose pause has ended waits again."""
         self._rooms.clear()
-        while self._ended and self._ended[0][0] <= now:
-            at, key = heappop(self._ended)
+        for key in self._ended.due(now):
             record = self._records.get(key)
-            if record is not None and not record.open and record.until + _FORGET <= at:
+            if record is not None and not record.open:
                 del self._records[key]
-        while self._due and self._due[0][0] <= now:
-            at, key = heappop(self._due)
+        for key in self._due.due(now):
             record = self._records.get(key)
-            if record is None or not record.open or record.until != at:
+            if record is None or not record.open:
                 continue
             record.open = False
-            heappush(self._ended, (at + _FORGET, key))
+            self._ended.put(key, record.until + _FORGET)
             task = self._tables.tasks.get(key)
             if task is not None and task.state is TaskState.UNUSABLE:
                 with self.guard("settle", task):
@@ -330,7 +328,7 @@ class Isolation:
         for key in keys:
             record = self._records.setdefault(key, _Record())
             record.count, record.until, record.open, record.reason = count, now + pause, True, reason
-            heappush(self._due, (record.until, key))
+            self._due.put(key, record.until)
         for task in tasks:
             task.told = reason.code
             if task.gang is not None:

@@ -7,9 +7,9 @@ set aside with a reason. What changes any of that asks for it here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.agenda import Agenda
 from fairlead.core.model.objects import stands_in
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queues.services import LATE
@@ -37,8 +37,8 @@ class Pending:
         self.overdue: list[Task] = []
         self.faulty: set[str] = set()
         self._crowd = False  # whether jobs must be counted anew
-        self._delayed: list[tuple[float, str]] = []
-        self._nearing: list[tuple[float, str]] = []  # when a task that waits becomes more urgent
+        self._delayed = Agenda()  # uids: when a task is tried again after a write that failed
+        self._nearing = Agenda()  # uids: when a task that waits becomes more urgent
 
     # -- coming to wait ------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ class Pending:
         if not stands_in(pod.uid):  # whose age is that of a job which ran: how long that waited in all is not known
             task.urgency = tables.services.urgency(task)
             if (due := tables.services.next_urgency(task)) is not None:
-                heappush(self._nearing, (due, pod.uid))
+                self._nearing.put(pod.uid, due)
         if pod.error is not None:
             self._set_aside(task, pod.error)
         elif (fault := self._isolation.why(pod.uid)) is not None:
@@ -95,7 +95,7 @@ class Pending:
         """A write for a task failed: it waits before it is tried again, longer after each failure."""
         task.faults += 1
         task.not_before = now + self._tables.policy.write_rest(task.faults)
-        heappush(self._delayed, (task.not_before, task.pod.uid))
+        self._delayed.put(task.pod.uid, task.not_before)
 
     # -- leaving its line ----------------------------------------------------------------------
 
@@ -199,8 +199,7 @@ class Pending:
     def _become_urgent(self, now: float) -> None:
         """Those whose longest wait draws near go up in their line."""
         services = self._tables.services
-        while self._nearing and self._nearing[0][0] <= now:
-            _, uid = heappop(self._nearing)
+        for uid in self._nearing.due(now):
             task = self._tables.tasks.get(uid)
             if task is None or task.state is not TaskState.WAITING or services.urgency(task) == task.urgency:
                 continue
@@ -229,8 +228,7 @@ class Pending:
     @property
     def next_due(self) -> float | None:
         """When a task is tried again, becomes more urgent, or a gang's grace ends."""
-        times = [self._delayed[0][0]] if self._delayed else []
-        times += [self._nearing[0][0]] if self._nearing else []
+        times = [due for agenda in (self._delayed, self._nearing) if (due := agenda.next) is not None]
         for key in self.faulty:
             gang = self._tables.gangs.get(key)
             if gang is not None:
@@ -245,8 +243,7 @@ class Pending:
         if self._crowd:
             with self._isolation.guard("admission"):
                 self._count_jobs()
-        while self._delayed and self._delayed[0][0] <= now:
-            _, uid = heappop(self._delayed)
+        for uid in self._delayed.due(now):
             task = self._tables.tasks.get(uid)
             if task is not None and task.state is TaskState.WAITING and task.unit is None and task.not_before <= now:
                 with self._isolation.guard("settle", task):
