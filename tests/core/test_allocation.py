@@ -62,3 +62,12 @@ def test_nodes_that_are_kept_come_with_the_hold():
     assert (why.nodes, why.queue) == (2, None)
     assert reason.code is ReasonCode.RESERVATION
     assert reason.numbers["nodes"] == 2
+
+
+def test_device_costs_follow_what_the_strategy_has_learnt_at_once():
+    state = cluster([node("n", gpus=4)], pods=[pod("half", milli=500)])
+    shape, before = state.tasks["uid-half"].shape, state.tasks["uid-half"].shape.fit
+    for number in range(40):
+        state.upsert_pod(pod(f"odd-{number}", milli=700, cpu=9_000))
+    assert state.shapes.strategy.epoch > 0
+    assert shape.fit is not before, "without anybody asking for it"

@@ -292,7 +292,6 @@ def test_a_count_begun_while_something_is_tried_is_counted_anew_afterwards():
     state.log.rollback(inner)
     state.log.rollback(outer)
     invariants.check(state)
-    state.shapes.refresh()
     assert not task.shape.relations[0].refuses(state.nodes.rows["n"])
 
 

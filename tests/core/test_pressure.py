@@ -79,7 +79,7 @@ def test_where_nothing_is_restricted_nothing_presses():
     state = world("a", "b", "c")
     send(state, spec(), 40)
     send(state, spec("a", "b", "c"), 40, at=100)
-    assert not state.tables.strategy.pressure.any
+    assert not state.shapes.strategy.pressure.any
 
 
 def test_pressure_is_the_load_of_restricted_work_laid_evenly():
@@ -116,7 +116,7 @@ def test_rows_and_row_agree_under_pressure():
     send(state, spec("a"), 8)
     send(state, spec("b", "c"), 9, at=50)
     send(state, spec(), 40, at=100)
-    strategy, nodes = state.tables.strategy, state.nodes
+    strategy, nodes = state.shapes.strategy, state.nodes
     assert strategy.pressure.any
     shape = state.shapes.intern(spec())
     rows = np.arange(nodes.count, dtype=np.int32)

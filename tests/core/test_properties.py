@@ -120,7 +120,7 @@ def test_rollback_equals_a_deep_copy(nodes, pods, more, strategy, rng):
             if task.row >= 0:
                 state.placement.unassign(task)
             elif task.state is TaskState.WAITING and (row := task.shape.best()) >= 0:
-                state.placement.assign(task, row, state.tables.strategy.pick(task.shape, row))
+                state.placement.assign(task, row, state.shapes.strategy.pick(task.shape, row))
         if depth:
             state.log.rollback(inner)
         else:
@@ -140,13 +140,13 @@ def test_one_row_and_many_rows_are_scored_alike(nodes, pods, strategy):
     for shape in {task.shape for task in state.tasks.values()}:
         states = state.nodes.device[:count]
         costs = shape.fit.costs(states) if shape.gpus else None
-        many = state.tables.strategy.rows(shape, slice(0, count), states, costs).tolist()
+        many = state.shapes.strategy.rows(shape, slice(0, count), states, costs).tolist()
         keys = shape.keys()
         for row in range(count):
             assert shape.fits_row(row) == (keys.item(row) >= 0)
             if keys.item(row) >= 0:
                 assert 0 <= many[row] < 1 << 32
-                assert state.tables.strategy.row(shape, row) == many[row]
+                assert state.shapes.strategy.row(shape, row) == many[row]
 
 
 @given(nodes_, pods_, strategies_)
@@ -173,7 +173,7 @@ def test_a_layout_is_what_placing_one_by_one_allows(nodes, pods, fill, wanted):
         for number, row in enumerate(laid):
             assert shape.fits_row(row)
             state.placement.assign(
-                Task(pod(f"member{number}", spec_=shape.spec, ours=False), shape), row, state.tables.strategy.pick(shape, row)
+                Task(pod(f"member{number}", spec_=shape.spec, ours=False), shape), row, state.shapes.strategy.pick(shape, row)
             )
         state.log.rollback(mark)
 

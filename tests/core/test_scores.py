@@ -75,4 +75,4 @@ def test_scores_are_whole_numbers_in_range():
     state = cluster([node("n", cpu=1 << 59, memory=1 << 61)], pods=[pod("p")])
     shape = state.tasks["uid-p"].shape
     states = state.nodes.device[:1]
-    assert state.tables.strategy.rows(shape, slice(0, 1), states, shape.fit.costs(states)).dtype == np.int64
+    assert state.shapes.strategy.rows(shape, slice(0, 1), states, shape.fit.costs(states)).dtype == np.int64

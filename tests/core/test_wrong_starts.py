@@ -358,7 +358,6 @@ class History:
     def idle(self):
         """Pods that wait though they fit: within what their queues are guaranteed, or while no other queue waits."""
         state = self.state
-        state.shapes.refresh()
         waiting = [task for task in state.tasks.values() if task.state is TaskState.WAITING and task.unit is not None]
         queues = {task.queue for task in waiting}
         found = []

@@ -251,8 +251,6 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: M
         if not laid or laid == len(rows) < len(tasks):
             return _shut_out(state, tasks[-1])
         tasks = tasks[laid:]
-        if tasks:
-            state.shapes.refresh()
     return None
 
 

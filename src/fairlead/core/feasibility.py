@@ -76,7 +76,6 @@ class _Judge:
             for name, others in nominated.items()
         }
         state.nodes.settle_labels()
-        state.shapes.refresh()
         self.named = node_affinity.named_nodes(self.spec)
         self.stop = self._stop()
         self.relations: tuple[Relation, ...] = ()

@@ -42,22 +42,18 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     note_freed(state)
     with guard("departures"):
         yield from start_free_places(state, now, last=False)
-    if state.pending.must_settle:
-        state.settle(now)
     # 3. What was parked is tried again only if something happened that could help it.
-    requeue(state)
+    requeue(state, now)
     # 4. The first of those that have waited in vain for long get nodes for later.
     reserve(state, now)
     # 5. Serve queue after queue: place the next unit, else make room for it, else say why not.
     tried = 0
-    while (unit := _next(state)) is not None and (budget is None or tried < budget):
+    while (unit := _next(state, now)) is not None and (budget is None or tried < budget):
         tried += 1
         with guard("serve", unit) as served:
             yield from serve(state, unit, now)
         if served.failed:
             yield from state.isolation.drain()
-        if state.pending.must_settle:
-            state.settle(now)
     # 6. What is left serves those that still wait: places for units that are held, what heads need, whole nodes.
     if unit is None:
         with guard("departures"):
@@ -99,16 +95,19 @@ def _begin(state: ClusterState, now: float) -> None:
     renew(state, now)
 
 
-def _next(state: ClusterState) -> Unit | None:
+def _next(state: ClusterState, now: float) -> Unit | None:
     """The unit to serve; once none is left, what was kept out by something that is over meanwhile is looked at again."""
-    unit = _first(state)
+    unit = _first(state, now)
     if unit is None and must_requeue(state):
-        requeue(state)
-        unit = _first(state)
+        requeue(state, now)
+        unit = _first(state, now)
     return unit
 
 
-def _first(state: ClusterState) -> Unit | None:
+def _first(state: ClusterState, now: float) -> Unit | None:
+    """The first in line, once whatever the last decision changed is settled."""
+    if state.pending.must_settle:
+        state.settle(now)
     try:
         return state.queues.waiting.next()
     except Exception as error:

@@ -291,7 +291,6 @@ class Auditor:
         for each in victims:
             if (victim := live.tasks.get(each.pod.uid)) is not None:
                 live.placement.unassign(victim)
-        live.shapes.refresh()
         fits = task.shape.fits_row(row)
         live.log.rollback(mark)
         return fits

@@ -137,7 +137,6 @@ def _by_counting(state: ClusterState, core: Unit, unit: Unit, worth: Worth) -> M
     search = _Search(state, core.tasks[0], unit)
     placed = None
     if search.gain(unit.need) and worth.of(search.moved):
-        state.shapes.refresh()
         outcome = allocation.allocate(state, core)
         placed = outcome if isinstance(outcome, list) else None
     worth.note()
@@ -238,7 +237,6 @@ class _Search:
             self.moved.append(task)
             self.stand_ins[task.pod.uid] = stand_in
         else:
-            state.shapes.refresh()
             if shape.count_on(row) > before:
                 state.log.commit()
                 return True
@@ -269,7 +267,6 @@ class _Search:
     def _target(self, task: Task) -> int:
         """Where a moved pod goes: a piece in which the unit's pods lose no place, the smallest; -1 if there is none."""
         state, shape = self.state, task.shape
-        state.shapes.refresh()
         keys = shape.keys()
         size = self._size
         free: Ints = np.maximum(state.nodes.free[self._column][: state.nodes.count], 0)

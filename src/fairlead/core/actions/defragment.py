@@ -96,7 +96,6 @@ def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given:
 def _target(state: ClusterState, task: Task, column: int, not_these: set[int]) -> int:
     """The node in use with the smallest piece that the pod fits; -1 if there is none."""
     nodes = state.nodes
-    state.shapes.refresh()
     fits = task.shape.keys() >= 0
     fits &= nodes.free[column][: nodes.count] < nodes.alloc[column][: nodes.count]
     fits[list(not_these)] = False

@@ -197,7 +197,6 @@ def _take_off(state: ClusterState, ends: _Ends, fits: Callable[[], bool]) -> int
 
 
 def _fits(state: ClusterState, unit: Unit) -> bool:
-    state.shapes.refresh()
     return allocation.fits(state, unit)
 
 

@@ -127,7 +127,6 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
         kept = state.moves.returning.pop(each.pod.uid)
         place, waits = kept.given_up(), state.moves.awaited(kept)
         state.moves.vacate(kept)
-        state.shapes.refresh()
         places[each.pod.uid] = place
         if (
             place.row >= 0

@@ -74,7 +74,6 @@ def _gone(state: ClusterState, leaving: Leaving) -> tuple[int, Removal]:
     """In a trial: these are off their rows."""
     mark, gone = state.log.mark(), Removal(state)
     gone.take([task for task, _ in leaving])
-    state.shapes.refresh()
     return mark, gone
 
 

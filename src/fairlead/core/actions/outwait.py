@@ -97,7 +97,6 @@ def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
     """Whether held tasks are given free places instead; their victims are charged where they run then."""
     blocked = {state.placement.lingering[uid] for task in tasks for uid in task.waits_for if uid in state.placement.lingering}
     moving = [task for task in tasks if task.row in blocked]
-    state.shapes.refresh()
     rows = [row for row in sorted(state.departures.freed) if moving and moving[0].shape.fits_row(row)]
     if not rows or not (last or _goes_first(state, moving, rows)) or not _would_fit(state, moving):
         return False
@@ -161,7 +160,6 @@ def _would_fit(state: ClusterState, moving: list[Task]) -> bool:
 
 def _allocate(state: ClusterState, moving: list[Task]) -> bool:
     """Place these together; whether they have places."""
-    state.shapes.refresh()
     unit = _unit(moving)
     for task in moving:
         task.unit = unit

@@ -76,8 +76,10 @@ def requeue_rested(state: ClusterState, now: float) -> None:
                 state.queues.waiting.unpark(room)
 
 
-def requeue(state: ClusterState) -> None:
+def requeue(state: ClusterState, now: float) -> None:
     """Classes that rows with new capacity, queues with new headroom, or others' new victims could help are tried again."""
+    if state.pending.must_settle:
+        state.settle(now)
     nodes, eased, waiting, guard = state.nodes, state.queues.accounts.eased, state.queues.waiting, state.isolation.guard
     for room in waiting.due(state.services.now):
         with guard("wake", room):
@@ -91,7 +93,6 @@ def requeue(state: ClusterState) -> None:
     if not nodes.gained and not eased and waiting.checked == versions and not waiting.releases:
         return
     waiting.checked = versions
-    state.shapes.refresh()
     rows, queues = sorted(nodes.gained), set(eased)
     nodes.gained.clear()
     eased.clear()

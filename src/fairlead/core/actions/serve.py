@@ -66,7 +66,6 @@ def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Tran
 
 def prepare(state: ClusterState, unit: Unit) -> None:
     """What the nodes are asked about a unit holds for how things are now."""
-    state.shapes.refresh()
     for task in unit.tasks if state.pairs.active else ():
         task.shape.prepare()
 

@@ -431,7 +431,6 @@ class ShapeTable:
         self._users: dict[int, int] = {}
         self._recent: OrderedDict[int, RankedShape] = OrderedDict()
         self._fits: dict[tuple[int, int], DeviceFit] = {}
-        self._fit_epoch = -1
         self._numbers = 0
 
     def __len__(self) -> int:
@@ -462,23 +461,23 @@ class ShapeTable:
         self._recent.pop(shape.number, None)
         shape.close()
 
-    def refresh(self) -> None:
-        """Bring device costs up to the strategy's current epoch; called before questions are asked."""
-        if self._fit_epoch != self.strategy.epoch:
-            self._fit_epoch = self.strategy.epoch
-            for gpus, milli in self._fits:
-                self._fits[gpus, milli] = self._fit(gpus, milli)
+    def arrived(self, spec: PodSpec) -> None:
+        """A pod with this spec asked for a place. What devices cost follows at once where the strategy has learnt from it."""
+        before = self.strategy.epoch
+        self.strategy.arrived(spec)
+        if self.strategy.epoch != before:
+            self.renew()
 
     def renumbered(self) -> None:
         """Device states have other ids: nothing that is remembered by the old ones is asked any more."""
-        for gpus, milli in self._fits:
-            self._fits[gpus, milli] = self._fit(gpus, milli)
+        self.renew()
         for strategy in self.strategies.values():
             strategy.renumbered()
 
-    def distrust(self) -> None:
-        """An exception may have left device costs half renewed: they are derived anew when they are asked for next."""
-        self._fit_epoch = -1
+    def renew(self) -> None:
+        """What devices cost is derived anew, from what the strategy knows now."""
+        for gpus, milli in self._fits:
+            self._fits[gpus, milli] = self._fit(gpus, milli)
 
     def used(self, shape: RankedShape) -> None:
         """Note that a shape was asked, and drop the standings of those not asked for longest."""

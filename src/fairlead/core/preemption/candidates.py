@@ -92,7 +92,6 @@ class Candidates:
     def _work_out(self) -> None:
         state = self.state
         nodes = state.nodes
-        state.shapes.refresh()
         promising = []
         for row in self._unknown:
             least = self.least(row)

@@ -167,7 +167,6 @@ class Rearrangement:
             return False
         self._left -= 1
         task, rest = pending[0], pending[1:]
-        self.state.shapes.refresh()
         closed = self._closed(task)
         for row in self._free(task, closed):
             if self._try(task, row, (), rest, most, guard, worth):
@@ -197,7 +196,6 @@ class Rearrangement:
         if blocks:
             self.moved, self.stand_ins = list(moved), dict(stand_ins)
             rest = tuple(sorted((*rest, *(made for block in blocks for made in self._take(block))), key=_largest_first))
-            state.shapes.refresh()
         # What costs too much does not cost less with more that move.
         if (not blocks or worth(self.moved)) and self._place(task, row) and self._solve(rest, most - len(blocks), guard, worth):
             state.log.commit()

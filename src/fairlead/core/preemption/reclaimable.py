@@ -246,7 +246,6 @@ def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[
         return False
     tried.append(unit)
     mark = state.log.mark()
-    state.shapes.refresh()
     if isinstance(allocation.allocate(state, unit), list):
         state.log.commit()
         return False

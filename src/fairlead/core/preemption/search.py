@@ -92,7 +92,6 @@ def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
 
 def _in_place_of(victims: list[Task], task: Task, row: int, removal: Removal, why: Cause = NO_CAUSE) -> Plan:
     """A single pod gets its place on a row that victims have left."""
-    removal.state.shapes.refresh()
     removal.state.placement.place(task, row)
     return Plan(victims, [task], removal.places, why)
 
@@ -238,12 +237,10 @@ def _for_gang(contest: Contest) -> Plan | None:
         chosen = chosen if Ledger(contest).stands(chosen) else []
         for _, victim in chosen:
             removal.take(victim.tasks)
-        state.shapes.refresh()
     if rest := victims_of(state).with_rest(contest, chosen)[len(chosen) :]:
         for _, victim in rest:
             removal.take(victim.tasks)
         chosen = [*chosen, *rest]
-        state.shapes.refresh()
     placed = allocation.allocate(state, core) if chosen else None
     if not isinstance(placed, list):
         state.log.rollback(mark)

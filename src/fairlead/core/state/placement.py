@@ -33,7 +33,6 @@ class Placement:
         self._pairs = tables.pairs
         self._holdings = tables.holdings
         self._storage = tables.storage
-        self._shapes = tables.shapes
         self._queues = tables.queues
         self._tasks = tables.tasks
         self.lingering: dict[str, int] = {}
@@ -114,7 +113,6 @@ class Placement:
         """
         if not task.shape.gpus:
             return ()
-        self._shapes.refresh()
         return task.shape.devices_on(row)
 
     def is_countable(self, task: Task, row: int) -> bool:

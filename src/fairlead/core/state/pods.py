@@ -105,7 +105,7 @@ class Pods:
             task.become(TaskState.UNUSABLE)
             return None
         if pod.error is None and not pod.gated:
-            tables.strategy.arrived(pod.spec)
+            tables.shapes.arrived(pod.spec)
         self._nominate(task)
         self._moves.arrived(task)
         return task

@@ -132,7 +132,7 @@ class StateRecovery:
     def distrust(self) -> None:
         """Derive anew what is remembered only to save time."""
         self._tables.nodes.renew()
-        self._tables.shapes.distrust()
+        self._tables.shapes.renew()
         self._pass_caches.drop()
         self._tables.queues.waiting.relist()
 

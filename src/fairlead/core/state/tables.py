@@ -35,11 +35,10 @@ class Tables:
         self.policy = policy
         self.log = UndoLog()
         self.nodes = NodeTable(self.log, policy)
-        self.strategy = scores.make(policy, self.nodes)
         self.pairs = Pairs(self.log, self.nodes)
         self.holdings = Holdings(self.log)
         self.storage = Storage()
-        strategies = {AI_PROFILE: self.strategy, KUBERNETES_PROFILE: Kubernetes(self.nodes, {})}
+        strategies = {AI_PROFILE: scores.make(policy, self.nodes), KUBERNETES_PROFILE: Kubernetes(self.nodes, {})}
         self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
         self.services = Services()
         self.runtimes = RunTimes(self.services)
