@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.core.model.objects import Group, Node, Pod, PodSpec, Policy, Queue, QueueResource, SelectorTerm, Toleration
+from fairlead.core.model.groups import Group
+from fairlead.core.model.nodes import Node
+from fairlead.core.model.pods import Pod, PodSpec, Toleration
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.selectors import SelectorTerm
 from fairlead.core.model.transactions import Evict, Place, Preempt, Refuse
 from fairlead.core.schedule import schedule
 from fairlead.core.state.cluster import ClusterState

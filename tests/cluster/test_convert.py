@@ -5,7 +5,7 @@ from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, pod_specs, policies, views
 from fairlead.cluster.requests import pod_requests
-from fairlead.core.model.objects import Pod, PodSpec
+from fairlead.core.model.pods import Pod, PodSpec
 
 
 def view(**pod):

@@ -15,7 +15,7 @@ from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.port import Outcome, QueueReport
-from fairlead.core.model.objects import UsageRecord
+from fairlead.core.model.queues import UsageRecord
 from fairlead.core.model.transactions import Binding, PodRef
 
 POD = PodRef("u", "ns", "p")

@@ -8,7 +8,7 @@ import pytest
 from fairlead.cluster import views
 from fairlead.cluster.port import Upsert
 from fairlead.cluster.translate import Change, Translator
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 
 
 def made(view, **fields):

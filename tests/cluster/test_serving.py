@@ -9,7 +9,7 @@ from fairlead.api import names
 from fairlead.cluster import views
 from fairlead.cluster.port import Gone, Upsert
 from fairlead.cluster.translate import Change, Translator
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 
 JOBSET = {"kind": "JobSet", "name": "x", "uid": "js", "controller": True}
 AI_JOB = {"kind": "AIJob", "name": "jobset-x", "uid": "ai", "controller": True}

@@ -15,7 +15,8 @@ from fairlead.cluster.simulated.clock import Clock, VirtualLoop
 from fairlead.cluster.simulated.faults import Fault, FaultPlan, Rates
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
-from fairlead.core.model.objects import Member, Pod, PodSpec
+from fairlead.core.model.groups import Member
+from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.transactions import Resume, Suspension
 from testbed import objects
 

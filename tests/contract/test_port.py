@@ -21,18 +21,10 @@ from fairlead.cluster.simulated.cluster import SimulatedCluster
 from fairlead.cluster.simulated.controllers import Controllers
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
-from fairlead.core.model.objects import (
-    ForecastRecord,
-    Group,
-    Member,
-    Node,
-    Pod,
-    PodSpec,
-    Queue,
-    RunTimeRecord,
-    Target,
-    UsageRecord,
-)
+from fairlead.core.model.groups import Group, Member, Target
+from fairlead.core.model.nodes import Node
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.queues import ForecastRecord, Queue, RunTimeRecord, UsageRecord
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 from testbed import objects
 

@@ -11,7 +11,8 @@ from itertools import combinations
 import msgspec
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Queue, ServiceClass
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.state.cluster import ClusterState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation, explain
 from fairlead.core.allocation import NoCapacity, OverLimit, ReservedForOthers
-from fairlead.core.model.objects import Reservation
+from fairlead.core.model.nodes import Reservation
 from tests.builders import cluster, group, node, pod, queue, run
 
 

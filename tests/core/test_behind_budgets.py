@@ -1,6 +1,7 @@
 """A budget that keeps the victims which would ease a limit hides no limit: once that is eased, or another user comes, they start."""
 
-from fairlead.core.model.objects import DisruptionBudget, Queue, UserLimits
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.queues import Queue, UserLimits
 from tests.builders import cluster, node, placed, pod, refused, run, settle
 
 

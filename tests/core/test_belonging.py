@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Group, Namespace, ServiceClass
+from fairlead.core.model.groups import Group
+from fairlead.core.model.namespaces import Namespace
 from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Kept, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.state.snapshot import snapshot

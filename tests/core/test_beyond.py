@@ -5,7 +5,7 @@ import random
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import DisruptionBudget
+from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.selectors import Requirement
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, run, settle
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from fairlead.core.model.objects import DisruptionBudget, Group, Target
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.groups import Group, Target
 from fairlead.core.model.transactions import Preempt, Resume
 from tests.builders import cluster, held, node, pod, queue, refused, run, settle
 from tests.core.test_belonging import evicted

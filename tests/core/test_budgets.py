@@ -5,7 +5,7 @@ import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
-from fairlead.core.model.objects import DisruptionBudget
+from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Preempt, Warn
 from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, settle

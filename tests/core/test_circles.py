@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Queue, QueueResource, ServiceClass
+from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.service_classes import ServiceClass
 from tests.builders import GPU, cluster, confirm, group, held, node, play, pod, preempted, queue, run
 
 HOUR = 3600.0

@@ -6,8 +6,9 @@ from itertools import combinations
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import DisruptionBudget, ServiceClass
+from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Preempt
 from tests.builders import cluster, group, held, node, placed, pod, preempted, queue, run
 from tests.core.moving import LATE, move, packs

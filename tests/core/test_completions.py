@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Completed
+from fairlead.core.model.groups import Completed
 from fairlead.core.model.transactions import Evict
 from fairlead.core.pods.completions import Completions
 from tests.builders import cluster, group, node, placed, pod, queue, run

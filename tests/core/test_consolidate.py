@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from fairlead.core import invariants
 from fairlead.core.actions.defragment import next_run
-from fairlead.core.model.objects import Defragment, Group, Queue, ServiceClass
+from fairlead.core.model.groups import Group
+from fairlead.core.model.policy import Defragment
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.state.snapshot import snapshot
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, run

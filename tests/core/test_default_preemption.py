@@ -8,7 +8,7 @@ import pytest
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.cluster.cases import Loaded, decode
 from fairlead.core import invariants
-from fairlead.core.model.objects import DisruptionBudget
+from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Preempt
 from fairlead.core.pods.tasks import TaskState

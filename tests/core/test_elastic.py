@@ -3,7 +3,9 @@
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Group, Queue, ServiceClass
+from fairlead.core.model.groups import Group
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import TaskState
 from tests.builders import cluster, confirm, node, placed, pod, preempted, run
 

@@ -4,7 +4,9 @@ import msgspec
 import pytest
 
 from fairlead.core.forecast import forecast
-from fairlead.core.model.objects import Group, Queue, QueueResource, ServiceClass, UserLimits
+from fairlead.core.model.groups import Group
+from fairlead.core.model.queues import Queue, QueueResource, UserLimits
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.state.snapshot import snapshot
 from tests.builders import GPU, cluster, confirm, node, pod, queue, run

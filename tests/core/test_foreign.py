@@ -10,8 +10,11 @@ from fairlead.api.names import DEFAULT_QUEUE_LABEL, KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import invariants
 from fairlead.core.forecast import forecast
-from fairlead.core.model.objects import Namespace, NodePool, Queue, QueueResource, ServiceClass, UserLimits
+from fairlead.core.model.namespaces import Namespace
+from fairlead.core.model.nodes import NodePool
+from fairlead.core.model.queues import Queue, QueueResource, UserLimits
 from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.queues.division import Claim, divide

@@ -6,7 +6,7 @@ import random
 import msgspec
 import pytest
 
-from fairlead.core.model.objects import Queue
+from fairlead.core.model.queues import Queue
 from fairlead.core.state.foretold import HIGH, LONG, LOW, Expected, Foretold, _distribution, _Error, _Line
 from tests.builders import cluster, group, node, pod, queue, run
 

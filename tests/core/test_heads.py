@@ -11,7 +11,8 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core import schedule as decisions
-from fairlead.core.model.objects import Queue, QueueResource, RunTimeRecord, ServiceClass
+from fairlead.core.model.queues import Queue, QueueResource, RunTimeRecord
+from fairlead.core.model.service_classes import ServiceClass
 from tests.builders import GPU, cluster, confirm, group, held, node, placed, pod, preempted, run
 
 WAIT = 600.0

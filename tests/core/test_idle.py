@@ -5,7 +5,7 @@ import random
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.idle import FreeDevices
 from tests.builders import cluster, node, pod
 

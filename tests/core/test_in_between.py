@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core import invariants
-from fairlead.core.model.objects import AffinityTerm, HostPort
+from fairlead.core.model.pods import AffinityTerm, HostPort
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.pods.tasks import TaskState
 from tests.builders import GPU, Evict, cluster, confirm, group, node, placed, pod, preempted, queue, refused, run, settle

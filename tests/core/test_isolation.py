@@ -18,17 +18,11 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.actions import assume, kept_places, requeue, serve
 from fairlead.core.actions import reserve as reserve_module
-from fairlead.core.model.objects import (
-    AffinityTerm,
-    ClaimUse,
-    Group,
-    Queue,
-    QueueResource,
-    ServiceClass,
-    SpreadConstraint,
-    UserLimits,
-)
+from fairlead.core.model.groups import Group
+from fairlead.core.model.pods import AffinityTerm, ClaimUse, SpreadConstraint
+from fairlead.core.model.queues import Queue, QueueResource, UserLimits
 from fairlead.core.model.selectors import Requirement, SelectorTerm
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Fault, Place, Preempt
 from fairlead.core.nodes.storage import BINDS_LATE, Claim, StorageClass, Volume
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from fairlead.core.model.objects import Queue, ServiceClass, UserLimits
+from fairlead.core.model.queues import Queue, UserLimits
+from fairlead.core.model.service_classes import ServiceClass
 from tests.builders import cluster, node, placed, pod, queue, refused, run
 
 

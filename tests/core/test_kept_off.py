@@ -6,8 +6,9 @@ import pytest
 
 from fairlead.api.names import QUARANTINED_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.objects import SelectorTerm, Taint, Toleration
-from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.nodes import Taint
+from fairlead.core.model.pods import Toleration
+from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.scheduler.explanations import advice_of
 from tests.builders import cluster, group, node, pod, refused, run, spec
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Queue, QueueResource
+from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Refuse, Warn
 from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, queue, run, settle
 

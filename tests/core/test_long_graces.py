@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import DisruptionBudget, ServiceClass
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Preempt
 from fairlead.core.pods.tasks import TaskState
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, run

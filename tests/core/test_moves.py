@@ -3,8 +3,11 @@
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import DisruptionBudget, Group, Queue, ServiceClass, Target
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.groups import Group, Target
+from fairlead.core.model.queues import Queue
 from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from tests.builders import GPU, cluster, group, node, placed, pod, preempted, queue, run

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from fairlead.core.model.objects import Queue, ServiceClass
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Refuse
 from tests.builders import cluster, group, node, pod, queue, run
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Queue, ServiceClass
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from tests.builders import cluster, group, node, pod, run

@@ -8,7 +8,9 @@ import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import explain
-from fairlead.core.model.objects import Group, Policy, Queue
+from fairlead.core.model.groups import Group
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue
 from fairlead.core.model.transactions import Evict, Overdue, Refuse, Unread
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.explanations import pending, standing

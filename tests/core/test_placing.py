@@ -3,7 +3,8 @@ import pytest
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import invariants
-from fairlead.core.model.objects import PodSpec, Taint, Toleration
+from fairlead.core.model.nodes import Taint
+from fairlead.core.model.pods import PodSpec, Toleration
 from fairlead.core.model.selectors import Requirement, SelectorTerm, integer
 from fairlead.core.model.transactions import PodRef, Unread
 from fairlead.core.state.snapshot import snapshot

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core import allocation, invariants
-from fairlead.core.model.objects import NodePool, Queue, QueueResource, UserLimits
+from fairlead.core.model.nodes import NodePool
+from fairlead.core.model.queues import Queue, QueueResource, UserLimits
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.pods.tasks import TaskState

@@ -9,7 +9,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, views
 from fairlead.core import invariants
 from fairlead.core.forecast import forecast
-from fairlead.core.model.objects import AffinityTerm, SpreadConstraint
+from fairlead.core.model.pods import AffinityTerm, SpreadConstraint
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.nodes.table import LABEL_BITS
 from tests.builders import cluster, group, node, placed, pod, refused, run, settle, spec

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from fairlead.core.model.objects import Node, Pod, PodSpec, Policy, Taint, Toleration
+from fairlead.core.model.nodes import Node, Taint
+from fairlead.core.model.pods import Pod, PodSpec, Toleration
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.selectors import NAME_FIELD, Requirement, SelectorTerm
 from fairlead.core.pods.scores.pressure import Pressure
 from fairlead.core.schedule import schedule

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.cluster.cases import Loaded, decode
-from fairlead.core.model.objects import Taint
+from fairlead.core.model.nodes import Taint
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Place
 from fairlead.core.schedule import schedule

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.forecast import forecast
-from fairlead.core.model.objects import Queue, QueueResource, ServiceClass
+from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt
 from tests.builders import GPU, cluster, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 

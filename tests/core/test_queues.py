@@ -2,7 +2,7 @@ from collections import Counter
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
-from fairlead.core.model.objects import Queue, QueueResource
+from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Place
 from tests.builders import GPU, cluster, group, node, placed, pod, queue, refused, run, settle
 

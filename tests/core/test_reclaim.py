@@ -6,9 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import WHOLE, AffinityTerm, Group, Namespace, Queue, QueueResource, ServiceClass
+from fairlead.core.model.groups import Group
+from fairlead.core.model.namespaces import Namespace
+from fairlead.core.model.pods import AffinityTerm
+from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt, Refuse
+from fairlead.core.model.units import WHOLE
 from fairlead.core.schedule import has_work
 from fairlead.simulation.judged import evictions
 from fairlead.simulation.judged.world import Job

@@ -7,7 +7,8 @@ import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
-from fairlead.core.model.objects import DisruptionBudget, Queue, QueueResource
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.selectors import Requirement
 from tests.builders import GPU, cluster, group, held, node, placed, play, pod, preempted, queue, refused, run, settle
 

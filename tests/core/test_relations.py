@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model.objects import AffinityTerm, HostPort, Mistake, Namespace, SpreadConstraint
+from fairlead.core.model.namespaces import Namespace
+from fairlead.core.model.pods import AffinityTerm, HostPort, Mistake, SpreadConstraint
 from fairlead.core.model.selectors import Requirement
 from tests.builders import cluster, group, node, placed, pod, preempted, refused, run, spec
 

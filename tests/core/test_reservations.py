@@ -6,8 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Group, Queue, QueueResource, Reservation, RunTimeRecord, ServiceClass
+from fairlead.core.model.groups import Group
+from fairlead.core.model.nodes import Reservation
+from fairlead.core.model.queues import Queue, QueueResource, RunTimeRecord
 from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.service_classes import ServiceClass
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, refused, run
 from tests.builders import queue as queue_of
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.pods.scores import make
 from fairlead.core.pods.scores.fgd import fragmentation
 from fairlead.core.pods.scores.prices import Prices

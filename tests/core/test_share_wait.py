@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import WHOLE, Queue, QueueResource
+from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.units import WHOLE
 from fairlead.simulation.judged.world import Job, Share, World
 from tests.builders import GPU, cluster, node, placed, pod, preempted, settle
 

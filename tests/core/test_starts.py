@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model.objects import FailedStarts, ServiceClass, StartTrouble
+from fairlead.core.model.service_classes import ServiceClass
+from fairlead.core.model.starts import FailedStarts, StartTrouble
 from fairlead.core.model.transactions import Evict
 from tests.builders import cluster, group, node, placed, pod, queue, run
 from tests.core.test_completions import later

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fairlead.cluster.cases import Loaded, decode
-from fairlead.core.model.objects import Namespace
+from fairlead.core.model.namespaces import Namespace
 from fairlead.core.pods.tasks import TaskState
 from testbed.random_clusters.cluster import generate
 

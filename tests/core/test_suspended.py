@@ -4,7 +4,10 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Group, Member, Pod, Queue, ServiceClass, Target, stands_in
+from fairlead.core.model.groups import Group, Member, Target
+from fairlead.core.model.pods import Pod, stands_in
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.schedule import schedule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.core.model.objects import ServiceClass
+from fairlead.core.model.service_classes import ServiceClass
 
 SLICED = ServiceClass("sliced", levels=(10.0, 20.0))
 EXPRESS = ServiceClass("express", levels=(10.0, 20.0), express=1)

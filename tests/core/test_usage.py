@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.core.model.objects import Queue, QueueResource, UsageRecord
+from fairlead.core.model.queues import Queue, QueueResource, UsageRecord
 from tests.builders import GPU, cluster, confirm, node, pod, run
 
 DAY = 86_400.0

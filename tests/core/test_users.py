@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Group, Queue, QueueResource, ServiceClass, UserLimits
+from fairlead.core.model.groups import Group
+from fairlead.core.model.queues import Queue, QueueResource, UserLimits
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt
 from tests.builders import GPU, cluster, confirm, node, placed, pod, preempted, refused, run
 

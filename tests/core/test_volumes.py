@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model.objects import ClaimUse, Disk
+from fairlead.core.model.pods import ClaimUse, Disk
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Place, VolumeChoice
 from fairlead.core.nodes.storage import BINDS_LATE, SINGLE_POD, Claim, NodeDrivers, StorageClass, Volume

@@ -1,7 +1,9 @@
 """How long somebody may wait: up the line as that time draws near, and a word to say when it is over."""
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Group, Queue, ServiceClass
+from fairlead.core.model.groups import Group
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Overdue
 from tests.builders import cluster, confirm, node, placed, pod, refused, run
 

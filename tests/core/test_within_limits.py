@@ -8,7 +8,8 @@ import random
 import msgspec
 import pytest
 
-from fairlead.core.model.objects import ServiceClass, Target
+from fairlead.core.model.groups import Target
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Preempt, Resume
 from fairlead.core.pods.tasks import TaskState
 from tests.builders import cluster, group, node, pod, queue

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from fairlead.core.model.objects import Queue, ServiceClass
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.preemption.worth import Worth
 from fairlead.core.state.moves import Moves
 from tests.builders import cluster, node, pod, run

@@ -10,7 +10,8 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core.model.causes import PreemptionReason
-from fairlead.core.model.objects import Queue, QueueResource, Taint
+from fairlead.core.model.nodes import Taint
+from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption.policy import Contest

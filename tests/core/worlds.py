@@ -12,7 +12,9 @@ from itertools import combinations
 import msgspec
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import DisruptionBudget, Group, Pod
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.groups import Group
+from fairlead.core.model.pods import Pod
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.core.pods.tasks import TaskState

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from fairlead.cluster.port import Synced, Upsert
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Place
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.outputs import GroupStatus

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from fairlead.api.names import DEFAULT_QUEUE_LABEL
 from fairlead.cli.main import app
 from fairlead.cluster.port import Bound, Gone, Synced, Upsert
-from fairlead.core.model.objects import Namespace, Policy
+from fairlead.core.model.namespaces import Namespace
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Place
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.decision_log import LogError, LogWriter, Player

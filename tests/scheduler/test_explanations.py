@@ -3,7 +3,8 @@
 import msgspec
 
 from fairlead.cluster.port import Synced, Upsert
-from fairlead.core.model.objects import Policy, ServiceClass
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.scheduler import explanations
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.core_thread import CoreThread

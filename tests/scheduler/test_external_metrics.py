@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from fairlead.cluster.port import Synced, Upsert
-from fairlead.core.model.objects import Namespace, Policy
+from fairlead.core.model.namespaces import Namespace
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.selectors import Requirement
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.external_metrics import backlogs

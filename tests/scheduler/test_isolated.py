@@ -10,7 +10,9 @@ from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.port import Gone, Synced, Upsert
 from fairlead.core import invariants
 from fairlead.core.actions import serve
-from fairlead.core.model.objects import Policy, Queue, Reservation
+from fairlead.core.model.nodes import Reservation
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue
 from fairlead.core.model.transactions import Fault, Place, Refuse
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.queues.tree import QueueNode

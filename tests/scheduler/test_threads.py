@@ -10,7 +10,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.port import BindFailed, Bound, EvictFailed, Gone, Outcome, Synced, Upsert
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.transport import Unreachable
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Binding, Place, PodRef, Preempt, Refuse, VolumeChoice
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_thread import CoreThread

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from fairlead.api import names
-from fairlead.core.model.objects import stands_in
+from fairlead.core.model.pods import stands_in
 from fairlead.simulation import aijobs
 from fairlead.simulation.world import OperatorProcess
 from tests.simulation.test_endings import Live, live

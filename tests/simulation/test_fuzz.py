@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fairlead.cluster import convert, views
 from fairlead.core import explain
 from fairlead.core.actions import serve
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.snapshot import snapshot
 from fairlead.simulation.fuzzing import judge

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.simulation import judged
 from fairlead.simulation.judged.world import Job, Share, World
 

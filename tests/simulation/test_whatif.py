@@ -6,7 +6,9 @@ import pytest
 from fairlead.cluster import views
 from fairlead.cluster.translate import Objects
 from fairlead.core.model.causes import Cause
-from fairlead.core.model.objects import Member, Pod, PodSpec, Policy
+from fairlead.core.model.groups import Member
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Binding, Place, PodRef, Preempt
 from fairlead.simulation import whatif
 from testbed import objects as made

@@ -11,7 +11,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.cluster.times import seconds
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.operator.jobs.members import bounds, members, pod
 from fairlead.scheduler.explanations import Explanation, bare
 

@@ -10,7 +10,7 @@ import msgspec
 from fairlead.api import names
 from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes.client import ApiError, Client
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.state.suspended import made_before, made_for
 from fairlead.scheduler.explanations import Explanation, bare
 from fairlead.scheduler.visibility import BASE

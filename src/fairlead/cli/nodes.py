@@ -11,7 +11,7 @@ from fairlead.api.names import POOL_LABELS
 from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
 from fairlead.cluster import views
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 
 if TYPE_CHECKING:
     from rich.table import Table

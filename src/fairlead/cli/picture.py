@@ -35,7 +35,8 @@ from fairlead.cluster.kubernetes.client import ApiError, Client, ReadOnly, Unrea
 from fairlead.cluster.kubernetes.config import ConfigError, load
 from fairlead.cluster.port import Synced, Upsert
 from fairlead.cluster.translate import Change, Objects, first_events
-from fairlead.core.model.objects import Pod, Policy
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Resume
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop

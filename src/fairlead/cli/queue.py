@@ -17,7 +17,9 @@ from fairlead.cluster import convert, views
 from fairlead.cluster.intents import SUSPENDED
 from fairlead.cluster.reported import why_waiting
 from fairlead.cluster.times import seconds
-from fairlead.core.model.objects import WHOLE, Pod, Target
+from fairlead.core.model.groups import Target
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.units import WHOLE
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,7 +10,7 @@ import typer
 from fairlead.cli.output import Column, Exit, Output, OutputOption, fail, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
 from fairlead.core.model.charges import units_of
-from fairlead.core.model.objects import UserLimits
+from fairlead.core.model.queues import UserLimits
 from fairlead.core.queues.tree import QueueNode
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from fairlead.cli.configured import VARIABLE
 from fairlead.cli.output import Exit, fail
 
 if TYPE_CHECKING:
-    from fairlead.core.model.objects import Policy
+    from fairlead.core.model.policy import Policy
     from fairlead.scheduler.decision_log import LogWriter
 
 

@@ -11,7 +11,7 @@ from fairlead.api.names import GPU_RESOURCES
 from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
 from fairlead.core.model.charges import units_of
-from fairlead.core.model.objects import QueueResource
+from fairlead.core.model.queues import QueueResource
 from fairlead.core.pods.tasks import TaskState
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from fairlead.cli.picture import KubeconfigOption, read, run, span
 
 if TYPE_CHECKING:
     from fairlead.cluster.translate import Objects
-    from fairlead.core.model.objects import Policy
+    from fairlead.core.model.policy import Policy
     from fairlead.simulation.whatif import Outcome, WhatIf
 
 _MOST_BYTES = 1 << 30
@@ -39,7 +39,7 @@ def whatif(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Simulate a change of the cluster: which jobs would start, which pods would be evicted, how long queues would wait."""
-    from fairlead.core.model.objects import Policy
+    from fairlead.core.model.policy import Policy
     from fairlead.simulation import whatif as trial
 
     adopt(config)

@@ -10,7 +10,7 @@ import msgspec
 from fairlead.api import names
 from fairlead.cluster import convert, storage_views, views, workloads
 from fairlead.core.feasibility import Judgement, judge
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.pods.tasks import Task
 from fairlead.core.state.cluster import ClusterState
 

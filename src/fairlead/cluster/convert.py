@@ -17,20 +17,13 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import bounds, grouping, intents, pod_specs, selection, starting, views
 from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model.objects import (
-    Completed,
-    DisruptionBudget,
-    FailedStarts,
-    Group,
-    Labels,
-    Namespace,
-    Node,
-    Pod,
-    PodSpec,
-    StartTrouble,
-    Taint,
-)
-from fairlead.core.model.selectors import Requirement, Selector
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.groups import Completed, Group
+from fairlead.core.model.namespaces import Namespace
+from fairlead.core.model.nodes import Node, Taint
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.selectors import Labels, Requirement, Selector
+from fairlead.core.model.starts import FailedStarts, StartTrouble
 
 _DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 _MOST_IMAGE = 1 << 50  # bytes

@@ -14,7 +14,8 @@ import structlog
 from fairlead.api import names
 from fairlead.cluster import views
 from fairlead.cluster.times import seconds, timestamp
-from fairlead.core.model.objects import Member, Pod, PodSpec, Target
+from fairlead.core.model.groups import Member, Target
+from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.transactions import Resume, Suspension
 
 log = structlog.get_logger("intents")

@@ -14,7 +14,13 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.cluster import storage_views, views, workloads
-from fairlead.core.model import objects
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.groups import Group
+from fairlead.core.model.namespaces import Namespace
+from fairlead.core.model.nodes import Node, NodePool, Reservation
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.nodes import storage
 
 View = TypeVar("View", bound=msgspec.Struct)
@@ -80,17 +86,13 @@ def _uid(metadata: views.Metadata) -> str:
 
 _OURS, _APPS, _STORAGE = names.API_VERSION, "apps/v1", "storage.k8s.io/v1"
 
-NAMESPACE = Kind("namespace", "Namespace", "v1", "namespaces", views.Namespace, _name, objects.Namespace)
+NAMESPACE = Kind("namespace", "Namespace", "v1", "namespaces", views.Namespace, _name, Namespace)
 PRIORITY_CLASS = Kind("priority", "PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", views.PriorityClass, _name)
-SERVICE_CLASS = Kind(
-    "class", "ServiceClass", _OURS, "serviceclasses", views.ServiceClass, _name, objects.ServiceClass, judged=True
-)
-QUEUE = Kind("queue", "Queue", _OURS, "queues", views.Queue, _name, objects.Queue, judged=True)
-NODE_POOL = Kind("pool", "NodePool", _OURS, "nodepools", views.NodePool, _name, objects.NodePool, judged=True)
-RESERVATION = Kind(
-    "reservation", "Reservation", _OURS, "reservations", views.Reservation, _name, objects.Reservation, judged=True
-)
-NODE = Kind("node", "Node", "v1", "nodes", views.Node, _name, objects.Node)
+SERVICE_CLASS = Kind("class", "ServiceClass", _OURS, "serviceclasses", views.ServiceClass, _name, ServiceClass, judged=True)
+QUEUE = Kind("queue", "Queue", _OURS, "queues", views.Queue, _name, Queue, judged=True)
+NODE_POOL = Kind("pool", "NodePool", _OURS, "nodepools", views.NodePool, _name, NodePool, judged=True)
+RESERVATION = Kind("reservation", "Reservation", _OURS, "reservations", views.Reservation, _name, Reservation, judged=True)
+NODE = Kind("node", "Node", "v1", "nodes", views.Node, _name, Node)
 BUDGET = Kind(
     "budget",
     "PodDisruptionBudget",
@@ -98,11 +100,11 @@ BUDGET = Kind(
     "poddisruptionbudgets",
     views.Budget,
     _key,
-    objects.DisruptionBudget,
+    DisruptionBudget,
     Watch.ALONE,
 )
-POD_GROUP = Kind("group", "PodGroup", _OURS, "podgroups", views.PodGroup, _key, objects.Group)
-POD = Kind("pod", "Pod", "v1", "pods", views.Pod, _uid, objects.Pod)
+POD_GROUP = Kind("group", "PodGroup", _OURS, "podgroups", views.PodGroup, _key, Group)
+POD = Kind("pod", "Pod", "v1", "pods", views.Pod, _uid, Pod)
 
 
 def _workloads(kind: str, version: str, plural: str, view: type[msgspec.Struct]) -> Kind[Any]:

@@ -13,7 +13,8 @@ from fairlead.api.quantity import QuantityError
 from fairlead.cluster import bounds, selection, views
 from fairlead.cluster.requests import RESIZE_PENDING, pod_requests, scored_requests
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model.objects import WHOLE, AffinityTerm, ClaimUse, Disk, HostPort, Mistake, PodSpec, Toleration
+from fairlead.core.model.pods import AffinityTerm, ClaimUse, Disk, HostPort, Mistake, PodSpec, Toleration
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.holdings import EVERY_ADDRESS
 
 _MOST_DEVICES = 1024

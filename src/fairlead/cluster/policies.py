@@ -15,19 +15,11 @@ from fairlead.api.kinds.service_class import TimeLimit, TimeSlicing
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import selection, views
 from fairlead.cluster.times import seconds
-from fairlead.core.model.objects import (
-    WHOLE,
-    ForecastRecord,
-    NodePool,
-    Queue,
-    QueueResource,
-    Reservation,
-    RunTimeRecord,
-    ServiceClass,
-    UsageRecord,
-    UserLimits,
-)
+from fairlead.core.model.nodes import NodePool, Reservation
+from fairlead.core.model.queues import ForecastRecord, Queue, QueueResource, RunTimeRecord, UsageRecord, UserLimits
 from fairlead.core.model.selectors import Selector
+from fairlead.core.model.service_classes import ServiceClass
+from fairlead.core.model.units import WHOLE
 
 
 def queue(view: views.Queue) -> Queue:

@@ -14,22 +14,14 @@ import msgspec
 
 from fairlead.api.reasons import Reason
 from fairlead.cluster.kinds import KINDS
-from fairlead.core.model.objects import (
-    Completed,
-    DisruptionBudget,
-    FailedStarts,
-    ForecastRecord,
-    Group,
-    Namespace,
-    Node,
-    NodePool,
-    Pod,
-    Queue,
-    Reservation,
-    RunTimeRecord,
-    ServiceClass,
-    UsageRecord,
-)
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.groups import Completed, Group
+from fairlead.core.model.namespaces import Namespace
+from fairlead.core.model.nodes import Node, NodePool, Reservation
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.queues import ForecastRecord, Queue, RunTimeRecord, UsageRecord
+from fairlead.core.model.service_classes import ServiceClass
+from fairlead.core.model.starts import FailedStarts
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 from fairlead.core.nodes.storage import StorageObject
 

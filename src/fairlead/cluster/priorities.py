@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.cluster import views
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 
 _SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 

@@ -10,7 +10,9 @@ from fairlead.api.reasons import Reason
 from fairlead.cluster.port import GroupReport
 from fairlead.cluster.times import timestamp
 from fairlead.core.model.charges import split
-from fairlead.core.model.objects import WHOLE, FailedStarts, ForecastRecord, RunTimeRecord, UsageRecord
+from fairlead.core.model.queues import ForecastRecord, RunTimeRecord, UsageRecord
+from fairlead.core.model.starts import FailedStarts
+from fairlead.core.model.units import WHOLE
 
 
 def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlead.cluster import views
-from fairlead.core.model.objects import AffinityTerm, Mistake, SpreadConstraint
+from fairlead.core.model.pods import AffinityTerm, Mistake, SpreadConstraint
 from fairlead.core.model.selectors import Requirement, Selector, SelectorTerm, mistake, term_mistake
 
 _AFFINITY = "InterPodAffinity"

@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.api.names import POD_GROUP_LABEL
 from fairlead.cluster import grouping
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 
 
 class Serving:

@@ -37,13 +37,10 @@ from fairlead.cluster.port import ClusterEvent, Gone, Judged, StorageKnown, Upse
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.serving import Serving
 from fairlead.cluster.workloads import Workloads
-from fairlead.core.model.objects import (
-    NodePool,
-    Pod,
-    Queue,
-    Reservation,
-    ServiceClass,
-)
+from fairlead.core.model.nodes import NodePool, Reservation
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 
 View = TypeVar("View", bound=msgspec.Struct)
 Policy = TypeVar("Policy", views.Queue, views.ServiceClass, views.Reservation, views.NodePool)

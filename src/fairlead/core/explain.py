@@ -15,7 +15,7 @@ from fairlead.api.names import GPU_SHARING_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.allocation import OverLimit, ReservedForOthers, full_pool, reserved_for_others
 from fairlead.core.model.arrays import RowNumbers
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.filters import devices, first_refusal, gpu_room, node_affinity, resources
 from fairlead.core.pods.ranking import RankedShape

@@ -25,8 +25,9 @@ import numpy as np
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.charges import Charge
-from fairlead.core.model.objects import WHOLE, ServiceClass
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.undo import UndoLog
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import SURPLUS, Task, Unit
 from fairlead.core.queues.tree import Place, QueueNode, Room

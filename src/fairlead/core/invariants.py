@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.model.objects import WHOLE, stands_in
+from fairlead.core.model.pods import stands_in
 from fairlead.core.model.undo import UndoLog
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import PLACED, Task, TaskState
 from fairlead.core.queues.meters import Meter

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import SURPLUS, Unit
 from fairlead.core.queues.tree import QueueNode, room_of
 from fairlead.core.state.cluster import ClusterState

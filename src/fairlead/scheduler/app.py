@@ -24,7 +24,7 @@ from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.cluster.port import Cluster, ClusterEvent, Synced
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.state.cluster import ClusterState
 from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served

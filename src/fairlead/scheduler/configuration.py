@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from fairlead.api import names
-from fairlead.core.model.objects import Defragment, Policy
+from fairlead.core.model.policy import Defragment, Policy
 from fairlead.core.pods.scores import STRATEGIES
 from fairlead.scheduler.app import Options
 

@@ -16,13 +16,11 @@ import msgspec
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.kinds import NODE, POD_GROUP, QUEUE
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
-from fairlead.core.model.objects import (
-    Group,
-    Node,
-    Pod,
-    Policy,
-    Queue,
-)
+from fairlead.core.model.groups import Group
+from fairlead.core.model.nodes import Node
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue
 from fairlead.core.model.transactions import PodRef, Transaction
 from fairlead.core.pods.tasks import Task
 from fairlead.core.schedule import has_work, schedule

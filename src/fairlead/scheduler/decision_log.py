@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead import __version__
 from fairlead.cluster.port import ClusterEvent
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Recorder
 from fairlead.scheduler.outputs import Output, Trouble

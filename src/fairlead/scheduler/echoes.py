@@ -12,7 +12,10 @@ import msgspec
 
 from fairlead.cluster.kinds import OF_OBJECT, POD
 from fairlead.cluster.port import JUDGED, Bound, ClusterEvent, Gone, Judged, Upsert
-from fairlead.core.model.objects import DisruptionBudget, Group, Pod, Queue
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.groups import Group
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.queues import Queue
 from fairlead.core.nodes.storage import StorageObject
 from fairlead.core.pods.tasks import Task
 

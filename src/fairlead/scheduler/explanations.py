@@ -15,7 +15,8 @@ from fairlead.api.names import JOB_LABEL
 from fairlead.api.reasons import Reason
 from fairlead.cluster.times import timestamp
 from fairlead.core.explain import own
-from fairlead.core.model.objects import WHOLE, stands_in
+from fairlead.core.model.pods import stands_in
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queue_position import Ahead, Term, ahead_of, behind, line, terms
 from fairlead.core.queues.tree import QueueNode, room_of

@@ -22,8 +22,8 @@ from fairlead.cluster.kubernetes.aggregated import AggregatedApi, refusal
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.label_queries import LabelQueryError, Test, parse
 from fairlead.cluster.times import timestamp
-from fairlead.core.model.objects import WHOLE
 from fairlead.core.model.selectors import matches
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.tree import QueueNode
 from fairlead.scheduler.core_loop import CoreLoop

@@ -13,7 +13,7 @@ from typing import TypeVar
 import structlog
 
 from fairlead.cluster.port import ClusterEvent
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Recorder
 from fairlead.scheduler.counters import Counters

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model.objects import Completed, FailedStarts, ForecastRecord, RunTimeRecord, UsageRecord
+from fairlead.core.model.groups import Completed
+from fairlead.core.model.queues import ForecastRecord, RunTimeRecord, UsageRecord
+from fairlead.core.model.starts import FailedStarts
 from fairlead.core.model.transactions import PodRef, Transaction
 
 

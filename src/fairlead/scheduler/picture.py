@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from fairlead.core.model.charges import labelled, split, units_of
-from fairlead.core.model.objects import WHOLE
 from fairlead.core.model.selectors import matches
+from fairlead.core.model.units import WHOLE
 from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
 

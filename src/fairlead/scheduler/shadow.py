@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import Cluster, ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, Upsert
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 
 

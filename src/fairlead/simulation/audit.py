@@ -24,8 +24,9 @@ from fairlead.cluster.simulated.resources import NODES, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.cluster.translate import Translator
 from fairlead.core import invariants
-from fairlead.core.model.objects import WHOLE, Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Binding, Place, Preempt
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption.search import preempt
 from fairlead.core.queues.tree import room_of

@@ -14,8 +14,13 @@ from typing import Literal, get_args
 import msgspec
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model.groups import Group
+from fairlead.core.model.nodes import Node
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Transaction
+from fairlead.core.model.units import WHOLE
 from fairlead.core.schedule import schedule
 from fairlead.core.state.cluster import ClusterState
 

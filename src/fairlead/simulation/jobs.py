@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from fairlead.core.model.objects import WHOLE, Queue, QueueResource
+from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.units import WHOLE
 from fairlead.simulation import baselines, production
 from fairlead.simulation.charges import Charges, Run
 from fairlead.simulation.durations import Durations, Estimates

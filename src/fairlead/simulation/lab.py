@@ -15,7 +15,8 @@ import structlog
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.faults import FaultPlan
 from fairlead.core import invariants
-from fairlead.core.model.objects import WHOLE, Policy
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.app import Options

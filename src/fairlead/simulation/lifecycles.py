@@ -18,7 +18,7 @@ from fairlead.cluster.simulated.cluster import SimulatedCluster
 from fairlead.cluster.simulated.kubelet import Kubelet
 from fairlead.cluster.simulated.resources import NODES, PODS
 from fairlead.cluster.simulated.store import Change, Object
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.inline_core import InlineCore
 from fairlead.simulation.world import GPU, START

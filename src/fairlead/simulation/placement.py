@@ -16,7 +16,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fairlead.core import invariants
-from fairlead.core.model.objects import Node, Pod, PodSpec, Policy
+from fairlead.core.model.nodes import Node
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.pods.scores.fgd import Demand, fragmentation, target_workload
 from fairlead.core.schedule import schedule

@@ -11,7 +11,12 @@ from collections.abc import Callable, Sequence
 
 from fairlead.core import invariants
 from fairlead.core.forecast import forecast
-from fairlead.core.model.objects import Group, Node, Pod, PodSpec, Policy, Queue, ServiceClass
+from fairlead.core.model.groups import Group
+from fairlead.core.model.nodes import Node
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt, Transaction
 from fairlead.core.schedule import schedule
 from fairlead.core.state.cluster import ClusterState

@@ -7,7 +7,7 @@ import random
 
 import msgspec
 
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.scheduler.app import Options
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.simulation.audit import Auditor

@@ -11,7 +11,11 @@ import aiohttp
 import msgspec
 
 from fairlead.cluster.port import Synced, Upsert
-from fairlead.core.model.objects import WHOLE, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model.nodes import Node
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.units import WHOLE
 from fairlead.observability.endpoints import served
 from fairlead.observability.metrics import Metrics, Values, of_scheduler
 from fairlead.scheduler.core_loop import CoreLoop

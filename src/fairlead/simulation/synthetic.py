@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 
-from fairlead.core.model.objects import Queue, QueueResource
+from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.simulation.traces import TraceJob
 
 HOURS = 48.0

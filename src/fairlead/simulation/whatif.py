@@ -24,8 +24,9 @@ from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import FIELDS, Objects, first_events
 from fairlead.core.forecast import forecast
 from fairlead.core.model.charges import split
-from fairlead.core.model.objects import WHOLE, Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Resume
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.outputs import Output

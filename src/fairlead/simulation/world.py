@@ -23,7 +23,7 @@ from fairlead.cluster.simulated.kubelet import Kubelet, Timing
 from fairlead.cluster.simulated.resources import NODES
 from fairlead.cluster.simulated.transport import Partition, SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.operator.app import Operator
 from fairlead.operator.app import Options as OperatorOptions
 from fairlead.scheduler.app import Options, Scheduler, Simulation

@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlead.cluster.port import QueueReport
 from fairlead.cluster.reported import forecasts_shown, reason_shown, run_times_shown, shown, usage_shown
-from fairlead.core.model.objects import ForecastRecord, RunTimeRecord
+from fairlead.core.model.queues import ForecastRecord, RunTimeRecord
 
 Write = Callable[[str, object], Awaitable[bool]]
 """Writes the status of a queue; returns whether it was written."""

@@ -24,7 +24,7 @@ from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import PODS
 from fairlead.cluster.simulated.store import Object
 from fairlead.cluster.translate import Change, Translator
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 
 _ENDED = ("Succeeded", "Failed")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fairlead.core.actions.consolidate import Moved
 from fairlead.core.actions.reserve import name_of
-from fairlead.core.model.objects import stands_in
+from fairlead.core.model.pods import stands_in
 from fairlead.core.model.transactions import Binding, Place, Preempt, Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import Plan, by_upstream

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from fairlead.core import allocation
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, lacking
 from fairlead.core.pods.tasks import Task, TaskState, Unit, shapes_of
 from fairlead.core.preemption.rearrange import Movers, Rearrangement, closed_to_moved

@@ -16,8 +16,9 @@ import numpy as np
 from fairlead.core.allocation import closed_to
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.causes import Cause
-from fairlead.core.model.objects import WHOLE, Defragment
+from fairlead.core.model.policy import Defragment
 from fairlead.core.model.transactions import Binding, Preempt, Transaction
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.state.cluster import ClusterState

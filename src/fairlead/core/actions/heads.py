@@ -14,7 +14,7 @@ from collections.abc import Callable
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
 from fairlead.core.actions.reserve import LOOK_AGAIN, REST, name_of, still_waits
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.queues.reservations import HEADS, Head, Hold, Kept

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.state.cluster import ClusterState

@@ -14,7 +14,7 @@ import numpy as np
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, lacking
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit

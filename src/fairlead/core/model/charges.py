@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairlead.api.names import GPU_RESOURCES, POOL_LABELS
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 
 Charge = tuple[tuple[str, int], ...]
 """Pairs of (key, amount), in the order of the keys."""

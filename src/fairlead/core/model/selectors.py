@@ -35,6 +35,10 @@ Selector = tuple[Requirement, ...] | None
 """Requirements that must all hold; empty matches everything, None nothing."""
 
 
+Labels = tuple[tuple[str, str], ...]
+"""(key, value), sorted by key."""
+
+
 class SelectorTerm(msgspec.Struct, frozen=True):
     """Requirements on labels and on fields, all of which must hold."""
 

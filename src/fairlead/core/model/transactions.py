@@ -6,7 +6,7 @@ import msgspec
 
 from fairlead.api.reasons import Reason
 from fairlead.core.model.causes import NO_CAUSE, Cause
-from fairlead.core.model.objects import Member
+from fairlead.core.model.groups import Member
 
 
 class PodRef(msgspec.Struct, frozen=True, gc=False):

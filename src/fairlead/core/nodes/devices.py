@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.model.arrays import Ints
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 
 _FEW = 2048
 """So many states are remembered at least."""

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.core.model.objects import Labels
-from fairlead.core.model.selectors import Selector, SelectorTerm
+from fairlead.core.model.selectors import Labels, Selector, SelectorTerm
 from fairlead.core.model.undo import UndoLog, new_version
 
 BINDS_LATE = "WaitForFirstConsumer"

@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.model.arrays import Ints
-from fairlead.core.model.objects import WHOLE, Node, Policy, Taint
+from fairlead.core.model.nodes import Node, Taint
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.selectors import NAME_FIELD
 from fairlead.core.model.undo import UndoLog
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import DeviceStates
 from fairlead.core.nodes.topology import EachRow, Topology
 

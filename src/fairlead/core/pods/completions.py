@@ -18,7 +18,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fairlead.core.model.objects import Completed, Pod, stands_in
+from fairlead.core.model.groups import Completed
+from fairlead.core.model.pods import Pod, stands_in
 
 
 class _Ended(msgspec.Struct):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from fairlead.core.model.objects import Disk, HostPort, PodSpec
+from fairlead.core.model.pods import Disk, HostPort, PodSpec
 from fairlead.core.model.undo import UndoLog
 
 Counts = dict[int, int]

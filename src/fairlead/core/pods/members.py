@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from fairlead.api.names import INDEX_LABEL, ROLE_LABEL
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 from fairlead.core.pods.rank import Rank
 
 _ROLES = frozenset(

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from fairlead.core.model.objects import AffinityTerm, Labels, PodSpec
-from fairlead.core.model.selectors import Selector, keys, matches
+from fairlead.core.model.pods import AffinityTerm, PodSpec
+from fairlead.core.model.selectors import Labels, Selector, keys, matches
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.tallies import Eligibility, Tally
 

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.core.model.arrays import Ints, Rows
-from fairlead.core.model.objects import WHOLE, PodSpec
+from fairlead.core.model.pods import PodSpec
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import DeviceFit
 from fairlead.core.nodes.table import CLOSED, LABEL_BITS
 from fairlead.core.pods.filters import devices, first_refusal, gpu_room, labels_read, relations, resources

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.model.charges import Charge
-from fairlead.core.model.objects import WHOLE, PodSpec
+from fairlead.core.model.pods import PodSpec
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import DeviceFit
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.pairs import LabelSet, TermCount

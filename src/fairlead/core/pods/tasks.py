@@ -14,7 +14,9 @@ from typing import Protocol
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.charges import Charge, sum_of
-from fairlead.core.model.objects import FailedStarts, Group, Pod, stands_in
+from fairlead.core.model.groups import Group
+from fairlead.core.model.pods import Pod, stands_in
+from fairlead.core.model.starts import FailedStarts
 from fairlead.core.model.transactions import PodRef
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.completions import Completions

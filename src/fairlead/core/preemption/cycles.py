@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.model.charges import Charge, split, sum_of
-from fairlead.core.model.objects import ServiceClass
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.entitlement import against, beyond_quota, beyond_share
 from fairlead.core.queues.tree import QueueNode, Room, room_of

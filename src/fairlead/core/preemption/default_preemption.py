@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.core.model.objects import DisruptionBudget
+from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.pods.holdings import Trial
 from fairlead.core.pods.tasks import Task
 from fairlead.core.preemption.removal import Removal, upstream_cost

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.causes import named
+from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.instants import at_time
-from fairlead.core.model.objects import DisruptionBudget
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.policy import Budgets
 from fairlead.core.preemption.search import Plan, by_upstream, preempt

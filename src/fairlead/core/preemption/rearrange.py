@@ -19,7 +19,8 @@ import numpy as np
 
 from fairlead.core import allocation
 from fairlead.core.model.arrays import Mask
-from fairlead.core.model.objects import WHOLE, Pod
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import INFEASIBLE
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit

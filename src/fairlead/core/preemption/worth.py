@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task
 from fairlead.core.state.cluster import ClusterState
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.api.names import DEFAULT_QUEUE, DEFAULT_QUEUE_LABEL, QUEUE_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.objects import Queue
+from fairlead.core.model.queues import Queue
 from fairlead.core.model.selectors import matches
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.meters import submitted_limits

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.charges import Charge, key_of, split, sum_of
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.guarantees import Guarantees
 from fairlead.core.queues.meters import by_others

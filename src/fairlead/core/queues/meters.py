@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.charges import Charge
-from fairlead.core.model.objects import Queue, UserLimits
+from fairlead.core.model.queues import Queue, UserLimits
 from fairlead.core.model.undo import UndoLog
 
 if TYPE_CHECKING:

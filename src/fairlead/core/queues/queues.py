@@ -10,7 +10,9 @@ from collections.abc import Iterable
 
 from fairlead.api.names import DEFAULT_QUEUE
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.objects import NodePool, Policy, Queue
+from fairlead.core.model.nodes import NodePool
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.tasks import Task

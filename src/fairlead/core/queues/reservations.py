@@ -17,8 +17,9 @@ import numpy as np
 
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.charges import Charge
-from fairlead.core.model.objects import WHOLE, Reservation
+from fairlead.core.model.nodes import Reservation
 from fairlead.core.model.selectors import matches
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.queues import Queues

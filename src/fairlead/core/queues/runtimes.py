@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from fairlead.core.model.objects import RunTimeRecord
+from fairlead.core.model.queues import RunTimeRecord
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.services import Services, begun
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from fairlead.core.model.agenda import Agenda
-from fairlead.core.model.objects import ServiceClass
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import Task
 
 _PLAIN = ServiceClass("")

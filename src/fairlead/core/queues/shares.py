@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.api.names import CPU, MEMORY
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.charges import Charge, key_of, split
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.queues.division import Claim, divide
 from fairlead.core.queues.tree import Room
 from fairlead.core.queues.usage import UsageBook

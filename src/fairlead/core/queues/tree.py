@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.api.names import DEFAULT_QUEUE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.charges import Charge, key_of, split, sum_of
-from fairlead.core.model.objects import WHOLE, Queue, QueueResource
+from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.pools import Pools
 from fairlead.core.pods.rank import Rank

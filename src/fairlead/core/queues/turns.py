@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fairlead.core.model.objects import ServiceClass
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.services import Services, begun
 

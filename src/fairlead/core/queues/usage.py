@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fairlead.core.model.objects import WHOLE, UsageRecord
+from fairlead.core.model.queues import UsageRecord
+from fairlead.core.model.units import WHOLE
 
 if TYPE_CHECKING:
     from fairlead.core.queues.tree import QueueTree

@@ -21,7 +21,8 @@ import msgspec
 
 from fairlead.api.names import DEFAULT_QUEUE, DEFAULT_QUEUE_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.objects import Group, Pod, stands_in
+from fairlead.core.model.groups import Group
+from fairlead.core.model.pods import Pod, stands_in
 from fairlead.core.model.transactions import Kept, PodRef
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.state.isolation import Isolation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.objects import Pod, PodSpec
+from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.belonging import Belonging

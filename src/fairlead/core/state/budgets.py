@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fairlead.core.model.objects import DisruptionBudget, Pod
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.pods import Pod
 from fairlead.core.model.selectors import matches
 from fairlead.core.pods.tasks import Task
 from fairlead.core.state.departures import Departures

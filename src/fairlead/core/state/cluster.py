@@ -10,18 +10,14 @@ import msgspec
 
 from fairlead.api.names import DEFAULT_QUEUE
 from fairlead.api.reasons import Reason
-from fairlead.core.model.objects import (
-    DisruptionBudget,
-    Group,
-    Namespace,
-    Node,
-    NodePool,
-    Pod,
-    Policy,
-    Queue,
-    Reservation,
-    ServiceClass,
-)
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.groups import Group
+from fairlead.core.model.namespaces import Namespace
+from fairlead.core.model.nodes import Node, NodePool, Reservation
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.undo import new_version
 from fairlead.core.nodes.storage import StorageObject
 from fairlead.core.pods.tasks import Task, TaskState

@@ -18,7 +18,7 @@ from fairlead.core.model.instants import at_time
 from fairlead.core.pods.tasks import Task, TaskState
 
 if TYPE_CHECKING:
-    from fairlead.core.model.objects import Policy
+    from fairlead.core.model.policy import Policy
     from fairlead.core.queues.services import Services
 
 TELL_AFTER = 5.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.core.model.objects import Group, Pod
+from fairlead.core.model.groups import Group
+from fairlead.core.model.pods import Pod
 from fairlead.core.pods.completions import Completions
 from fairlead.core.pods.tasks import Gang
 

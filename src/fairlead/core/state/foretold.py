@@ -22,7 +22,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from fairlead.core.model.objects import WHOLE, ForecastRecord
+from fairlead.core.model.queues import ForecastRecord
+from fairlead.core.model.units import WHOLE
 
 if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Gang, Task, Unit

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fairlead.core.model.objects import WHOLE, Pod, PodSpec
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.placement import Placement
 from fairlead.core.state.tables import Tables

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 from fairlead.core.nodes.idle import FreeDevices
 from fairlead.core.pods.members import first_to_go
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit

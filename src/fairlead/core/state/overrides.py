@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.core.model.transactions import PodRef, Warn
 
 if TYPE_CHECKING:
-    from fairlead.core.model.objects import Policy
+    from fairlead.core.model.policy import Policy
     from fairlead.core.pods.tasks import Task
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 300.0

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
-from fairlead.core.model.objects import stands_in
+from fairlead.core.model.pods import stands_in
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queues.services import LATE
 from fairlead.core.state.isolation import Isolation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 from fairlead.core.pods.tasks import PLACED, Task, TaskState
 from fairlead.core.queues.tree import room_of
 from fairlead.core.state.finished import FinishedPods

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.caches import Caches
 from fairlead.core.state.parts import Parts

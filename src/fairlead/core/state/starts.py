@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
-from fairlead.core.model.objects import START_RETRIES, START_TIMEOUT, FailedStarts, StartTrouble
+from fairlead.core.model.starts import START_RETRIES, START_TIMEOUT, FailedStarts, StartTrouble
 from fairlead.core.model.transactions import Binding, Evict, PodRef
 from fairlead.core.pods.members import leads
 from fairlead.core.pods.tasks import Gang, Task, TaskState

@@ -22,7 +22,8 @@ import msgspec
 
 from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE, ROLES_LABEL, fitting
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.objects import STAND_IN, Group, Member, Pod, Target, stands_in
+from fairlead.core.model.groups import Group, Member, Target
+from fairlead.core.model.pods import STAND_IN, Pod, stands_in
 from fairlead.core.model.transactions import Binding, Evict, PodRef, Resume, Suspension, Transaction
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.moves import Kept

@@ -6,7 +6,7 @@ The parts of the state share these. They are made here, in an order in which eac
 from __future__ import annotations
 
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.storage import Storage
 from fairlead.core.nodes.table import NodeTable

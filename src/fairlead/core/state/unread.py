@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.objects import Node, Pod
+from fairlead.core.model.nodes import Node
+from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import PodRef, Unread
 from fairlead.core.nodes.table import NodeTable
 

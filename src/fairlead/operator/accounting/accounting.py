@@ -14,7 +14,7 @@ from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJobStatus
 from fairlead.cluster import convert, views
 from fairlead.cluster.times import seconds
-from fairlead.core.model.objects import Pod
+from fairlead.core.model.pods import Pod
 from fairlead.observability.history import HistoryError, Job, Run, State
 from fairlead.observability.store import History
 from fairlead.operator.accounting.causes import Causes, Failure

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fairlead.api import names
 from fairlead.cluster import views
 from fairlead.cluster.times import seconds
-from fairlead.core.model.objects import WHOLE, Pod
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.units import WHOLE
 from fairlead.operator.accounting.causes import Failure
 
 

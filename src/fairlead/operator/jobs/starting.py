@@ -9,7 +9,7 @@ import msgspec
 from fairlead.api import spans
 from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster.starting import HOPELESS, RETRIED, Trouble
-from fairlead.core.model.objects import START_RETRIES
+from fairlead.core.model.starts import START_RETRIES
 from fairlead.operator.jobs.members import Member
 
 START_TIMEOUT = "15m"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.core.model.objects import Reservation
+from fairlead.core.model.nodes import Reservation
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.faults import Faults
 from fairlead.scheduler.outputs import ReservationStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.api import names
-from fairlead.core.model.objects import stands_in
+from fairlead.core.model.pods import stands_in
 from fairlead.core.model.transactions import Fault, Kept, Overdue, PodRef, Refuse, Unread, Warn
 from fairlead.scheduler.outputs import Trouble
 from fairlead.scheduler.writing.events import Events

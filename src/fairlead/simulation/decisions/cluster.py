@@ -10,21 +10,15 @@ import msgspec
 
 from fairlead.api.names import AI_PROFILE
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Synced, Upsert
-from fairlead.core.model.objects import (
-    WHOLE,
-    DisruptionBudget,
-    Group,
-    Node,
-    Pod,
-    PodSpec,
-    Policy,
-    Queue,
-    QueueResource,
-    Reservation,
-    ServiceClass,
-    UserLimits,
-)
+from fairlead.core.model.disruption_budgets import DisruptionBudget
+from fairlead.core.model.groups import Group
+from fairlead.core.model.nodes import Node, Reservation
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue, QueueResource, UserLimits
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Place, Preempt
+from fairlead.core.model.units import WHOLE
 from fairlead.scheduler.core_loop import CoreLoop, Recorder
 from fairlead.scheduler.outputs import Output
 from fairlead.simulation.events import EventQueue

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fairlead.core.model.objects import (
-    PodSpec,
-    Policy,
-)
+from fairlead.core.model.pods import PodSpec
+from fairlead.core.model.policy import Policy
 from fairlead.scheduler.decision_log import LogWriter
 from fairlead.simulation import chaos, lab
 from fairlead.simulation.decisions.cluster import GPU, HOUR, Cluster, Job, Theme

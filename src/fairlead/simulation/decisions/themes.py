@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from fairlead.api.names import KUBERNETES_PROFILE
-from fairlead.core.model.objects import (
-    WHOLE,
-    Policy,
-    Reservation,
-    ServiceClass,
-    UserLimits,
-)
+from fairlead.core.model.nodes import Reservation
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import UserLimits
+from fairlead.core.model.service_classes import ServiceClass
+from fairlead.core.model.units import WHOLE
 from fairlead.simulation.decisions.cluster import GPU, HOUR, START, Theme
 
 _FLAT = (("red", "", 8, 1, None), ("green", "", 16, 1, None), ("blue", "", 8, 2, None))

@@ -26,7 +26,7 @@ from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Change, Translator
 from fairlead.core import invariants
 from fairlead.core.feasibility import judge as feasible
-from fairlead.core.model.objects import Defragment, Policy
+from fairlead.core.model.policy import Defragment, Policy
 from fairlead.core.model.transactions import Binding, Evict, Place, Preempt, Refuse, Resume
 from fairlead.core.pods.tasks import TaskState
 from fairlead.scheduler import explanations

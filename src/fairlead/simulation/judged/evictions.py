@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.simulation.judged.results import Found, Kind
 from fairlead.simulation.judged.world import Job, Share, World, room_for
 

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.queues.division import Claim, divide
 from fairlead.simulation.judged.results import Found, Kind
 from fairlead.simulation.judged.world import Job, Share, World, room_for

@@ -9,8 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlead.core.model.objects import WHOLE, Group, Node, Pod, PodSpec, Policy, Queue, QueueResource
+from fairlead.core.model.groups import Group
+from fairlead.core.model.nodes import Node
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Place, Preempt, Transaction
+from fairlead.core.model.units import WHOLE
 from fairlead.core.schedule import schedule
 from fairlead.core.state.cluster import ClusterState
 

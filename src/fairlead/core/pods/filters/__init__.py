@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model.objects import PodSpec
+from fairlead.core.model.pods import PodSpec
 from fairlead.core.nodes.table import NodeClass
 from fairlead.core.pods.filters import declared_features, node_affinity, node_name, taints, unschedulable
 from fairlead.core.pods.filters.base import Relation, Surroundings

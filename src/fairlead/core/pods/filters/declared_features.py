@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model.objects import PodSpec
+from fairlead.core.model.pods import PodSpec
 from fairlead.core.nodes.table import NodeClass
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.model.arrays import Rows
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import INFEASIBLE
 from fairlead.core.nodes.table import NodeTable
 

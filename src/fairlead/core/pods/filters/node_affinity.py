@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fairlead.api.names import QUARANTINED_LABEL
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model.objects import PodSpec
+from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.selectors import NAME_FIELD, SelectorTerm, any_term_holds
 from fairlead.core.nodes.table import NodeClass
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Mask
-from fairlead.core.model.objects import AffinityTerm
+from fairlead.core.model.pods import AffinityTerm
 from fairlead.core.nodes.tallies import Tally
 from fairlead.core.pods.filters.base import Refusal, Relation, Surroundings
 from fairlead.core.pods.pairs import PodCount, Who

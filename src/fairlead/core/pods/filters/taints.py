@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model.objects import PodSpec, Taint, Toleration
+from fairlead.core.model.nodes import Taint
+from fairlead.core.model.pods import PodSpec, Toleration
 from fairlead.core.nodes.table import NodeClass
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints, Mask
-from fairlead.core.model.objects import PodSpec, SpreadConstraint
+from fairlead.core.model.pods import PodSpec, SpreadConstraint
 from fairlead.core.model.selectors import matches
 from fairlead.core.nodes.table import CLOSED, NodeTable
 from fairlead.core.nodes.tallies import Eligibility

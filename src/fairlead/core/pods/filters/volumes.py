@@ -14,7 +14,7 @@ import numpy as np
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Mask
-from fairlead.core.model.objects import PodSpec
+from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.selectors import any_term_holds, matches
 from fairlead.core.model.transactions import VolumeChoice
 from fairlead.core.nodes.storage import BINDS_LATE, SINGLE_POD, Claim, StorageClass, Volume

@@ -5,7 +5,7 @@ One small interface (`base.Strategy`), one file each; `ai` is the default.
 
 from __future__ import annotations
 
-from fairlead.core.model.objects import Policy
+from fairlead.core.model.policy import Policy
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.scores.ai import Ai
 from fairlead.core.pods.scores.base import Strategy

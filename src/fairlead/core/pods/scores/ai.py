@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairlead.core.model.arrays import Ints, Rows
-from fairlead.core.model.objects import WHOLE, PodSpec
+from fairlead.core.model.pods import PodSpec
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import Chooser
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.scores.base import States, Strategy

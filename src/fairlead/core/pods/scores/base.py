@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.model.arrays import Ints, Rows
-from fairlead.core.model.objects import PodSpec
+from fairlead.core.model.pods import PodSpec
 from fairlead.core.nodes.devices import Chooser
 from fairlead.core.nodes.table import NodeTable
 

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.model.arrays import Ints, Rows
-from fairlead.core.model.objects import WHOLE, PodSpec
+from fairlead.core.model.pods import PodSpec
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.scores.base import States, Strategy
 

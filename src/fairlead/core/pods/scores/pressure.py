@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairlead.core.model.arrays import Ints
-from fairlead.core.model.objects import WHOLE, PodSpec
+from fairlead.core.model.pods import PodSpec
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import CLOSED
 from fairlead.core.pods.filters import first_refusal
 from fairlead.core.pods.filters.node_affinity import named_nodes

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.model.objects import WHOLE
+from fairlead.core.model.units import WHOLE
 
 _GRAIN = 10  # milli; sizes round up to it, remainders down
 _SLOTS = WHOLE // _GRAIN

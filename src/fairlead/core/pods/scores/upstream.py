@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.model.arrays import Ints, Rows
-from fairlead.core.model.objects import SpreadConstraint
+from fairlead.core.model.pods import SpreadConstraint
 from fairlead.core.model.selectors import SelectorTerm, term_holds
 from fairlead.core.nodes.table import LABEL_BITS, NodeClass, NodeTable
 from fairlead.core.nodes.tallies import Tally

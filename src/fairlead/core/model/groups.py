@@ -1,0 +1,73 @@
+"""PodGroups as the core sees them, with what was written of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.starts import FailedStarts
+
+
+class Member(msgspec.Struct, frozen=True, omit_defaults=True):
+    """So many pods like this one."""
+
+    count: int
+    pod: Pod
+
+
+class Target(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the scheduler means a job to be: `Running` or `Suspended`. owners: UIDs of what makes its pods.
+
+    members: its pods, while it is suspended. attained: device-seconds that it had had when it resumed last, since: when it came
+    first, once it has resumed.
+    """
+
+    state: str
+    epoch: int = 0
+    owners: tuple[str, ...] = ()
+    members: tuple[Member, ...] = ()
+    attained: float = 0.0
+    since: float = 0.0
+
+
+class Completed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many members of a gang succeeded in a run of it, as last written.
+
+    attempt: of the job; since: when the run's first pod was made, 0: not known; until: when the last of them ended; both in
+    seconds since the epoch.
+    """
+
+    count: int = 0
+    attempt: int = 0
+    since: float = 0.0
+    until: float = 0.0
+
+
+class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A PodGroup: `min_member` of its pods run, or none.
+
+    time_limit, expected: as for pods. start_timeout: seconds in which its members start that have nodes, 0: it does not say.
+    target, completed, failed_starts: as last written. paused: its user has suspended it, whatever the scheduler means it to be.
+    made: the scheduler made it, to keep an intent. roles: digest of the roles that its AIJob has now; empty: that is not told.
+    """
+
+    namespace: str
+    name: str
+    min_member: int = 1
+    queue: str = ""
+    created: float = 0.0
+    service_class: str = ""
+    time_limit: float = 0.0
+    expected: float = 0.0
+    target: Target | None = None
+    completed: Completed | None = None
+    start_timeout: float = 0.0
+    failed_starts: FailedStarts | None = None
+    paused: bool = False
+    made: bool = False
+    roles: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"

@@ -1,0 +1,56 @@
+"""Nodes, their pools, and reservations of them, as the core sees them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.reasons import Reason
+from fairlead.core.model.selectors import Selector
+
+
+class Taint(msgspec.Struct, frozen=True):
+    """A node's repellent; effects as in Kubernetes."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+class Node(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """One node.
+
+    shares_gpus: fractions of its devices can really be given out there. images: (name, bytes) of what it holds.
+    features: what its kubelet declares to be able to do.
+    """
+
+    name: str
+    allocatable: dict[str, int]
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    shares_gpus: bool = False
+    error: Reason | None = None
+    images: tuple[tuple[str, int], ...] = ()
+    features: tuple[str, ...] = ()
+
+
+class NodePool(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Nodes of one kind, by their labels."""
+
+    name: str
+    nodes: Selector = ()
+
+
+class Reservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Nodes kept by an administrator from `start` to `end`, seconds since the epoch.
+
+    nodes: by their labels. queue: whose pods may use them all the same, empty: nobody's. resources: so much of them
+    only, in base units as nodes have them; empty: all that are selected.
+    """
+
+    name: str
+    start: float
+    end: float
+    nodes: Selector = ()
+    queue: str = ""
+    resources: tuple[tuple[str, int], ...] = ()

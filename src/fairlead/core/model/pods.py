@@ -1,0 +1,210 @@
+"""Pods as the core sees them, free of any wire format.
+
+All amounts are integers in base units (see `fairlead.api.quantity`). Objects are immutable; a change arrives as a new object.
+`PodSpec` is everything that decides where a pod may run, so two pods with equal specs are interchangeable for placement and
+share one shape.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.names import AI_PROFILE
+from fairlead.api.reasons import Reason
+from fairlead.core.model.selectors import Labels, Selector, SelectorTerm
+from fairlead.core.model.starts import StartTrouble
+from fairlead.core.model.units import WHOLE
+
+
+class Toleration(msgspec.Struct, frozen=True):
+    """What a pod puts up with; empty key with `Exists` tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class AffinityTerm(msgspec.Struct, frozen=True):
+    """Pods near which, or away from which, a pod wants to be: those selected, in these namespaces.
+
+    namespaces: by name; the pod's own where it gave none. namespace_selector: those whose labels match, besides.
+    """
+
+    topology_key: str
+    selector: Selector
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: Selector = None
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True):
+    """How evenly pods like this one are laid over the domains of a topology key.
+
+    selector: whom to count, in the pod's own namespace; match label keys are merged into it already.
+    honor_affinity, honor_taints: whether nodes count only if the pod's node affinity and tolerations admit them.
+    """
+
+    topology_key: str
+    max_skew: int
+    selector: Selector
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+class HostPort(msgspec.Struct, frozen=True):
+    """A port of the node itself; address 0.0.0.0 is all of the node's addresses."""
+
+    address: str
+    protocol: str
+    port: int
+
+
+class ClaimUse(msgspec.Struct, frozen=True):
+    """A volume claim that a pod mounts. owner: the pod's UID where the claim must be its very own (ephemeral)."""
+
+    key: str
+    owner: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name without the namespace."""
+        return self.key.partition("/")[2]
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """An inline disk that cannot be mounted twice on a node, unless read-only both times where its kind allows that.
+
+    kind, name: what tells disks apart; monitors: for Ceph, of which one in common is enough.
+    """
+
+    kind: str
+    name: str
+    read_only: bool = False
+    monitors: tuple[str, ...] = ()
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """A part of a pod that cannot be parsed: which plugin's concern it is, what is wrong, and whether only its scores are."""
+
+    plugin: str
+    message: str
+    scoring: bool = False
+
+
+class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that decides where a pod may run.
+
+    requests: (resource, amount) sorted by name, zero amounts left out, `pods: 1` included.
+    gpus, gpu_milli: devices asked for and how much of each (1000 = whole devices).
+    affinity: required node affinity, terms are alternatives; None means none was given, while an
+    empty tuple matches nothing, as in Kubernetes. preferred_nodes: (weight, term).
+    pod_affinity, pod_anti_affinity: required; preferred_pods: (weight, term), below 0 for anti-affinity.
+    spread: required constraints; preferred_spread: those that only score; default_spread: whom to count for
+    the constraints of the system's own that pods without any get, None for none.
+    scored: (milli-CPU, bytes) with which the pod counts in scores: containers without a request count as 100 and
+    200 MiB; None: as requested. scored_new: the same while its place is being looked for, None if no other.
+    images: of all containers and image volumes, by the names nodes list them under; containers: how many there are.
+    features: what a node must declare to be able to do.
+    """
+
+    requests: tuple[tuple[str, int], ...] = (("pods", 1),)
+    gpus: int = 0
+    gpu_milli: int = WHOLE
+    node_name: str = ""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[SelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    preferred_nodes: tuple[tuple[int, SelectorTerm], ...] | None = None
+    pod_affinity: tuple[AffinityTerm, ...] = ()
+    pod_anti_affinity: tuple[AffinityTerm, ...] = ()
+    preferred_pods: tuple[tuple[int, AffinityTerm], ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    preferred_spread: tuple[SpreadConstraint, ...] = ()
+    default_spread: Selector = None
+    ports: tuple[HostPort, ...] = ()
+    claims: tuple[ClaimUse, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    images: tuple[str, ...] = ()
+    containers: int = 1
+    scored: tuple[int, int] | None = None
+    scored_new: tuple[int, int] | None = None
+    features: tuple[str, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+
+
+STAND_IN = "suspended/"
+"""How the UIDs of stand-ins begin: no cluster knows them."""
+
+
+def stands_in(uid: str) -> bool:
+    """Whether it is no pod, but stands for one of a suspended job."""
+    return uid.startswith(STAND_IN)
+
+
+class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """One pod.
+
+    node: where it is bound, or empty. created: seconds since the epoch, to the second.
+    error: what of its object cannot be read (bad quantity and the like), or None; it is not placed then.
+    unsized: what it asks for cannot be known: a node that it is on takes nothing more.
+    started: when it began to run, seconds since the epoch. nominated: the node kept for it while its victims leave.
+    preempted: terminating because a scheduler chose it as a victim. profile: by which rules it is placed.
+    root: the object that suspends it, `apiVersion/kind/name`, where there is one that can; its UID is that of its owner.
+    user: who submitted it; empty: its namespace. service_class: name of its ServiceClass, or empty.
+    attained: device-seconds that its job had already before this pod.
+    time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where it does not say; deadline:
+    seconds after which its kubelet ends it.
+    grace: seconds that it asks for to end. leaves: when it is to have ended, seconds since the epoch, once it is terminating.
+    ours: whether Fairlead places it; others only occupy their node.
+    surplus: its gang can do without it: others of its priority go first, and may have its place.
+    stays: it asks not to be disturbed: it is never moved. Whose turn it is to fall for others still falls.
+    controlled: whether a controller would recreate it after an eviction; owner: that controller's UID.
+    succeeded: when it ended with success, seconds since the epoch; 0: it did not, or was deleted before. attempt: of its job.
+    bound: when it got its node, seconds since the epoch, and starting: what keeps it there from starting, None once it has; both
+    for members of gangs whose starts the scheduler watches.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    spec: PodSpec
+    queue: str = "default"
+    group: str = ""
+    priority: int = 0
+    created: float = 0.0
+    node: str = ""
+    ours: bool = True
+    gated: bool = False
+    terminating: bool = False
+    finished: bool = False
+    never_preempts: bool = False
+    surplus: bool = False
+    stays: bool = False
+    controlled: bool = True
+    error: Reason | None = None
+    unsized: bool = False
+    labels: Labels = ()
+    started: float | None = None
+    nominated: str = ""
+    preempted: bool = False
+    profile: str = AI_PROFILE
+    service_class: str = ""
+    attained: float = 0.0
+    user: str = ""
+    owner: str = ""
+    root: str = ""
+    deadline: float = 0.0
+    time_limit: float = 0.0
+    expected: float = 0.0
+    grace: int = 30
+    leaves: float = 0.0
+    succeeded: float = 0.0
+    attempt: int = 0
+    bound: float = 0.0
+    starting: StartTrouble | None = None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
