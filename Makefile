@@ -11,7 +11,7 @@ export UV_LINK_MODE ?= copy
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
-.PHONY: decisions help demo test lint words unit e2e testbed crds protobuf soak differential bench clean
+.PHONY: decisions help demo test lint words unit e2e testbed architecture crds protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -47,6 +47,9 @@ testbed: .cache/synced  ## build the real control plane (minutes the first time)
 
 e2e: testbed  ## end to end on the real control plane
 	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m "e2e and not slow" tests
+
+architecture: .cache/synced  ## draw docs/architecture.svg
+	$(RUN) --no-sync python -m testbed.architecture
 
 crds: .cache/synced  ## write the generated YAML
 	$(RUN) --no-sync fairlead crds > crds/fairlead.yaml
