@@ -48,7 +48,7 @@ def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=N
         "finished",
         "never_preempts",
         "controlled",
-        "surplus",
+        "elastic",
         "stays",
         "error",
         "unsized",

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
-from fairlead.cli.picture import read, run
+from fairlead.cli.snapshot import read, run
 from fairlead.cli.top import Sort, summary
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import load
@@ -634,8 +634,8 @@ def test_top_shows_who_holds_gpus_and_how_much_of_them_is_used(box):
     assert done.exit_code == 0
     assert f"25 of {found['gpus']} allocated" in done.stdout
     measured = {("vision", "ring-0"): 90.0, ("vision", "ring-1"): 30.0, ("vision", "small"): 5.0}
-    picture = run(str(box.kubeconfig), read)
-    used = summary(picture, measured, sort=Sort.USE)
+    snapshot = run(str(box.kubeconfig), read)
+    used = summary(snapshot, measured, sort=Sort.USE)
     assert [(job.name, job.use) for job in used.jobs] == [("small", 5.0), ("ring", 60.0)]
     assert used.use == pytest.approx(41.7)
     refused = box.fairlead("top", "--once", "--prometheus", "http://127.0.0.1:9")

@@ -15,8 +15,8 @@ from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.policies import policies
 from fairlead.cli import scheduler as scheduler_command
 from fairlead.cli.main import app
-from fairlead.cli.picture import Picture
 from fairlead.cli.queue import jobs
+from fairlead.cli.snapshot import Snapshot
 from fairlead.cluster import convert, views
 from fairlead.cluster.translate import first_events
 from fairlead.operator.jobs.members import members, pod
@@ -132,10 +132,10 @@ def test_pods_of_other_names_are_others(adopted):
 
 
 def test_what_is_shown_is_of_these_names(adopted):
-    picture = Picture(0.0)
-    picture.pods = [pod_view(name) for name in ("plain", "gpus", "fairlead")]
-    assert sorted(job.name for job in jobs(picture)) == ["gpus", "plain"]
-    ours = [each.object.name for each in first_events(picture.objects()) if getattr(each, "object", None) and each.object.ours]
+    snapshot = Snapshot(0.0)
+    snapshot.pods = [pod_view(name) for name in ("plain", "gpus", "fairlead")]
+    assert sorted(job.name for job in jobs(snapshot)) == ["gpus", "plain"]
+    ours = [each.object.name for each in first_events(snapshot.objects()) if getattr(each, "object", None) and each.object.ours]
     assert sorted(ours) == ["gpus", "plain"]
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from fairlead.api.names import DEFAULT_QUEUE_LABEL
 from fairlead.cli.explain import explained
-from fairlead.cli.picture import Picture
 from fairlead.cli.quota import quotas
 from fairlead.cli.share import shares
+from fairlead.cli.snapshot import Snapshot
 from fairlead.cluster import views
 from fairlead.scheduler.explanations import find
 
@@ -25,8 +25,8 @@ def made(name, gpus, scheduler, at="", namespace="team"):
     return msgspec.convert({"metadata": metadata, "spec": spec}, views.Pod)
 
 
-def picture(charged):
-    found = Picture(100.0)
+def snapshot(charged):
+    found = Snapshot(100.0)
     status = {"allocatable": {GPU: "8", "cpu": "64", "memory": "1Ti", "pods": "110"}}
     found.nodes = [msgspec.convert({"metadata": {"name": "n"}, "status": status}, views.Node)]
     queue = {"metadata": {"name": "q"}, "spec": {"resources": [{"name": GPU, "limit": "4"}]}}
@@ -45,7 +45,7 @@ def picture(charged):
 
 @pytest.mark.parametrize("charged", [True, False])
 def test_share_quota_and_explain_tell_who_is_charged(charged):
-    shown = picture(charged)
+    shown = snapshot(charged)
     (row,) = (each for each in shares(shown) if each.name == "q")
     (gpus,) = (each for each in row.resources if each.resource == GPU)
     assert (gpus.allocated, gpus.foreign, row.running) == ((3, 3, 1) if charged else (0, 0, 0))

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from fairlead.cli.picture import Picture
 from fairlead.cli.queue import jobs
+from fairlead.cli.snapshot import Snapshot
 from fairlead.cluster import views
 from testbed import objects
 
@@ -22,8 +22,8 @@ def told(manifest, reason, message):
     return view(views.Pod, manifest | {"status": {"phase": "Pending", "conditions": [condition]}})
 
 
-def picture(*pods, gpus=4, **more):
-    found = Picture(NOW)
+def snapshot(*pods, gpus=4, **more):
+    found = Snapshot(NOW)
     found.pods = list(pods)
     found.nodes = [view(views.Node, objects.node("n", gpus=gpus))]
     found.queues = [view(views.Queue, objects.queue("q", limit=8))]
@@ -38,33 +38,33 @@ def running(name, gpus):
 
 def test_a_reason_that_no_longer_holds_is_not_shown():
     old = "queue q would hold 12 of 2 nvidia.com/gpu"
-    job = next(each for each in jobs(picture(told(objects.pod("p", queue="q", gpus=8), "LimitExceeded", old))))
+    job = next(each for each in jobs(snapshot(told(objects.pod("p", queue="q", gpus=8), "LimitExceeded", old))))
     assert (job.reason.code, job.reason.message) == ("Unschedulable", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
-    (job,) = jobs(picture(told(objects.pod("p", queue="q", gpus=1), "LimitExceeded", old)))
+    (job,) = jobs(snapshot(told(objects.pod("p", queue="q", gpus=1), "LimitExceeded", old)))
     assert job.reason is None, "it would start"
-    (job,) = jobs(picture(told(objects.pod("p", queue="gone"), "Unschedulable", "0/9 nodes are available.")))
+    (job,) = jobs(snapshot(told(objects.pod("p", queue="gone"), "Unschedulable", "0/9 nodes are available.")))
     assert job.reason.code == "UnknownQueue"
 
 
 def test_numbers_are_those_of_now():
     written = "0/7 nodes are available: 7 Insufficient nvidia.com/gpu."
-    found = jobs(picture(running("r", 4), told(objects.pod("p", queue="q"), "Unschedulable", written)))
+    found = jobs(snapshot(running("r", 4), told(objects.pod("p", queue="q"), "Unschedulable", written)))
     assert found[-1].reason.message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
 def test_a_gang_that_would_start_without_its_surplus_does_not_wait():
     group = view(views.PodGroup, objects.pod_group("g", 1, "q"))
     pods = [told(objects.pod(f"g-{i}", group="g", queue="q", gpus=3), "GangIncomplete", "old") for i in range(2)]
-    (job,) = jobs(picture(*pods, groups=[group]))
+    (job,) = jobs(snapshot(*pods, groups=[group]))
     assert (job.state, job.reason) == ("Pending", None)
     pods[0].spec.node_name = "n"
-    (job,) = jobs(picture(*pods, groups=[group]))
+    (job,) = jobs(snapshot(*pods, groups=[group]))
     assert job.reason.message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", "the rest of it waits"
 
 
 @pytest.mark.parametrize("code", ["WaitingForVictims", "Reservation", "Backoff", "DisruptionBudget", "InternalError"])
 def test_what_only_the_scheduler_can_know_stays(code):
-    (job,) = jobs(picture(told(objects.pod("p", queue="q"), code, "as it said")))
+    (job,) = jobs(snapshot(told(objects.pod("p", queue="q"), code, "as it said")))
     assert (job.reason.code, job.reason.message) == (code, "as it said")
 
 
@@ -73,7 +73,7 @@ def test_gangs_of_one_pending_class_are_told_of_by_their_own_names():
     for name in ("one", "two"):
         groups.append(view(views.PodGroup, objects.pod_group(name, 2, "q")))
         pods += [told(objects.pod(f"{name}-{i}", group=name, queue="q", gpus=3), "GangIncomplete", "old") for i in range(2)]
-    found = {job.name: job.reason.message for job in jobs(picture(*pods, groups=groups))}
+    found = {job.name: job.reason.message for job in jobs(snapshot(*pods, groups=groups))}
     assert {name: message.split(" needs ")[0] for name, message in found.items()} == {
         name: f"gang ns/{name}" for name in ("one", "two")
     }
@@ -92,7 +92,7 @@ def test_the_priority_is_that_of_its_class_wherever_that_is_named(where):
         "priorities": [view(views.PriorityClass, {"metadata": {"name": "high"}, "value": 1000})],
         "groups": [view(views.PodGroup, group)],
     }
-    shown = picture(*pods, **more)
+    shown = snapshot(*pods, **more)
     (job,) = jobs(shown)
     assert job.priority == 1000
     assert {task.pod.priority for task in shown.state.tasks.values()} == {1000}

@@ -227,7 +227,7 @@ async def test_a_refusal_is_written_once_in_kube_schedulers_form(port):
     found = await port.read(pod)
     (condition,) = [each for each in found["status"]["conditions"] if each["type"] == "PodScheduled"]
     assert (condition["status"], condition["reason"], condition["message"]) == ("False", "Unschedulable", reason.message)
-    await port.until(lambda: port.cluster.translator.told.get(pod.uid))
+    await port.until(lambda: port.cluster.translator.reported.get(pod.uid))
     await port.cluster.refuse(pod, reason)
     assert (await port.read(pod))["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
 

@@ -47,8 +47,8 @@ def test_a_running_pod_keeps_class_user_group_and_priority():
     state.upsert_class(ServiceClass("gold", mode="Never"))
     state.upsert_pod(pod("p", queue="q"))
     settle(state)
-    task = changed(state, "p", service_class="gold", priority=1_000_000, user="ann", group="g", surplus=True)
-    assert (task.service_class, task.pod.priority, task.user, task.pod.group, task.pod.surplus) == ("", 0, "ns", "", False)
+    task = changed(state, "p", service_class="gold", priority=1_000_000, user="ann", group="g", elastic=True)
+    assert (task.service_class, task.pod.priority, task.user, task.pod.group, task.pod.elastic) == ("", 0, "ns", "", False)
     state.upsert_pod(pod("urgent", queue="q", priority=1, created=5.0))
     assert preempted(run(state)) == [["p"]]
 
@@ -151,7 +151,7 @@ def test_a_group_that_is_deleted_and_made_again_changes_nothing_of_what_runs():
     settle(state)
     state.remove_group("ns/g")
     assert held(state, "mal") == 2
-    assert state.services.enforced_limit(state.tasks["uid-g0"]) == 50.0
+    assert state.services.limits.enforced(state.tasks["uid-g0"]) == 50.0
     state.upsert_group(Group("ns", "g", 1, "vision", service_class="gold"))
     assert (held(state, "mal"), held(state, "vision")) == (2, 0)
     assert state.tasks["uid-g0"].service_class == "batch"
@@ -267,7 +267,7 @@ class World:
         """Everything that is charged, and how long what runs may run."""
         tasks = {uid: task for uid, task in sorted(self.state.tasks.items()) if task.row >= 0}
         return snapshot(self.state), {
-            uid: (task.queue, task.service_class, task.user, task.pod.priority, self.state.services.enforced_limit(task))
+            uid: (task.queue, task.service_class, task.user, task.pod.priority, self.state.services.limits.enforced(task))
             for uid, task in tasks.items()
         }
 
@@ -282,16 +282,16 @@ def write(rng, world, uid):
         "user": rng.choice(("u", "v")),
         "group": rng.choice(("", "g0", "other")),
         "priority": rng.choice((0, 5, 1_000_000)),
-        "surplus": rng.choice((True, False)),
+        "elastic": rng.choice((True, False)),
         "never_preempts": True,
         "time_limit": rng.choice((0.0, limit * 2)),
         "expected": float(rng.randrange(100)),
         "spec": replace(pod_.spec, gpu_milli=1) if pod_.spec.gpu_milli < 1000 else pod_.spec,
     }
     names = rng.sample(sorted(offers), rng.randint(1, 4))
-    if "never_preempts" in names and "surplus" not in names:
+    if "never_preempts" in names and "elastic" not in names:
         names.remove("never_preempts")
-    if "surplus" in names and offers["surplus"] == pod_.surplus and "never_preempts" in names:
+    if "elastic" in names and offers["elastic"] == pod_.elastic and "never_preempts" in names:
         names.remove("never_preempts")
     world.written.setdefault(uid, {}).update({name: offers[name] for name in names})
 

@@ -7,7 +7,7 @@ from fairlead.core import invariants
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption import search
 from fairlead.core.preemption.ledger import Ledger
-from fairlead.core.preemption.policy import Contest
+from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.victims import victims_of
 from tests.builders import GPU, cluster, group, node, pod, run
 from tests.core.test_reclaim import weighted
@@ -37,26 +37,26 @@ def pieces(seed):
     return state
 
 
-def can_be_cleared(contest, core):
+def can_be_cleared(preemption, core):
     """Whether some choice of rows, emptied from the smallest pods on, has places for all within what is owed."""
-    state, size = contest.state, core.tasks[0].shape.device_milli // 1000
+    state, size = preemption.state, core.tasks[0].shape.device_milli // 1000
     column = state.nodes.free[state.nodes.resources[GPU]]
     return any(
-        _clears(contest, core.need, size, [(int(column[row]), row) for row in rows])
+        _clears(preemption, core.need, size, [(int(column[row]), row) for row in rows])
         for count in range(1, core.need + 1)
         for rows in combinations(range(state.nodes.count), count)
     )
 
 
-def _clears(contest, need, size, rows):
-    ledger = Ledger(contest)
+def _clears(preemption, need, size, rows):
+    ledger = Ledger(preemption)
     for free, row in sorted(rows, reverse=True):
         left = free
-        falling = [victim for victim in victims_of(contest.state).on_row(contest, row) if len(victim[1].tasks) == 1]
-        for ground, victim in sorted(falling, key=lambda each: each[1].tasks[0].shape.device_milli):
+        falling = [victim for victim in victims_of(preemption.state).on_row(preemption, row) if len(victim[1].tasks) == 1]
+        for reason, victim in sorted(falling, key=lambda each: each[1].tasks[0].shape.device_milli):
             if left // size >= need:
                 break
-            left += victim.tasks[0].shape.device_milli // 1000 if ledger.admits(ground, victim) else 0
+            left += victim.tasks[0].shape.device_milli // 1000 if ledger.admits(reason, victim) else 0
         need -= min(need, left // size)
     return not need
 
@@ -65,12 +65,12 @@ def test_a_gang_that_is_owed_its_places_gets_them(monkeypatch):
     served, missed = 0, 0
     for_gang = search._for_gang
 
-    def watched(contest: Contest):
+    def watched(preemption: PreemptionPolicy):
         nonlocal served, missed
-        unit = contest.unit
-        possible = contest.entitled and can_be_cleared(contest, Unit(unit.tasks[: unit.need], unit.need, unit.gang))
-        plan = for_gang(contest)
-        served += contest.entitled and plan is not None
+        unit = preemption.unit
+        possible = preemption.entitled and can_be_cleared(preemption, Unit(unit.tasks[: unit.need], unit.need, unit.gang))
+        plan = for_gang(preemption)
+        served += preemption.entitled and plan is not None
         missed += possible and plan is None
         return plan
 

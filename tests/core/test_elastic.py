@@ -12,7 +12,7 @@ from tests.builders import cluster, confirm, node, placed, pod, preempted, run
 
 def elastic(state, core, surplus, name="el", **more):
     for index in range(core + surplus):
-        state.upsert_pod(pod(f"{name}-{index}", group=name, surplus=index >= core, never_preempts=index >= core, **more))
+        state.upsert_pod(pod(f"{name}-{index}", group=name, elastic=index >= core, never_preempts=index >= core, **more))
 
 
 def start(state, now=1.0):

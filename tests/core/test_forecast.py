@@ -67,7 +67,7 @@ def test_what_stays_within_its_queues_share_starts_when_its_wait_for_it_is_over(
     assert found["beyond"] >= 10 * HOUR, "beside the other it is not within the share"
     if wait:
         confirm(state, run(state, 661.0))
-        assert state.tasks["uid-fair"].row >= 0 or "uid-large" in state.queues.accounts.owed
+        assert state.tasks["uid-fair"].row >= 0 or "uid-large" in state.queues.accounts.debts
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -458,7 +458,7 @@ class World:
         # Whether gangs are whole is looked at in passes: here members go one by one.
         assert [each for each in invariants.violations(self.state) if not each.startswith("gang ")] == []
         all_, others = self.expected()
-        waiting = bool(self.state.queues.accounts.owed) or any(
+        waiting = bool(self.state.queues.accounts.debts) or any(
             each.state is TaskState.EVICTING for each in self.state.tasks.values()
         )
         for name, queue_ in self.state.queues.queues.items():

@@ -34,7 +34,7 @@ class Line:
             self.state.upsert_pod(pod(name, queue="q", gpus=self.gpus, created=self.now))
             key = f"uid-{name}"
         run(self.state, self.now)
-        told = self.state.foretold.look(self.state, {key: self.now + foretold}, self.now)[key]
+        told = self.state.foretold.intervals(self.state, {key: self.now + foretold}, self.now)[key]
         return key, Expected(*(each - self.now for each in told))
 
     def starts(self, key, waited):
@@ -108,7 +108,7 @@ def test_an_interval_lies_ahead_of_what_has_been_waited_already():
     state, came = line.state, line.now
     for waited in (2.5 * HOUR, 3.5 * HOUR, 9 * HOUR):
         run(state, came + waited)
-        later = state.foretold.look(state, {key: came + HOUR}, came + waited)[key]
+        later = state.foretold.intervals(state, {key: came + HOUR}, came + waited)[key]
         assert came + waited <= later.earliest <= later.start <= later.latest
     assert told.earliest <= told.start <= told.latest
 
@@ -141,7 +141,7 @@ def test_what_starts_within_ten_minutes_and_what_ran_before_teaches_nothing():
     line.starts(key, LONG)
     line.state.upsert_pod(pod("back", queue="q", attained=HOUR, created=line.now))
     run(line.state, line.now)
-    line.state.foretold.look(line.state, {"uid-back": line.now + HOUR}, line.now)
+    line.state.foretold.intervals(line.state, {"uid-back": line.now + HOUR}, line.now)
     line.state.foretold.started("uid-back", line.now + HOUR)
     assert not line.state.foretold.changed
     assert line.state.foretold.written("q") == ()
@@ -168,7 +168,7 @@ def test_a_pass_compares_starts_with_what_was_foretold():
     state = cluster([node("n", gpus=1)], [Queue("q")], [pod("runs", queue="q", at="n", started=0.0)])
     state.upsert_pod(pod("waits", queue="q", created=10.0))
     run(state, 10.0)
-    state.foretold.look(state, {"uid-waits": 2 * HOUR}, 10.0)
+    state.foretold.intervals(state, {"uid-waits": 2 * HOUR}, 10.0)
     state.remove_pod("uid-runs")
     run(state, HOUR)
     (record,) = state.foretold.written("q")

@@ -141,5 +141,5 @@ def test_a_refusal_names_the_gang_that_is_refused_not_another_that_waits_for_the
     assert {reason.message.split(" needs ")[0] for reason in found.values()} == {f"gang ns/{name}" for name in names}
     assert all(reason.message.startswith(f"gang {key} needs") and reason.gang == key for key, reason in found.items())
     assert len(found) == 3
-    waits = {task.unit.key: task.unit.room for task in state.tasks.values()}
+    waits = {task.unit.key: task.unit.pending_class for task in state.tasks.values()}
     assert len(set(map(id, waits.values()))) == 1, "they share a pending class"

@@ -26,7 +26,7 @@ from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Fault, Place, Preempt
 from fairlead.core.nodes.storage import BINDS_LATE, Claim, StorageClass, Volume
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
-from fairlead.core.queues.tree import QueueNode, Room
+from fairlead.core.queues.tree import PendingClass, QueueNode
 from fairlead.core.state.isolation import Isolation
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.recovery import StateRecovery
@@ -125,7 +125,7 @@ def suspending():
 
 
 def elastic():
-    members = [pod(f"poison-{i}", group=POISON, surplus=i > 0, never_preempts=i > 0, created=80.0) for i in range(3)]
+    members = [pod(f"poison-{i}", group=POISON, elastic=i > 0, never_preempts=i > 0, created=80.0) for i in range(3)]
     return cluster(nodes(2, gpus=4), groups=[Group("ns", POISON, 1)]), members, others(4)
 
 
@@ -331,7 +331,7 @@ def check(monkeypatch, world, at):
         mine = [task for task in state.tasks.values() if task.pod.name.startswith(POISON)]
         hit = [task for task in mine if task.state is TaskState.UNUSABLE]
         assert hit == mine, where
-        assert all(task.told is ReasonCode.INTERNAL_ERROR for task in hit), where
+        assert all(task.reported is ReasonCode.INTERNAL_ERROR for task in hit), where
         assert {ref.uid for fault in faults for ref in fault.pods} >= {task.pod.uid for task in hit}, where
     caught = [error for each in state.isolation.caught for error in each.errors]
     assert any(isinstance(error, InjectedError) for error in caught), where
@@ -423,7 +423,7 @@ def test_it_is_served_once_the_fault_is_gone(monkeypatch, world):
         again = run(state, NOW + 60.0)
         assert not [each for each in again if isinstance(each, Fault)]
         mine = [task for task in state.tasks.values() if task.pod.name.startswith(POISON)]
-        assert all(task.told is not ReasonCode.INTERNAL_ERROR or task.row >= 0 or task.unit for task in mine), at
+        assert all(task.reported is not ReasonCode.INTERNAL_ERROR or task.row >= 0 or task.unit for task in mine), at
         assert not any(task.state is TaskState.UNUSABLE for task in mine), at
         invariants.check(state)
 
@@ -450,8 +450,8 @@ def is_poison(*arguments):
     for each in arguments:
         if isinstance(each, Task):
             found = found or each.pod.name.startswith(POISON)
-        elif isinstance(each, Unit | list | Room | Gang):
-            parts = each.units if isinstance(each, Room) else each if isinstance(each, list) else each.tasks
+        elif isinstance(each, Unit | list | PendingClass | Gang):
+            parts = each.units if isinstance(each, PendingClass) else each if isinstance(each, list) else each.tasks
             found = found or is_poison(*(parts.values() if isinstance(parts, dict) else parts))
     return found
 
@@ -543,7 +543,7 @@ def test_time_limits_of_others_are_enforced_and_its_own_is_not_forgotten(monkeyp
     running = [pod(f"{name}", at="n0", gpus=1, started=0.0, time_limit=100.0) for name in ("poison-0", "long", "poison-1")]
     state = cluster(nodes(1), pods=running)
     state.begin(1.0)
-    breaks(monkeypatch, type(state.services), "enforced_limit", lambda _, task: is_poison(task))
+    breaks(monkeypatch, type(state.services.limits), "enforced", lambda _, task: is_poison(task))
     decided = run(state, NOW)
     assert [victim.pod.name for each in decided if isinstance(each, Evict) for victim in each.victims] == ["long"]
     assert any(each.site == "time-limits" for each in decided if isinstance(each, Fault))

@@ -139,7 +139,7 @@ def test_the_grace_of_evictions_is_bounded(grace, given):
     (plan,) = [each for each in run(state, 1.0) if isinstance(each, Preempt)]
     assert dict(plan.graces).get("uid-b") == given
     assert state.departures.next_due is not None
-    state.departures.untold(100.0)
+    state.departures.unreported(100.0)
     assert state.departures.next_due == 1.0 + min(grace, 3600) + 120
 
 

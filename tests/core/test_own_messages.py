@@ -64,9 +64,9 @@ def test_in_random_worlds_every_message_names_its_own_object(seed):
         assert judged(world.step(30.0)) == []
         state = world.state
         for node_ in state.queues.queues.values():
-            for room in node_.rooms.values():
-                for unit in room.units:
-                    reason = room.limited.get(unit.user) or room.parked
+            for pending_class in node_.pending_classes.values():
+                for unit in pending_class.units:
+                    reason = pending_class.limited.get(unit.user) or pending_class.unschedulable
                     if reason is not None:
                         own = explain.own(state, unit, reason)
                         assert not wrong(own, {root(unit.key.partition("/")[2])}), own.message
@@ -106,8 +106,10 @@ def test_run_times_are_its_own_and_nobody_waits_for_what_is_kept_for_itself(seed
                 said = RUNS.search(reason.message)
                 assert (float(said[1]) if said else 0.0) == spans[root(name)], (name, reason.message)
     assert reserved, "nodes are reserved for the big one"
-    rooms = {id(task.unit.room) for task in state.tasks.values() if task.unit is not None and task.pod.name != "big"}
-    assert len(rooms) == 1, "they share a pending class"
+    pending_classes = {
+        id(task.unit.pending_class) for task in state.tasks.values() if task.unit is not None and task.pod.name != "big"
+    }
+    assert len(pending_classes) == 1, "they share a pending class"
     # Nor is it said to who asks, in statuses and in lists.
     for task in state.tasks.values():
         if task.unit is not None:

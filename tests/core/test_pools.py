@@ -47,7 +47,7 @@ def test_a_limit_for_a_pool_stops_there_and_nowhere_else():
     settle(state)
     assert (on(state, "h"), on(state, "a")) == (2, 4)
     assert (used(state, "q", "h100"), used(state, "q")) == (2, 6)
-    reason = next(task.unit.room.parked for task in state.tasks.values() if task.row < 0)
+    reason = next(task.unit.pending_class.unschedulable for task in state.tasks.values() if task.row < 0)
     assert (str(reason.code), reason.message) == (
         "LimitExceeded",
         "queue 'q' holds 2 of at most 2 nvidia.com/gpu of pool 'h100'; 1 more would exceed its limit",

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.actions import make_room
+from fairlead.core.actions import free_capacity
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.preemption.search import preempt
 from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, settle
@@ -163,7 +163,7 @@ def test_searches_in_vain_become_rarer_and_a_free_place_is_never_waited_for(monk
         searches.append(unit.tasks[0].pod.name)
         return preempt(state, unit, **how)
 
-    monkeypatch.setattr(make_room, "preempt", search)
+    monkeypatch.setattr(free_capacity, "preempt", search)
     others = [pod(f"other-{n}", queue="other", gpus=1, at="n", ours=False) for n in range(7)]
     state = cluster([node("n", gpus=8)], [queue("default", limit=4)], [*others, pod("hog", gpus=4, priority=5)])
     state.upsert_node(node("m", gpus=4))

@@ -11,7 +11,7 @@ from fairlead.core import invariants
 from fairlead.core.forecast import forecast
 from fairlead.core.model.pods import AffinityTerm, SpreadConstraint
 from fairlead.core.model.selectors import Requirement, SelectorTerm
-from fairlead.core.nodes.table import LABEL_BITS
+from fairlead.core.nodes.table import NAME_RANK_BITS
 from tests.builders import cluster, group, node, placed, pod, refused, run, settle, spec
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -69,8 +69,8 @@ def test_nodes_that_are_preferred_come_first_and_bind_nobody():
     assert placed(settle(state)) == {"p": "n2"}
     state = cluster(nodes(3), pods=[pod("p", spec_=wishing(8, preferred_nodes=(named("n9", "n8"),)))])
     assert placed(settle(state)) == {"p": "n0"}
-    by_label = wishing(preferred_nodes=((1, SelectorTerm((Requirement(ZONE, "In", ("z1",)),))),))
-    state = cluster(nodes(4, zones=2), pods=[pod("p", spec_=by_label)])
+    by_name_rank = wishing(preferred_nodes=((1, SelectorTerm((Requirement(ZONE, "In", ("z1",)),))),))
+    state = cluster(nodes(4, zones=2), pods=[pod("p", spec_=by_name_rank)])
     assert placed(settle(state)) == {"p": "n1"}
 
 
@@ -140,7 +140,7 @@ def test_ranked_keys_keep_order_names_and_verdicts(taken, favourite):
     plain, ranked = shape.keys(), shape.ranked()
     assert ((plain < 0) == (ranked < 0)).all()
     fits = plain >= 0
-    mask = (1 << LABEL_BITS) - 1
+    mask = (1 << NAME_RANK_BITS) - 1
     assert ((plain & mask) == (ranked & mask))[fits].all()
     row = state.nodes.rows[f"n{favourite}"]
     if fits[row]:

@@ -116,7 +116,7 @@ def test_a_gang_whose_group_names_a_queue_that_is_not_there_leaves_its_line():
 
 def test_a_member_that_its_gang_can_do_without_is_told_for_what_it_waits():
     members = [pod(f"m{number}", group="g", gpus=8) for number in range(2)]
-    members.append(pod("more", group="g", surplus=True, priority=-1))
+    members.append(pod("more", group="g", elastic=True, priority=-1))
     state = cluster([node("n", gpus=8)], [], members, [group("g", 2)])
     told = refused(run(state))
     assert "elastic replica" in told["more"].message

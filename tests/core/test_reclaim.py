@@ -264,8 +264,8 @@ def test_it_always_comes_to_rest_within_limits_and_shares(actions, weight):
                 assert queue_node.used.get(resource, 0) <= limit
         # Nothing that fits waits: work conservation.
         for queue_node in state.queues.queues.values():
-            for room in queue_node.rooms.values():
-                unit = room.first()
+            for pending_class in queue_node.pending_classes.values():
+                unit = pending_class.first()
                 if unit is None:
                     continue
                 task = unit.tasks[0]

@@ -141,19 +141,23 @@ def test_who_is_held_back_is_listed_until_it_is_looked_at_again_and_found_anew_b
     state.upsert_pod(pod("more", queue="q0", created=1.0))
     state.upsert_pod(pod("mine", queue="q1", gpus=3, created=2.0))
     settle(state)
-    (room,) = state.queues.waiting.held_back
-    assert (room.queue.name, room.held_back.tasks[0].pod.name, state.queues.waiting.releases) == ("q0", "mine", False)
+    (pending_class,) = state.queues.waiting.held_back
+    assert (pending_class.queue.name, pending_class.held_back.tasks[0].pod.name, state.queues.waiting.releases) == (
+        "q0",
+        "mine",
+        False,
+    )
     state.queues.waiting.held_back.clear()
-    assert invariants.violations(state) == [f"{room.composition} is not listed as held back"]
+    assert invariants.violations(state) == [f"{pending_class.composition} is not listed as held back"]
     state.isolation.recovery.recount()
-    assert state.queues.waiting.held_back == {room}
+    assert state.queues.waiting.held_back == {pending_class}
     invariants.check(state)
     state.remove_pod("uid-mine")
     assert state.queues.waiting.releases
     assert set(placed(run(state, 1.0))) == {"more"}
     assert not state.queues.waiting.held_back
-    state.queues.waiting.held_back.add(room)
-    assert invariants.violations(state) == [f"{room.composition} is listed as held back"]
+    state.queues.waiting.held_back.add(pending_class)
+    assert invariants.violations(state) == [f"{pending_class.composition} is listed as held back"]
 
 
 @pytest.mark.parametrize("protected", [False, True])

@@ -5,11 +5,11 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core.model.groups import Group, Member, Target
-from fairlead.core.model.pods import Pod, stands_in
+from fairlead.core.model.pods import Pod
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
-from fairlead.core.pods.tasks import TaskState
+from fairlead.core.pods.tasks import Placeholder, TaskState
 from fairlead.core.schedule import schedule
 from fairlead.core.state.snapshot import snapshot
 from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
@@ -78,8 +78,8 @@ class Story:
         self.delete(job)
         self.step()
 
-    def stand_ins(self):
-        return sorted(task.pod.key for uid, task in self.state.tasks.items() if stands_in(uid))
+    def placeholders(self):
+        return sorted(task.pod.key for task in self.state.tasks.values() if task.pod.placeholder)
 
     def running(self):
         return sorted(task.pod.name for task in self.state.tasks.values() if task.state is TaskState.BOUND)
@@ -96,10 +96,10 @@ def test_a_job_is_suspended_as_a_whole_and_resumes_when_there_is_room():
     assert (job.group, job.made, job.epoch) == ("ns/job-batch.low", True, 1)
     assert job.owners == (("batch/v1/Job/low", "uid-job-low"),)
     assert [member.count for member in job.members] == [3]
-    assert story.stand_ins() == [], "its pods are still there"
+    assert story.placeholders() == [], "its pods are still there"
     story.delete("low")
     assert placed(story.step()) == {"high": "n"}
-    assert story.stand_ins() == ["ns/job-batch.low-0", "ns/job-batch.low-1", "ns/job-batch.low-2"]
+    assert story.placeholders() == ["ns/job-batch.low-0", "ns/job-batch.low-1", "ns/job-batch.low-2"]
     assert story.state.queues.queues["default"].pods_waiting == 3
     story.state.remove_pod("uid-high")
     story.step()
@@ -109,7 +109,7 @@ def test_a_job_is_suspended_as_a_whole_and_resumes_when_there_is_room():
     story.step()
     story.step()
     assert story.running() == ["low-0", "low-1", "low-2"]
-    assert story.stand_ins() == []
+    assert story.placeholders() == []
 
 
 def test_it_keeps_its_place_in_line():
@@ -143,7 +143,7 @@ def test_a_gang_comes_back_as_a_gang():
     story.delete("train")
     story.step()
     assert story.running() == ["x", "y"]
-    assert len(story.stand_ins()) == 4
+    assert len(story.placeholders()) == 4
     story.state.remove_pod("uid-x")
     story.step()
     assert not story.resumed, "half a gang is none"
@@ -157,7 +157,7 @@ def test_a_gang_comes_back_as_a_gang():
     story.step()
     story.step()
     assert story.running() == ["train-0", "train-1", "train-2", "train-3"]
-    assert story.stand_ins() == []
+    assert story.placeholders() == []
 
 
 def test_a_member_that_changes_while_it_waits_for_the_others_has_one_place():
@@ -197,13 +197,13 @@ def test_it_is_read_from_the_group_after_a_restart():
     story.submit("low", 2, gpus=2)
     story.step()
     story.displace("low")
-    known = story.stand_ins()
+    known = story.placeholders()
     fresh = cluster([node("n", gpus=4)])
     fresh.upsert_class(PATIENT)
     fresh.upsert_group(story.groups["ns/job-batch.low"])
     fresh.upsert_pod(pod("high", priority=5, gpus=4, created=9.0, at="n"))
     assert not [each for each in run(fresh, 100.0) if not isinstance(each, Refuse)]
-    assert sorted(task.pod.key for uid, task in fresh.tasks.items() if stands_in(uid)) == known
+    assert sorted(task.pod.key for task in fresh.tasks.values() if task.pod.placeholder) == known
     fresh.remove_pod("uid-high")
     (resumed,) = [each for each in run(fresh, 101.0) if isinstance(each, Resume)]
     assert resumed.epoch == 2, "it goes on counting"
@@ -225,7 +225,7 @@ def test_without_an_operator_its_pods_are_evicted_after_a_while():
     story.delete("low")
     story.submit("low", 1, gpus=4, created=90.0)
     assert placed(story.step()) == {"high": "n"}
-    assert story.stand_ins() == [], "it waits by itself"
+    assert story.placeholders() == [], "it waits by itself"
 
 
 def test_whoever_resumes_it_himself_is_heeded():
@@ -233,10 +233,10 @@ def test_whoever_resumes_it_himself_is_heeded():
     story.submit("low", 1, gpus=4)
     story.step()
     story.displace("low")
-    assert len(story.stand_ins()) == 1
+    assert len(story.placeholders()) == 1
     story.submit("low", 1, gpus=4, created=20.0)
     story.step()
-    assert story.stand_ins() == []
+    assert story.placeholders() == []
     assert [(each.group, each.pods) for each in story.resumed] == [("ns/job-batch.low", ())]
     assert story.state.queues.queues["default"].pods_waiting == 1
 
@@ -269,14 +269,14 @@ def test_a_write_that_failed_lets_it_wait_again():
     assert again.epoch == resume.epoch + 1
 
 
-def test_a_group_that_is_deleted_takes_its_stand_ins_along():
+def test_a_group_that_is_deleted_takes_its_placeholders_along():
     story = Story()
     story.submit("low", 1, gpus=4)
     story.step()
     story.displace("low")
     story.state.remove_group("ns/job-batch.low")
     story.step()
-    assert story.stand_ins() == []
+    assert story.placeholders() == []
     invariants.check(story.state)
 
 
@@ -305,7 +305,7 @@ def test_a_suspended_job_is_taken_back_for_across_queues_and_nothing_flaps():
     assert len([name for name in story.running() if name.startswith("owner")]) == 6
     for _ in range(5):
         assert not [each for each in story.step() if isinstance(each, Place | Preempt | Resume)]
-    assert len(story.stand_ins()) == 6
+    assert len(story.placeholders()) == 6
 
 
 def test_its_longest_wait_is_not_counted_from_when_it_first_came():
@@ -318,7 +318,7 @@ def test_its_longest_wait_is_not_counted_from_when_it_first_came():
     story.step()
     story.delete("low")
     assert not [each for each in story.step() if isinstance(each, Overdue)]
-    assert next(task.urgency for uid, task in story.state.tasks.items() if stands_in(uid)) == 0
+    assert next(task.urgency for task in story.state.tasks.values() if task.pod.placeholder) == 0
 
 
 def test_what_it_attained_and_when_it_came_are_carried_over():
@@ -373,12 +373,12 @@ def test_what_it_attained_outlives_the_scheduler(groups_first):
     fresh.step()
     task = fresh.state.tasks["uid-low-0"]
     mine, theirs = story.state.services, fresh.state.services
-    assert theirs.attained(task) == mine.attained(known) > 200.0
-    assert (theirs.level(task), theirs.first_came(task)) == (1, 1.0)
+    assert theirs.attained.of(task, theirs.now) == mine.attained.of(known, mine.now) > 200.0
+    assert (theirs.level(task), theirs.attained.first_came(task)) == (1, 1.0)
     assert theirs.next_due == 54.0 + (1000.0 - 200.0) / 4, "it is looked at when it reaches the next level"
     for key in list(story.groups):
         fresh.state.remove_group(key)
-    assert not theirs.carried, "it goes with the group"
+    assert not theirs.attained.carried, "it goes with the group"
 
 
 def test_who_waits_beside_its_siblings_stands_on_the_level_of_their_job():
@@ -483,7 +483,7 @@ def suspended_gang(job="low", group="", count=2):
     story.submit(job, count, group=group, gpus=4 // count)
     story.step()
     story.displace(job)
-    assert story.stand_ins() == [f"ns/{group}-{number}" for number in range(count)]
+    assert story.placeholders() == [f"ns/{group}-{number}" for number in range(count)]
     return story
 
 
@@ -491,14 +491,14 @@ def test_a_job_that_its_user_pauses_as_well_waits_for_nothing_until_he_resumes_i
     story = suspended_gang()
     paused(story, "ns/low")
     story.step()
-    assert story.stand_ins() == []
+    assert story.placeholders() == []
     story.state.remove_pod("uid-high")
     story.state.upsert_pod(pod("next", gpus=4, created=50.0))
     assert placed(story.step()) == {"next": "n"}, "at once: no place is kept for it"
     assert story.resumed == []
     story.state.remove_pod("uid-next")
     story.step()
-    assert (story.resumed, story.stand_ins()) == ([], [])
+    assert (story.resumed, story.placeholders()) == ([], [])
     paused(story, "ns/low", by_its_user=False)
     story.step()
     assert [each.group for each in story.resumed] == ["ns/low"], "the intent is still there, and so is its place in line"
@@ -550,7 +550,7 @@ def test_it_is_read_from_the_group_that_it_is_paused():
     again.groups = dict(story.groups)
     again.state.upsert_group(again.groups["ns/low"])
     again.step()
-    assert (again.stand_ins(), again.resumed) == ([], [])
+    assert (again.placeholders(), again.resumed) == ([], [])
     again.state.remove_group("ns/low")
     again.step()
     assert again.state.suspended._paused == set()
@@ -597,11 +597,11 @@ def test_places_kept_for_moved_pods_are_given_up_when_their_job_is_suspended():
     story.step()
     held = [task for row in story.state.nodes.rows.values() for task in story.state.nodes.pods[row].values()]
     assert sum(task.shape.gpus for task in held) <= 8
-    assert not any(task.pod.uid.startswith("moved/") for task in held)
+    assert not any(isinstance(task, Placeholder) for task in held)
 
 
 def test_a_pod_of_another_owner_that_joins_the_gang_of_a_suspended_job_is_bound_and_the_job_resumes():
-    """No binding is written for what only stands in for a pod."""
+    """No binding is written for a placeholder."""
     story = suspended_gang(group="gang")
     story.state.upsert_pod(pod("guest", group="gang", gpus=0, cpu=100))
     story.step()
@@ -609,7 +609,7 @@ def test_a_pod_of_another_owner_that_joins_the_gang_of_a_suspended_job_is_bound_
     decided = [each for _ in range(3) for each in story.step()]
     assert placed(decided) == {"guest": "n"}
     assert [len(each.pods) for each in story.resumed] == [2]
-    assert all(stands_in(each.uid) for each in story.resumed[0].pods)
+    assert all(each.placeholder for each in story.resumed[0].pods)
 
 
 AI_JOB = "fairlead.dev/v1alpha1/AIJob/train"
@@ -640,7 +640,7 @@ def suspended_after_one_succeeded(root, *, pod_stays=True):
 def test_members_of_an_ai_job_that_have_succeeded_come_back_with_the_others_and_need_places():
     story = suspended_after_one_succeeded(AI_JOB)
     assert [(member.count, member.pod.attempt, member.pod.finished) for member in story.asked[0].members] == [(3, 1, False)]
-    assert len(story.stand_ins()) == 3
+    assert len(story.placeholders()) == 3
     story.state.upsert_pod(pod("other", priority=5, gpus=2, created=20.0))
     story.state.remove_pod("uid-high")
     story.step()
@@ -693,7 +693,7 @@ def test_members_of_a_job_that_goes_on_where_it_was_do_not_come_back():
     assert story.running() == ["train-1", "train-2"], "the first has succeeded"
 
 
-def test_a_stand_in_that_is_called_as_a_member_that_succeeded_is_not_that_member_made_again():
+def test_a_placeholder_that_is_called_as_a_member_that_succeeded_is_not_that_member_made_again():
     """Else its gang would need one more than comes back, and wait for ever."""
     story = Story()
     story.group("train", 2)
@@ -701,7 +701,7 @@ def test_a_stand_in_that_is_called_as_a_member_that_succeeded_is_not_that_member
     story.step()
     story.state.upsert_pod(worker("train", 0, group="train", finished=True, succeeded=1.0, at="n"))
     story.displace("train")
-    assert story.stand_ins() == ["ns/train-0"]
+    assert story.placeholders() == ["ns/train-0"]
     story.state.remove_pod("uid-high")
     story.step()
     assert len(story.resumed) == 1
@@ -772,7 +772,7 @@ def test_a_job_that_is_suspended_again_with_fewer_pods_resumes_though_its_group_
     assert story.running() == ["low-1"]
     story.displace("low")
     assert [[member.count for member in each.members] for each in story.asked] == [[2], [1]]
-    assert (story.groups["ns/job-batch.low"].min_member, len(story.stand_ins())) == (2, 1)
+    assert (story.groups["ns/job-batch.low"].min_member, len(story.placeholders())) == (2, 1)
     story.state.remove_pod("uid-high")
     story.step()
     assert [len(each.pods) for each in story.resumed] == [2, 1]
@@ -785,7 +785,7 @@ def test_places_go_to_the_members_that_are_needed_whoever_comes_first():
     story.submit("train", 4, group="train")
     story.step()
     story.displace("train")
-    assert len(story.stand_ins()) == 4
+    assert len(story.placeholders()) == 4
     story.state.upsert_pod(pod("other", priority=5, gpus=2, created=20.0))
     story.state.remove_pod("uid-high")
     story.step()
@@ -838,7 +838,7 @@ def test_a_job_of_which_nothing_is_recorded_resumes():
     assert len(story.resumed) == 1
 
 
-def test_stand_ins_are_not_taken_for_members_that_succeeded_before():
+def test_placeholders_are_not_taken_for_members_that_succeeded_before():
     """They are named after the group, as members may be: what has succeeded counts on."""
     story = Story()
     story.group("train", 4)
@@ -850,7 +850,7 @@ def test_stand_ins_are_not_taken_for_members_that_succeeded_before():
     story.step()
     story.delete("train")
     story.step()
-    assert len(story.stand_ins()) == 3
+    assert len(story.placeholders()) == 3
     story.state.remove_pod("uid-high")
     story.step()
     assert [len(each.pods) for each in story.resumed] == [3]
@@ -877,7 +877,7 @@ def test_an_intent_that_somebody_takes_out_of_its_group_is_meant_no_more():
     story.state.upsert_group(msgspec.structs.replace(story.groups["ns/train"], target=None))
     story.state.remove_pod("uid-high")
     assert not [each for each in run(story.state, 60.0) if isinstance(each, Resume)]
-    assert (story.stand_ins(), story.state.suspended.targets) == ([], {})
+    assert (story.placeholders(), story.state.suspended.targets) == ([], {})
     invariants.check(story.state)
 
 
@@ -926,7 +926,7 @@ def test_what_stands_in_for_roles_that_a_job_has_no_more_gives_way_to_its_pods(m
     story.delete("low")
     story.step()
     if moment == "while it waits":
-        assert len(story.stand_ins()) == 2
+        assert len(story.placeholders()) == 2
         edited()
     if moment == "while places are kept":
         story.state.remove_pod("uid-high")
@@ -935,7 +935,7 @@ def test_what_stands_in_for_roles_that_a_job_has_no_more_gives_way_to_its_pods(m
         edited()
     story.step()
     story.step()
-    assert story.stand_ins() == []
+    assert story.placeholders() == []
     assert [each.epoch for each in story.resumed] == [2]
     assert story.state.suspended.targets == {}
     story.submit("low", 4, group="g", labels=((ROLES, "new"),), created=50.0)

@@ -11,9 +11,10 @@ from tests.builders import cluster, confirm, node, pod, run
 
 
 def test_each_state_has_a_row_and_a_way_in_and_out():
+    pods = set(TaskState) - {TaskState.PLACEHOLDER}
     assert set(TRANSITIONS) == set(TaskState)
-    assert set().union(*TRANSITIONS.values()) == set(TaskState)
-    assert all(TRANSITIONS.values())
+    assert set().union(*TRANSITIONS.values()) == pods
+    assert {state for state, after in TRANSITIONS.items() if after} == pods
     assert all(state not in after for state, after in TRANSITIONS.items())
 
 
@@ -39,4 +40,4 @@ def test_states_are_changed_in_one_place():
             logged = isinstance(each, ast.Call) and any(isinstance(a, ast.Constant) and a.value == "state" for a in each.args)
             if assigned or logged:
                 found.append(f"{path.name}:{each.lineno}")
-    assert [each.partition(":")[0] for each in found] == ["tasks.py", "tasks.py"], found
+    assert [each.partition(":")[0] for each in found] == ["tasks.py"] * 3, found

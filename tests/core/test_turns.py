@@ -22,4 +22,4 @@ EXPRESS = ServiceClass("express", levels=(10.0, 20.0), express=1)
     ],
 )
 def test_less_attained_service_goes_first(service, level, other, near, takes):
-    assert service.takes_turn(level, other, near=near) is takes
+    assert service.preempts_by_service(level, other, near=near) is takes

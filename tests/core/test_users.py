@@ -240,8 +240,8 @@ def test_no_limit_is_ever_exceeded_and_nobody_waits_in_vain(steps):
             raise AssertionError("it never comes to rest")
         invariants.check(state)
         for node_ in state.queues.queues.values():
-            for room in node_.rooms.values():
-                for unit in room.units:
+            for pending_class in node_.pending_classes.values():
+                for unit in pending_class.units:
                     task = unit.tasks[0]
                     fits = task.shape.best() >= 0 and state.queues.limits.over_limit(task) is None
                     assert not fits, f"{task} fits and waits"

@@ -82,7 +82,7 @@ def test_a_class_limits_how_long_its_work_may_run():
     decided = run(state)
     assert set(placed(decided)) == {"plain", "fits"}
     assert refused(decided)["long"].code == "NotAllowed"
-    limits = {task.pod.name: state.services.time_limit(task) for task in state.tasks.values()}
+    limits = {task.pod.name: state.services.limits.of(task) for task in state.tasks.values()}
     assert limits == {"plain": 60.0, "fits": 120.0, "long": 120.0}
 
 

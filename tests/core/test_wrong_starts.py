@@ -14,7 +14,7 @@ from fairlead.core.model.nodes import Taint
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.pods.tasks import TaskState
-from fairlead.core.preemption.policy import Contest
+from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.victims import victims_of
 from tests.builders import GPU, cluster, group, held, node, placed, pod, preempted, queue, run, settle
 
@@ -201,8 +201,8 @@ def test_what_is_taken_off_in_a_trial_stays_a_victim():
     state.queues.settle(2.0)
 
     def victims():
-        contest = Contest(state, state.tasks["uid-mine"].unit)
-        return [victim.tasks[0].pod.name for _, victim in victims_of(state).one_by_one(contest)]
+        preemption = PreemptionPolicy(state, state.tasks["uid-mine"].unit)
+        return [victim.tasks[0].pod.name for _, victim in victims_of(state).one_by_one(preemption)]
 
     assert victims() == ["a", "b"]
     mark = state.log.mark()

@@ -17,7 +17,7 @@ from fairlead.core.model.groups import Group
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Evict, Place, Preempt
-from fairlead.core.pods.tasks import TaskState
+from fairlead.core.pods.tasks import Placeholder, TaskState
 from fairlead.core.state.cluster import ClusterState
 from tests.builders import GPU, cluster, node, pod, queue, run
 
@@ -331,7 +331,7 @@ class World:
                 wrong.append(f"{uid} waits for {late} beyond their time")
         kept = {id(each) for uid in self.lives for each in state.leftovers.of([uid])}
         for row in state.nodes.rows.values():
-            there = [task for uid, task in state.nodes.pods[row].items() if uid.startswith("leaving/")]
+            there = [task for task in state.nodes.pods[row].values() if isinstance(task, Placeholder) and not task.moved]
             wrong += [f"{task} on {state.nodes.names[row]}" for task in there if id(task) not in kept]
         return wrong
 

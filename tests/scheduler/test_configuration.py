@@ -45,7 +45,7 @@ chargeForeignPods: true
     policy = options.policy
     assert (policy.charge_foreign, configuration.default().options().policy.charge_foreign) == (True, False)
     assert (policy.strategy, policy.head_blocks, policy.preempt, policy.gang_grace) == ("fgd", True, False, 0)
-    assert (policy.backoff, policy.backoff_limit, policy.search_backoff_limit, policy.look_again) == (2, 30, 5, 90)
+    assert (policy.backoff, policy.backoff_limit, policy.search_backoff_limit, policy.recheck) == (2, 30, 5, 90)
     assert (options.leader_elect, options.lease_duration, options.lease_renew, options.lease_retry) == (False, 30, 20, 4)
     assert (options.events, options.address, options.writers) == (False, "", 32)
 

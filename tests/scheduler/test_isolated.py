@@ -23,7 +23,7 @@ from fairlead.core.state.leftovers import Leftovers
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.placement import Placement
 from fairlead.core.state.snapshot import snapshot
-from fairlead.scheduler import app, core_loop, explanations, picture
+from fairlead.scheduler import app, core_loop, explanations, metrics_snapshot
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.counters import Counters
 from fairlead.scheduler.decision_log import LogWriter, Player
@@ -184,10 +184,12 @@ def test_one_status_that_cannot_be_built_does_not_keep_the_others(monkeypatch):
     assert core.counters.failing == 0
 
 
-@pytest.mark.parametrize(("owner", "name", "site"), [(expected_starts, "forecast", "forecast"), (picture, "take", "picture")])
+@pytest.mark.parametrize(
+    ("owner", "name", "site"), [(expected_starts, "forecast", "forecast"), (metrics_snapshot, "take", "picture")]
+)
 def test_forecasts_and_pictures_fail_alone(monkeypatch, owner, name, site):
     core, outputs = loop(patience=0.0)
-    core.pictures.rest = 1.0
+    core.snapshots.rest = 1.0
     monkeypatch.setattr(owner, name, boom)
     core.apply([Upsert(group("g", 2)), *(Upsert(pod(f"m{i}", group="g", gpus=8)) for i in range(2)), Upsert(pod("p"))], 101.0)
     core.decide(102.0)

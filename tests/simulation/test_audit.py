@@ -19,7 +19,7 @@ def test_a_search_that_rests_would_find_somebody_if_it_looked(priority, until, r
     state.remove_pod("uid-first")
     state.upsert_pod(pod("second", at="n", priority=priority, started=3.0))
     task = state.tasks["uid-waits"]
-    task.unit.room.search.rests_until = until
+    task.unit.pending_class.search.backoff_until = until
     binding = Binding(PodRef("uid-waits", "ns", "waits"), "n")
     assert Auditor._rests(state, binding, 10.0) is rests
     assert (task.state, task.row, state.tasks["uid-second"].state) == (TaskState.WAITING, -1, TaskState.BOUND)

@@ -2,10 +2,12 @@
 
 import json
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
+from fairlead.core.model.transactions import PodRef
 from fairlead.scheduler.decision_log import Player
 from fairlead.simulation import lab
 from fairlead.simulation.decisions import logs, recordings, renames
@@ -123,6 +125,17 @@ def test_a_log_with_old_names_is_compared_in_present_ones(tmp_path):
 def test_no_present_name_would_be_renamed_again():
     for old, new in renames.RENAMED:
         assert renames.renamed(old) == new == renames.renamed(new)
+
+
+def test_a_reference_to_a_placeholder_says_that_it_is_one():
+    old = b'{"uid":"suspended/ns/job/0","namespace":"ns","name":"job-0"}'
+    new = msgspec.json.encode(PodRef("suspended/ns/job/0", "ns", "job-0", placeholder=True))
+    assert renames.renamed(old) == new == renames.renamed(new)
+    for other in (
+        b'{"uid":"u","namespace":"ns","name":"job-0"}',
+        b'{"type":"Pod","uid":"suspended/x","namespace":"ns","name":"x"}',
+    ):
+        assert renames.renamed(other) == other
 
 
 def test_messages_are_compared_unless_they_are_to_be_ignored(recorded, tmp_path):

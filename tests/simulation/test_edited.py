@@ -6,7 +6,6 @@ import random
 import pytest
 
 from fairlead.api import names
-from fairlead.core.model.pods import stands_in
 from fairlead.simulation import aijobs
 from fairlead.simulation.world import OperatorProcess
 from tests.simulation.test_endings import Live, live
@@ -34,7 +33,7 @@ def gpus_of(world, name):
 
 
 def kept(found):
-    return [task.pod.name for uid, task in found.scheduler.core.state.tasks.items() if stands_in(uid) and task.row >= 0]
+    return [task.pod.name for task in found.scheduler.core.state.tasks.values() if task.pod.placeholder and task.row >= 0]
 
 
 async def until_kept(found):

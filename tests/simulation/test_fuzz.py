@@ -92,7 +92,7 @@ def test_whoever_starves_is_found(monkeypatch):
 
     def passes_over(state, unit, now):
         if judge.is_canary(unit.tasks[0].pod.uid):
-            state.queues.waiting.park(unit.room, explain.no_node(state, unit.tasks[0].shape))
+            state.queues.waiting.mark_unschedulable(unit.pending_class, explain.no_node(state, unit.tasks[0].shape))
             return
         yield from whole(state, unit, now)
 

@@ -312,7 +312,7 @@ def test_one_node_and_nodes_that_are_left_out():
         ("-C a100", "--constraint: nodes have no features here"),
         ("--constraint='intel&gpu'", "nodeSelector"),
         ("-F nodes.txt", "--nodefile: files of names are not read: give --nodelist"),
-        ("--begin=16:00", "--begin: a job begins when there is room: submit it then"),
+        ("--begin=16:00", "--begin: start times are not supported. Submit the job at that time"),
         ("-b now+1hour", "--hold"),
     ],
 )

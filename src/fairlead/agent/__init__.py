@@ -1,1 +1,1 @@
-"""A node of real processes: pods' commands run as processes of whoever runs the agent."""
+"""A node of real processes: pods' commands run as processes of the agent's user."""

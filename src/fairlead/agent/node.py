@@ -1,7 +1,7 @@
 """The agent: registers this host as a node, and runs the containers of pods that are bound to it as processes.
 
-What it knows of a pod it reads from the API server; what runs is its own. When it begins anew, nothing of before runs any more
-(processes go with their agent), so pods that are said to run have failed, through no fault of theirs.
+The pods come from the API server; the processes are the agent's own. After a restart of the agent no earlier process is left
+(processes end with their agent), so pods whose status is Running have failed, through no fault of their own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Agent:
         self.devices = Devices(found() if options.gpus is None else options.gpus)
         self._since = timestamp(client.clock())
         self._running: dict[str, _Run] = {}
-        self._over: set[str] = set()  # uids of pods that have run; what is heard of them late begins nothing
+        self._over: set[str] = set()  # uids of pods that have run; a late update of one starts nothing
         self._jobs: dict[str, int] = {}  # job and attempt -> the port where its members meet
         self._tasks: set[asyncio.Task[None]] = set()
         self._informer = Informer(
@@ -99,7 +99,7 @@ class Agent:
                 async with asyncio.timeout(_GOODBYE):
                     await self._report(ready=False)
             except (ApiError, Unreachable, TimeoutError) as error:
-                log.warning("not told that the agent ends", error=(str(error) or repr(error))[:300])
+                log.warning("status of the node not written at shutdown", error=(str(error) or repr(error))[:300])
 
     # -- the node ------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Agent:
                     await self._register_again()
 
     async def _register_again(self) -> None:
-        """Somebody deleted the node."""
+        """Register after the node was deleted."""
         try:
             await self._register()
         except (ApiError, Unreachable) as error:
@@ -214,8 +214,8 @@ class Agent:
                 log.warning("pod not removed", pod=pod.metadata.key, error=str(error)[:300], wait=wait)
             await asyncio.sleep(wait)
 
-    async def tell(self, pod: _Object, status: Manifest) -> None:
-        """Write a pod's status, until somebody takes it or the pod is gone."""
+    async def write_status(self, pod: _Object, status: Manifest) -> None:
+        """Write a pod's status. Retry until the API server accepts it or the pod is gone."""
         for wait in waits():
             try:
                 await self.client.patch(
@@ -229,7 +229,7 @@ class Agent:
             await asyncio.sleep(wait)
 
     async def data(self, namespace: str, kind: str, name: str, over: Callable[[], bool]) -> Mapping[str, str] | None:
-        """What a ConfigMap or Secret holds. over: whether nobody needs it any more. Raises `ApiError` where it is refused.
+        """What a ConfigMap or Secret holds. over: whether it is no longer needed. Raises `ApiError` where it is refused.
 
         The Node authorizer refuses what it does not know yet of a pod that was bound a moment ago.
         """
@@ -250,7 +250,7 @@ class Agent:
         return None
 
     def port_of(self, pod: _Object) -> int:
-        """Where the members of a pod's job meet: a port that nobody else here has."""
+        """Where the members of a pod's job meet: a port that no other job has on this host."""
         labels = pod.metadata.labels or {}
         job = "/".join(
             (pod.metadata.namespace, labels.get(names.JOB_LABEL, pod.metadata.name), labels.get(names.ELEMENT_LABEL, ""))
@@ -306,17 +306,17 @@ class _Run:
             each.kill()
 
     async def live(self) -> None:
-        """From its start to its end; then it is told, or forgotten if it was to go."""
+        """Run the pod to its end; then write its status, or remove it if it was being deleted."""
         agent, pod = self.agent, self.pod
         try:
             if pod.status.get("phase") == "Running":
-                message = "the agent began anew; nothing of before runs any more"
-                await agent.tell(pod, {"phase": "Failed", "reason": "NodeLost", "message": message})
+                message = "the agent restarted; containers from before the restart are gone"
+                await agent.write_status(pod, {"phase": "Failed", "reason": "NodeLost", "message": message})
                 return
             await self._play()
         except (RecipeError, ApiError) as error:
             log.warning("pod cannot be run", pod=pod.metadata.key, error=str(error))
-            await agent.tell(pod, {"phase": "Failed", "reason": "CreateContainerError", "message": str(error)[:1000]})
+            await agent.write_status(pod, {"phase": "Failed", "reason": "CreateContainerError", "message": str(error)[:1000]})
         finally:
             agent.forget(pod)
         if self._stopping:
@@ -344,7 +344,7 @@ class _Run:
             return Container(cooked, agent.log_of(metadata.namespace, metadata.uid, container["name"]))
 
         for container in _all(spec):
-            made(container)  # what cannot be run is said before anything runs
+            made(container)  # raises for a container that cannot be run before anything runs
         for container in spec.get("initContainers") or ():
             code = 0 if self._stopping else await self._one(container, made, "OnFailure")
             if code or self._stopping:
@@ -355,13 +355,13 @@ class _Run:
         await self._end(max(codes))
 
     async def _one(self, container: Manifest, made: Callable[[Manifest], Container], policy: str) -> int:
-        """One container, again and again as its pod's policy says."""
+        """One container, restarted according to its pod's policy."""
         name, wait = container["name"], _FIRST_BACKOFF
         while not self._stopping:
             run = made(container)
             self._containers.append(run)
             self._states[name] = {"running": {"startedAt": timestamp(self.agent.client.clock())}}
-            await self._tell("Running")
+            await self._write_status("Running")
             self.named[name] = run
             code = await run.run()
             self._containers.remove(run)
@@ -375,12 +375,12 @@ class _Run:
             if self._stopping or policy == "Never" or (policy == "OnFailure" and code == 0):
                 return code
             self._restarts[name] = self._restarts.get(name, 0) + 1
-            await self._tell("Running")
+            await self._write_status("Running")
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_BACKOFF)
         return 128 + signal.SIGTERM
 
-    async def _tell(self, phase: str, **more: str) -> None:
+    async def _write_status(self, phase: str, **more: str) -> None:
         spec = self.pod.spec
         initial = {each["name"] for each in spec.get("initContainers") or ()}
         started = any(name not in initial for name in self._states)
@@ -410,10 +410,10 @@ class _Run:
             "containerStatuses": [each for each in statuses if each["name"] not in initial],
             **more,
         }
-        await self.agent.tell(self.pod, status)
+        await self.agent.write_status(self.pod, status)
 
     async def _end(self, code: int) -> None:
-        await self._tell("Succeeded" if code == 0 else "Failed")
+        await self._write_status("Succeeded" if code == 0 else "Failed")
 
     def _devices(self) -> str:
         """What CUDA is to see: the pod's devices, and none for a pod that asked for none."""

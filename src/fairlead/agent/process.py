@@ -22,7 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Container:
     """A process and what it printed.
 
-    code: its exit code once it has ended, 128 + the signal that ended it. terminal: where somebody may attach to it, made when it
+    code: its exit code once it has ended, 128 + the signal that ended it. terminal: to which users may attach, made when it
     begins if none is given. log: None: what it prints is not kept.
     """
 

@@ -30,7 +30,7 @@ class RecipeError(ValueError):
 
 
 class Recipe(msgspec.Struct):
-    """One process. memory: bytes that it may write to, 0 for no limit. tty, stdin: whether somebody may attach to it, and how."""
+    """One process. memory: bytes that it may write to, 0 for no limit. tty, stdin: whether users may attach to it, and how."""
 
     command: list[str]
     env: dict[str, str]

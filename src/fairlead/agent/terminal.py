@@ -1,7 +1,7 @@
-"""The input and output of a process that somebody may attach to: a pseudo-terminal, or two pipes.
+"""The input and output of a process to which users may attach: a pseudo-terminal, or two pipes.
 
-What it prints goes to its log and to whoever is attached; who attaches later sees the last of it first, so that a prompt is
-there.
+Output goes to the log and to all attached clients. A client that attaches later gets the last output first, so that it sees a
+prompt.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-_KEPT = 1 << 14  # bytes that are shown to whoever attaches
+_KEPT = 1 << 14  # bytes that a new client gets
 _AT_ONCE = 1 << 16
-_BEHIND = 256  # pieces that somebody who does not read may be behind
+_BEHIND = 256  # chunks that a client that does not read may lag
 
 
 class Terminal:
@@ -62,7 +62,7 @@ class Terminal:
             self._listeners.discard(queue)
 
     async def write(self, data: bytes) -> None:
-        """What somebody types. What nobody reads any more is lost."""
+        """Input of a client. It is lost if the process no longer reads."""
         with contextlib.suppress(OSError):
             await asyncio.to_thread(_write_all, self._input, data)
 
@@ -92,7 +92,7 @@ class Terminal:
                 data = os.read(self._ours, _AT_ONCE)
             except BlockingIOError:
                 return
-            except OSError:  # a terminal whose last process has gone says so this way
+            except OSError:  # the state of a terminal whose last process is gone
                 data = b""
             if not data:
                 self._finish()

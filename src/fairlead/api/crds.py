@@ -1,8 +1,8 @@
 """CustomResourceDefinitions, generated from the types in `api.kinds`.
 
 msgspec emits JSON Schema with `$ref` and `anyOf: null`, which structural schemas forbid; this
-module inlines references, turns optional fields into absent ones, and unions of string and
-integer into `x-kubernetes-int-or-string`.
+module inlines references, makes optional fields absent ones, and converts unions of string and
+integer to `x-kubernetes-int-or-string`.
 """
 
 from __future__ import annotations

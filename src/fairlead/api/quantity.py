@@ -43,7 +43,7 @@ _HIGHEST_EXPONENT: Final = 40
 
 
 class QuantityError(ValueError):
-    """A quantity that cannot be used; `too_large` tells an absurd amount from a malformed one."""
+    """A quantity that cannot be used; `too_large` distinguishes an absurd amount from a malformed one."""
 
     def __init__(self, message: str, *, too_large: bool = False) -> None:
         super().__init__(message)

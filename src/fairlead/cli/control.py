@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from fairlead.cli.output import Exit, fail
-from fairlead.cli.picture import KubeconfigOption, run
+from fairlead.cli.snapshot import KubeconfigOption, run
 
 if TYPE_CHECKING:
     from fairlead.cluster.kubernetes.client import Client

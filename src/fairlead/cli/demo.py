@@ -107,10 +107,10 @@ async def _live(
         operator.start()
         try:
             if console.is_terminal:
-                with Live(_picture(lab, path), console=console, screen=True, auto_refresh=False) as live:
+                with Live(_screen(lab, path), console=console, screen=True, auto_refresh=False) as live:
                     while until is None or lab.now < until:
                         await asyncio.sleep(1 / _FRAMES)
-                        live.update(_picture(lab, path), refresh=True)
+                        live.update(_screen(lab, path), refresh=True)
             else:
                 while until is None or lab.now < until:
                     await asyncio.sleep(10)
@@ -129,7 +129,7 @@ def _head(lab: Lab) -> str:
     return f"Fairlead  day {hours // 24 + 1}  {hours % 24:02d}:{minutes:02d}   GPUs in use {busy:6.1%} of {lab.world.gpus}"
 
 
-def _picture(lab: Lab, path: Path) -> RenderableType:
+def _screen(lab: Lab, path: Path) -> RenderableType:
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text

@@ -13,7 +13,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.cli import aijobs
 from fairlead.cli.asking import by_leader
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
-from fairlead.cli.picture import KubeconfigOption, Picture, read, run, span
+from fairlead.cli.snapshot import KubeconfigOption, Snapshot, read, run, span
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.core.forecast import forecast
@@ -34,12 +34,12 @@ _FORBIDDEN, _NOT_FOUND = 403, 404
 def _complete(incomplete: str) -> list[str]:
     """Objects for the shell's completion; silence where the cluster does not answer."""
     try:
-        picture = run("", read)
+        snapshot = run("", read)
     except (Exception, SystemExit):
         return []
-    found = [f"podgroup/{each.metadata.name}" for each in picture.groups]
-    found += [f"aijob/{name}" for name in {(each.metadata.labels or {}).get(names.JOB_LABEL) for each in picture.pods} if name]
-    found += [f"pod/{each.metadata.name}" for each in picture.pods if not each.spec.node_name]
+    found = [f"podgroup/{each.metadata.name}" for each in snapshot.groups]
+    found += [f"aijob/{name}" for name in {(each.metadata.labels or {}).get(names.JOB_LABEL) for each in snapshot.pods} if name]
+    found += [f"pod/{each.metadata.name}" for each in snapshot.pods if not each.spec.node_name]
     return sorted(each for each in found if each.startswith(incomplete))
 
 
@@ -82,7 +82,7 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
         if job is not None and aijobs.over(job):
             return aijobs.by_status(job, client.server_time or time.time())
     try:
-        picture = await read(client)
+        snapshot = await read(client)
     except ApiError as error:
         if error.code != _FORBIDDEN:
             raise
@@ -95,10 +95,10 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
         if kind == "aijob":
             found = msgspec.structs.replace(found, object=f"aijob/{name}")
         return found
-    tasks, gang = _find(picture, kind, namespace, name)
+    tasks, gang = _find(snapshot, kind, namespace, name)
     if job is not None and not tasks:
-        return aijobs.by_status(job, picture.now)
-    return explained(picture, f"{kind}/{name}", tasks, gang)
+        return aijobs.by_status(job, snapshot.now)
+    return explained(snapshot, f"{kind}/{name}", tasks, gang)
 
 
 def _namespace(kubeconfig: str) -> str:
@@ -119,7 +119,7 @@ class _Event(msgspec.Struct):
 def _fallen(kubeconfig: str, namespace: str, name: str) -> tuple[str | None, str | None]:
     """What the latest event says of who took its place, and when."""
 
-    async def look(client: Client) -> list[_Event]:
+    async def intervals(client: Client) -> list[_Event]:
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         try:
             page = msgspec.json.decode(await client.get(path, fieldSelector=f"regarding.name={name}"), type=views.RawList)
@@ -127,13 +127,13 @@ def _fallen(kubeconfig: str, namespace: str, name: str) -> tuple[str | None, str
             return []  # who may not read events still wants to know the rest
         return [msgspec.json.decode(raw, type=_Event) for raw in page.items]
 
-    events = [each for each in run(kubeconfig, look) if each.reason in ("Preempted", "Rescheduled", "Suspended")]
+    events = [each for each in run(kubeconfig, intervals) if each.reason in ("Preempted", "Rescheduled", "Suspended")]
     latest = max(events, key=lambda each: each.eventTime or "", default=None)
     return (latest.note, latest.eventTime) if latest is not None else (None, None)
 
 
-def _find(picture: Picture, kind: str, namespace: str, name: str) -> tuple[list[Task], Gang | None]:
-    state = picture.state
+def _find(snapshot: Snapshot, kind: str, namespace: str, name: str) -> tuple[list[Task], Gang | None]:
+    state = snapshot.state
     if kind == "podgroup":
         gang = state.gangs.get(f"{namespace}/{name}")
         if gang is None:
@@ -151,7 +151,7 @@ def _find(picture: Picture, kind: str, namespace: str, name: str) -> tuple[list[
             if not task.pod.ours:
                 fail(f"pod {namespace}/{name} belongs to another scheduler", Exit.FAILED)
             return [task], task.gang
-    view = next((each for each in picture.pods if (each.metadata.namespace, each.metadata.name) == (namespace, name)), None)
+    view = next((each for each in snapshot.pods if (each.metadata.namespace, each.metadata.name) == (namespace, name)), None)
     if view is None:
         fail(f"pod {namespace}/{name} does not exist (another namespace? give --namespace)", Exit.NOT_FOUND)
     if view.status and view.status.phase in ("Succeeded", "Failed"):
@@ -160,16 +160,16 @@ def _find(picture: Picture, kind: str, namespace: str, name: str) -> tuple[list[
     return fail(f"pod {namespace}/{name} belongs to another scheduler: its schedulerName is none of {ours}", Exit.FAILED)
 
 
-def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None) -> Explanation:
+def explained(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gang | None) -> Explanation:
     """Everything about one job; decides once on the picture."""
-    told = standing(picture.state, tasks, gang, name, picture.now, None)
+    told = standing(snapshot.state, tasks, gang, name, snapshot.now, None)
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE)]
-    reasons = picture.decide()
+    reasons = snapshot.decide()
     reason = next((reasons[task.pod.uid] for task in waiting if task.pod.uid in reasons), None) or reason_of(
-        picture.state, waiting, gang
+        snapshot.state, waiting, gang
     )
     reason = reason or unread_of(tasks)
-    said = _told(picture, {task.pod.uid for task in waiting})
+    said = _told(snapshot, {task.pod.uid for task in waiting})
     if said is not None and (said.startswith(f"{ReasonCode.WAITING_FOR_VICTIMS}:") and waiting):
         # Its place is held already; a picture shows its victims only as pods that end.
         message = said.partition(": ")[2]
@@ -181,30 +181,30 @@ def explained(picture: Picture, name: str, tasks: list[Task], gang: Gang | None)
             told=said,
             advice=ADVICE[ReasonCode.WAITING_FOR_VICTIMS],
         )
-    starts, evicted = picture.would_start(), picture.would_evict()
+    starts, evicted = snapshot.would_start(), snapshot.would_evict()
     start = None
     if waiting and not any(task.pod.uid in starts for task in waiting):
-        found = picture.state.foretold.look(picture.state, forecast(picture.state, picture.now), picture.now)
+        found = snapshot.state.foretold.intervals(snapshot.state, forecast(snapshot.state, snapshot.now), snapshot.now)
         start = found.get(waiting[0].job)
     return msgspec.structs.replace(
         told,
-        **foretold(start, picture.now),
+        **foretold(start, snapshot.now),
         code=str(reason.code) if reason is not None else None,
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
-        told=_told(picture, {task.pod.uid for task in waiting}),
+        told=_told(snapshot, {task.pod.uid for task in waiting}),
         advice=advice_of(reason) if reason is not None else None,
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
         would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
-        quarantined=_quarantined(picture) if reason is not None and reason.numbers.get("quarantined") else [],
-        behind=next((behind(picture.state, task.unit) for task in waiting if task.unit is not None), None),
+        quarantined=_quarantined(snapshot) if reason is not None and reason.numbers.get("quarantined") else [],
+        behind=next((behind(snapshot.state, task.unit) for task in waiting if task.unit is not None), None),
     )
 
 
-def _quarantined(picture: Picture) -> list[str]:
+def _quarantined(snapshot: Snapshot) -> list[str]:
     """Each quarantined node, until when, and what speaks against it."""
     found = []
-    for node in sorted(picture.nodes, key=lambda each: each.metadata.name):
+    for node in sorted(snapshot.nodes, key=lambda each: each.metadata.name):
         if names.QUARANTINED_LABEL in (node.metadata.labels or {}):
             said = node.metadata.annotations or {}
             until = said.get(names.QUARANTINED_UNTIL_ANNOTATION, "the label is removed")
@@ -213,8 +213,8 @@ def _quarantined(picture: Picture) -> list[str]:
     return found
 
 
-def _told(picture: Picture, uids: set[str]) -> str | None:
-    for view in picture.pods:
+def _told(snapshot: Snapshot, uids: set[str]) -> str | None:
+    for view in snapshot.pods:
         if view.metadata.uid in uids:
             for condition in (view.status.conditions if view.status else None) or ():
                 if condition.type == "PodScheduled" and condition.status == "False":

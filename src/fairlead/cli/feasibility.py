@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
-from fairlead.cli.picture import KubeconfigOption, list_all, run
+from fairlead.cli.snapshot import KubeconfigOption, list_all, run
 from fairlead.cluster import cases, storage_views, views, workloads
 from fairlead.core.feasibility import Judgement
 from fairlead.core.pods.tasks import Task

@@ -15,7 +15,7 @@ from fairlead.api import spans
 from fairlead.api.quantity import QuantityError
 from fairlead.cli.asking import snake
 from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
-from fairlead.cli.picture import KubeconfigOption, NamespaceOption, span
+from fairlead.cli.snapshot import KubeconfigOption, NamespaceOption, span
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
 from fairlead.cluster.kubernetes.config import ConfigError, load
 from fairlead.observability.history import Entry, HistoryError, Job, Run, State, Wanted

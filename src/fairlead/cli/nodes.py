@@ -9,7 +9,7 @@ import typer
 
 from fairlead.api.names import POOL_LABELS
 from fairlead.cli.output import Column, Output, OutputOption, listing
-from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
+from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, Snapshot, WatchOption, show
 from fairlead.cluster import views
 from fairlead.core.model.units import WHOLE
 
@@ -58,18 +58,18 @@ def nodes(
 ) -> None:
     """All nodes with their GPUs: · free, ▄ shared, █ allocated."""
 
-    def picture_of(picture: Picture) -> tuple[Nodes, Table]:
-        found = [line for line in lines(picture) if state in ("", line.state) and (line.gpus or not gpus)]
+    def view_of(snapshot: Snapshot) -> tuple[Nodes, Table]:
+        found = [line for line in lines(snapshot) if state in ("", line.state) and (line.gpus or not gpus)]
         return Nodes(found), _table(found)
 
-    show(kubeconfig, output, picture_of, watch=watch, interval=interval)
+    show(kubeconfig, output, view_of, watch=watch, interval=interval)
 
 
-def lines(picture: Picture) -> list[NodeLine]:
+def lines(snapshot: Snapshot) -> list[NodeLine]:
     """Every node, by name."""
-    table = picture.state.nodes
+    table = snapshot.state.nodes
     found = []
-    for view in sorted(picture.nodes, key=lambda each: each.metadata.name):
+    for view in sorted(snapshot.nodes, key=lambda each: each.metadata.name):
         name = view.metadata.name
         row = table.rows[name]
         free = table.devices.states[table.device.item(row)]
@@ -84,7 +84,7 @@ def lines(picture: Picture) -> list[NodeLine]:
 
         cpu, memory = amount("cpu"), amount("memory")
         labels = view.metadata.labels or {}
-        closed_by = picture.state.bound.unread.closers(table, name)
+        closed_by = snapshot.state.bound.unread.closers(table, name)
         found.append(
             NodeLine(
                 name=name,

@@ -12,10 +12,10 @@ import typer
 from fairlead.api import names
 from fairlead.api.reasons import ReasonCode
 from fairlead.cli.output import Column, Output, OutputOption, listing
-from fairlead.cli.picture import IntervalOption, KubeconfigOption, NamespaceOption, Picture, WatchOption, show, span
+from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, NamespaceOption, Snapshot, WatchOption, show, span
 from fairlead.cluster import convert, views
-from fairlead.cluster.intents import SUSPENDED
 from fairlead.cluster.reported import why_waiting
+from fairlead.cluster.targets import SUSPENDED
 from fairlead.cluster.times import seconds
 from fairlead.core.model.groups import Target
 from fairlead.core.model.pods import Pod
@@ -87,31 +87,31 @@ def queue(
 ) -> None:
     """Running and pending jobs, gangs and single pods: where they run, or why they wait."""
 
-    def picture_of(picture: Picture) -> tuple[Jobs, Table]:
+    def view_of(snapshot: Snapshot) -> tuple[Jobs, Table]:
         found = [
             job
-            for job in jobs(picture)
+            for job in jobs(snapshot)
             if namespace in ("", job.namespace) and name in ("", job.queue) and state in (None, job.state)
         ]
         if start:
             waiting = [job for job in found if job.state in (State.PENDING, State.SUSPENDED)]
             found = sorted(waiting, key=lambda job: (job.expected_start is None, job.expected_start or 0.0))
-        return Jobs(found), _table(found, picture.now if start else None)
+        return Jobs(found), _table(found, snapshot.now if start else None)
 
-    show(kubeconfig, output, picture_of, watch=watch, interval=interval)
+    show(kubeconfig, output, view_of, watch=watch, interval=interval)
 
 
-def jobs(picture: Picture) -> list[Job]:
+def jobs(snapshot: Snapshot) -> list[Job]:
     """All jobs that have not ended: those that run first, then those that wait in the order of their ranks."""
-    members = members_of(picture)
-    groups = {(each.metadata.namespace, each.metadata.name): each for each in picture.groups}
+    members = members_of(snapshot)
+    groups = {(each.metadata.namespace, each.metadata.name): each for each in snapshot.groups}
     found = [
-        _job(kind, namespace, name, pods, groups.get((namespace, name)) if kind == "PodGroup" else None, picture)
+        _job(kind, namespace, name, pods, groups.get((namespace, name)) if kind == "PodGroup" else None, snapshot)
         for (kind, namespace, name), pods in members.items()
     ]
     found += [
-        _suspended(group, target, picture.now)
-        for group in picture.groups
+        _suspended(group, target, snapshot.now)
+        for group in snapshot.groups
         if (target := convert.group(group).target) is not None
         and target.state == SUSPENDED
         and ("PodGroup", group.metadata.namespace, group.metadata.name) not in members
@@ -123,14 +123,14 @@ def jobs(picture: Picture) -> list[Job]:
     )
 
 
-def members_of(picture: Picture) -> dict[tuple[str, str, str], list[tuple[views.Pod, Pod]]]:
+def members_of(snapshot: Snapshot) -> dict[tuple[str, str, str], list[tuple[views.Pod, Pod]]]:
     """(kind, namespace, name) of each job -> its pods that have not ended."""
     members: dict[tuple[str, str, str], list[tuple[views.Pod, Pod]]] = defaultdict(list)
-    for view in picture.pods:
+    for view in snapshot.pods:
         if view.spec.scheduler_name not in names.SCHEDULERS or (view.status and view.status.phase in ("Succeeded", "Failed")):
             continue
-        pod = convert.pod(view, picture.default_queue(view.metadata.namespace))
-        if (counted := picture.counted.get(pod.uid)) is not None:
+        pod = convert.pod(view, snapshot.default_queue(view.metadata.namespace))
+        if (counted := snapshot.counted.get(pod.uid)) is not None:
             pod = msgspec.structs.replace(pod, priority=counted.priority, group=counted.group)
         key = ("PodGroup", pod.namespace, pod.group) if pod.group else ("Pod", pod.namespace, pod.name)
         members[key].append((view, pod))
@@ -138,9 +138,9 @@ def members_of(picture: Picture) -> dict[tuple[str, str, str], list[tuple[views.
 
 
 def _job(
-    kind: str, namespace: str, name: str, pods: list[tuple[views.Pod, Pod]], group: views.PodGroup | None, picture: Picture
+    kind: str, namespace: str, name: str, pods: list[tuple[views.Pod, Pod]], group: views.PodGroup | None, snapshot: Snapshot
 ) -> Job:
-    now = picture.now
+    now = snapshot.now
     running = [view for view, _ in pods if view.status and view.status.phase == "Running"]
     nodes = sorted({pod.node for _, pod in pods if pod.node})
     if any(pod.terminating for _, pod in pods):
@@ -167,7 +167,7 @@ def _job(
         started_at=started,
         seconds=max(0.0, now - (started if started is not None else submitted)),
         nodes=nodes,
-        reason=_why(pods, picture) if state in (State.PENDING, State.STARTING) else None,
+        reason=_why(pods, snapshot) if state in (State.PENDING, State.STARTING) else None,
         **(_expected(group) if state is State.PENDING else {}),
         user=pods[0][1].user,
     )
@@ -219,13 +219,13 @@ _OF_ITS_OWN = frozenset(
 """Reasons that rest on what the scheduler remembers: what it wrote counts, whatever a picture of the cluster suggests."""
 
 
-def _why(pods: list[tuple[views.Pod, Pod]], picture: Picture) -> Why | None:
+def _why(pods: list[tuple[views.Pod, Pod]], snapshot: Snapshot) -> Why | None:
     """Why a job waits now. A pod's condition stays as it was written while its code does, so it may be long out of date."""
     waiting = [(view, pod) for view, pod in pods if not pod.node]
     told = next((said for view, _ in waiting if (said := _told(view)) is not None), None)
     if not waiting or (told is not None and told.code in _OF_ITS_OWN):
         return told
-    outlook = picture.outlook()
+    outlook = snapshot.outlook()
     known = [outlook[pod.uid] for _, pod in waiting if pod.uid in outlook]
     if not known:
         return told

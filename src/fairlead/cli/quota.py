@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from fairlead.cli.output import Column, Exit, Output, OutputOption, fail, listing
-from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
+from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, Snapshot, WatchOption, show
 from fairlead.core.model.charges import units_of
 from fairlead.core.model.queues import UserLimits
 from fairlead.core.queues.tree import QueueNode
@@ -72,28 +72,28 @@ def quota(
 ) -> None:
     """Quota and limit of each queue with what is left of them, and what its users hold of their limits."""
 
-    def picture_of(picture: Picture) -> tuple[Quotas, Table]:
-        if name and not picture.state.queues.tree.knows(name):
+    def view_of(snapshot: Snapshot) -> tuple[Quotas, Table]:
+        if name and not snapshot.state.queues.tree.knows(name):
             fail(f"queue {name!r} does not exist (`fairlead share` lists them)", Exit.NOT_FOUND)
-        found = [each for each in quotas(picture, user) if name in ("", each.queue)]
+        found = [each for each in quotas(snapshot, user) if name in ("", each.queue)]
         return Quotas(found), _table(found)
 
-    show(kubeconfig, output, picture_of, watch=watch, interval=interval)
+    show(kubeconfig, output, view_of, watch=watch, interval=interval)
 
 
-def quotas(picture: Picture, user: str = "") -> list[Quota]:
+def quotas(snapshot: Snapshot, user: str = "") -> list[Quota]:
     """Every queue, by name."""
-    tree = picture.state.queues
-    return [_quota(picture, node, user) for name, node in sorted(tree.queues.items()) if node.exists]
+    tree = snapshot.state.queues
+    return [_quota(snapshot, node, user) for name, node in sorted(tree.queues.items()) if node.exists]
 
 
-def _quota(picture: Picture, node: QueueNode, only: str) -> Quota:
+def _quota(snapshot: Snapshot, node: QueueNode, only: str) -> Quota:
     policy = node.policy
     resources = sorted({*node.quota, *node.limits, *(name for name, used in node.used.items() if used), *_limited_above(node)})
     jobs: dict[str, dict[str, bool]] = {}  # user -> job -> whether it runs
     held: dict[str, dict[str, float]] = {}
-    for task in picture.state.tasks.values():
-        if not task.charged or not picture.state.queues.tree.above(node.name, task.queue):
+    for task in snapshot.state.tasks.values():
+        if not task.charged or not snapshot.state.queues.tree.above(node.name, task.queue):
             continue
         mine = jobs.setdefault(task.user, {})
         if task.pod.ours:  # pods of others hold amounts, and are no jobs

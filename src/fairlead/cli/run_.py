@@ -21,7 +21,7 @@ import typer
 from fairlead.api import names
 from fairlead.cli.logs import print_log
 from fairlead.cli.output import Exit, fail
-from fairlead.cli.picture import KubeconfigOption, run
+from fairlead.cli.snapshot import KubeconfigOption, run
 from fairlead.cli.submit import (
     ClassOption,
     CpusOption,

@@ -9,7 +9,7 @@ import typer
 
 from fairlead.api.names import GPU_RESOURCES
 from fairlead.cli.output import Column, Output, OutputOption, listing
-from fairlead.cli.picture import IntervalOption, KubeconfigOption, Picture, WatchOption, show
+from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, Snapshot, WatchOption, show
 from fairlead.core.model.charges import units_of
 from fairlead.core.model.queues import QueueResource
 from fairlead.core.pods.tasks import TaskState
@@ -62,22 +62,22 @@ def share(
 ) -> None:
     """Quota, limit, fair share, allocation and pending jobs of each queue."""
 
-    def picture_of(picture: Picture) -> tuple[Shares, Table]:
-        found = shares(picture)
-        outside = {key: held / units_of(key) for key, held in sorted(picture.state.belonging.outside().items())}
-        return Shares(found, outside), _table(found, resource or _main(picture), outside)
+    def view_of(snapshot: Snapshot) -> tuple[Shares, Table]:
+        found = shares(snapshot)
+        outside = {key: held / units_of(key) for key, held in sorted(snapshot.state.belonging.outside().items())}
+        return Shares(found, outside), _table(found, resource or _main(snapshot), outside)
 
-    show(kubeconfig, output, picture_of, watch=watch, interval=interval)
+    show(kubeconfig, output, view_of, watch=watch, interval=interval)
 
 
-def _main(picture: Picture) -> str:
-    offered = picture.state.nodes.resources
+def _main(snapshot: Snapshot) -> str:
+    offered = snapshot.state.nodes.resources
     return next((name for name in GPU_RESOURCES if name in offered), "cpu")
 
 
-def shares(picture: Picture) -> list[Share]:
+def shares(snapshot: Snapshot) -> list[Share]:
     """Every queue, by name."""
-    state = picture.state
+    state = snapshot.state
     running: dict[str, int] = {}
     pending: dict[str, int] = {}
     for task in state.tasks.values():

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
-from fairlead.cli.picture import KubeconfigOption, run
+from fairlead.cli.snapshot import KubeconfigOption, run
 
 if TYPE_CHECKING:
     from fairlead.cluster.kubernetes.client import Client
@@ -255,7 +255,7 @@ def _rehearse(manifests: list[dict[str, Any]], kubeconfig: str, namespace: str) 
 async def _expected(client: Client, manifests: list[dict[str, Any]], namespace: str) -> list[str]:
     from fairlead.api.kinds.ai_job import AIJob
     from fairlead.api.kinds.rules import strict
-    from fairlead.cli.picture import read
+    from fairlead.cli.snapshot import read
     from fairlead.cluster.kubernetes.client import ApiError
     from fairlead.operator.jobs import members
     from fairlead.simulation import whatif

@@ -13,8 +13,8 @@ import typer
 
 from fairlead.cli.nodes import lines
 from fairlead.cli.output import Column, Output, OutputOption, fail, listing
-from fairlead.cli.picture import IntervalOption, KubeconfigOption, NamespaceOption, Picture, show, span
 from fairlead.cli.queue import STYLES, Job, State, jobs, members_of, nodes_shown
+from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, NamespaceOption, Snapshot, show, span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,18 +78,18 @@ def top(
 ) -> None:
     """Jobs that hold GPUs, their GPU utilization, and free capacity. Refreshes until Ctrl-C."""
 
-    def picture_of(picture: Picture) -> tuple[Top, Group]:
-        found = summary(picture, _measured(prometheus) if prometheus else {}, namespace, sort)
+    def view_of(snapshot: Snapshot) -> tuple[Top, Group]:
+        found = summary(snapshot, _measured(prometheus) if prometheus else {}, namespace, sort)
         shown = msgspec.structs.replace(found, jobs=found.jobs[:limit])
         return shown, _drawn(shown)
 
-    show(kubeconfig, output, picture_of, watch=not once and output is Output.TABLE, interval=interval)
+    show(kubeconfig, output, view_of, watch=not once and output is Output.TABLE, interval=interval)
 
 
-def summary(picture: Picture, measured: Mapping[tuple[str, ...], float], namespace: str = "", sort: Sort = Sort.GPUS) -> Top:
+def summary(snapshot: Snapshot, measured: Mapping[tuple[str, ...], float], namespace: str = "", sort: Sort = Sort.GPUS) -> Top:
     """What is used and wanted. measured: (namespace, pod) -> percent."""
-    nodes, known = lines(picture), jobs(picture)
-    pods = members_of(picture)
+    nodes, known = lines(snapshot), jobs(snapshot)
+    pods = members_of(snapshot)
 
     def use(job: Job) -> float | None:
         members = pods.get((job.kind, job.namespace, job.name), [])

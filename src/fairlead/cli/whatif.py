@@ -10,7 +10,7 @@ import typer
 
 from fairlead.cli.configured import VARIABLE, adopt
 from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
-from fairlead.cli.picture import KubeconfigOption, read, run, span
+from fairlead.cli.snapshot import KubeconfigOption, read, run, span
 
 if TYPE_CHECKING:
     from fairlead.cluster.translate import Objects

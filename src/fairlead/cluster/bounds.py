@@ -1,4 +1,4 @@
-"""How much of a pod is looked at: bounds far above what work needs, so that no object costs or fills what it likes.
+"""How much of a pod is read: bounds far above what work needs, so that no object can use unbounded time or memory.
 
 An API server takes objects of a megabyte and more. What costs more than its length to judge has a bound; what is longer
 than usual is read each time, and not remembered.
@@ -12,7 +12,7 @@ from typing import Any
 from fairlead.cluster import views
 
 MOST_REMEMBERED = 16 << 10
-"""Bytes of what a pod says of its amounts, up to which it is remembered."""
+"""Bytes of a pod's resource amounts up to which they are remembered."""
 MOST_LABELS_KEPT = 64
 """Labels up to which a set of them is kept once for all pods."""
 
@@ -35,9 +35,7 @@ def excess(view: views.Pod) -> str:
         counts.append((len(spec.topology_spread_constraints), _MOST_CONSTRAINTS, "topology spread constraints"))
     if spec.tolerations:
         counts.append((len(spec.tolerations), _MOST_TOLERATIONS, "tolerations"))
-    return "; ".join(
-        f"it has {count} {what}, more than the {most} that are looked at" for count, most, what in counts if count > most
-    )
+    return "; ".join(f"it has {count} {what}, more than the {most} that are read" for count, most, what in counts if count > most)
 
 
 def shown(text: str) -> str:
@@ -46,7 +44,7 @@ def shown(text: str) -> str:
 
 
 def is_bulky(fields: Mapping[str, Any]) -> bool:
-    """Whether what a pod says of nodes, other pods and volumes is longer than what is kept once for all pods."""
+    """Whether a pod's constraints on nodes, other pods and volumes are longer than what is kept once for all pods."""
     return sum(len(each) for each in fields.values() if isinstance(each, Sized)) > _BULKY
 
 

@@ -14,7 +14,7 @@ from fairlead.core.model.policy import Policy
 from fairlead.core.pods.tasks import Task
 from fairlead.core.state.cluster import ClusterState
 
-_EVERYBODY = {names.ANY_SCHEDULER: names.KUBERNETES_PROFILE}
+_ALL_SCHEDULERS = {names.ANY_SCHEDULER: names.KUBERNETES_PROFILE}
 
 
 class Case(views.View):
@@ -77,7 +77,7 @@ class Loaded:
         for number, view in enumerate(case.pods or ()):
             if not view.metadata.uid:
                 view.metadata.uid = f"{view.metadata.namespace}/{view.metadata.name}#{number}"
-            pod = convert.pod(view, "default", _EVERYBODY, belongs)
+            pod = convert.pod(view, "default", _ALL_SCHEDULERS, belongs)
             state.upsert_pod(pod)
             task = state.tasks.get(pod.uid)
             if task is not None and not pod.node:

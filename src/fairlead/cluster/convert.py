@@ -14,7 +14,7 @@ from fairlead.api import names, quantity, spans
 from fairlead.api.kinds import pod_group
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import bounds, grouping, intents, pod_specs, selection, starting, views
+from fairlead.cluster import bounds, grouping, pod_specs, selection, starting, targets, views
 from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.model.disruption_budgets import DisruptionBudget
@@ -39,7 +39,7 @@ def pod(
 ) -> Pod:
     """A pod as the core sees it.
 
-    default_queue: that of its namespace; schedulers: whose pods are ours, `*` for everybody's, and their profiles;
+    default_queue: that of its namespace; schedulers: those whose pods are ours, `*` for all, and their profiles;
     workloads: what it may belong to.
     """
     metadata, spec = view.metadata, view.spec
@@ -64,7 +64,7 @@ def pod(
         replicas = _replicas(owner, labels)
         wanted = msgspec.structs.replace(wanted, default_spread=replicas) if replicas else wanted
     root, owner_uid = _root(owner, labels)
-    surplus = labels.get(names.ELASTIC_REPLICA_LABEL) == "true" and names.POD_GROUP_LABEL in labels
+    elastic = labels.get(names.ELASTIC_REPLICA_LABEL) == "true" and names.POD_GROUP_LABEL in labels
     if labels.get(names.ELASTIC_REPLICA_LABEL, "true") not in ("true", "false"):
         complaints.append(
             f"label {names.ELASTIC_REPLICA_LABEL}: {bounds.shown(labels[names.ELASTIC_REPLICA_LABEL])} is neither true nor false"
@@ -101,8 +101,8 @@ def pod(
         gated=bool(spec.scheduling_gates),
         terminating=metadata.deletion_timestamp is not None,
         finished=status.phase in ("Succeeded", "Failed"),
-        never_preempts=spec.preemption_policy == "Never" or surplus,
-        surplus=surplus,
+        never_preempts=spec.preemption_policy == "Never" or elastic,
+        elastic=elastic,
         stays=annotations.get(names.SAFE_TO_EVICT_ANNOTATION) == "false"
         or annotations.get(names.DO_NOT_DISRUPT_ANNOTATION) == "true",
         controlled=owner is not None,
@@ -157,9 +157,9 @@ _MOST_ATTEMPTS = 10**9
 
 
 def _attempt(labels: Mapping[str, str]) -> int:
-    """Which attempt of its job a pod belongs to; 0 where its controller does not tell."""
-    told = labels.get(names.ATTEMPT_LABEL) or labels.get(grouping.JOBSET_ATTEMPT) or "0"
-    attempt = int(told) if told.isascii() and told.isdigit() and len(told) <= 10 else 0
+    """Which attempt of its job a pod belongs to; 0 where its controller gives none."""
+    label = labels.get(names.ATTEMPT_LABEL) or labels.get(grouping.JOBSET_ATTEMPT) or "0"
+    attempt = int(label) if label.isascii() and label.isdigit() and len(label) <= 10 else 0
     return min(attempt, _MOST_ATTEMPTS)
 
 
@@ -182,19 +182,19 @@ _CLOCKS = 2.0
 
 
 def ended_by_itself(metadata: views.Metadata, ended: Iterable[str | None]) -> bool:
-    """Whether a pod had surely ended before it was told to go, or was not told. ended: when its containers did.
+    """Whether a pod had surely ended before it was deleted, or was not deleted. ended: when its containers ended.
 
-    A pod that ends well because it was told to go has not done its work, and many end within the second.
+    A pod that exits with 0 because it was deleted has not done its work, and many exit within a second.
     """
     if metadata.deletion_timestamp is None:
         return True
-    told = seconds(metadata.deletion_timestamp) - float(metadata.deletion_grace_period_seconds or 0)
+    deleted = seconds(metadata.deletion_timestamp) - float(metadata.deletion_grace_period_seconds or 0)
     times = [seconds(each) for each in ended if each]
-    return bool(times) and max(times) <= told - _CLOCKS
+    return bool(times) and max(times) <= deleted - _CLOCKS
 
 
 _REPLICAS = {("apps/v1", "ReplicaSet"): "pod-template-hash", ("apps/v1", "StatefulSet"): "controller-revision-hash"}
-"""Services, and by which label their controllers tell their replicas from all other pods."""
+"""Kinds whose pods are replicas, with the label by which their controllers distinguish these from all other pods."""
 
 
 def _replicas(owner: views.OwnerReference, labels: Mapping[str, str]) -> Selector:
@@ -260,7 +260,7 @@ def namespace(view: views.Namespace) -> Namespace:
 
 
 def budget(view: views.Budget) -> DisruptionBudget:
-    """A disruption budget as the core sees it; one whose selector cannot be parsed selects nobody."""
+    """A disruption budget as the core sees it; one whose selector cannot be parsed selects no pod."""
     return DisruptionBudget(
         view.metadata.namespace,
         view.metadata.name,
@@ -272,10 +272,10 @@ def budget(view: views.Budget) -> DisruptionBudget:
 
 def group(view: views.PodGroup) -> Group:
     """A PodGroup as the core sees it."""
-    metadata, target = view.metadata, intents.target(view)
+    metadata, target = view.metadata, targets.target(view)
     needed = view.spec.min_member
     if target is not None and target.members and names.MADE_FOR_LABEL in (metadata.labels or {}):
-        needed = sum(each.count for each in target.members)  # it may have been made for an earlier intent
+        needed = sum(each.count for each in target.members)  # it may have been made for an earlier target
     return Group(
         metadata.namespace,
         metadata.name,

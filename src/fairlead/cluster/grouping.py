@@ -1,9 +1,9 @@
-"""Which pods belong together where nobody says so: those of kinds that are gangs by nature, told by their controllers' labels.
+"""Which pods belong together although they name no PodGroup: pods of kinds that are gangs, by their controllers' labels.
 
 The names are those of PodGroups that the operator makes for the objects behind them (`fairlead.operator.gangs`): `KIND.NAME`. No
 two objects have the same. AIJobs, whose gangs have their own names, have no dots in them. Before the first dot stands what kind
-it is, and what comes behind it is told apart at the last dot, before which alone a name may have others. Which PodGroup is a
-gang's is `fairlead.cluster.serving`'s to tell: earlier versions gave other names.
+it is. The rest is split at the last dot, since only the part before it may contain further dots. `fairlead.cluster.serving`
+decides which PodGroup a gang has: earlier versions gave other names.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _RULES: tuple[tuple[str, Callable[[str, Mapping[str, str], str], str]], ...] = (
 
 
 RULES: dict[str, Rule] = {}
-"""What an administrator says of other kinds, by the label of their pods. Set once by a process, before it reads anything."""
+"""The administrator's rules for other kinds, by the label of their pods. Set once by a process, before it reads anything."""
 
 
 def use(rules: Iterable[Rule]) -> None:
@@ -84,12 +84,12 @@ def use(rules: Iterable[Rule]) -> None:
 
 
 def uid_by_name(kind: str, name: str) -> str:
-    """What stands for the UID of an object of which its pods tell no more than the name."""
+    """What stands for the UID of an object of which its pods give only the name."""
     return f"{kind}/{name}"
 
 
 def root_by_rule(labels: Mapping[str, str]) -> tuple[str, str]:
-    """The object that a pod is suspended by where a rule says so: `apiVersion/kind/name`, and what stands for its UID."""
+    """The object that a rule names for suspending a pod: `apiVersion/kind/name`, and what stands for its UID."""
     for label, rule in RULES.items():
         name = labels.get(label)
         if name and rule.suspend is not None:
@@ -102,7 +102,7 @@ LAUNCHER: Final = "launcher"
 
 
 def part_of(labels: Iterable[tuple[str, str]]) -> str:
-    """Which part of its object a pod is, such as may start by itself; empty: that is not told.
+    """Which part of its object a pod is, if parts may start by themselves; empty: unknown.
 
     Of a JobSet which replicated job; of a group of a LeaderWorkerSet, whether it is a worker; of an MPIJob, the launcher.
     """
@@ -172,7 +172,7 @@ def name_before(gang: str) -> str:
 
 
 def serves(metadata: Metadata) -> tuple[str, ...]:
-    """Whose gang a PodGroup is, beside what its name says: that of parts of an object, or of one whose gang had another name."""
+    """The gangs that a PodGroup serves beside the one in its name: parts of an object, or one whose gang had another name."""
     found = tuple((metadata.annotations or {}).get(names.SERVES_ANNOTATION, "").split())
     for each in metadata.owner_references or ():
         before, now = _BEFORE.get(each.kind, ("", ""))

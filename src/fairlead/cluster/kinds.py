@@ -40,7 +40,7 @@ class Watch(Enum):
 class Kind(msgspec.Struct, Generic[View], frozen=True):
     """One kind. name: as in `Gone`; kind, api_version, plural: as in Kubernetes; view: what is read of an object.
 
-    key: what tells one object from another; made: the core's object, None: it only changes pods.
+    key: what identifies an object; made: the core's object, None: it only changes pods.
     judged: the condition Accepted reports whether it could be used.
     """
 

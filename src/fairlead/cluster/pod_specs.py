@@ -41,12 +41,12 @@ def pod_spec(view: views.Pod, workloads: Workloads | None = None, complaints: li
 
 
 def _amounts(view: views.Pod) -> tuple[PodSpec, str]:
-    """What a pod says of itself alone, and what of that cannot be read.
+    """The part of a core pod that depends on the pod alone, and why it cannot be read, if it cannot.
 
-    It is kept, since most say what others of their kind have said, or say it once more; not what is absurdly long.
+    It is cached, since most pods repeat the amounts of others, or are read again; what is absurdly long is not cached.
     """
     spec, status = view.spec, view.status or _NO_STATUS
-    said = msgspec.json.encode(
+    source = msgspec.json.encode(
         (
             spec.containers,
             spec.init_containers,
@@ -62,18 +62,18 @@ def _amounts(view: views.Pod) -> tuple[PodSpec, str]:
             [each for each in status.conditions or () if each.type == RESIZE_PENDING],
         )
     )
-    known = _known_amounts.get(said)
+    known = _known_amounts.get(source)
     if known is None:
         if len(_known_amounts) >= _MOST_KEPT:
             _known_amounts.clear()
         known = _read_amounts(view)
-        if len(said) <= bounds.MOST_REMEMBERED:
-            _known_amounts[said] = known
+        if len(source) <= bounds.MOST_REMEMBERED:
+            _known_amounts[source] = known
     return known
 
 
 def _sizes(statuses: list[views.ContainerStatus] | None) -> list[tuple[object, ...]]:
-    """What containers' statuses say of their size: when each ended would make every pod that ended one of its own."""
+    """Containers' sizes in their statuses, without the times when they ended: these differ for every pod."""
     return [(each.name, each.resources, each.allocated_resources) for each in statuses or ()]
 
 

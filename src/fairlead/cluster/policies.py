@@ -1,6 +1,6 @@
 """From views of policies to the core's: queues and classes of service.
 
-What cannot be used raises, and the policy before it stays in force; what is accepted but not acted on yet is said.
+What cannot be used raises, and the policy before it stays in force. Fields that are accepted but not acted on yet are reported.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _percent(text: str) -> int:
 
 
 def _weight(given: str | int | None) -> tuple[int | None, int | None]:
-    """(weight beside siblings, None), or (None, thousandths of a percent of what is over)."""
+    """(weight beside siblings, None), or (None, thousandths of a percent of the over-quota capacity)."""
     if not isinstance(given, str):
         return given, None
     if not given.endswith("%"):
@@ -194,10 +194,10 @@ def node_pool(view: views.NodePool) -> NodePool:
 
 
 def pool_unsupported(view: views.NodePool) -> str:
-    """What a pool tells that this version accepts but does not act on; empty if nothing."""
+    """The fields of a pool that this version accepts but does not act on, as a message; empty if there are none."""
     spec = view.spec
-    told = {"topologyLevels": spec.topology_levels, "size": spec.size, "relativeSpeed": spec.relative_speed}
-    fields = [name for name, given in told.items() if given]
+    ignored = {"topologyLevels": spec.topology_levels, "size": spec.size, "relativeSpeed": spec.relative_speed}
+    fields = [name for name, given in ignored.items() if given]
     return f"not acted on by this version: {', '.join(fields)}" if fields else ""
 
 

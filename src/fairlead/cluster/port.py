@@ -1,6 +1,6 @@
 """The port between the scheduler and a cluster.
 
-An adapter turns whatever its cluster says into the core's objects, and carries out what the core
+An adapter translates the objects of its cluster into the core's, and carries out what the core
 decided. Everything above speaks only in these terms.
 """
 
@@ -43,7 +43,7 @@ class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 JUDGED = {kind.name: kind.plural for kind in KINDS if kind.judged}
-"""What an administrator is told of whether it could be used, as `Gone` and as `Judged` name it."""
+"""Kinds whose objects report whether they could be used, as `Gone` names them and as `Judged` does."""
 
 
 class Judged(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -55,11 +55,11 @@ class Judged(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class StorageKnown(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """All storage objects that exist have been said: pods with claims may be placed."""
+    """All storage objects that exist have been delivered: pods with claims may be placed."""
 
 
 class Synced(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """Everything that exists has been said: decisions may begin."""
+    """All objects that exist have been delivered: decisions may begin."""
 
 
 class Bound(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -109,7 +109,7 @@ class GroupReport(msgspec.Struct, frozen=True):
 
 
 class QueueReport(msgspec.Struct, frozen=True):
-    """Where a queue stands: what it and its descendants hold, pods that wait in it, its due; in base units, devices in milli.
+    """The state of a queue: what it and its descendants hold, its pending pods, its share; in base units, devices in milli.
 
     usage: what was used of late; None where it is not kept. run_times: of jobs that ended of late, kept likewise.
     forecasts: of starts that came of late, kept likewise.
@@ -142,7 +142,7 @@ class Cluster(Protocol):
     """What the scheduler needs of a cluster."""
 
     async def run(self, sink: Sink) -> None:
-        """Say what exists, then `Synced`, then every change, until cancelled."""
+        """Deliver what exists, then `Synced`, then every change, until cancelled."""
 
     async def bind(self, binding: Binding, epoch: int | None) -> tuple[Outcome, str]:
         """Bind one pod; the answer is certain."""

@@ -1,8 +1,8 @@
-"""The priority that a class of service gives: its PriorityClass's value goes before what the pod itself says.
+"""The priority that a class of service gives: its PriorityClass's value goes before the pod's own priority.
 
 A pod may name its class, or its PodGroup may; PriorityClasses, classes, groups and pods come and change in any order. Where a
 queue, or one above it, names `serviceClasses`, no pod there counts with more than the highest priority that these classes give,
-0 where they give none: a PriorityClass that anybody may name goes before nobody's class.
+0 where they give none: no pod gets ahead of a queue's classes by naming a PriorityClass, which any user may do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_0
 
 
 class Priorities:
-    """Keeps what is needed to tell a pod's priority. All changes return the pods that another priority follows for."""
+    """Keeps what a pod's priority depends on. All changes return the pods whose priority changes with them."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[int, bool]] = {name: (value, False) for name, value in _SYSTEM.items()}
@@ -104,7 +104,7 @@ class Priorities:
         return most
 
     def missing(self, service: views.ServiceClass) -> str:
-        """What to say of a class whose PriorityClass is not known."""
+        """The message for a class whose PriorityClass is not known; empty if it is."""
         name = service.spec.priority_class_name
         return f"PriorityClass {name!r} does not exist; pods keep their own priority" if name and name not in self._values else ""
 
@@ -120,7 +120,7 @@ class Priorities:
             value = most
         elif given is None:
             return pod
-        return msgspec.structs.replace(pod, priority=value, never_preempts=never or pod.surplus)
+        return msgspec.structs.replace(pod, priority=value, never_preempts=never or pod.elastic)
 
 
 def _group(pod: Pod) -> str:

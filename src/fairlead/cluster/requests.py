@@ -31,10 +31,10 @@ def pod_requests(view: views.Pod) -> dict[str, int]:
 
 
 def scored_requests(view: views.Pod) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(milli-CPU, bytes) with which a pod counts in scores: once it is on a node, and while one is being looked for.
+    """(milli-CPU, bytes) with which a pod counts in scores: once it is on a node, and while one is sought.
 
     The two differ only with pod-level requests. On a node these count, and a resource that they or some container
-    give is not filled up for containers without; while a node is being looked for they do not count, as upstream.
+    give is not filled up for containers without; while a node is sought they do not count, as upstream.
     Raises `QuantityError`.
     """
     once = _rounded(_total(view, _UNASKED))

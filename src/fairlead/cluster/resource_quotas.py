@@ -1,4 +1,4 @@
-"""What Kubernetes' ResourceQuotas and LimitRanges say of pods before they are made, as the API server's admission does.
+"""Whether Kubernetes' ResourceQuotas and LimitRanges admit pods that are not made yet, as the API server's admission decides.
 
 The rules are those of kube-apiserver's plugins `ResourceQuota` and `LimitRanger` for pods (`pkg/quota/v1/evaluator/core/pods.go`,
 `plugin/pkg/admission/limitranger`). Pods are manifests; amounts are exact, in the unit in which the quota gives them.
@@ -23,7 +23,7 @@ Amounts = dict[str, Fraction]
 COUNT = "count/pods"
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _EXPLICIT = frozenset(f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory"))
-"""Where a quota speaks of one of these, each container must say it."""
+"""Where a quota counts one of these, each container must give it."""
 _POD_LEVEL = ("cpu", "memory")
 
 
@@ -64,7 +64,7 @@ class Quota(msgspec.Struct):
 
 
 class LimitItem(msgspec.Struct, rename="camel"):
-    """What a LimitRange says of containers, or of pods."""
+    """The limits of a LimitRange for containers, or for pods."""
 
     type: str = ""
     max: dict[str, str] | None = None
@@ -125,7 +125,7 @@ def _refused(
     number: dict[str, int] = {}
     for given, count in pods:
         pod = defaulted(given, ranges, default_class)
-        wrong = next(((each, said) for each in ranges if (said := beyond(pod, each))), None)
+        wrong = next(((each, why) for each in ranges if (why := beyond(pod, each))), None)
         if wrong is not None:
             where = f"LimitRange {wrong[0].metadata.name} in namespace {wrong[0].metadata.namespace}"
             return Refusal("LimitRange", f"{where}: {wrong[1]}: change the job's requests and limits", for_good=True)
@@ -133,11 +133,11 @@ def _refused(
         for quota in quotas:
             if not is_for(quota, pod):
                 continue
-            if missing := unsaid(pod, quota):
-                said = (
+            if missing := unset(pod, quota):
+                message = (
                     f"{_named(quota)}: it wants {missing} to be given: add it to the job's containers, or have a LimitRange do so"
                 )
-                return Refusal("ResourceQuota", said, for_good=True)
+                return Refusal("ResourceQuota", message, for_good=True)
             number[quota.metadata.name] = number.get(quota.metadata.name, 0) + count
             for name in quota.status.hard or {}:
                 if name in asked:
@@ -160,10 +160,10 @@ def _refused(
 def _short(quota: Quota, name: str, wanted: Fraction, most: Fraction, taken: Fraction, pods: int) -> Refusal:
     who = "its pod needs" if pods == 1 else f"its {pods} pods need"
     left = show(name, max(Fraction(0), most - taken))
-    said = f"{_named(quota)}: {who} {show(name, wanted)} {name}, {left} of {show(name, most)} are left"
+    message = f"{_named(quota)}: {who} {show(name, wanted)} {name}, {left} of {show(name, most)} are left"
     if wanted > most:
-        return Refusal("ResourceQuota", f"{said}: it is more than there ever is: ask for less, or have the quota raised", True)
-    return Refusal("ResourceQuota", f"{said} ({show(name, taken)} are used)")
+        return Refusal("ResourceQuota", f"{message}: it is more than there ever is: ask for less, or have the quota raised", True)
+    return Refusal("ResourceQuota", f"{message} ({show(name, taken)} are used)")
 
 
 def _named(quota: Quota) -> str:
@@ -236,8 +236,8 @@ def beyond(pod: Manifest, given: LimitRange) -> str:
         else:
             continue
         for who, requests, limits in parts:
-            if said := _against(item, requests, limits):
-                return f"{who}: {said}"
+            if why := _against(item, requests, limits):
+                return f"{who}: {why}"
     return ""
 
 
@@ -342,8 +342,8 @@ def is_for(quota: Quota, pod: Manifest) -> bool:
     return counts and all(_in_scope(pod, term) for term in _terms(quota))
 
 
-def unsaid(pod: Manifest, quota: Quota) -> str:
-    """What a quota wants each container of a pod to say and one does not; empty: nothing."""
+def unset(pod: Manifest, quota: Quota) -> str:
+    """The amounts that a quota wants each container of a pod to give and some do not; empty: none."""
     counted = set(quota.status.hard or {})
     if (
         not is_for(quota, pod)
@@ -354,8 +354,8 @@ def unsaid(pod: Manifest, quota: Quota) -> str:
     missing: dict[str, list[str]] = {}
     for container in _containers(pod["spec"]):
         resources = container.get("resources") or {}
-        said = _names(_amounts(resources.get("requests")), _amounts(resources.get("limits")))
-        for name in (counted & _EXPLICIT) - said.keys():
+        given = _names(_amounts(resources.get("requests")), _amounts(resources.get("limits")))
+        for name in (counted & _EXPLICIT) - given.keys():
             missing.setdefault(name, []).append(str(container.get("name", "")))
     return "; ".join(f"{name} for {', '.join(sorted(who))}" for name, who in sorted(missing.items()))
 

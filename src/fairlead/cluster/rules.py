@@ -33,7 +33,7 @@ Steps = list[str]
 
 
 class RulesError(ValueError):
-    """A file of rules that cannot be used; the message says where and why."""
+    """A file of rules that cannot be used; the message names the place and the reason."""
 
 
 class Suspend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -126,7 +126,7 @@ def steps(path: str | Steps) -> Steps:
 
 
 def values(manifest: Any, path: Steps) -> Iterator[Any]:
-    """What a path leads to: nothing, one thing, or several where it says `*`."""
+    """What a path leads to: nothing, one thing, or several where it has a `*`."""
     if not path:
         yield manifest
         return

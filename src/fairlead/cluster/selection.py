@@ -1,6 +1,6 @@
-"""From views to the core's selectors: whom affinity and spread speak of, and which nodes are asked for.
+"""From views to the core's selectors: the pods that affinity and spread select, and the nodes that are asked for.
 
-What cannot be parsed is told beside the result; what it spoils is as upstream: one term of required node affinity
+What cannot be parsed is returned beside the result. Its effects are those upstream: one term of required node affinity
 matches nothing, a list of pod affinity terms is void as a whole, and the pod that asks is not placed.
 """
 

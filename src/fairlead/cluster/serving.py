@@ -1,8 +1,8 @@
 """Which PodGroup is that of a pod which names none.
 
-Its controllers' labels tell what the pod belongs to (`fairlead.cluster.grouping`); that is the name of its PodGroup, unless one
-says that it serves it instead: for a part of an object that starts by itself, such as the second stage of a JobSet, or because it
-was made by a version that gave other names. PodGroups and pods come and change in any order.
+Its controllers' labels name what the pod belongs to (`fairlead.cluster.grouping`). That is the name of its PodGroup, unless
+another declares that it serves it: for a part of an object that starts by itself, such as the second stage of a JobSet, or
+since it was made by a version that gave other names. PodGroups and pods come and change in any order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead.core.model.pods import Pod
 
 
 class Serving:
-    """Keeps what is needed to tell a pod's PodGroup."""
+    """Keeps what a pod's PodGroup depends on."""
 
     def __init__(self) -> None:
         self._serves: dict[str, tuple[str, ...]] = {}  # PodGroup, `namespace/name` -> what it serves

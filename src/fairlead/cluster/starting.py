@@ -1,4 +1,4 @@
-"""Whether a pod that has a node has started, and what keeps it if it has not, as its kubelet tells.
+"""Whether a pod that has a node has started, and what keeps it if it has not, as its kubelet reports.
 
 A pod has started once every container of it has run, be it for a moment: what fails afterwards is the program's, and readiness is
 no part of it. Until then it is starting, also while its init containers run or its image is pulled.
@@ -19,11 +19,11 @@ RETRIED = frozenset({"CreateContainerConfigError", "ErrImageNeverPull", "Signatu
 """What hardly comes about by waiting: a Secret, a ConfigMap or a key that is not there, an image that is not to be pulled or is
 not signed. The kubelet's own retries are waited for, and one start of the whole gang."""
 _MOST = 400  # characters of a kubelet's message
-_SAYS_NOTHING = frozenset({"", "ContainerCreating", "PodInitializing"})
+_UNINFORMATIVE = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 class Trouble(msgspec.Struct, frozen=True, gc=False):
-    """What a pod that has not started waits for. reason: a container's own, empty: it says none; message: a sentence."""
+    """What a pod that has not started waits for. reason: a container's own, empty: it gives none; message: a sentence."""
 
     reason: str = ""
     message: str = ""
@@ -41,15 +41,15 @@ def trouble_of(
     for kind, statuses in (("init container", init_containers), ("container", containers)):
         for each in statuses:
             waits = each.state.waiting if each.state is not None else None
-            if waits is not None and waits.reason not in _SAYS_NOTHING:
-                said = f": {waits.message}" if waits.message else ""
-                return Trouble(waits.reason, f"{kind} {each.name}: {waits.reason}{said}"[:_MOST])
+            if waits is not None and waits.reason not in _UNINFORMATIVE:
+                detail = f": {waits.message}" if waits.message else ""
+                return Trouble(waits.reason, f"{kind} {each.name}: {waits.reason}{detail}"[:_MOST])
     runs = [each.name for each in init_containers if each.state is not None and each.state.running is not None]
     if runs and not any(_has_run(each) for each in containers):
         return Trouble("", f"init container {runs[-1]} runs still")
     sandbox = next((each for each in conditions if each.type == "PodReadyToStartContainers"), None)
     if sandbox is not None and sandbox.status == "False":
-        return Trouble("", "its volumes cannot be mounted or its sandbox cannot be made: the pod's events say why")
+        return Trouble("", "its volumes cannot be mounted or its sandbox cannot be made: see the pod's events")
     if not containers:
         return Trouble("", "its kubelet has not begun with it")
     names = ", ".join(each.name for each in containers if not _has_run(each))
@@ -57,7 +57,7 @@ def trouble_of(
 
 
 def bound_at(conditions: Iterable[views.Condition], start_time: str | None, created: str | None) -> float:
-    """When a pod got its node, seconds since the epoch; as near to it as the pod tells."""
+    """When a pod got its node, seconds since the epoch; as near to it as the pod's status shows."""
     scheduled = next((each for each in conditions if each.type == "PodScheduled" and each.status == "True"), None)
     return seconds(scheduled.last_transition_time if scheduled is not None else None) or seconds(start_time) or seconds(created)
 

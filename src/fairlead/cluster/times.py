@@ -21,5 +21,5 @@ def seconds(timestamp: str | None) -> float:
 
 @lru_cache(maxsize=4096)
 def timestamp(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339, to the second; what is said often is remembered."""
+    """Seconds since the epoch as RFC 3339, to the second; what is written often is remembered."""
     return at_time(seconds)

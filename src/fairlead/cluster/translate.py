@@ -1,4 +1,4 @@
-"""From changes of Kubernetes objects to events of the port, whoever delivers the objects.
+"""From changes of Kubernetes objects to events of the port, whatever delivers the objects.
 
 What one object means may depend on another kind: a pod that names no queue is in its namespace's
 default one, so a change of the namespace's label is a change of its pods.
@@ -64,16 +64,16 @@ class Change(msgspec.Struct, Generic[View], gc=False):
 class Translator:
     """Keeps what is needed to translate the next change.
 
-    schedulers: whose pods are ours, `*` for everybody's, and their profiles. versions: pod UID -> resourceVersion last seen.
-    told: pod UID -> (reason, message) that its condition gives for waiting; after a restart it need not be
+    schedulers: those whose pods are ours, `*` for all, and their profiles. versions: pod UID -> resourceVersion last seen.
+    reported: pod UID -> (reason, message) that its condition gives for waiting; after a restart it need not be
     written again. demands: which other kinds the pods seen so far make worth watching.
     """
 
     def __init__(self, schedulers: Mapping[str, str] = names.SCHEDULERS) -> None:
         self.schedulers = schedulers
         self.versions: dict[str, str] = {}
-        self._unbound: dict[str, Pod] = {}  # ours that have no node yet, as they were told last
-        self.told: dict[str, tuple[str, str]] = {}
+        self._unbound: dict[str, Pod] = {}  # ours that have no node yet, as they were delivered last
+        self.reported: dict[str, tuple[str, str]] = {}
         self.verdicts: dict[tuple[str, str], tuple[bool, str, str]] = {}  # (plural, name) -> condition Accepted, as it stands
         self._default_queues: dict[str, str] = {}
         self.demands: set[Watch] = set()
@@ -116,8 +116,8 @@ class Translator:
             if isinstance(event, Gone):
                 events += [Upsert(pod) for pod in self._priorities.set_queue(event.key, "", None)]
             elif isinstance(event, Upsert) and isinstance(event.object, Queue):
-                told = event.object
-                events += [Upsert(pod) for pod in self._priorities.set_queue(told.name, told.parent, told.classes)]
+                queue = event.object
+                events += [Upsert(pod) for pod in self._priorities.set_queue(queue.name, queue.parent, queue.classes)]
         return events
 
     def classes(self, changes: list[Change[views.ServiceClass]]) -> list[ClusterEvent]:
@@ -127,8 +127,8 @@ class Translator:
             if not change.error:
                 named = change.view.spec.priority_class_name if change.view is not None else None
                 ranked += [Upsert(pod) for pod in self._priorities.set_class(change.key, named)]
-        read, said = policies.service_class, policies.all_acted_on
-        return self._policies(changes, SERVICE_CLASS, read, said, "class") + ranked
+        read, unsupported = policies.service_class, policies.all_acted_on
+        return self._policies(changes, SERVICE_CLASS, read, unsupported, "class") + ranked
 
     def node_pools(self, changes: list[Change[views.NodePool]]) -> list[ClusterEvent]:
         """Node pools, by name."""
@@ -136,8 +136,8 @@ class Translator:
 
     def reservations(self, changes: list[Change[views.Reservation]]) -> list[ClusterEvent]:
         """Reservations, by name."""
-        read, said = policies.reservation, policies.all_acted_on
-        return self._policies(changes, RESERVATION, read, said, "reservation")
+        read, unsupported = policies.reservation, policies.all_acted_on
+        return self._policies(changes, RESERVATION, read, unsupported, "reservation")
 
     def _policies(
         self,
@@ -245,7 +245,7 @@ class Translator:
         return self._priorities.of(self._serving.of(pod))
 
     def unchanged(self, view: views.Pod) -> bool:
-        """Whether a pod without a node is still what was told of it, whatever was written to its status."""
+        """Whether a pod without a node is still as it was delivered, whatever was written to its status."""
         return self._pod(view) == self._unbound.get(view.metadata.uid)
 
     def _note_demands(self, pod: Pod) -> None:
@@ -298,7 +298,7 @@ class Translator:
                     raise QuantityError(change.error)
                 events.append(Upsert(storage_views.convert(change.view)))
             except QuantityError as error:
-                # As if it did not exist: whoever needs it waits, and is told that it is missing.
+                # As if it did not exist: pods that need it wait, and report that it is missing.
                 log.error("storage object cannot be read", kind=kind, name=change.key, error=str(error))
                 events.append(Gone(kind, change.key))
         return events
@@ -311,7 +311,7 @@ class Translator:
                 events.append(Gone(BUDGET.name, change.key))
             elif change.error:
                 log.error(
-                    "PodDisruptionBudget cannot be read; what it said before stays in force",
+                    "PodDisruptionBudget cannot be read; its earlier version stays in force",
                     budget=change.key,
                     error=change.error,
                 )
@@ -320,14 +320,14 @@ class Translator:
         return events
 
     def _forget(self, uid: str, events: list[ClusterEvent]) -> None:
-        self.told.pop(uid, None)
+        self.reported.pop(uid, None)
         self._unbound.pop(uid, None)
         if self.versions.pop(uid, None) is not None:
             events.append(Gone(POD.name, uid))
             self._drop(uid)
 
     def _drop(self, uid: str) -> None:
-        """What was kept of a pod is true no more, and must not be told again."""
+        """What was kept of a pod is outdated, and must not be delivered again."""
         self._unbound.pop(uid, None)
         for pods in self._unlabelled.values():
             pods.pop(uid, None)
@@ -343,9 +343,9 @@ class Translator:
     def _note_condition(self, uid: str, view: views.Pod) -> None:
         for condition in (view.status.conditions if view.status else None) or ():
             if condition.type == "PodScheduled" and condition.status == "False":
-                self.told[uid] = (condition.reason, condition.message)
+                self.reported[uid] = (condition.reason, condition.message)
                 return
-        self.told.pop(uid, None)
+        self.reported.pop(uid, None)
 
     def _unreadable(self, view: views.Pod, error: str) -> Pod:
         bare = views.Pod(metadata=view.metadata, spec=views.PodSpec(scheduler_name=next(iter(self.schedulers))))
@@ -410,7 +410,7 @@ FIELDS = complete(
 
 
 def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | None = None) -> list[ClusterEvent]:
-    """All objects as a scheduler that has just begun would be told of them; pods that have ended are left out.
+    """The events by which a scheduler that has just started receives all objects; pods that have ended are left out.
 
     storage: objects by the name of their kind.
     """

@@ -1,6 +1,6 @@
 """How requests reach an API server: over HTTP, or by a call within the process.
 
-Below it are bytes and connections, above it Kubernetes. Whoever implements it decides nothing: a
+Below it are bytes and connections, above it Kubernetes. An implementation decides nothing: a
 reply is returned whatever its status, and no answer is `Unreachable`.
 """
 
@@ -27,7 +27,7 @@ class Chunks(Protocol):
     """The body of an answer that keeps coming."""
 
     async def readany(self) -> bytes:
-        """The next bytes; empty at the end. Raises `Unreachable` when the connection fails or falls silent."""
+        """The next bytes; empty at the end. Raises `Unreachable` when the connection fails or goes silent."""
 
 
 class Opened(NamedTuple):

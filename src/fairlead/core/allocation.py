@@ -60,7 +60,7 @@ def allocate(state: ClusterState, unit: Unit) -> list[Task] | Refused:
         return _single(state, unit.tasks[0])
     outcome = _gang(state, unit)
     if isinstance(outcome, NoCapacity):
-        # More nodes would not help a gang that its queue may not hold, so an autoscaler is not told that they would.
+        # More nodes would not help a gang that its queue may not hold, so no autoscaler sees it as unschedulable.
         limit = state.queues.limits.over_limits(unit)
         return outcome if limit is None else OverLimit(limit)
     return outcome
@@ -90,7 +90,7 @@ def best_row(state: ClusterState, task: Task, outside: Mask | None = None) -> in
 
 
 def closed_to(state: ClusterState, task: Task, outside: Mask | None = None) -> Mask | None:
-    """For each row whether a task may not have it, though it may fit: kept for others, its pool's limit reached, or outside."""
+    """For each row whether it is closed to a task that may fit: reserved for others, its pool's limit reached, or outside."""
     kept = state.reserved.closed(task) if state.reserved.holds else None
     limited = state.queues.limits.closed(task) if state.queues.tree.pools.named else None
     closed = kept if limited is None else limited if kept is None else kept | limited
@@ -158,20 +158,22 @@ def _gang(state: ClusterState, unit: Unit) -> list[Task] | Refused:
 
 
 def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Refused:
-    """A gang in given domains: founders first, then the scarcest shape; what is beyond its need where there is room left."""
+    """A gang in given domains: founders first, then the scarcest shape; what is beyond its need where capacity is left."""
     mark = state.log.mark()
     placed: list[Task] = []
     for core, group in ((True, unit.tasks[: unit.need]), (False, unit.tasks[unit.need :])):
         by_shape: dict[int, list[Task]] = {}
         for task in group:
             by_shape.setdefault(task.shape.number, []).append(task)
-        rooms = {number: _room_for(tasks[0].shape) for number, tasks in by_shape.items()}
-        order = sorted(by_shape, key=lambda number: (number not in home.founders, rooms[number], by_shape[number][0].pod.key))
+        capacities = {number: _capacity_of(tasks[0].shape) for number, tasks in by_shape.items()}
+        order = sorted(
+            by_shape, key=lambda number: (number not in home.founders, capacities[number], by_shape[number][0].pod.key)
+        )
         for number in order:
             tasks = by_shape[number]
             refused: Refused | None
-            if core and not placed and rooms[number] < len(tasks) and not state.queues.tree.pools.named:
-                refused = _too_little(state, tasks, rooms[number])
+            if core and not placed and capacities[number] < len(tasks) and not state.queues.tree.pools.named:
+                refused = _too_little(state, tasks, capacities[number])
             else:
                 refused = _fill(state, tasks, placed, home.outside.get(number) if core else None)
             if refused is not None and core:
@@ -183,18 +185,18 @@ def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Ref
     return placed
 
 
-def _room_for(shape: RankedShape) -> int:
+def _capacity_of(shape: RankedShape) -> int:
     return int(shape.counts().sum())
 
 
-def _too_little(state: ClusterState, tasks: list[Task], room: int) -> Refused:
-    """Why tasks for which there is too little room are not placed, without trying: what is asked most often of a full cluster."""
-    limit = state.queues.limits.over_limit(tasks[0], count=room) if room else None
+def _too_little(state: ClusterState, tasks: list[Task], capacity: int) -> Refused:
+    """Why tasks for which too little is free are not placed, without trying: the most frequent question in a full cluster."""
+    limit = state.queues.limits.over_limit(tasks[0], count=capacity) if capacity else None
     return OverLimit(limit) if limit is not None else _shut_out(state, tasks[0])
 
 
 def _shut_out(state: ClusterState, task: Task) -> Refused:
-    """Why a member finds no node, as far as its gang's parking depends on it."""
+    """Why a member finds no node, as far as the state of its gang depends on it."""
     return full_pool(state, task) or reserved_for_others(state, task) or NoCapacity()
 
 
@@ -255,7 +257,7 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: M
 
 
 def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Refused | None:
-    """Where each pod's place depends on those of the others, each is placed before the next is looked at."""
+    """Where each pod's place depends on those of the others, each is placed before the next is considered."""
     for task in tasks:
         limit = state.queues.limits.over_limit(task)
         if limit is not None:
@@ -273,7 +275,7 @@ def lay_out(shape: RankedShape, wanted: int, fill: str, closed: Mask | None = No
     """Rows for up to `wanted` pods of one shape, found in one pass over all nodes.
 
     `pack`: nodes that hold most of what is wanted first, so that a gang spans few nodes; among
-    these the best standing. `spread`: one pod on each node in order of standing, round by round.
+    these the best score. `spread`: one pod on each node in order of scores, round by round.
     """
     keys = shape.ranked()
     held = np.minimum(shape.counts(), wanted)

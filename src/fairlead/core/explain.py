@@ -17,7 +17,7 @@ from fairlead.core.allocation import OverLimit, ReservedForOthers, full_pool, re
 from fairlead.core.model.arrays import RowNumbers
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.colocation import kin
-from fairlead.core.pods.filters import devices, first_refusal, gpu_room, node_affinity, resources
+from fairlead.core.pods.filters import devices, first_refusal, gpu_headroom, node_affinity, resources
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.reclaimable import Reclaimed, Refused
@@ -29,7 +29,7 @@ _SHARE_NOTHING = "don't share their GPUs"
 def no_node(state: ClusterState, shape: RankedShape) -> Reason:
     """`0/N nodes are available: ...` for a shape that fits no node now.
 
-    Each node is counted under the first filter that turns it away, resources under each that is
+    Each node is counted under the first filter that rejects it, resources under each that is
     short, as kube-scheduler does. The code is that of the most frequent refusal; `Resources` if
     any node lacks just free resources, since that is what may change by itself.
     """
@@ -67,11 +67,11 @@ def no_node(state: ClusterState, shape: RankedShape) -> Reason:
         if splintered:
             complaints["node(s) had no device with enough free capacity"] += splintered
             codes[ReasonCode.RESOURCES] += splintered
-    if shape.leaves_room:
+    if shape.leaves_gpu_headroom:
         enough = rows[resources.fits(nodes, shape.need, rows)]
-        kept_for_gpus = int((~gpu_room.fits(nodes, shape, enough)).sum())
+        kept_for_gpus = int((~gpu_headroom.fits(nodes, shape, enough)).sum())
         if kept_for_gpus:
-            complaints[gpu_room.COMPLAINT] += kept_for_gpus
+            complaints[gpu_headroom.COMPLAINT] += kept_for_gpus
             codes[ReasonCode.RESOURCES] += kept_for_gpus
     _count_relations(shape, complaints, codes)
     if ReasonCode.RESOURCES in codes:
@@ -98,7 +98,7 @@ def _unshared(state: ClusterState, rows: RowNumbers) -> Iterator[tuple[str, RowN
 
 
 def refused(state: ClusterState, unit: Unit, why: Refused) -> Reason:
-    """What a unit that was not placed is told, as things stand again."""
+    """The reason for a unit that was not placed, with the state as it was before the attempt."""
     if isinstance(why, OverLimit):
         return why.reason
     if isinstance(why, ReservedForOthers):
@@ -128,7 +128,7 @@ def _reserved(state: ClusterState, found: ReservedForOthers) -> Reason:
         queue = f"the remaining capacity of queue {found.queue.name!r}"
         message = f"{queue} is reserved for {first.key}, which starts in about {wait:.0f} s"
         return Reason(ReasonCode.RESERVATION, message, numbers)
-    total = state.runtimes.total(task) if first.given is None else state.services.time_limit(task)
+    total = state.runtimes.total(task) if first.given is None else state.services.limits.of(task)
     if total is None or math.isinf(total):
         runs = "the run time of this pod is unknown" if first.given is None else "this pod has no time limit"
     else:
@@ -160,10 +160,8 @@ def own(state: ClusterState, unit: Unit, reason: Reason) -> Reason:
     mine = reserved(state, unit.tasks[0])
     if mine is not None:
         return mine
-    if (
-        unit.gang is not None and len(unit.tasks) > 1
-    ):  # those nodes are kept for none but itself, or it ends in time: it lacks room all the same
-        return no_gang(state, unit)
+    if unit.gang is not None and len(unit.tasks) > 1:
+        return no_gang(state, unit)  # the reserved nodes are its own, or it ends in time: it lacks capacity all the same
     return no_node(state, unit.tasks[0].shape)
 
 
@@ -176,7 +174,7 @@ def owner(state: ClusterState, reason: Reason) -> Callable[[Unit], Reason]:
         if reason.code is not ReasonCode.RESERVATION or id(unit) in holders:
             return own(state, unit, reason)
         task = unit.tasks[0]
-        key = state.runtimes.total(task), state.services.time_limit(task)
+        key = state.runtimes.total(task), state.services.limits.of(task)
         if key not in known:
             mine = own(state, unit, reason)
             if mine.code is not ReasonCode.RESERVATION:
@@ -188,7 +186,7 @@ def owner(state: ClusterState, reason: Reason) -> Callable[[Unit], Reason]:
 
 
 def _count_relations(shape: RankedShape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:
-    """Nodes that would do by themselves, under the first relation that turns them away."""
+    """Nodes that would do by themselves, under the first relation that rejects them."""
     if not shape.relations:
         return
     left = np.flatnonzero(shape.alone())
@@ -238,7 +236,7 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
 
 
 def _quarantined(state: ClusterState, shape: RankedShape, missing: int) -> int:
-    """How many nodes are kept from a gang by nothing but a quarantine and have room for what is missing; 0: not enough have."""
+    """How many nodes a gang cannot use only because of a quarantine, and would hold what is missing; 0: not enough would."""
     nodes = state.nodes
     rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
     found = [
@@ -256,20 +254,20 @@ def _quarantined(state: ClusterState, shape: RankedShape, missing: int) -> int:
 def _beyond(state: ClusterState, unit: Unit, shape: RankedShape, count: int, ceiling: int) -> Reason:
     """Why the nodes that a gang may use do not hold its members of one shape, were they empty.
 
-    Too large is only what no labels and taints of the nodes would help; else the code is that of what keeps most room from it.
+    Too large is only what no labels and taints of the nodes would help; else the code is that of what excludes most capacity.
     """
     nodes, key = state.nodes, unit.key
     rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
-    room = shape.ceilings()
-    most, numbers = int(room[rows].sum()), {"needed": count, "ceiling": ceiling}
+    ceilings = shape.ceilings()
+    most, numbers = int(ceilings[rows].sum()), {"needed": count, "ceiling": ceiling}
     asks = f"gang {key} needs {count} identical pods at once"
     if most < count:
         message = f"{asks}; the whole cluster holds at most {most}: {_first_line(state, shape)}"
         return Reason(ReasonCode.TOO_LARGE, message, {**numbers, "ceiling": most}, key)
-    lost: Counter[ReasonCode] = Counter()  # pods for which there would be room, by what keeps them off
+    lost: Counter[ReasonCode] = Counter()  # pods that would fit, by what excludes them
     complaints: Counter[str] = Counter()  # nodes
     for code, complaint, where in _kept_off(state, shape, rows):
-        lost[code] += int(room[where].sum())
+        lost[code] += int(ceilings[where].sum())
         complaints[complaint] += len(where)
     quarantined = complaints[node_affinity.QUARANTINED]
     if quarantined:

@@ -32,7 +32,7 @@ _AMOUNTS = "NodeResourcesFit"
 
 
 class Rejection(NamedTuple):
-    """The first plugin that turns a node away, in which way, and why in words."""
+    """The first plugin that rejects a node, in which way, and why in words."""
 
     plugin: str
     refusal: Refusal
@@ -47,7 +47,7 @@ class Preemption(NamedTuple):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What can be said of a pod. scores: node -> plugin -> weighted score, for each feasible node."""
+    """The verdict on a pod. scores: node -> plugin -> weighted score, for each feasible node."""
 
     feasible: tuple[str, ...] = ()
     rejects: dict[str, Rejection] = {}
@@ -75,7 +75,7 @@ class _Judge:
             name: [each for each in others if each.pod.priority >= task.pod.priority and each is not task]
             for name, others in nominated.items()
         }
-        state.nodes.settle_labels()
+        state.nodes.settle_name_ranks()
         self.named = node_affinity.named_nodes(self.spec)
         self.stop = self._stop()
         self.relations: tuple[Relation, ...] = ()

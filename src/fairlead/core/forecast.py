@@ -1,16 +1,16 @@
-"""Forecast: when everything that waits is expected to start, if all runs as long as it is thought to.
+"""Forecast: when each pending job is expected to start, if everything runs for its expected time.
 
-The cluster is played forward from now: what runs ends in the order of its expected ends, and whatever then fits starts,
-in the order in which queues and their jobs are served, within the limits of queues; what gives turns loses its place to
-what attained less (`queues/turns.py`), and is not played on. What stays within its queue's share starts at the latest when its
-wait for that share is over (`shareWaitSeconds`); which victims leave for it is not played. It is played with amounts, on copies:
-which devices, what pods ask of each other, limits of users, and what may be evicted sooner for priority or shares is left out, so
-a start may come sooner or later. Work that starts in the forecast and whose run time is not known is thought to run as long as
-half of what ended, else an hour.
+The cluster is simulated forward from now. Running pods end in the order of their expected ends. Whatever then fits starts, in
+the order in which queues and their jobs are served, within the limits of queues. A job whose time slice is over loses its place
+to a job that attained less (`queues/time_slices.py`), and is not simulated further. A job within its queue's share starts at the
+latest when its wait for that share is over (`shareWaitSeconds`); which victims leave for it is not simulated. Amounts are
+simulated, on copies. Devices, relations between pods, limits of users, and earlier evictions for priority or shares are left
+out, so a start may come sooner or later. A job that starts in the forecast and has no known run time is expected to run for the
+median of the jobs that ended, else for an hour.
 
-Per end of a pod the shapes that wait are recounted on one row, all in one stroke, and of the lines of alike jobs those are
-looked at for whose shapes there is room enough: the cost is (ends + starts) x (shapes + lines), as array operations, whatever
-the number of nodes.
+When a pod ends, all pending shapes are recounted on its row at once. Of the lines of equal jobs only those are considered for
+whose shapes enough capacity is free. The cost is (ends + starts) x (shapes + lines), as array operations, and does not depend
+on the number of nodes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.ranking import RankedShape
-from fairlead.core.pods.tasks import SURPLUS, Task, Unit
-from fairlead.core.queues.tree import Place, QueueNode, Room
-from fairlead.core.queues.turns import Turn, first_times, turns
+from fairlead.core.pods.tasks import ELASTIC_LEVEL, Task, Unit
+from fairlead.core.queues.time_slices import TimeSlice, first_times, time_slices
+from fairlead.core.queues.tree import PendingClass, Place, QueueNode
 from fairlead.core.state.cluster import ClusterState
 
 _UNKNOWN = 3600.0
-_TURNS = 5_000  # so often somebody is asked to give up its place; later only ends are played
+_MOST_ASKED = 5_000  # ends of time slices that are tried; after that only ends of pods are simulated
 _MANY = 1 << 40  # more than any row takes, and of many rows the sum is still no overflow
 _NEVER = (ReasonCode.TOO_LARGE, ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS, ReasonCode.INVALID_SPEC)
 
 Demand = tuple[tuple[int, int], ...]
-Standing = tuple[int, tuple[float, ...]]
+QueueOrder = tuple[int, tuple[float, ...]]
 
 
 def forecast(state: ClusterState, now: float, most: int = 100_000) -> dict[str, float]:
@@ -55,12 +55,12 @@ def forecast(state: ClusterState, now: float, most: int = 100_000) -> dict[str, 
 class _Waiting:
     """The jobs of one composition in one queue, in their order: they ask for the same."""
 
-    room: Room
+    pending_class: PendingClass
     units: deque[Unit]
     service: ServiceClass
     needs: list[tuple[int, int]]  # (shape's place among those that wait, how many)
     demand: Charge  # what one of them is charged for
-    firm: bool
+    non_preemptible: bool
     limits: list[tuple[dict[str, int], str, int, int]]  # on the queue's path: (what is held there, resource, one's amount, limit)
 
 
@@ -73,8 +73,8 @@ class _End:
     queue: str = field(compare=False)
     charge: Charge = field(compare=False)
     over: bool = field(compare=False, default=False)
-    firm: bool = field(compare=False, default=False)  # falls for nobody (`promises`)
-    turn: Turn | None = field(compare=False, default=None)
+    non_preemptible: bool = field(compare=False, default=False)  # it is charged to guarantees (`guarantees`)
+    time_slice: TimeSlice | None = field(compare=False, default=None)
 
 
 class _Play:
@@ -90,28 +90,28 @@ class _Play:
         self.guarantees = state.queues.guarantees.copy(UndoLog())
         self.lines: list[_Waiting] = []
         self.starts: dict[str, float] = {}
-        self.dues: dict[str, float] = {}  # job -> when it gets its place by its queue's share at the latest
+        self.share_starts: dict[str, float] = {}  # job -> when it starts at the latest, by its queue's share
         self._orders = 0
         self._spread_fractions()
         end_of = {task.pod.uid: self._end(task, now + state.runtimes.remaining(task, now)) for task in self._running()}
         self.ends = list(end_of.values())
         heapify(self.ends)
         self._least: int | None = None  # lowest level of those that wait first in their lines; None: not known now
-        self._turns_on: dict[int, list[Turn]] = {}
-        self._ends_of: dict[Turn, list[_End]] = {}
-        for turn in turns(self._running(), state.services):
-            self._ends_of[turn] = [end_of[task.pod.uid] for task in turn.tasks]
-            for end in self._ends_of[turn]:
-                end.turn = turn
-            for row in turn.rows:
-                self._turns_on.setdefault(row, []).append(turn)
-        self.turns = first_times(self._ends_of, now)
-        heapify(self.turns)
+        self._slices_on: dict[int, list[TimeSlice]] = {}
+        self._ends_of: dict[TimeSlice, list[_End]] = {}
+        for time_slice in time_slices(self._running(), state.services):
+            self._ends_of[time_slice] = [end_of[task.pod.uid] for task in time_slice.tasks]
+            for end in self._ends_of[time_slice]:
+                end.time_slice = time_slice
+            for row in time_slice.rows:
+                self._slices_on.setdefault(row, []).append(time_slice)
+        self.time_slices = first_times(self._ends_of, now)
+        heapify(self.time_slices)
         shapes: dict[int, tuple[int, RankedShape]] = {}
         for node in state.queues.queues.values():
             known = len(self.lines)
             self._line_up(node, shapes)
-            self._note_dues(node, self.lines[known:])
+            self._note_share_starts(node, self.lines[known:])
         self._count([shape for _, shape in shapes.values()])
         self.waiting = len(self.lines)
         self.needs: Ints = np.zeros((len(self.lines), len(shapes)), np.int64)  # by line and shape
@@ -147,14 +147,14 @@ class _Play:
             self._demand(task.shape),
             task.queue,
             self.state.queues.tree.charge_at(task.shape, task.row) if task.charged else (),
-            firm=task.charged and self.guarantees.firm(task),
+            non_preemptible=task.charged and self.guarantees.non_preemptible(task),
         )
 
     def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, RankedShape]]) -> None:
-        for room in node.rooms.values():
-            if room.parked is not None and room.parked.code in _NEVER:
+        for pending_class in node.pending_classes.values():
+            if pending_class.unschedulable is not None and pending_class.unschedulable.code in _NEVER:
                 continue
-            units = deque(sorted(room.units, key=node.place))
+            units = deque(sorted(pending_class.units, key=node.place))
             if not units:
                 continue
             needs: dict[int, int] = {}
@@ -169,12 +169,12 @@ class _Play:
                 for resource, amount in demand
                 if resource in each.limits
             ]
-            firm = self.guarantees.firm(core[0])
+            non_preemptible = self.guarantees.non_preemptible(core[0])
             service = self.state.services.of(core[0])
-            self.lines.append(_Waiting(room, units, service, list(needs.items()), demand, firm, limits))
+            self.lines.append(_Waiting(pending_class, units, service, list(needs.items()), demand, non_preemptible, limits))
 
-    def _note_dues(self, node: QueueNode, lines: list[_Waiting]) -> None:
-        """What a queue's jobs get by its share: those that stay within it together with those before them."""
+    def _note_share_starts(self, node: QueueNode, lines: list[_Waiting]) -> None:
+        """Note when a queue's jobs start by its share: those that stay within it together with those before them."""
         state, fair = self.state, self.state.queues.fair
         if not state.policy.reclaim or not fair.scarce(node):
             return
@@ -185,7 +185,7 @@ class _Play:
             together = {resource: more.get(resource, 0) + amount for resource, amount in demand}
             if due < math.inf and all(fair.within(each, list(together.items())) for each in node.path):
                 more.update(together)
-                self.dues[unit.tasks[0].job] = max(due, self.now)
+                self.share_starts[unit.tasks[0].job] = max(due, self.now)
 
     def _count(self, shapes: list[RankedShape]) -> None:
         """How many pods of each shape each row would take now: `held`, (shapes, rows); `total`, (shapes,)."""
@@ -205,26 +205,32 @@ class _Play:
         self.unasked: Ints = np.where(asks, 0, _MANY)
 
     def run(self, most: int) -> dict[str, float]:
-        """Play until nobody waits, or nothing ends any more."""
+        """Simulate until no job waits, or nothing ends any more."""
         at = self.now
         self._start_all(at)
         asked = 0
         for _ in range(most):
-            while self.turns and self.ends and self.turns[0][0] < self.ends[0].at and self.waiting and asked < _TURNS:
+            while (
+                self.time_slices
+                and self.ends
+                and self.time_slices[0][0] < self.ends[0].at
+                and self.waiting
+                and asked < _MOST_ASKED
+            ):
                 asked += 1
-                at = max(at, self._next_turn())
+                at = max(at, self._next_time_slice())
             if not self.waiting or not self.ends:
                 break
             end = heappop(self.ends)
             if end.over:
                 continue  # it lost its place before
-            if end.turn is not None:
-                end.turn.over = True  # whoever of a gang is left does not give turns any more
+            if end.time_slice is not None:
+                end.time_slice.over = True  # what is left of a gang has no time slice any more
             at = max(at, end.at)
             self._release(end, 1)
             if not self.ends or self.ends[0].at > at:
                 self._start_all(at)
-        for job, due in self.dues.items():
+        for job, due in self.share_starts.items():
             self.starts[job] = min(self.starts.get(job, due), due)
         for hold in self.state.reserved.of_units():
             if hold.unit is not None:
@@ -237,58 +243,60 @@ class _Play:
         end.over = sign > 0
         self._change(end.row, end.demand, sign)
         path = self.state.queues.queues[end.queue].path if end.charge else ()
-        if end.firm:
+        if end.non_preemptible:
             self.guarantees.add(path, end.charge, -sign)
         for node in path:
             used = self.used[node.name]
             for resource, amount in end.charge:
                 used[resource] = used.get(resource, 0) - sign * amount
 
-    def _next_turn(self) -> float:
-        """Ask the next of those that may give up their places; returns when that is."""
-        at, number, turn = heappop(self.turns)
-        if turn.over:
+    def _next_time_slice(self) -> float:
+        """Try the next time slice that ends; returns when that is."""
+        at, number, time_slice = heappop(self.time_slices)
+        if time_slice.over:
             return at
-        if self._takes_turn(turn, at):
+        if self._ends_time_slice(time_slice, at):
             self._start_all(at)
             return at
-        later = turn.next(at)
+        later = time_slice.next(at)
         if later is not None:
-            heappush(self.turns, (later, number, turn))
+            heappush(self.time_slices, (later, number, time_slice))
         return at
 
-    def _takes_turn(self, turn: Turn, at: float) -> bool:
-        """Whether somebody takes the place of one that runs, with others on its rows if it must be."""
-        if not turn.open(at) or not self._anybody_for(turn, at):
+    def _ends_time_slice(self, time_slice: TimeSlice, at: float) -> bool:
+        """Whether a pending job takes the place of a running one, with others on its rows where one is not enough."""
+        if not time_slice.open(at) or not self._any_attained_less(time_slice, at):
             return False
-        near = dict.fromkeys(each for row in sorted(turn.rows) for each in self._turns_on[row])
-        beside = [each for each in near if each is not turn and not each.over and each.open(at)]
-        could = np.flatnonzero((self.needs <= self._room_without((turn, *beside), turn.rows)).all(axis=1)).tolist()
-        takers = [number for number in could if self.lines[number].units and self._takes_from(self.lines[number], turn, at)]
-        standings: dict[str, Standing] = {}
-        for number in sorted(takers, key=lambda each: self._standing(self.lines[each], standings)):
-            if self._takes_places(number, turn, beside, at):
+        near = dict.fromkeys(each for row in sorted(time_slice.rows) for each in self._slices_on[row])
+        beside = [each for each in near if each is not time_slice and not each.over and each.open(at)]
+        could = np.flatnonzero(
+            (self.needs <= self._capacity_without((time_slice, *beside), time_slice.rows)).all(axis=1)
+        ).tolist()
+        takers = [number for number in could if self.lines[number].units and self._takes_from(self.lines[number], time_slice, at)]
+        queue_orders: dict[str, QueueOrder] = {}
+        for number in sorted(takers, key=lambda each: self._order_of(self.lines[each], queue_orders)):
+            if self._takes_places(number, time_slice, beside, at):
                 return True
         return False
 
-    def _room_without(self, gone: tuple[Turn, ...], rows: frozenset[int]) -> Ints:
-        """How many pods of each shape there would be room for, were the places of these on some rows free; shape (shapes,)."""
+    def _capacity_without(self, gone: tuple[TimeSlice, ...], rows: frozenset[int]) -> Ints:
+        """How many pods of each shape would fit, were the places of these on some rows free; shape (shapes,)."""
         free = {row: self.free[:, row].copy() for row in rows}
-        for turn in gone:
-            for end in self._ends_of[turn]:
+        for time_slice in gone:
+            for end in self._ends_of[time_slice]:
                 for column, amount in end.demand if end.row in free else ():
                     free[end.row][column] += amount
-        room = self.total.copy()
+        counts = self.total.copy()
         for row, amounts in free.items():
-            room += self._held_with(row, amounts) - self.held[:, row]
-        return room
+            counts += self._held_with(row, amounts) - self.held[:, row]
+        return counts
 
-    def _takes_places(self, number: int, turn: Turn, beside: list[Turn], at: float) -> bool:
+    def _takes_places(self, number: int, time_slice: TimeSlice, beside: list[TimeSlice], at: float) -> bool:
         """Whether the first of a line starts in the place of one that runs and, where it must, of others on its rows."""
         line = self.lines[number]
-        gone: list[Turn] = []
-        for each in (turn, *beside):
-            if each is not turn and not self._takes_from(line, each, at):
+        gone: list[TimeSlice] = []
+        for each in (time_slice, *beside):
+            if each is not time_slice and not self._takes_from(line, each, at):
                 continue
             for end in self._ends_of[each]:
                 self._release(end, 1)
@@ -302,16 +310,18 @@ class _Play:
                 self._release(end, -1)
         return False
 
-    def _takes_from(self, line: _Waiting, turn: Turn, at: float) -> bool:
+    def _takes_from(self, line: _Waiting, time_slice: TimeSlice, at: float) -> bool:
         """Whether the first of a line may take the place of one that runs."""
-        near = line.room.queue.within_scope(line.service.scope, self.state.queues.queues[turn.queue])
-        return turn.gives_to(line.units[0], line.service, at, near=near)
+        near = line.pending_class.queue.within_scope(line.service.scope, self.state.queues.queues[time_slice.queue])
+        return time_slice.gives_to(line.units[0], line.service, at, near=near)
 
-    def _anybody_for(self, turn: Turn, at: float) -> bool:
-        """Whether anybody waits who attained less; asked of all who run again and again."""
+    def _any_attained_less(self, time_slice: TimeSlice, at: float) -> bool:
+        """Whether any pending job attained less; asked of all running jobs again and again."""
         if self._least is None:
-            self._least = min((line.units[0].level for line in self.lines if line.units and line.service.levels), default=SURPLUS)
-        return self._least < turn.level(at)
+            self._least = min(
+                (line.units[0].level for line in self.lines if line.units and line.service.levels), default=ELASTIC_LEVEL
+            )
+        return self._least < time_slice.level(at)
 
     def _change(self, row: int, demand: Demand, sign: int) -> None:
         """A pod came to a row or left it: what each shape finds there is counted anew."""
@@ -328,16 +338,16 @@ class _Play:
         return found
 
     def _start_all(self, at: float) -> None:
-        """Start whatever fits, the queue that holds least of its due first."""
+        """Start whatever fits, the queue that holds the smallest part of its deserved share first."""
         vain: set[int] = set()
         while True:
             best = None
-            standings: dict[str, Standing] = {}
+            queue_orders: dict[str, QueueOrder] = {}
             for number in np.flatnonzero((self.needs <= self.total).all(axis=1)).tolist():
                 line = self.lines[number]
                 if number in vain or not line.units or self._limited(line):
                     continue
-                place = self._standing(line, standings)
+                place = self._order_of(line, queue_orders)
                 if best is None or place < best[0]:
                     best = (place, number)
             if best is None:
@@ -345,24 +355,24 @@ class _Play:
             if not self._start(best[1], at):
                 vain.add(best[1])
 
-    def _standing(self, line: _Waiting, known: dict[str, Standing]) -> tuple[Standing, Place]:
-        """Where the first of a line stands among all that wait: smaller goes first. known: where queues stand."""
-        queue = line.room.queue
-        standing = known.get(queue.name)
-        if standing is None:
-            standing = known[queue.name] = (-queue.path[-1].policy.priority, self._share(queue))
-        return standing, queue.place(line.units[0])
+    def _order_of(self, line: _Waiting, known: dict[str, QueueOrder]) -> tuple[QueueOrder, Place]:
+        """The order of a line's first job among all pending jobs: smaller goes first. known: the orders of queues."""
+        queue = line.pending_class.queue
+        queue_order = known.get(queue.name)
+        if queue_order is None:
+            queue_order = known[queue.name] = (-queue.path[-1].policy.priority, self._share(queue))
+        return queue_order, queue.place(line.units[0])
 
     def _share(self, node: QueueNode) -> tuple[float, ...]:
-        """What a queue and those above it hold of what is theirs, from the root down."""
+        """Which part of their deserved shares a queue and those above it hold, from the root down."""
         return tuple(self._part(each) for each in reversed(node.path))
 
     def _part(self, node: QueueNode) -> float:
         top = 0.0
         for resource in self.state.nodes.gpu_resources:
             held = self.used[node.name].get(resource, 0)
-            due = max(self.state.queues.fair.share.get(node.name, {}).get(resource, 0), node.quota.get(resource, 0))
-            top = max(top, held / due if due else float(held))
+            deserved = max(self.state.queues.fair.share.get(node.name, {}).get(resource, 0), node.quota.get(resource, 0))
+            top = max(top, held / deserved if deserved else float(held))
         return top
 
     def _start(self, number: int, at: float) -> bool:
@@ -390,10 +400,12 @@ class _Play:
         for (row, demand), task in zip(places, core, strict=True):
             self._orders += 1
             charge = self.state.queues.tree.asked(task.shape)
-            heappush(self.ends, _End(at + total, self._orders, row, demand, task.queue, charge, firm=line.firm))
-        if line.firm:
-            self.guarantees.add(line.room.queue.path, line.demand, 1)
-        for node in line.room.queue.path:
+            heappush(
+                self.ends, _End(at + total, self._orders, row, demand, task.queue, charge, non_preemptible=line.non_preemptible)
+            )
+        if line.non_preemptible:
+            self.guarantees.add(line.pending_class.queue.path, line.demand, 1)
+        for node in line.pending_class.queue.path:
             used = self.used[node.name]
             for resource, amount in line.demand:
                 used[resource] = used.get(resource, 0) + amount
@@ -406,10 +418,10 @@ class _Play:
 
     @staticmethod
     def _tightest(held: Ints) -> int:
-        """The row that takes fewest more: big pieces stay whole."""
+        """The row that takes fewest more, so that large free capacity is not fragmented."""
         return int(np.where(held > 0, held, _MANY).argmin())
 
     def _limited(self, line: _Waiting) -> bool:
-        if line.firm and self.guarantees.broken(line.room.queue.path, line.demand) is not None:
+        if line.non_preemptible and self.guarantees.broken(line.pending_class.queue.path, line.demand) is not None:
             return True
         return any(used.get(resource, 0) + amount > limit for used, resource, amount, limit in line.limits)

@@ -9,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.model.pods import stands_in
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.ranking import RankedShape
-from fairlead.core.pods.tasks import PLACED, Task, TaskState
+from fairlead.core.pods.tasks import PLACED, Placeholder, Task, TaskState
 from fairlead.core.queues.meters import Meter
-from fairlead.core.queues.tree import Room
+from fairlead.core.queues.tree import PendingClass
 from fairlead.core.state.cluster import ClusterState
 
 Placed = dict[int, list[Task]]
@@ -42,7 +41,7 @@ class _Place(NamedTuple):
 
 
 class Walk:
-    """Walks a state again and again. What has not changed since it was found right is not looked at again."""
+    """Walks a state again and again. What has not changed since it was found right is not checked again."""
 
     def __init__(self) -> None:
         self._last: _Place | None = None
@@ -57,15 +56,15 @@ class Walk:
         around = state.pairs.stamp, state.pairs.active, len(state.placement.lingering)
         wrong = _accounts(state, changed) + _devices(state, changed)
         if changed or around != self._around:
-            wrong += _surroundings(state, placed)
+            wrong += _surroundings(state, placed) + _placeholders(state, placed)
         self._around = around
         charges = _charges(state)
         if changed or charges != self._charges:
-            wrong += _queues(state, placed) + _promises(state)
+            wrong += _queues(state, placed) + _guarantees(state)
         self._charges = charges
         if wrong:
-            self._last = self._around = self._charges = None  # all of it is looked at again
-        return [*wrong, *_free(state), *_payers(state), *_rooms(state), *_gangs(state), *_lost(state)]
+            self._last = self._around = self._charges = None  # all of it is checked again
+        return [*wrong, *_free(state), *_payers(state), *_pending_classes(state), *_gangs(state), *_lost(state)]
 
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:
         """The rows on which pods, amounts or devices are not as they were."""
@@ -93,6 +92,21 @@ class Walk:
         return changed
 
 
+def _placeholders(state: ClusterState, placed: Placed) -> list[str]:
+    """What is on a row is a known pod, or a placeholder, which is no pod."""
+    there = [task for tasks in placed.values() for task in tasks]
+    wrong = [
+        f"{task!r} is on a row, and is neither a known pod nor a placeholder"
+        for task in there
+        if not isinstance(task, Placeholder) and state.tasks.get(task.pod.uid) is not task
+    ]
+    return wrong + [
+        f"{task!r} is a placeholder, and is taken for a pod"
+        for task in there
+        if isinstance(task, Placeholder) and (task.state is not TaskState.PLACEHOLDER or task.pod.uid in state.tasks)
+    ]
+
+
 def _free(state: ClusterState) -> list[str]:
     """What is counted as free of all devices is so, row by row."""
     nodes = state.nodes
@@ -106,7 +120,7 @@ def _charges(state: ClusterState) -> tuple[object, ...]:
     """What queues are charged for, besides the pods on known rows, and what they are charged."""
     queues = state.queues
     used = {name: (node.path, dict(node.used), node.policy) for name, node in queues.queues.items()}
-    return used, tuple(queues.accounts.owed), [tuple(tasks) for tasks in state.placement.strays.values()], len(state.tasks)
+    return used, tuple(queues.accounts.debts), [tuple(tasks) for tasks in state.placement.strays.values()], len(state.tasks)
 
 
 def check(state: ClusterState) -> None:
@@ -125,7 +139,7 @@ def _accounts(state: ClusterState, placed: Placed) -> list[str]:
         used: dict[int, int] = {}
         for task in tasks:
             if task.row != row:
-                wrong.append(f"{task!r} is listed on {nodes.names[row]} but says it is on row {task.row}")
+                wrong.append(f"{task!r} is listed on {nodes.names[row]} but has row {task.row}")
             for column, amount in task.shape.demand:
                 used[column] = used.get(column, 0) + amount
         for resource, column, alloc, free in columns:
@@ -225,15 +239,15 @@ def _queues(state: ClusterState, placed: Placed) -> list[str]:
             for resource, amount in charge:
                 held[node.name][resource] += amount * count
     wrong = []
-    owed: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
-    for uid, debt in state.queues.accounts.owed.items():
+    debts: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
+    for uid, debt in state.queues.accounts.debts.items():
         if state.tasks[uid].state is not TaskState.EVICTING:
             wrong.append(f"queue {debt.queue} is charged for {uid} as for a victim, but it is none")
-        for node, charge in state.queues.accounts.owing(debt):
+        for node, charge in state.queues.accounts.charges_of(debt):
             held[node.name].update(dict(charge))
-            owed[node.name].update(dict(charge))
+            debts[node.name].update(dict(charge))
     for name, node in state.queues.queues.items():
-        mine, leaving = held[name], owed[name]
+        mine, leaving = held[name], debts[name]
         wrong += [
             f"queue {name} counts {node.leaving.get(resource, 0)} {resource} as leaving, its victims hold {leaving[resource]}"
             for resource in {*leaving, *node.leaving}
@@ -287,7 +301,7 @@ def _foreign(state: ClusterState, charged: list[Task]) -> list[str]:
 
 
 def _payers(state: ClusterState) -> list[str]:
-    """For pods of others the queue pays that their namespace says."""
+    """Pods of other schedulers are charged to the queue that their namespace names."""
     return [
         f"{task!r} is charged to queue {task.queue!r}, not to {payer!r}"
         for task in state.tasks.values()
@@ -295,21 +309,18 @@ def _payers(state: ClusterState) -> list[str]:
     ]
 
 
-def _rooms(state: ClusterState) -> list[str]:
-    """Each room counts the units that wait in it; those that are parked and held back for others are listed."""
+def _pending_classes(state: ClusterState) -> list[str]:
+    """Each pending class counts its units; the unschedulable classes that are held back for others are listed."""
     queues = state.queues
-    held_back = {room for room in queues.waiting.parked if room.held_back is not None}
-    wrong = [
-        f"{room.composition} is listed as held back" for room in sorted(queues.waiting.held_back - held_back, key=Room.order)
-    ]
-    wrong += [
-        f"{room.composition} is not listed as held back" for room in sorted(held_back - queues.waiting.held_back, key=Room.order)
-    ]
+    held_back = {each for each in queues.waiting.unschedulable if each.held_back is not None}
+    listed = queues.waiting.held_back
+    wrong = [f"{each.composition} is listed as held back" for each in sorted(listed - held_back, key=PendingClass.order)]
+    wrong += [f"{each.composition} is not listed as held back" for each in sorted(held_back - listed, key=PendingClass.order)]
     return wrong + [
-        f"queue {name} counts {room.waiting} units of {room.composition}, {alive} wait"
+        f"queue {name} counts {pending_class.waiting} units of {pending_class.composition}, {alive} wait"
         for name, node in state.queues.queues.items()
-        for room in node.rooms.values()
-        if room.waiting != (alive := sum(1 for _ in room.units))
+        for pending_class in node.pending_classes.values()
+        if pending_class.waiting != (alive := sum(1 for _ in pending_class.units))
     ]
 
 
@@ -323,7 +334,7 @@ def _meters(state: ClusterState) -> list[str]:
         for each in state.queues.queues.values():
             for task in each.charged if node in each.path else ():
                 fresh.charge(task, state.queues.tree.charge_at(task.shape, task.row), 1)
-        for debt in state.queues.accounts.owed.values():
+        for debt in state.queues.accounts.debts.values():
             if node in state.queues.queues[debt.queue].path:
                 fresh.charge(debt.victim, debt.measured, 1)
         for what in ("held", "foreign", "pods", "running"):
@@ -334,18 +345,18 @@ def _meters(state: ClusterState) -> list[str]:
     return wrong
 
 
-def _promises(state: ClusterState) -> list[str]:
-    """Claims are what quotas and work that never falls come to."""
+def _guarantees(state: ClusterState) -> list[str]:
+    """Claims are the sums of quotas and non-preemptible work."""
     kept = state.queues.guarantees
     if not kept.classes:
         return []
     placed = [task for node in state.queues.queues.values() for task in node.charged]
-    anew = kept.copy(UndoLog())
-    anew.hold_anew(state.queues.queues, ((task, state.queues.tree.charge_at(task.shape, task.row)) for task in placed))
-    thought, right = (
-        {key: claim for key, claim in [*each.below.items(), *each.claimed.items()] if claim} for each in (kept, anew)
+    recounted = kept.copy(UndoLog())
+    recounted.hold_again(state.queues.queues, ((task, state.queues.tree.charge_at(task.shape, task.row)) for task in placed))
+    counted, right = (
+        {key: claim for key, claim in [*each.below.items(), *each.claimed.items()] if claim} for each in (kept, recounted)
     )
-    return [] if thought == right else [f"queues are thought to claim {thought}, it is {right}"]
+    return [] if counted == right else [f"claims of queues are counted as {counted}, not {right}"]
 
 
 def _gangs(state: ClusterState) -> list[str]:
@@ -359,7 +370,7 @@ def _gangs(state: ClusterState) -> list[str]:
             continue
         placed = gang.placed()
         if 0 < len(placed) < gang.needed:
-            known = [task for task in gang.tasks.values() if stands_in(task.pod.uid)]
+            known = [task for task in gang.tasks.values() if task.pod.placeholder]
             if len(placed) < len(known) or any(task not in known for task in placed):
                 wrong.append(f"gang {key} has {len(placed)} of {gang.needed} members placed")
     return wrong

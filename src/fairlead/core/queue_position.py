@@ -1,7 +1,7 @@
-"""Standing: where a unit stands in the order in which all are served, term by term, and who goes before it and why.
+"""Queue position: the place of a unit in the order in which all are served, term by term, and what goes before it and why.
 
-The same terms decide in `queues`: first among queues (band, express, how much of its due each holds), then inside a queue
-(class priority, nearness of its longest wait, level of attained service, what its user holds, age).
+The same terms decide in `queues`: first among queues (queue priority, express, the part of its deserved share that each holds),
+then inside a queue (class priority, nearness of its longest wait, level of attained service, what its user holds, age).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.tasks import SURPLUS, Unit
-from fairlead.core.queues.tree import QueueNode, room_of
+from fairlead.core.pods.tasks import ELASTIC_LEVEL, Unit
+from fairlead.core.queues.tree import QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -24,7 +24,7 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """Somebody who is served before: which term decided, with both values."""
+    """A job that is served before: which term decided, with both values."""
 
     job: str
     queue: str
@@ -53,7 +53,7 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
         ),
         Term("priority", unit.priority, True, "of its PriorityClass"),
         Term("urgency", -unit.rank.urgency, True, "quarters of the maxWait of its ServiceClass that have passed"),
-        Term("level", unit.level, False, f"of attained service; {SURPLUS} for an elastic replica"),
+        Term("level", unit.level, False, f"of attained service; {ELASTIC_LEVEL} for an elastic replica"),
         Term("devices of its user", devices / WHOLE, False, f"held by {unit.user!r} in the queue"),
         Term("CPUs of its user", cpu / 1000, False, f"held by {unit.user!r} in the queue"),
         Term("age", round(max(0.0, now - unit.rank.created), 3), True, "seconds since its creation"),
@@ -61,9 +61,9 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
 
 
 def behind(state: ClusterState, unit: Unit) -> Ahead | None:
-    """Who waits and would take from a unit what it could take from others, so that it does not: see `actions.circles`."""
-    room = room_of(unit)
-    found = state.queues.waiting.behind.get(room) if room is not None else None
+    """The pending job that blocks a unit: it would preempt the unit for what that took from others (see `preemption.cycles`)."""
+    pending_class = pending_class_of(unit)
+    found = state.queues.waiting.blocked_by.get(pending_class) if pending_class is not None else None
     if found is None or not found.taker.alive:
         return None
     taker = found.taker
@@ -77,7 +77,7 @@ def behind(state: ClusterState, unit: Unit) -> Ahead | None:
 
 def line(node: QueueNode) -> list[Unit]:
     """The units that wait in a queue, in the order in which they are served."""
-    return sorted((unit for room in node.rooms.values() for unit in room.units), key=node.place)
+    return sorted((unit for pending_class in node.pending_classes.values() for unit in pending_class.units), key=node.place)
 
 
 def ahead_of(state: ClusterState, unit: Unit, others: list[Unit], now: float, most: int) -> list[Ahead]:

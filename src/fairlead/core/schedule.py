@@ -13,9 +13,9 @@ from fairlead.core.actions.defragment import empty_nodes
 from fairlead.core.actions.ending import dismantle, end_overtime
 from fairlead.core.actions.heads import bound_waits
 from fairlead.core.actions.kept_places import bring_back, redeem_holds, start_free_places
-from fairlead.core.actions.outwait import hurry, note_freed, release_late, tell_waiting
+from fairlead.core.actions.outwait import hurry, note_freed, release_late, report_waiting
 from fairlead.core.actions.refusals import notify, report_overdue
-from fairlead.core.actions.requeue import must_requeue, requeue, requeue_rested
+from fairlead.core.actions.requeue import must_requeue, requeue, requeue_after_backoff
 from fairlead.core.actions.reserve import renew, reserve
 from fairlead.core.actions.serve import serve
 from fairlead.core.model.transactions import Transaction
@@ -42,11 +42,11 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     note_freed(state)
     with guard("departures"):
         yield from start_free_places(state, now, last=False)
-    # 3. What was parked is tried again only if something happened that could help it.
+    # 3. Unschedulable classes are requeued only if something happened that could help them.
     requeue(state, now)
     # 4. The first of those that have waited in vain for long get nodes for later.
     reserve(state, now)
-    # 5. Serve queue after queue: place the next unit, else make room for it, else say why not.
+    # 5. Serve queue after queue: place the next unit, else free capacity for it, else report why not.
     tried = 0
     while (unit := _next(state, now)) is not None and (budget is None or tried < budget):
         tried += 1
@@ -83,20 +83,20 @@ def has_work(state: ClusterState) -> bool:
 def _begin(state: ClusterState, now: float) -> None:
     state.begin(now)
     guard = state.isolation.guard
-    with guard("wake"):
+    with guard("requeue"):
         cycles.note_bound(state)
     with guard("starts"):
-        state.starts.wake(now)
+        state.starts.end_backoffs(now)
     state.settle(now)
     if not state.isolation.rests("shares"):
         with guard("shares"):
             state.queues.settle(now)
-    requeue_rested(state, now)
+    requeue_after_backoff(state, now)
     renew(state, now)
 
 
 def _next(state: ClusterState, now: float) -> Unit | None:
-    """The unit to serve; once none is left, what was kept out by something that is over meanwhile is looked at again."""
+    """The unit to serve; once none is left, what was blocked by something that is over meanwhile is tried again."""
     unit = _first(state, now)
     if unit is None and must_requeue(state):
         requeue(state, now)
@@ -119,12 +119,12 @@ def _report(state: ClusterState, now: float) -> Iterator[Transaction]:
     guard = state.isolation.guard
     yield from notify(state)
     with guard("departures"):
-        yield from tell_waiting(state, now)
+        yield from report_waiting(state, now)
         yield from state.overrides.warnings()
     yield from report_overdue(state)
     with guard("unread"):
-        yield from state.bound.unread.tell()
-        yield from state.belonging.tell()
+        yield from state.bound.unread.report()
+        yield from state.belonging.report()
     if not state.isolation.rests("usage"):
         with guard("usage"):
             state.queues.fair.follow(now)

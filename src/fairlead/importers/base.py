@@ -33,7 +33,7 @@ class Imported(msgspec.Struct):
     notes: list[Note] = []
 
     def note(self, about: str, field: str, message: str) -> None:
-        """Say what could not be carried over, once."""
+        """Record, once, what could not be carried over."""
         note = Note(about, field, message)
         if note not in self.notes:
             self.notes.append(note)

@@ -91,8 +91,8 @@ def _cluster_queue(made: Imported, manifest: dict[str, Any], pools: dict[str, st
     resources = _resources(made, about, spec, pools, borrows=bool(cohort))
     selector = spec.get("namespaceSelector")
     if selector is None:
-        made.note(about, "namespaceSelector", "is absent, which admits nobody in Kueue; the queue admits nobody here, too")
-        selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["nobody"]}]}
+        made.note(about, "namespaceSelector", "is absent: the queue admits no namespace, as in Kueue")
+        selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["no-namespace"]}]}
     made.add(
         "Queue",
         name,

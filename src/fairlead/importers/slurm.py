@@ -96,7 +96,7 @@ def _associations(made: Imported, rows: list[dict[str, str]]) -> dict[str, _Acco
     accounts: dict[str, _Account] = {}
     clusters: dict[str, str] = {}
     above: list[tuple[int, str]] = []  # how far in they are indented, and their names
-    placed = False  # whether anything says what is below what
+    placed = False  # whether any row has a parent or an indentation
     for row in rows:
         text = row.pop("account", "")
         name, depth = text.strip(), len(text) - len(text.lstrip())
@@ -172,25 +172,25 @@ def _account(made: Imported, account: _Account, accounts: dict[str, _Account]) -
     made.add("Queue", account.name, spec, about)
     if account.users and any(each.parent == account.name for each in accounts.values()):
         made.note(about, "users", "may use the queues below it only if those name them")
-    for field in sorted(set(fields) - _SAID_OF_ACCOUNTS):
+    for field in sorted(set(fields) - _KNOWN_FOR_ACCOUNTS):
         made.note(about, field, f"{fields[field]!r} is not carried over")
-    _say_of_users(made, about, account)
+    _note_users(made, about, account)
     allowed = fields.get("qos") or fields.get("defaultqos")
     if allowed:
         made.note(about, "QOS", f"{allowed!r}: name the classes in the queue's serviceClasses once the QOS are imported")
 
 
-_SAID_OF_ACCOUNTS = {"description", "organization", "qos", "defaultqos", "maxjobs", "maxsubmitjobs", "priority", "coordinators"}
-_SAID_OF_USERS = {"maxjobs", "maxsubmitjobs", "grptres", "fairshare", "qos", "defaultqos", "defaultaccount", "adminlevel"}
-"""Fields of which something is said elsewhere, and those that say nothing of queues."""
+_KNOWN_FOR_ACCOUNTS = {"description", "organization", "qos", "defaultqos", "maxjobs", "maxsubmitjobs", "priority", "coordinators"}
+_KNOWN_FOR_USERS = {"maxjobs", "maxsubmitjobs", "grptres", "fairshare", "qos", "defaultqos", "defaultaccount", "adminlevel"}
+"""Fields that are noted elsewhere, and fields without a meaning for queues."""
 
 
-def _say_of_users(made: Imported, about: str, account: _Account) -> None:
+def _note_users(made: Imported, about: str, account: _Account) -> None:
     """What single users have beyond limits: all users of a queue are alike here."""
     shares = {fields["fairshare"] for fields in account.users.values() if "fairshare" in fields} - {"parent"}
     if len(shares) > 1:
         made.note(about, "Fairshare", "differs between its users; here users of a queue have equal shares")
-    for field in sorted({field for fields in account.users.values() for field in fields} - _SAID_OF_USERS):
+    for field in sorted({field for fields in account.users.values() for field in fields} - _KNOWN_FOR_USERS):
         owners = ", ".join(sorted(user for user, fields in account.users.items() if field in fields))
         made.note(about, field, f"of {owners} is not carried over")
     if any(fields.get("qos") for fields in account.users.values()):
@@ -252,7 +252,7 @@ def _tres(made: Imported, about: str, field: str, text: str) -> dict[str, str | 
 # -- QOS ---------------------------------------------------------------------------------------
 
 _MODES = {"requeue": "Requeue", "suspend": "Suspend", "gang": "Suspend", "off": "Never"}
-_SAID_OF_QOS = {"name", "id", "description", "priority", "preemptmode", "preemptexempttime", "gracetime", "maxwall"}
+_KNOWN_FOR_QOS = {"name", "id", "description", "priority", "preemptmode", "preemptexempttime", "gracetime", "maxwall"}
 _OF_QUEUES = {
     "grptres": "limits of a QOS are limits of queues here",
     "maxtrespu": "limits of users are perUser of queues here",
@@ -277,9 +277,9 @@ def _one_qos(made: Imported, fields: dict[str, str]) -> None:
     mode = fields.get("preemptmode", "").lower()
     preemption: dict[str, Any] = {"mode": _MODES.get(mode, "Requeue")}
     if mode == "cancel":
-        made.note(about, "PreemptMode", "cancel: here what falls waits again")
+        made.note(about, "PreemptMode", "cancel: preempted jobs are requeued here")
     elif mode and mode not in _MODES and mode != "cluster":
-        made.note(about, "PreemptMode", f"{mode!r} is not known here: what falls waits again")
+        made.note(about, "PreemptMode", f"{mode!r} is not known: preempted jobs are requeued here")
     for field, ours in (("preemptexempttime", "minRuntime"), ("gracetime", "gracePeriod")):
         seconds = _seconds(fields.get(field, ""))
         if seconds:
@@ -292,7 +292,7 @@ def _one_qos(made: Imported, fields: dict[str, str]) -> None:
     }
     made.add("ServiceClass", name, spec, about)
     for field, given in fields.items():
-        if field in _SAID_OF_QOS or not given or given.strip("0:.") == "":
+        if field in _KNOWN_FOR_QOS or not given or given.strip("0:.") == "":
             continue
         if not (field == "usagefactor" and given.strip("0") in ("1", "1.")):
             made.note(about, field, f"{given!r}: {_OF_QUEUES.get(field, 'is not carried over')}")

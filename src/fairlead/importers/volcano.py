@@ -1,4 +1,4 @@
-"""Volcano (scheduling.volcano.sh): `deserved` is our quota, `capability` our limit, `weight` divides what is over."""
+"""Volcano (scheduling.volcano.sh): `deserved` is our quota, `capability` our limit, `weight` shares over-quota capacity."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ _WIDTH, _HEIGHT, _COLUMNS = 12, 8, 24
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture. queries: (expression, legend). unit: Grafana's name of it. kind: timeseries, stat or bargauge."""
+    """One panel. queries: (expression, legend). unit: Grafana's name of it. kind: timeseries, stat or bargauge."""
 
     title: str
     queries: tuple[tuple[str, str], ...]

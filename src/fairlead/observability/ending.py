@@ -1,7 +1,7 @@
 """When a process ends: on SIGINT, SIGTERM and SIGHUP, and when the terminal or the reader of its output is gone.
 
 A terminal may close without a signal to us: the kernel sends SIGHUP to the leader of the session alone, which may be `make`. It
-then no longer counts as a terminal, so that a live picture stays silent instead of failing. Hence stdout is watched.
+then no longer counts as a terminal, so a live display writes nothing instead of failing. Hence stdout is watched.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def as_interrupts() -> None:
 
 
 def as_worker() -> None:
-    """This process is one of several that another one began, and ends when that one says so: without a word."""
+    """This process is a worker of another process. It ends silently on that process's signal."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes of a terminal; the other one acts on it
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

@@ -1,7 +1,7 @@
 """The history's records: what jobs there were and what they used.
 
 One for each job and one for each *run*: the time that one pod had a place on a node. What a job used is the sum over its runs,
-so a record that is written twice counts once, and whoever comes up after a crash writes what is missing.
+so a record that is written twice counts once, and the process that starts after a crash writes what is missing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import msgspec
 
 
 class HistoryError(Exception):
-    """The database cannot be used; the message says why and what to do."""
+    """The database cannot be used; the message states the cause and the remedy."""
 
 
 class State(StrEnum):
-    """Where a job stands, or how it ended. Lost: it ended while nobody looked."""
+    """The state of a job, or how it ended. Lost: it ended while no recorder ran."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -51,7 +51,7 @@ class Job(msgspec.Struct, kw_only=True):
 class Run(msgspec.Struct, kw_only=True):
     """One pod from its binding to its end. job: its job's uid; gpus: devices, fractions as such; outcome: how it ended.
 
-    used: GPU-seconds that were used of the `measured` that were held while somebody looked.
+    measured: GPU-seconds that were held while the use was measured; used: the used part of them.
     """
 
     uid: str

@@ -24,7 +24,7 @@ _MILLI = 1000
 
 
 class Line(msgspec.Struct, kw_only=True):
-    """What somebody, or nobody, held. cost: by currency, in its unit; unpriced_gpu_hours: those whose price is not known.
+    """What one holder held, or what was idle. cost: by currency, in its unit; unpriced_gpu_hours: those of unknown price.
 
     used_gpu_hours: of the `measured_gpu_hours`, those held while their use was measured; of a run that is partly in the
     window, as if it had used them evenly.
@@ -40,9 +40,9 @@ class Line(msgspec.Struct, kw_only=True):
 
 
 class Ledger(msgspec.Struct, kw_only=True):
-    """A window of time, seconds since 1970. lines: dearest first. idle: what nobody held; nodes: all there was.
+    """A window of time, seconds since 1970. lines: highest cost first. idle: capacity that no job held; nodes: all capacity.
 
-    balance: by currency, what jobs and idle are more than the nodes; not zero where more was held than there was.
+    balance: by currency, jobs plus idle minus nodes; not zero where jobs held more than the capacity.
     """
 
     since: float

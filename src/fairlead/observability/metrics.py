@@ -139,7 +139,7 @@ TABLE: dict[str, Metric] = {**SCHEDULER, **OPERATOR}
 
 
 class Distribution:
-    """How often values fell into ranges. bounds: their upper ends, seconds, rising. Written by one thread, read by others."""
+    """Counts of values by range. bounds: upper ends in seconds, ascending. Written by one thread, read by others."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds

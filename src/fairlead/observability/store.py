@@ -144,7 +144,7 @@ class History:
         stays: Iterable[Stay] = (),
         scalers: Iterable[Scaler] = (),
     ) -> None:
-        """Write these as they are now, in one transaction. alive_at: up to when the writer has heard all there was."""
+        """Write these as they are now, in one transaction. alive_at: the time up to which the writer has observed everything."""
         try:
             with self._engine.begin() as connection:
                 _put(connection, _JOBS, [msgspec.structs.asdict(job) | {"state": str(job.state)} for job in jobs])
@@ -172,7 +172,7 @@ class History:
     # -- reading -------------------------------------------------------------------------------
 
     def open_ends(self) -> tuple[list[Job], list[Run], float | None]:
-        """The jobs and runs that have not ended as far as is written, and up to when the last writer had heard all."""
+        """The jobs and runs without a written end, and the time up to which the last writer had observed everything."""
         jobs = sql.select(_JOBS).where(_JOBS.c.ended_at.is_(None))
         runs = sql.select(_RUNS).where(_RUNS.c.ended_at.is_(None))
         alive = sql.select(_NOTES.c.value).where(_NOTES.c.name == "alive_at")
@@ -309,7 +309,7 @@ def _between(table: sql.Table, since: float, until: float) -> sql.ColumnElement[
 
 
 def _put(connection: sql.Connection, table: sql.Table, rows: list[dict[str, Any]]) -> None:
-    """Insert rows, over those that have their keys: said in words that every database knows."""
+    """Insert rows, or replace those with the same keys, in SQL that every database supports."""
     for some in _parts(rows):
         connection.execute(sql.delete(table).where(table.c.uid.in_([row["uid"] for row in some])))
         connection.execute(sql.insert(table), some)

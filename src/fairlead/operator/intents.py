@@ -14,9 +14,9 @@ import structlog
 from fairlead.api import names
 from fairlead.api.kinds.pod_group import TargetOwner
 from fairlead.cluster import grouping, views
-from fairlead.cluster.intents import RUNNING, SUSPENDED
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.targets import RUNNING, SUSPENDED
 from fairlead.cluster.translate import Change
 from fairlead.operator.faults import About, Faults
 from fairlead.operator.jobs.controller import Jobs

@@ -16,10 +16,10 @@ import structlog
 
 from fairlead.api import names
 from fairlead.cluster import views
-from fairlead.cluster.intents import SUSPENDED
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.discovery import until_served
 from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.targets import SUSPENDED
 from fairlead.cluster.translate import Change
 from fairlead.operator.faults import About, Faults
 from fairlead.operator.intents import Counters

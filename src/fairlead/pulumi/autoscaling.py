@@ -90,7 +90,7 @@ class PendingGpus:
 
 @dataclass(frozen=True)
 class ExpectedWait:
-    """The wait of whoever has waited longest in a Fairlead queue, or is expected to. seconds: more is too long."""
+    """The longest actual or expected wait of a job in a Fairlead queue. seconds: the target; a longer wait scales up."""
 
     queue: str
     seconds: float
@@ -135,7 +135,7 @@ class ScaleDown:
 class AutoscaledDeployment(pulumi.ComponentResource):
     """A Deployment and its HorizontalPodAutoscaler.
 
-    app: the name of both. replicas: how many there are before the autoscaler has its say; what it makes of them later is left
+    app: the name of both. replicas: their initial number; what the autoscaler makes of it later is left
     alone. requests, limits: quantities by resource, for each replica. gpus: whole devices for each replica. metrics: what is
     followed; that which asks for most counts. scale_down: absent, Kubernetes' own (300 s of stabilization, then all at once).
     queue: the Fairlead queue whose replicas they are; scheduled by Fairlead then, under scheduler_name. priority_class: by name.
@@ -215,7 +215,7 @@ class AutoscaledDeployment(pulumi.ComponentResource):
             f"{name}-deployment",
             metadata=metadata,
             spec=spec,
-            # From now on the autoscaler says how many there are: the next `up` must not set it back.
+            # From now on the autoscaler sets the number of replicas: the next `up` must not set it back.
             opts=pulumi.ResourceOptions(parent=self, ignore_changes=["spec.replicas"]),
         )
         bounds: Any = {

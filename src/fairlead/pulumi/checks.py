@@ -1,4 +1,4 @@
-"""Arguments are looked at when the program runs: what is wrong, where, and what to change."""
+"""Arguments are checked when the program runs. An error names the argument, what is wrong and what to change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Spec = TypeVar("_Spec", bound=msgspec.Struct)
 
 
 class InvalidArgument(ValueError):
-    """An argument with which the program would fail later, or do what nobody meant."""
+    """An argument with which the program would fail later, or have an unintended effect."""
 
 
 def name(value: object, what: str, longest: int = 253) -> str:

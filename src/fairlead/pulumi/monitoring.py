@@ -22,7 +22,7 @@ class Monitoring(pulumi.ComponentResource):
     namespace: where rules and dashboards go; scheduler and operator are in kube-system. prometheus_operator: rules as a
     PrometheusRule and a ServiceMonitor; otherwise the rules are in ConfigMap `fairlead-rules`, key `rules.yaml`, to be mounted
     into Prometheus, and the Services have the annotations `prometheus.io/scrape` and `port`. dashboards: as ConfigMaps with the
-    label that Grafana's sidecar looks for. runbook: where the alerts' sections are found. labels: on everything that Prometheus
+    label that Grafana's sidecar selects. runbook: where the alerts' sections are found. labels: on everything that Prometheus
     selects by labels.
     """
 

@@ -37,7 +37,7 @@ class Fairlead(pulumi.ComponentResource):
     history_url: database for what jobs used, such as `postgresql+psycopg://...`; kept in a Secret. history_storage: instead, the
     size of a volume for a SQLite database; the operator has one replica then. prometheus: URL of the Prometheus that knows
     the use of GPUs. visibility, external_metrics: whether researchers' `visibility.fairlead.dev` and the autoscalers'
-    `external.metrics.k8s.io` are served; the latter only where nobody else does. trusted: users that make pods for others.
+    `external.metrics.k8s.io` are served; the latter only where no other server does. trusted: users that make pods for others.
     provisioning_classes: those that tenants may order nodes of, for the policies and for the operator.
     configuration: the scheduler's configuration file as a mapping (`fairlead scheduler --config-schema`), read by scheduler,
     operator and policies.
@@ -97,9 +97,9 @@ class Fairlead(pulumi.ComponentResource):
             ]
             given = [each for file, wanted in charts if wanted for each in _chart(f"{file}.yaml")]
         else:
-            looked_at = [_looked_at(each) for each in manifests]
-            definitions = [self._object(each) for each in looked_at if each["kind"] == _DEFINITION]
-            guards, given = [], [each for each in looked_at if each["kind"] != _DEFINITION]
+            checked = [_checked(each) for each in manifests]
+            definitions = [self._object(each) for each in checked if each["kind"] == _DEFINITION]
+            guards, given = [], [each for each in checked if each["kind"] != _DEFINITION]
         made = [self._object(each, definitions) for each in given]
         for process in PORTS:
             made += [self._object(each) for each in _account(process, given)]
@@ -231,7 +231,7 @@ def _configured(given: Mapping[str, Any] | None) -> configurations.Configuration
         raise InvalidArgument(str(error)) from error
 
 
-def _looked_at(manifest: dict[str, Any]) -> dict[str, Any]:
+def _checked(manifest: dict[str, Any]) -> dict[str, Any]:
     """A manifest of the caller's."""
     metadata = manifest.get("metadata") if isinstance(manifest, dict) else None
     if not (isinstance(metadata, dict) and metadata.get("name") and manifest.get("kind") and manifest.get("apiVersion")):

@@ -21,7 +21,7 @@ from fairlead.pulumi.checks import InvalidArgument
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue and those below it. spec: as in the Queue's spec, without `parent`: the tree says that."""
+    """A queue and its children. spec: as in the Queue's spec, without `parent`, which the tree determines."""
 
     name: str
     spec: QueueSpec = field(default_factory=QueueSpec)
@@ -109,7 +109,7 @@ class NodePools(pulumi.ComponentResource):
     ) -> None:
         for key, each in pools.items():
             checks.name(key, "node pool")
-            _look_at_price(key, each, priced=priced)
+            _check_price(key, each, priced=priced)
             if each.size is not None and each.size.max is not None and each.size.min > each.size.max:
                 raise InvalidArgument(f"node pool {key!r}: size.min {each.size.min} is above size.max {each.size.max}")
         specs = {key: checks.spec(each, f"node pool {key!r}") for key, each in pools.items()}
@@ -139,10 +139,10 @@ def _queue_spec(queue: Queue, parent: Queue | None) -> dict[str, object]:
     checks.name(queue.name, "queue", 63)
     what = f"queue {queue.name!r}"
     if queue.spec.parent is not None:
-        raise InvalidArgument(f"{what}: its place in the tree says what its parent is; leave `parent` out of its spec")
+        raise InvalidArgument(f"{what}: its parent follows from the tree; leave `parent` out of its spec")
     for each in queue.spec.resources or ():
         for amount in (each.quota, each.limit):
-            _absolute(amount, what)  # says what is wrong in fewer words than the schema
+            _absolute(amount, what)  # its error is shorter than the schema's
     spec = checks.spec(queue.spec, what)
     for each in queue.spec.resources or ():
         quota, limit = _absolute(each.quota, what), _absolute(each.limit, what)
@@ -178,7 +178,7 @@ def _absolute(value: str | int | None, what: str) -> Fraction | None:
     return parse(checks.amount(value, f"{what}: amount"))
 
 
-def _look_at_price(pool: str, spec: NodePoolSpec, *, priced: bool) -> None:
+def _check_price(pool: str, spec: NodePoolSpec, *, priced: bool) -> None:
     if spec.price is None:
         if priced:
             raise InvalidArgument(

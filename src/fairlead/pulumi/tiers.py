@@ -77,7 +77,7 @@ class PriorityTiers(pulumi.ComponentResource):
     of PriorityClasses that are there already and that quotas may be for.
 
     A quota counts pods of its tier only, and does not keep a namespace without any quota from that tier: for this the API
-    server must be told (`admission_configuration`).
+    server must be configured (`admission_configuration`).
 
     Raises InvalidArgument: two tiers of one name or value, a value out of bounds, a quota for a class that is not there.
     """
@@ -103,7 +103,7 @@ class PriorityTiers(pulumi.ComponentResource):
         if quotas is None:
             quotas = DEFAULT_QUOTAS if tiers is None else {}
         self.tiers = _as_tiers(DEFAULT_TIERS if tiers is None else tiers)
-        _look_at(self.tiers, quotas, existing)
+        _check(self.tiers, quotas, existing)
         checks.name(namespace, "namespace", 63)
         hard = {tier: quota.hard(tier) for tier, quota in quotas.items()}
         super().__init__("fairlead:index:PriorityTiers", name, None, opts)
@@ -193,7 +193,7 @@ def _as_tiers(given: Sequence[Tier] | Mapping[str, int]) -> tuple[Tier, ...]:
     return tuple(given)
 
 
-def _look_at(tiers: Sequence[Tier], quotas: Mapping[str, Quota], existing: Sequence[str]) -> None:
+def _check(tiers: Sequence[Tier], quotas: Mapping[str, Quota], existing: Sequence[str]) -> None:
     if not tiers and not existing:
         raise InvalidArgument("there are no tiers; give at least one, or leave `tiers` out for the usual three")
     for tier in tiers:

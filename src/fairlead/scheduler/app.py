@@ -34,10 +34,10 @@ from fairlead.scheduler.core_loop import CoreLoop, Recorder
 from fairlead.scheduler.core_thread import CoreThread
 from fairlead.scheduler.counters import Counters
 from fairlead.scheduler.external_metrics import ExternalMetrics
-from fairlead.scheduler.gauges import of_picture
+from fairlead.scheduler.gauges import of_snapshot
 from fairlead.scheduler.inline_core import InlineCore
+from fairlead.scheduler.metrics_snapshot import MetricsSnapshot
 from fairlead.scheduler.outputs import Output
-from fairlead.scheduler.picture import Picture
 from fairlead.scheduler.shadow import Report, ShadowCluster
 from fairlead.scheduler.visibility import Visibility
 
@@ -49,7 +49,7 @@ _GATHER = 0.004
 _LEASE_NAMESPACE = "kube-system"
 _LEASE_NAME = "fairlead-scheduler"
 _FAILED_PASSES = 3  # in a row, and the scheduler is not ready
-_PICTURE_REST = 5.0  # seconds between two pictures for the metrics
+_SNAPSHOT_REST = 5.0  # seconds between two pictures for the metrics
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class Core(Protocol):
     @property
     def synced(self) -> bool: ...
     @property
-    def picture(self) -> Picture: ...
+    def snapshot(self) -> MetricsSnapshot: ...
     def show(self, rest: float) -> None: ...
     @property
     def stalled(self) -> float: ...
@@ -154,7 +154,7 @@ class Scheduler:
             busy=lambda: self.core.busy,
         )
         if options.address:
-            self.core.show(_PICTURE_REST)
+            self.core.show(_SNAPSHOT_REST)
         self.metrics = Metrics(self._values)
 
     def stop(self) -> None:
@@ -221,7 +221,7 @@ class Scheduler:
         yield from of_scheduler(self.core.counters, self.applier.counters, self.client.writes)
         yield "fairlead_core_stalled_seconds", self.core.stalled
         yield "fairlead_scheduler_leading", float(self.core.synced)
-        yield from of_picture(self.core.picture)
+        yield from of_snapshot(self.core.snapshot)
 
     async def _render(self) -> bytes:
         return await asyncio.to_thread(self.metrics.render)

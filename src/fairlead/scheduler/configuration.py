@@ -208,7 +208,7 @@ class Configuration(_Section, frozen=True):
             backoff=self.retries.backoff_seconds,
             backoff_limit=self.retries.backoff_limit_seconds,
             search_backoff_limit=self.retries.search_backoff_limit_seconds,
-            look_again=self.retries.look_again_seconds,
+            recheck=self.retries.look_again_seconds,
         )
         election = self.leader_election
         return Options(

@@ -21,7 +21,7 @@ from fairlead.core.model.nodes import Node
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue
-from fairlead.core.model.transactions import PodRef, Transaction
+from fairlead.core.model.transactions import Transaction, ref_of
 from fairlead.core.pods.tasks import Task
 from fairlead.core.schedule import has_work, schedule
 from fairlead.core.state.cluster import ClusterState
@@ -29,8 +29,8 @@ from fairlead.scheduler import taking
 from fairlead.scheduler.counters import Counters
 from fairlead.scheduler.echoes import Echoes
 from fairlead.scheduler.faults import Faults
+from fairlead.scheduler.metrics_snapshot import MetricsSnapshots
 from fairlead.scheduler.outputs import Output, Trouble
-from fairlead.scheduler.picture import Pictures
 from fairlead.scheduler.reports.reporter import Reporter
 
 _CHUNK = 16
@@ -97,7 +97,7 @@ class CoreLoop:
         self._echoes = Echoes(self.state.tasks, self.state.pods.finished)
         self._faults = Faults(self.counters)
         self.reports = Reporter(self.state, self._faults)
-        self.pictures = Pictures()
+        self.snapshots = MetricsSnapshots()
         self._again: dict[tuple[str, str], _Again] = {}
 
     def apply(self, events: list[ClusterEvent], now: float) -> None:
@@ -152,7 +152,7 @@ class CoreLoop:
             self.counters.errors += 1
             self._faults.note("event", repr(event)[:500], error)
             about = event.object if isinstance(event, Upsert) else None
-            pod = PodRef(about.uid, about.namespace, about.name) if isinstance(about, Pod) else None
+            pod = ref_of(about) if isinstance(about, Pod) else None
             self.deliver([Trouble(pod, f"the object could not be processed: {error!r}")])
             if isinstance(event, Upsert):
                 count = before.count + 1 if before is not None else 1
@@ -275,12 +275,12 @@ class CoreLoop:
         self.counters.spent("decide", decided - start)
         self.counters.spent("forecast", foreseen - decided)
         self.counters.spent("status", time.perf_counter() - foreseen)
-        self._take_picture(now)
+        self._take_snapshot(now)
 
-    def _take_picture(self, now: float) -> None:
+    def _take_snapshot(self, now: float) -> None:
         begun = time.perf_counter()
         try:
-            if self.pictures.renew(self.state, now):
+            if self.snapshots.renew(self.state, now):
                 self.counters.spent("picture", time.perf_counter() - begun)
         except Exception as error:
             self._faults.note("picture", "", error)
@@ -318,7 +318,7 @@ class CoreLoop:
             self._faults.note("next", "when a pass is due", error)
             due = None  # passes come when something is heard, and every few seconds
         again = min((each.due for each in self._again.values()), default=None)
-        times = (due, self.reports.next_due, self.pictures.next_due, self._soon, again)
+        times = (due, self.reports.next_due, self.snapshots.next_due, self._soon, again)
         return min((time for time in times if time is not None), default=None)
 
 

@@ -19,8 +19,8 @@ from fairlead.core.model.policy import Policy
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Recorder
 from fairlead.scheduler.counters import Counters
+from fairlead.scheduler.metrics_snapshot import MetricsSnapshot
 from fairlead.scheduler.outputs import Output
-from fairlead.scheduler.picture import Picture
 
 log = structlog.get_logger("core")
 
@@ -58,13 +58,13 @@ class CoreThread(threading.Thread):
         return self._loop.counters
 
     @property
-    def picture(self) -> Picture:
+    def snapshot(self) -> MetricsSnapshot:
         """Queues and pools in numbers, as it saw them last."""
-        return self._loop.pictures.latest
+        return self._loop.snapshots.latest
 
     def show(self, rest: float) -> None:
         """Have pictures taken from now on. rest: seconds between two."""
-        self._loop.pictures.rest = rest
+        self._loop.snapshots.rest = rest
 
     @property
     def synced(self) -> bool:

@@ -15,11 +15,10 @@ from fairlead.api.names import JOB_LABEL
 from fairlead.api.reasons import Reason
 from fairlead.cluster.times import timestamp
 from fairlead.core.explain import own
-from fairlead.core.model.pods import stands_in
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queue_position import Ahead, Term, ahead_of, behind, line, terms
-from fairlead.core.queues.tree import QueueNode, room_of
+from fairlead.core.queues.tree import QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.foretold import Expected
 from fairlead.core.state.suspended import made_before, made_for
@@ -186,7 +185,7 @@ def standing(
 
 def place_of(state: ClusterState, node: QueueNode, unit: Unit | None, now: float) -> tuple[int | None, int, list[Ahead]]:
     """Its position in its queue, how many wait there, and the first of those ahead. The queue is counted, not sorted."""
-    units = [each for room in node.rooms.values() for each in room.units]
+    units = [each for pending_class in node.pending_classes.values() for each in pending_class.units]
     if unit is None or unit not in units:
         return None, len(units), []
     mine = node.place(unit)
@@ -200,9 +199,9 @@ def reason_of(state: ClusterState, waiting: list[Task], gang: Gang | None) -> Re
     for task in waiting:
         if task.pod.error is not None:
             return task.pod.error
-        room = room_of(task.unit) if task.unit is not None else None
-        if room is not None and task.unit is not None:
-            reason = room.limited.get(task.unit.user) or room.parked
+        pending_class = pending_class_of(task.unit) if task.unit is not None else None
+        if pending_class is not None and task.unit is not None:
+            reason = pending_class.limited.get(task.unit.user) or pending_class.unschedulable
             if reason is not None:
                 return own(state, task.unit, reason)
     return gang.reason if gang is not None and waiting else None
@@ -246,8 +245,8 @@ def _of_ai_job(state: ClusterState, namespace: str, name: str) -> tuple[list[Tas
         if task.pod.ours and task.pod.namespace == namespace and label in task.pod.labels and task.pod.controlled
     ]
     gang = state.gangs.get(f"{namespace}/{name}")
-    if not found and gang is not None:  # suspended: others stand in for them
-        found = [task for task in gang.tasks.values() if stands_in(task.pod.uid)]
+    if not found and gang is not None:  # suspended: placeholders wait for them
+        found = [task for task in gang.tasks.values() if task.pod.placeholder]
     found.sort(
         key=lambda task: (task.unit is None, task.unit.rank if task.unit is not None else (), task.pod.created, task.pod.uid)
     )
@@ -274,7 +273,7 @@ def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:
     """The jobs of a namespace that wait, by queue and position."""
     state, found = core.state, []
     for queue, node in sorted(state.queues.queues.items()):
-        waiting = (unit for room in node.rooms.values() for unit in room.units)
+        waiting = (unit for pending_class in node.pending_classes.values() for unit in pending_class.units)
         if not any(unit.tasks[0].pod.namespace == namespace for unit in waiting):
             continue
         for position, unit in enumerate(line(node), 1):

@@ -131,8 +131,8 @@ def _tasks(nodes: Sequence[QueueNode]) -> Iterator[Task]:
     """What runs and what waits in these queues."""
     for node in nodes:
         yield from node.placed.values()
-        for room in node.rooms.values():
-            for unit in room.units:
+        for pending_class in node.pending_classes.values():
+            for unit in pending_class.units:
                 yield from unit.tasks
 
 
@@ -142,10 +142,10 @@ def backlog(core: CoreLoop, nodes: list[QueueNode], now: float) -> Backlog:
     Its wait is the longest of any job's: since it was made, and from now on until it is expected to start.
     """
     jobs, milli, wait = 0, 0, 0.0
-    for room in (room for node in nodes for room in node.rooms.values()):
-        jobs += room.waiting
-        milli += core.state.queues.waiting.devices_waited_for(room)
-        for unit in room.units:
+    for pending_class in (pending_class for node in nodes for pending_class in node.pending_classes.values()):
+        jobs += pending_class.waiting
+        milli += core.state.queues.waiting.devices_waited_for(pending_class)
+        for unit in pending_class.units:
             since = now - unit.created
             start = core.reports.starts.of(unit.tasks[0].job)
             wait = max(wait, since + (max(0.0, start - now) if start is not None else 0.0))

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 
 from fairlead.core.model.charges import split
 from fairlead.observability.metrics import Values
-from fairlead.scheduler.picture import Picture, PoolPicture, QueuePicture
+from fairlead.scheduler.metrics_snapshot import MetricsSnapshot, PoolSnapshot, QueueSnapshot
 
-_HELD: dict[str, Callable[[QueuePicture], dict[str, float]]] = {
+_HELD: dict[str, Callable[[QueueSnapshot], dict[str, float]]] = {
     "fairlead_queue_allocated": lambda queue: queue.allocated,
     "fairlead_queue_quota": lambda queue: queue.quota,
     "fairlead_queue_limit": lambda queue: queue.limit,
     "fairlead_queue_fair_share": lambda queue: queue.fair_share,
 }
-_OF_QUEUE: dict[str, Callable[[QueuePicture], float | None]] = {
+_OF_QUEUE: dict[str, Callable[[QueueSnapshot], float | None]] = {
     "fairlead_queue_usage_device_seconds": lambda queue: queue.usage,
     "fairlead_queue_pending_jobs": lambda queue: queue.jobs,
     "fairlead_queue_pending_pods": lambda queue: queue.pods,
@@ -22,7 +22,7 @@ _OF_QUEUE: dict[str, Callable[[QueuePicture], float | None]] = {
     "fairlead_queue_oldest_pending_timestamp_seconds": lambda queue: queue.oldest,
     "fairlead_queue_next_deadline_timestamp_seconds": lambda queue: queue.deadline,
 }
-_OF_POOL: dict[str, Callable[[PoolPicture], float]] = {
+_OF_POOL: dict[str, Callable[[PoolSnapshot], float]] = {
     "fairlead_pool_nodes": lambda pool: pool.nodes,
     "fairlead_pool_nodes_idle": lambda pool: pool.idle,
     "fairlead_pool_gpus": lambda pool: pool.gpus,
@@ -31,17 +31,17 @@ _OF_POOL: dict[str, Callable[[PoolPicture], float]] = {
 }
 
 
-def of_picture(picture: Picture) -> Values:
+def of_snapshot(snapshot: MetricsSnapshot) -> Values:
     """What a picture shows. Queues that have nothing of a kind have no value of it: no job waits, no limit is set."""
     for name, held in _HELD.items():
-        yield name, {(queue.name, *split(key)): amount for queue in picture.queues for key, amount in held(queue).items()}
+        yield name, {(queue.name, *split(key)): amount for queue in snapshot.queues for key, amount in held(queue).items()}
     for name, read in _OF_QUEUE.items():
-        yield name, dict(_given((queue.name, read(queue)) for queue in picture.queues))
+        yield name, dict(_given((queue.name, read(queue)) for queue in snapshot.queues))
     for name, count in _OF_POOL.items():
-        yield name, {(pool.name,): count(pool) for pool in picture.pools}
-    yield "fairlead_gpus_outside_queues", {(name,): held for name, held in picture.outside.items()}
-    yield "fairlead_gangs_not_starting", float(picture.not_starting)
-    yield "fairlead_pending_jobs", {(code,): float(count) for code, count in picture.reasons.items()}
+        yield name, {(pool.name,): count(pool) for pool in snapshot.pools}
+    yield "fairlead_gpus_outside_queues", {(name,): held for name, held in snapshot.outside.items()}
+    yield "fairlead_gangs_not_starting", float(snapshot.not_starting)
+    yield "fairlead_pending_jobs", {(code,): float(count) for code, count in snapshot.reasons.items()}
 
 
 def _given(values: Iterable[tuple[str, float | None]]) -> Iterable[tuple[tuple[str, ...], float]]:

@@ -17,8 +17,8 @@ from fairlead.core.model.policy import Policy
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Recorder
 from fairlead.scheduler.counters import Counters
+from fairlead.scheduler.metrics_snapshot import MetricsSnapshot
 from fairlead.scheduler.outputs import Output
-from fairlead.scheduler.picture import Picture
 
 Answer = TypeVar("Answer")
 log = structlog.get_logger("core")
@@ -56,13 +56,13 @@ class InlineCore:
         return self._core.counters
 
     @property
-    def picture(self) -> Picture:
+    def snapshot(self) -> MetricsSnapshot:
         """Queues and pools in numbers, as it saw them last."""
-        return self._core.pictures.latest
+        return self._core.snapshots.latest
 
     def show(self, rest: float) -> None:
         """Have pictures taken from now on. rest: seconds between two."""
-        self._core.pictures.rest = rest
+        self._core.snapshots.rest = rest
 
     @property
     def synced(self) -> bool:

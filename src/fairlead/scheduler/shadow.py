@@ -14,7 +14,7 @@ import msgspec
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import Cluster, ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, Upsert
 from fairlead.core.model.pods import Pod
-from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
+from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension, ref_of
 
 
 class Decided(msgspec.Struct, frozen=True, tag="decided", tag_field="kind"):
@@ -184,7 +184,7 @@ class ShadowCluster:
     async def suspend(self, job: Suspension) -> tuple[Outcome, str]:
         """Remember its pods as victims."""
         for pod in (self._running[uid] for uid in job.pods if uid in self._running):
-            await self.evict(PodRef(pod.uid, pod.namespace, pod.name), dry_run=False)
+            await self.evict(ref_of(pod), dry_run=False)
         return Outcome.DONE, ""
 
     async def resume(self, job: Resume) -> tuple[Outcome, str]:

@@ -29,7 +29,7 @@ from fairlead.core.model.transactions import Binding, Place, Preempt
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption.search import preempt
-from fairlead.core.queues.tree import room_of
+from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.snapshot import snapshot
 from fairlead.scheduler.core_loop import CoreLoop
@@ -254,17 +254,17 @@ class Auditor:
     def _same(self, live: ClusterState, fresh: ClusterState) -> None:
         ours, theirs = _comparable(live), _comparable(fresh)
         for kept in live.moves.kept.values():
-            if kept.stand_in.row >= 0 and kept.stand_in.charged:
-                for above in live.queues.queues[kept.stand_in.queue].path:
+            if kept.placeholder.row >= 0 and kept.placeholder.charged:
+                for above in live.queues.queues[kept.placeholder.queue].path:
                     used = ours["queues"][above.name]
-                    for resource, amount in live.queues.tree.charge_at(kept.stand_in.shape, kept.stand_in.row):
+                    for resource, amount in live.queues.tree.charge_at(kept.placeholder.shape, kept.placeholder.row):
                         used[resource] = used.get(resource, 0) - amount
                     ours["queues"][above.name] = {resource: amount for resource, amount in used.items() if amount}
         ours["queues"] = {name: used for name, used in ours["queues"].items() if used}
         # Places are kept for pods that were moved and have not come back: a core that begins knows nothing of them.
         for kept in (*live.moves.kept.values(), *live.moves.returning.values()):
-            for each in (ours, theirs) if kept.stand_in.row >= 0 else ():
-                each["nodes"].pop(live.nodes.names[kept.stand_in.row], None)
+            for each in (ours, theirs) if kept.placeholder.row >= 0 else ():
+                each["nodes"].pop(live.nodes.names[kept.placeholder.row], None)
         # So they are for jobs that resume, until their pods come: that they are meant to run is all that is written.
         for task in live.suspended.kept:
             for each in (ours, theirs):
@@ -301,12 +301,12 @@ class Auditor:
         """Whether the live core only rests: it searched in vain too often of late, and would find victims if it looked now."""
         task = live.tasks.get(beneficiary.pod.uid)
         unit = task.unit if task is not None else None
-        room = room_of(unit) if unit is not None else None
-        if unit is None or room is None or room.search.rests_until <= now:
+        pending_class = pending_class_of(unit) if unit is not None else None
+        if unit is None or pending_class is None or pending_class.search.backoff_until <= now:
             return False
         mark = live.log.mark()
         live.pass_caches.drop()
-        found = any(preempt(live, unit, insists=pressing, waited=pressing) is not None for pressing in (False, True))
+        found = any(preempt(live, unit, enforce_quota=pressing, waited=pressing) is not None for pressing in (False, True))
         live.log.rollback(mark)
         for each in unit.tasks:
             each.become(TaskState.WAITING)

@@ -130,7 +130,7 @@ class _Replay:
         self.unasked.clear()
         if waiting:
             now = self.events.now
-            told = self.state.foretold.look(self.state, forecast(self.state, now), now)
+            told = self.state.foretold.intervals(self.state, forecast(self.state, now), now)
             for index in waiting:
                 run = self.runs[index]
                 run.asked = True

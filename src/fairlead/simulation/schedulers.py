@@ -14,7 +14,7 @@ from fairlead.simulation.audit import Auditor
 from fairlead.simulation.people import Strike
 from fairlead.simulation.world import Process, World
 
-POLICY = Policy(look_again=0.0)
+POLICY = Policy(recheck=0.0)
 """A waking that is missing is found here, not made up for."""
 OPTIONS = Options(policy=POLICY, address="", lease_duration=180.0, lease_renew=130.0, lease_retry=60.0, writers=16)
 

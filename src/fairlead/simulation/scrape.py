@@ -19,7 +19,7 @@ from fairlead.core.model.units import WHOLE
 from fairlead.observability.endpoints import served
 from fairlead.observability.metrics import Metrics, Values, of_scheduler
 from fairlead.scheduler.core_loop import CoreLoop
-from fairlead.scheduler.gauges import of_picture
+from fairlead.scheduler.gauges import of_snapshot
 from fairlead.scheduler.writing.counters import WriteCounters
 
 _GPU = "nvidia.com/gpu"
@@ -42,7 +42,7 @@ class Scrape(msgspec.Struct):
 def run(queues: int, jobs: int, repeats: int = 10) -> Scrape:
     """Fill a core, take its picture, and scrape it. Half of the jobs run."""
     core = CoreLoop(Policy(), lambda _: None)
-    core.pictures.rest = 1e-9
+    core.snapshots.rest = 1e-9
     nodes = max(1, jobs // 16)
     core.apply(
         [Upsert(Node(f"n-{n}", {"cpu": 128_000, "memory": 2048 * _GIB, "pods": 110, _GPU: 8})) for n in range(nodes)], _NOW
@@ -85,7 +85,7 @@ def _queue(number: int) -> Queue:
 async def _scraped(core: CoreLoop, repeats: int) -> tuple[str, list[float]]:
     def values() -> Values:
         yield from of_scheduler(core.counters, WriteCounters(), 0)
-        yield from of_picture(core.pictures.latest)
+        yield from of_snapshot(core.snapshots.latest)
 
     metrics = Metrics(values)
     with socket.socket() as free:

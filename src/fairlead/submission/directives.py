@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.submission.hostlists import HostlistError, hosts
-from fairlead.submission.options import COUNTS, DEVICES, FLAGS, KNOWN, MEMORY, OF_SBATCH, OURS, SAID_OTHERWISE, SAME, SHORT
+from fairlead.submission.options import ALTERNATIVES, COUNTS, DEVICES, FLAGS, KNOWN, MEMORY, OF_SBATCH, OURS, SAME, SHORT
 from fairlead.submission.sizes import SizeError, Sizes, member, shown
 
 _MARK = re.compile(r"#(SBATCH|FAIRLEAD)(?=[\s-])(.*)")
@@ -26,7 +26,7 @@ _WHEN = ("afterok", "afterany", "afternotok", "aftercorr", "singleton")
 
 
 class DirectiveError(ValueError):
-    """A line that cannot be meant; the message says which, and what would do."""
+    """An invalid line; the message names the line and the remedy."""
 
 
 class Asked(msgspec.Struct):
@@ -137,8 +137,8 @@ class _Reading:
 
     def take(self, option: _Option) -> None:
         """Raises `DirectiveError`."""
-        if option.name in SAID_OTHERWISE:
-            raise DirectiveError(f"{option.where}: --{option.given}: {SAID_OTHERWISE[option.name]}")
+        if option.name in ALTERNATIVES:
+            raise DirectiveError(f"{option.where}: --{option.given}: {ALTERNATIVES[option.name]}")
         if option.name not in KNOWN and option.name not in OURS:
             self.made.left_out.append(f"{option.where}: --{option.given} has no meaning here")
         elif (handler := _HANDLERS.get(option.name)) is not None:
@@ -186,8 +186,8 @@ def _nodes(reading: _Reading, option: _Option) -> None:
 def _begin(_reading: _Reading, option: _Option) -> None:
     if option.value.lower() != "now":
         raise DirectiveError(
-            f"{option.where}: --begin: a job begins when there is room: submit it then (cron, at), or submit it with --hold and "
-            "release it then"
+            f"{option.where}: --begin: start times are not supported. Submit the job at that time (cron, at), or submit it with "
+            "--hold and release it then"
         )
 
 
@@ -286,7 +286,7 @@ def _check_hosts(made: Asked, count: int) -> None:
         raise DirectiveError(f"--nodelist names {named} nodes and the job has {count}: give --nodes={named}, or name fewer")
     if named and count > named:
         raise DirectiveError(
-            f"--nodelist names {named} nodes and the job has {count}: name all of them, or say by --exclude where it must not run"
+            f"--nodelist names {named} nodes and the job has {count}: name all of them, or exclude the others with --exclude"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 MOST_HOSTS = 900
-"""Of one list: of a pod that names more nodes than the scheduler looks at nothing is placed."""
+"""Of one list: a pod that names more nodes than the scheduler reads is not placed."""
 _LONGEST = 63
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
@@ -13,7 +13,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
 class HostlistError(ValueError):
-    """A list that cannot be meant; the message says what of it."""
+    """An invalid list; the message names the invalid part."""
 
 
 def hosts(text: str) -> list[str]:

@@ -60,7 +60,7 @@ def check_script(script: bytes, name: str) -> str:
     except UnicodeDecodeError as error:
         raise DirectiveError(f"{name} is no text: give a script, or a program of the image after `--`") from error
     if not text.startswith("#!"):
-        raise DirectiveError(f"{name} does not say what runs it: its first line must be such as #!/bin/bash")
+        raise DirectiveError(f"{name} names no interpreter: its first line must be such as #!/bin/bash")
     return text
 
 

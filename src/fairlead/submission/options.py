@@ -64,7 +64,7 @@ KNOWN = (
     | {"gres", "export", "requeue", "no-requeue", "exclusive", "nodelist", "exclude", "begin"}
 )
 """Options of sbatch that are read."""
-SAID_OTHERWISE = {
+ALTERNATIVES = {
     "gpus-per-socket": "give --gpus-per-node: how many sockets a node has is not known here",
     "tres-per-task": "give --gpus-per-task and --cpus-per-task",
     "constraint": "nodes have no features here: ask for a GPU model (--gres=gpu:MODEL:N), for nodes by name (--nodelist, "
@@ -173,5 +173,5 @@ IDLE = frozenset(
     ]
 )
 """Options of sbatch, each with a value, that change nothing of what a job asks for here."""
-OF_SBATCH = sorted(KNOWN | FLAGS | IDLE | SAID_OTHERWISE.keys() | {"tasks", "workdir"})
+OF_SBATCH = sorted(KNOWN | FLAGS | IDLE | ALTERNATIVES.keys() | {"tasks", "workdir"})
 """All options of sbatch."""

@@ -1,7 +1,7 @@
 """How large a job's members are, from sbatch's options: nodes, tasks, and what each node, task, GPU or CPU gets.
 
 A member is a node's part of the job: one pod, with what all tasks of that node get together. Without `--nodes` or
-`--ntasks-per-node` all tasks are on one node, as Slurm places them where one has room.
+`--ntasks-per-node` all tasks are on one node, as Slurm places them where one has enough free capacity.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ MIB = 1 << 20
 
 
 class SizeError(ValueError):
-    """Options that ask for no size that can be given; the message says what would do."""
+    """Options that give no valid size; the message states the remedy."""
 
 
 class Sizes(msgspec.Struct):
-    """What options say of sizes; None: nothing. memory: in bytes; 0 is all that a node has."""
+    """Sizes as given by options; None: not given. memory: in bytes; 0 is all that a node has."""
 
     nodes: int | None = None
     tasks: int | None = None
@@ -57,7 +57,7 @@ def member(sizes: Sizes) -> Member:
 
 
 def _with_tasks_of_gpus(sizes: Sizes) -> Sizes:
-    """With `--ntasks-per-gpu` tasks say how many GPUs there are, or GPUs how many tasks."""
+    """With `--ntasks-per-gpu` the number of GPUs follows from the tasks, or the number of tasks from the GPUs."""
     each = sizes.tasks_per_gpu
     if each is None:
         return sizes
@@ -114,7 +114,7 @@ def _gpus(sizes: Sizes, count: int, tasks: int) -> int:
 
 
 def _cpus(sizes: Sizes, tasks: int, gpus: int) -> int | None:
-    """The CPUs of a member; None: nothing is asked. Several tasks have one each where nothing is said, as Slurm gives them."""
+    """The CPUs of a member; None: none are requested. By default several tasks have one each, as in Slurm."""
     if sizes.cpus_per_gpu is not None:
         if sizes.cpus_per_task is not None:
             raise SizeError("--cpus-per-task and --cpus-per-gpu: give one of them")

@@ -140,10 +140,13 @@ class QueueStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     ) = {}
     usage: UsageStatus | None = None
     run_times: (
-        Annotated[list[RunTimeStatus], Rule(max_length=50, description="Run times kept for a restart of the scheduler.")] | None
+        Annotated[list[RunTimeStatus], Rule(max_length=50, description="Run times stored across restarts of the scheduler.")]
+        | None
     ) = []
     forecasts: (
-        Annotated[list[ForecastStatus], Rule(max_length=20, description="Predicted starts kept for a restart of the scheduler.")]
+        Annotated[
+            list[ForecastStatus], Rule(max_length=20, description="Predicted starts stored across restarts of the scheduler.")
+        ]
         | None
     ) = []
     reason: Annotated[GroupReason, Rule(description="Why the first pending job of the queue waits.")] | None = None

@@ -1,4 +1,4 @@
-"""Admission policies in CEL, which the API server enforces without asking anybody; one module for each idea.
+"""Admission policies in CEL, which the API server enforces without a webhook; one module for each idea.
 
 - fencing: a binding of a scheduler that lost its lease is refused;
 - identity: who creates a workload is stamped on it and on the pods it makes, and that stamp cannot be forged;

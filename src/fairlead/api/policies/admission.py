@@ -1,6 +1,7 @@
 """Admission: a queue or a class of service refuses namespaces, users and classes that it does not admit.
 
-Each Queue and ServiceClass is a parameter and judges what names it. What its parents say, only the scheduler sees.
+Each Queue and ServiceClass is a parameter and judges the objects that name it. The rules of parent queues are left to the
+scheduler.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def bounds(trusted: Sequence[str], provisioning_classes: Sequence[str]) -> list[
     now, before = entry("object.metadata", "annotations", _CLASS), entry("oldObject.metadata", "annotations", _CLASS)
     anew = f"{now} != '' && (request.operation == 'CREATE' || {now} != {before})"
     allowed = ", ".join(provisioning_classes) or "none"
-    told = f"'annotation {_CLASS}: ' + {now} + ' is not a class that tenants may name: {allowed}'"
+    message = f"'annotation {_CLASS}: ' + {now} + ' is not a class that tenants may name: {allowed}'"
     return [
         *validating(
             "fairlead-provisioning",
@@ -34,7 +34,7 @@ def bounds(trusted: Sequence[str], provisioning_classes: Sequence[str]) -> list[
             [
                 {
                     "expression": f"{now} in {listed(provisioning_classes)}",
-                    "messageExpression": told.replace("\\", "\\\\"),
+                    "messageExpression": message.replace("\\", "\\\\"),
                     "reason": "Forbidden",
                 }
             ],

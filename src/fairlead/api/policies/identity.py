@@ -1,4 +1,4 @@
-"""Identity: who creates a workload is stamped on it and on the pods it makes; nobody changes that stamp, no template forges it.
+"""Identity: the user who creates a workload is stamped on it and on its pods. The stamp cannot be changed or forged.
 
 A controller passes a stamp on, and only from an owner of a kind that is stamped; without one the pod is its namespace's.
 """
@@ -59,7 +59,7 @@ def identity(trusted: Sequence[str]) -> list[Manifest]:
     plain = f"Object.template{{metadata: Object.template.metadata{inner}}}"
     in_template = "object.spec.template"
     claimed = f"has({in_template}) && has({in_template}.metadata) && {_has(f'{in_template}.metadata')}"
-    # Kinds of others have said nothing of another user; of what they own, the object itself need not say it.
+    # Kinds of others carry no stamp of another user; on what they own, the object itself needs no stamp.
     backed = (
         f"({_has('object.metadata')} && {_value(f'{in_template}.metadata')} == {_value('object.metadata')}) || "
         f"{_owned_by(OTHERS)}"
@@ -126,7 +126,7 @@ def identity(trusted: Sequence[str]) -> list[Manifest]:
             [
                 refusal(
                     f"{_value('object.metadata')} == {_value('oldObject.metadata')}",
-                    f"annotation {_STAMP} says who created the object and cannot be changed",
+                    f"annotation {_STAMP} names the user who created the object and cannot be changed",
                 )
             ],
             conditions=[by_user],
@@ -136,7 +136,8 @@ def identity(trusted: Sequence[str]) -> list[Manifest]:
             rules([*whole(OTHERS), (names.GROUP, ["aijobs"])], "CREATE", "UPDATE"),
             [
                 refusal(
-                    _nobody_else("object.spec"), f"annotation {_STAMP} is written by the API server: remove it from the templates"
+                    _only_own_stamp("object.spec"),
+                    f"annotation {_STAMP} is written by the API server: remove it from the templates",
                 )
             ],
             conditions=[by_user, ("has-a-spec", "has(object.spec)")],
@@ -162,17 +163,17 @@ def _owned_by(groups: Sequence[str]) -> str:
     return f"(has({owners}) && {owners}.exists(o, {controller} && ({counts})))"
 
 
-# A pod or workload made by a controller says whose it is, and no owner of a stamped kind stands behind that.
+# A pod or workload made by a controller names a user, and has no owner of a stamped kind from which it could have that name.
 _FORGED = f"{_has('object.metadata')} && !{_owned_by(_OWNERS)}"
 
 
-def _nobody_else(root: str) -> str:
+def _only_own_stamp(root: str) -> str:
     """CEL: no map below has a key that contains the stamp, but for the object's own. Kinds of others have templates anywhere."""
     own = _value("object.metadata")
 
     def absent(value: str, depth: int) -> str:
-        his = f"k == {quoted(_STAMP)} && {value}[k] == {own} && {own} != ''"
-        clean = f"(type({value}) != map || {value}.all(k, !k.contains({quoted(_STAMP)}) || ({his})))"
+        own_key = f"k == {quoted(_STAMP)} && {value}[k] == {own} && {own} != ''"
+        clean = f"(type({value}) != map || {value}.all(k, !k.contains({quoted(_STAMP)}) || ({own_key})))"
         if not depth:
             return clean
         below = f"v{depth}"

@@ -97,7 +97,7 @@ def validating(
 def together(conditions: Sequence[tuple[str, str]]) -> Manifest:
     """One match condition of several, of (name, CEL) each.
 
-    The API server evaluates all match conditions of a policy whatever the first says; within one the cheap ones spare the others.
+    The API server evaluates all match conditions of a policy, whatever the first yields; within one, a cheap part saves the rest.
     """
     return {
         "name": "-and-".join(name for name, _ in conditions)[:63].rstrip("-"),
@@ -124,7 +124,7 @@ def whole(groups: Iterable[str]) -> list[tuple[str, list[str]]]:
 
 
 def passes_on(trusted: Sequence[str]) -> str:
-    """CEL: the request comes from a controller, which passes on what a template says."""
+    """CEL: the request comes from a controller, which passes on the content of a template."""
     known = ["request.userInfo.username == 'system:kube-controller-manager'"]
     known.append("request.userInfo.username.startsWith('system:serviceaccount:kube-system:')")
     known += [f"request.userInfo.username == {quoted(name)}" for name in trusted]

@@ -14,7 +14,7 @@ _ADMINISTRATORS = ("system:masters", "system:nodes")
 def placement(schedulers: Sequence[str], *, require_scheduler: bool) -> list[Manifest]:
     """schedulers: ours. require_scheduler: pods that ask for GPUs must name one of them.
 
-    Controllers are no exception: what they make is what a tenant's template says. Exempt are the system namespaces,
+    Controllers are no exception: they make what a tenant's template contains. Exempt are the system namespaces,
     administrators (group system:masters) and mirror pods (system:nodes).
     """
     made: list[Manifest] = []
@@ -27,7 +27,7 @@ def placement(schedulers: Sequence[str], *, require_scheduler: bool) -> list[Man
         named = f"!has({spec}.nodeName) || {spec}.nodeName == ''"
         conditions = [("has-pods", f"has({there})")]
         if not require_scheduler:
-            conditions.append(("names-a-node", f"!({named})"))  # which few do: the rest is not looked at
+            conditions.append(("names-a-node", f"!({named})"))  # which few do: all others skip the rest
         conditions += [("by-a-tenant", _BY_TENANT), ("asks-gpus", _asks_gpus(spec, metadata))]
         validations = [
             refusal(
@@ -36,8 +36,8 @@ def placement(schedulers: Sequence[str], *, require_scheduler: bool) -> list[Man
         ]
         if require_scheduler:
             given = f"has({spec}.schedulerName) ? {spec}.schedulerName : ''"
-            told = f"a pod that asks for GPUs must set spec.schedulerName to one of {', '.join(schedulers)}"
-            validations.append(refusal(f"({given}) in {listed(schedulers)}", told))
+            message = f"a pod that asks for GPUs must set spec.schedulerName to one of {', '.join(schedulers)}"
+            validations.append(refusal(f"({given}) in {listed(schedulers)}", message))
         made += validating(f"fairlead-placement{suffix}", rules(resources, "CREATE"), validations, conditions=conditions)
     return [*made, *_priorities(schedulers)]
 

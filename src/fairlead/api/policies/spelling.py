@@ -1,4 +1,4 @@
-"""Spelling: what our annotations and labels on pods may say, exactly as the scheduler reads it; and spans of time in CEL."""
+"""Spelling: the valid values of our annotations and labels on pods, exactly as the scheduler reads them; and durations in CEL."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MEANINGS = (
 
 
 def spelling() -> list[Manifest]:
-    """Pods and pod templates. What an older object says stays until it is changed."""
+    """Pods and pod templates. A value of an older object stays valid until it is changed."""
     kinds = (
         ("fairlead-spelling", [*PODS, *TEMPLATED], _pod_metadata),
         ("fairlead-spelling-cronjobs", CRON_JOBS, lambda what: _template(f"{what}.spec.jobTemplate.spec.template")),
@@ -62,20 +62,20 @@ def spelling() -> list[Manifest]:
         for i, (field, key, meaning, described) in enumerate(_MEANINGS):
             variables += [(f"v{i}", _values("all", field, key)), (f"before{i}", _values("before", field, key))]
             kind = field.removesuffix("s")
-            said = f"'{kind} {key}: \"' + variables.v{i}.map(v, string(v)).join('\", \"') + '\" is not {described}'"
+            message = f"'{kind} {key}: \"' + variables.v{i}.map(v, string(v)).join('\", \"') + '\" is not {described}'"
             expression = f"variables.v{i} == variables.before{i} || variables.v{i}.all(v, type(v) == string && {meaning})"
-            validations.append({"expression": expression, "messageExpression": said, "reason": "Invalid"})
-        says = f"({metadata('object')}).exists(m, {' || '.join(_says(field, key) for field, key, *_ in _MEANINGS)})"
-        conditions = [("says-something", says)]
+            validations.append({"expression": expression, "messageExpression": message, "reason": "Invalid"})
+        uses = f"({metadata('object')}).exists(m, {' || '.join(_has_key(field, key) for field, key, *_ in _MEANINGS)})"
+        conditions = [("uses-our-keys", uses)]
         made += validating(name, rules(resources, "CREATE", "UPDATE"), validations, conditions=conditions, variables=variables)
     return made
 
 
 def _values(of: str, field: str, key: str) -> str:
-    return f"variables.{of}.filter(m, {_says(field, key)}).map(m, dyn(m.{field}[{quoted(key)}]))"
+    return f"variables.{of}.filter(m, {_has_key(field, key)}).map(m, dyn(m.{field}[{quoted(key)}]))"
 
 
-def _says(field: str, key: str) -> str:
+def _has_key(field: str, key: str) -> str:
     return f"(has(m.{field}) && type(m.{field}) == map && {quoted(key)} in m.{field})"
 
 

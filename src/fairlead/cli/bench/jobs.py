@@ -127,7 +127,7 @@ def lifecycles(
     emit(result, output, lambda: print_table("bench lifecycles", msgspec.to_builtins(result)))
 
 
-class FirstPicture(msgspec.Struct):
+class FirstFrame(msgspec.Struct):
     """Seconds from the command to the first picture on a terminal."""
 
     seconds: float
@@ -171,7 +171,7 @@ def demo(
         seen = b""
         while "█".encode() not in seen and time.perf_counter() - start < 120:
             seen += os.read(terminal, 65_536)
-        result = FirstPicture(time.perf_counter() - start)
+        result = FirstFrame(time.perf_counter() - start)
     finally:
         os.kill(pid, 2)
         while True:

@@ -1,7 +1,8 @@
 """An aggregated API: resources of a group of ours that the API server passes on to this process.
 
-Discovery, the front proxy's certificate and our own, and errors as Statuses are done here; whoever serves a group gives its
-resources and their routes. RBAC on the group's resources, per namespace, says who may ask; it is judged before we hear of it.
+Discovery, the front proxy's certificate and our own, and errors as Statuses are done here; the server of a group gives its
+resources and their routes. RBAC on the resources of the group, per namespace, decides who may ask; the API server checks it
+before a request arrives here.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class AggregatedApi:
     """One group, served on `host:port` while it runs.
 
-    service: the DNS name of its Service, `NAME.NAMESPACE.svc`. resources: as discovery tells them; routes: (path below the
+    service: the DNS name of its Service, `NAME.NAMESPACE.svc`. resources: as discovery lists them; routes: (path below the
     group's version, handler). chart: the file that makes the APIService.
     """
 
@@ -59,7 +60,7 @@ class AggregatedApi:
         return f"/apis/{self.group}/{self.version}"
 
     async def run(self) -> None:
-        """Serve until cancelled; what stands in the way is said and tried again, and never ends the process."""
+        """Serve until cancelled; what prevents it is logged and tried again, and never ends the process."""
         while True:
             try:
                 await self._serve()
@@ -104,15 +105,15 @@ class AggregatedApi:
 
     # -- discovery -----------------------------------------------------------------------------
 
-    def _told(self) -> dict[str, Any]:
+    def _group_version(self) -> dict[str, Any]:
         version = {"groupVersion": f"{self.group}/{self.version}", "version": self.version}
         return {"name": self.group, "versions": [version], "preferredVersion": version}
 
     async def _groups(self, _: web.Request) -> web.Response:
-        return web.json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": [self._told()]})
+        return web.json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": [self._group_version()]})
 
     async def _group(self, _: web.Request) -> web.Response:
-        return web.json_response({"kind": "APIGroup", "apiVersion": "v1", **self._told()})
+        return web.json_response({"kind": "APIGroup", "apiVersion": "v1", **self._group_version()})
 
     async def _resources(self, _: web.Request) -> web.Response:
         version = f"{self.group}/{self.version}"
@@ -121,7 +122,7 @@ class AggregatedApi:
 
 
 def refusal(code: int, reason: str, message: str) -> web.Response:
-    """A Status that says no."""
+    """A Status that refuses a request."""
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     return web.json_response({**body, "reason": reason, "message": message, "code": code}, status=code)
 

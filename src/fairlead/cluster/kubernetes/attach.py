@@ -52,7 +52,7 @@ class Attached:
         await self._send(STDIN, data)
 
     async def end_input(self) -> None:
-        """Nothing more is typed; v4 cannot say so."""
+        """Nothing more is typed; v4 has no message for it."""
         if self._socket.protocol == PROTOCOLS[0]:
             await self._send(CLOSE, bytes([STDIN]))
 

@@ -31,7 +31,7 @@ class _Credential(msgspec.Struct):
 
 
 class Auth:
-    """Who we say we are. certificate: (chain, key) in PEM if an exec plugin gave one."""
+    """Our credentials. certificate: (chain, key) in PEM if an exec plugin gave one."""
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.time) -> None:
         self.config = config

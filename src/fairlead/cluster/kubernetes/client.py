@@ -23,7 +23,7 @@ __all__ = ["REFUSAL_GRACE", "ApiError", "Client", "ReadOnly", "Unreachable", "ap
 REFUSAL_GRACE = 60.0
 """Seconds for which 401 and 403 count as unavailability: an API server that starts refuses until it has loaded the roles."""
 _LONGEST_PAUSE = 30.0
-_UNANSWERED = 10.0  # seconds without an answer after which it is told
+_UNANSWERED = 10.0  # seconds without an answer after which it is logged
 _LATEST = 30.0  # seconds since the latest failure after which nothing is known any more: retries come more often
 _TRIES = 6
 _JSON = "application/json"
@@ -31,7 +31,7 @@ _AGENT = f"fairlead/{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class ApiError(Exception):
-    """The API server said no. code: HTTP status; reason and message from its Status object."""
+    """The API server refused a request. code: HTTP status; reason and message from its Status object."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(f"{code} {reason}: {message}")
@@ -97,7 +97,7 @@ class Client:
         self.clock = clock
         self.read_only = read_only
         self.writes = 0
-        self.server_time: float | None = None  # what the last reply said; simulated clusters have a time of their own
+        self.server_time: float | None = None  # by the last reply; simulated clusters have a time of their own
         self._connections = connections
         self._timeout = timeout
         self._given = transport
@@ -152,7 +152,7 @@ class Client:
         return await self._request("GET", path, query=query)
 
     async def post(self, path: str, body: bytes, *, patient: bool = True, dry_run: bool = False) -> bytes:
-        """POST, tried once unless the server says it did nothing (429); not patient: then neither. dry_run: nothing is made."""
+        """POST, tried once unless the server did nothing (429); not patient: then neither. dry_run: nothing is made."""
         return await self._request("POST", path, body, query={"dryRun": "All"} if dry_run else None, patient=patient)
 
     async def put(self, path: str, body: bytes, *, patient: bool = True) -> bytes:
@@ -164,7 +164,7 @@ class Client:
         return await self._request("PATCH", path, body, kind)
 
     async def apply(self, path: str, body: bytes, manager: str) -> bytes:
-        """Server-side apply, as field manager `manager`; whoever else set one of the fields loses it."""
+        """Server-side apply, as field manager `manager`; other managers lose these fields."""
         query = {"fieldManager": manager, "force": "true"}
         return await self._request("PATCH", path, body, "application/apply-patch+yaml", query)
 
@@ -218,7 +218,7 @@ class Client:
                 self.auth.reject()
                 continue
             raise api_error(reply.status, reply.body)
-        raise Unreachable(f"{method} {path}: told to wait {_TRIES} times")
+        raise Unreachable(f"{method} {path}: refused with 429 {_TRIES} times")
 
     async def _headers(self, accept: str = _JSON) -> dict[str, str]:
         if not self.auth.fresh:
@@ -269,7 +269,7 @@ def refuses(error: Exception) -> bool:
 
 
 def retry_after(header: str | None) -> float:
-    """Seconds to wait, bounded; one second where the server does not say."""
+    """Seconds to wait, bounded; one second where the server names no time."""
     seconds = _number(header or "1")
     return min(max(1.0 if seconds is None else seconds, 0.05), _LONGEST_PAUSE)
 

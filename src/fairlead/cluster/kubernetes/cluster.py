@@ -1,6 +1,6 @@
 """The Kubernetes adapter of the port: watches in, writes out.
 
-Every write ends in a certain answer. One that got no answer, or an error that does not say whether
+Every write ends in a certain answer. One that got no answer, or an error that leaves open whether
 it was applied, is followed by a read of the pod.
 """
 
@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.cluster import intents, views
+from fairlead.cluster import targets, views
 from fairlead.cluster.kinds import Kind, Watch, watched
-from fairlead.cluster.kubernetes import events, targets
+from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.kubernetes.statuses import Statuses, pod_path
+from fairlead.cluster.kubernetes.targets import write_target
 from fairlead.cluster.kubernetes.volumes import Volumes
 from fairlead.cluster.port import ClusterEvent, Outcome, Sink, StorageKnown, Synced
 from fairlead.cluster.translate import Change, Translator
@@ -94,7 +95,7 @@ class KubernetesCluster:
     async def bind(self, binding: Binding, epoch: int | None) -> tuple[Outcome, str]:
         """Bind one pod under its UID and the version last seen, marked with our epoch.
 
-        Where somebody, as often as not we ourselves, wrote no more than its status meanwhile, it is bound in its new version.
+        Where only its status was written meanwhile, as often as not by ourselves, it is bound in its new version.
         """
         pod = binding.pod
         metadata: dict[str, Any] = {"name": pod.name, "uid": pod.uid}
@@ -160,24 +161,24 @@ class KubernetesCluster:
             wait = min(2 * wait, _REPEATS_LATER)
 
     async def suspend(self, job: Suspension) -> tuple[Outcome, str]:
-        """Write the intent into the job's PodGroup, made first where it has none."""
+        """Write the target into the job's PodGroup, made first where it has none."""
         namespace, _, name = job.group.partition("/")
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups"
         if job.made:
-            outcome, message = await _outcome(self.client.post(path, encode(intents.group_for(job))))
+            outcome, message = await _outcome(self.client.post(path, encode(targets.group_for(job))))
             if outcome is Outcome.REFUSED or outcome is Outcome.GONE:
                 return Outcome.REFUSED, message
         owner = job.owners[0][1] if job.made else ""
-        return await targets.write(self.client, f"{path}/{name}", intents.suspended(job), owner)
+        return await write_target(self.client, f"{path}/{name}", targets.suspended(job), owner)
 
     async def resume(self, job: Resume) -> tuple[Outcome, str]:
-        """Write the intent into the job's PodGroup."""
+        """Write the target into the job's PodGroup."""
         namespace, _, name = job.group.partition("/")
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}"
-        return await targets.write(self.client, path, intents.running(job))
+        return await write_target(self.client, path, targets.running(job))
 
     async def _whether_leaving(self, pod: PodRef, message: str) -> tuple[Outcome, str]:
-        """The outcome of a deletion whose answer did not tell."""
+        """The outcome of a deletion whose answer left it open."""
         seen = await self._read(pod)
         if seen is None:
             return Outcome.GONE, message
@@ -194,7 +195,7 @@ class KubernetesCluster:
         return await self._removed(pod, lambda: self.client.delete(pod_path(pod), encode(options)))
 
     async def _read(self, pod: PodRef) -> views.Pod | None:
-        """The pod as it is now, None if it is gone; asks until somebody answers, for nothing may be assumed before."""
+        """The pod as it is now, None if it is gone; asks until there is an answer, for nothing may be assumed before."""
         wait = 0.1
         while True:
             try:
@@ -224,9 +225,9 @@ class KubernetesCluster:
 
 
 async def _outcome(write: Awaitable[object]) -> tuple[Outcome | None, str]:
-    """What a write came to; None where only a look at the object can tell: no answer, a fault of the server, or a 409.
+    """The outcome of a write; None where only a read of the object decides: no answer, a fault of the server, or a 409.
 
-    A 409 may mean another object of that name, or only that somebody wrote at the same time.
+    A 409 may mean another object of that name, or only another write at the same time.
     """
     try:
         await write

@@ -24,7 +24,7 @@ def condition(kind: str, *, holds: bool, reason: str, message: str, since: str) 
 
 
 async def apply(client: Client, plural: str, key: str, conditions: Sequence[dict[str, str]], manager: str) -> None:
-    """Make these all the conditions that `manager` says of an object; other writers' stay.
+    """Make these all the conditions of an object that `manager` owns; other writers' stay.
 
     key: `namespace/name`, or the name of what has no namespace. Raises `ApiError`, `Unreachable`.
     """

@@ -12,7 +12,7 @@ _ASK_AGAIN = 60.0  # seconds until it is asked anew
 
 
 async def served(client: Client, api_version: str, plural: str) -> bool:
-    """Whether a kind is served now; while nobody answers, it is not."""
+    """Whether a kind is served now; without an answer it counts as not served."""
     try:
         found = msgspec.json.decode(await client.get(f"/apis/{api_version}"))
     except (ApiError, Unreachable, msgspec.DecodeError):

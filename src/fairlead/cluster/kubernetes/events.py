@@ -1,4 +1,4 @@
-"""Kubernetes events: what was done to an object, for whoever runs `kubectl describe`."""
+"""Kubernetes events: what was done to an object, as `kubectl describe` shows it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ async def write(
     """One event, in events.k8s.io/v1 as kube-scheduler writes them. That it cannot be written is logged, no more.
 
     regarding: apiVersion, kind, namespace, name and, where known, uid of the object; what has no namespace has its events in
-    `default`. controller and instance: who says so.
+    `default`. controller and instance: the reporter.
     """
     namespace, name = regarding.get("namespace") or "default", regarding["name"]
     now = datetime.fromtimestamp(client.clock(), UTC)
-    told = crc32(f"{reason} {note}".encode())  # one moment may have several to tell of
+    digest = crc32(f"{reason} {note}".encode())  # an object may have several events at one time
     body = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": f"{name[:200]}.{int(now.timestamp() * 1e6):x}{told:08x}", "namespace": namespace},
+        "metadata": {"name": f"{name[:200]}.{int(now.timestamp() * 1e6):x}{digest:08x}", "namespace": namespace},
         "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "reportingController": controller,
         "reportingInstance": instance[:128],

@@ -1,8 +1,8 @@
 """Serving an aggregated API: whom the API server lets through, and how it knows us.
 
 The API server has authenticated and authorized a request before it passes it on (RBAC on our group's resources), and
-shows a client certificate of its front proxy's. Nobody else is answered: that certificate must be signed by the authority,
-and bear one of the names, that the ConfigMap `kube-system/extension-apiserver-authentication` tells. Our own certificate
+shows a client certificate of its front proxy's. No other client is answered: that certificate must be signed by the authority,
+and bear one of the names, that the ConfigMap `kube-system/extension-apiserver-authentication` gives. Our own certificate
 is made at start; its authority goes into the APIService, whose `caBundle` is ours to write.
 """
 
@@ -42,7 +42,7 @@ class FrontProxy(msgspec.Struct, frozen=True):
 
 
 async def read(client: Client) -> FrontProxy:
-    """What the API server tells of its front proxy. Raises `FrontProxyError`, `ApiError`, `Unreachable`."""
+    """The front proxy of the API server. Raises `FrontProxyError`, `ApiError`, `Unreachable`."""
     data: dict[str, str] = msgspec.json.decode(await client.get(_CONFIG)).get("data") or {}
     authority = data.get("requestheader-client-ca-file", "")
     if not authority:

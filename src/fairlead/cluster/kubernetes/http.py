@@ -82,7 +82,7 @@ class HttpTransport:
     async def socket(
         self, path: str, *, query: Sequence[tuple[str, str]], headers: Mapping[str, str], protocols: Sequence[str]
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse | Reply]:
-        """A WebSocket that lasts until somebody closes it, or why there is none. Raises `Unreachable`."""
+        """A WebSocket that lasts until either side closes it, or why there is none. Raises `Unreachable`."""
         try:
             async with self._session.ws_connect(
                 self._server + path,

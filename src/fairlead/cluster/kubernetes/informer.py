@@ -1,7 +1,7 @@
 """One kind of object, listed once and then watched for ever.
 
-A list comes in pages. The watch asks for bookmarks and continues at the last version seen; when it
-is told that the version is too old (410) it lists again and reports the difference. A watch on
+A list comes in pages. The watch asks for bookmarks and continues at the last version seen; when the
+server answers that the version is too old (410), it lists again and reports the difference. A watch on
 which nothing moves, not even a bookmark, counts as dead and is opened anew.
 """
 

@@ -2,8 +2,8 @@
 
 The epoch is the Lease's `leaseTransitions`. A restart of the same process raises it, too: the
 holder's identity is unique per process. Every binding carries the epoch, and an admission policy
-refuses one that is older than the Lease (see `fairlead crds --policies`). Nobody's clock is
-compared with anybody else's: a Lease is stale once it has not changed for its duration.
+refuses one that is older than the Lease (see `fairlead crds --policies`). Clocks of
+two processes are never compared: a Lease is stale once it has not changed for its duration.
 
 Requests for the Lease have connections of their own, so that they wait behind no other request, and end before the renew
 deadline. An API server that starts refuses everything (403) until it has loaded the roles: a leader that is refused goes on
@@ -33,7 +33,7 @@ _RIGHT = (
 
 
 async def until(stop: asyncio.Event, leading: Coroutine[None, None, None]) -> bool:
-    """Work until told to stop. Returns whether the work ended before, its lease lost; raises what ended it."""
+    """Work until `stop` is set. Returns whether the work ended before, its lease lost; raises what ended it."""
     stopping = asyncio.ensure_future(stop.wait())
     work = asyncio.ensure_future(leading)
     try:

@@ -42,18 +42,18 @@ class Statuses:
         await self._status(f"{pod_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
 
     async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
-        """`status.nominatedNodeName`, with the condition that says what it waits for."""
+        """`status.nominatedNodeName`, with the condition that names what it waits for."""
         body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node, "conditions": [self._waiting(reason)]}}
         await self._status(f"{pod_path(pod)}/status", body)
 
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
         """Condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
-        told = why_waiting(reason)
-        if self._translator.told.get(pod.uid) == told:
+        report = why_waiting(reason)
+        if self._translator.reported.get(pod.uid) == report:
             return
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [self._waiting(reason)]}}
-        if await self._status(f"{pod_path(pod)}/status", body, insist=True) and pod.uid in self._translator.versions:
-            self._translator.told[pod.uid] = told
+        if await self._status(f"{pod_path(pod)}/status", body, retry=True) and pod.uid in self._translator.versions:
+            self._translator.reported[pod.uid] = report
 
     def _waiting(self, reason: Reason) -> dict[str, str]:
         why, message = why_waiting(reason)
@@ -69,49 +69,49 @@ class Statuses:
         """`PodGroup.status`: phase, members placed and succeeded, why not all are, and when they are expected to start."""
         namespace, _, name = group.partition("/")
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}/status"
-        await self._status(path, {"status": group_shown(status)}, _MERGE, insist=True)
+        await self._status(path, {"status": group_shown(status)}, _MERGE, retry=True)
 
     async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
         """A condition that holds of a pod, or of the pod group `namespace/name`."""
         if isinstance(regarding, PodRef):
             # Pods' conditions of others' making carry a domain.
-            told = conditions.condition(f"{names.GROUP}/{kind}", holds=True, reason=reason, message=message, since=self._now())
-            body = {"metadata": {"uid": regarding.uid}, "status": {"conditions": [told]}}
-            await self._status(f"{pod_path(regarding)}/status", body, insist=True)
+            kind = f"{names.GROUP}/{kind}"
+            condition = conditions.condition(kind, holds=True, reason=reason, message=message, since=self._now())
+            body = {"metadata": {"uid": regarding.uid}, "status": {"conditions": [condition]}}
+            await self._status(f"{pod_path(regarding)}/status", body, retry=True)
             return
-        told = conditions.condition(kind, holds=True, reason=reason, message=message, since=self._now())
-        # Each under a manager of its own: what one manager applies is all that it says.
-        await self._condition("podgroups", regarding, told, f"{names.SCHEDULER_NAME}-{kind.lower()}")
+        condition = conditions.condition(kind, holds=True, reason=reason, message=message, since=self._now())
+        # Each under a manager of its own: what a manager applies replaces all that it applied before.
+        await self._condition("podgroups", regarding, condition, f"{names.SCHEDULER_NAME}-{kind.lower()}")
 
     async def queue_status(self, queue: str, status: QueueReport) -> None:
         """`Queue.status`: allocation, pending pods, fair share, recent usage."""
         await self._queues.write(queue, status)
 
     async def _queue(self, queue: str, status: object) -> bool:
-        return await self._status(f"/apis/{names.API_VERSION}/queues/{queue}/status", {"status": status}, _MERGE, insist=True)
+        return await self._status(f"/apis/{names.API_VERSION}/queues/{queue}/status", {"status": status}, _MERGE, retry=True)
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """`Reservation.status`: its phase and its nodes."""
         body = {"status": {"phase": phase, "nodes": list(nodes)}}
-        await self._status(f"/apis/{names.API_VERSION}/reservations/{name}/status", body, _MERGE, insist=True)
+        await self._status(f"/apis/{names.API_VERSION}/reservations/{name}/status", body, _MERGE, retry=True)
 
     async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
         """Condition Accepted of a policy."""
-        told = (accepted, reason, message[: events.NOTE_LIMIT])
-        if self._translator.verdicts.get((kind, name)) == told:
+        if self._translator.verdicts.get((kind, name)) == (accepted, reason, message[: events.NOTE_LIMIT]):
             return
         condition = conditions.condition("Accepted", holds=accepted, reason=reason, message=message, since=self._now())
         await self._condition(kind, name, condition)
 
     async def _condition(self, plural: str, key: str, condition: dict[str, str], manager: str = names.SCHEDULER_NAME) -> None:
         """The one condition of an object that this manager writes."""
-        await self._told(key, conditions.apply(self._client, plural, key, [condition], manager), insist=True)
+        await self._written(key, conditions.apply(self._client, plural, key, [condition], manager), retry=True)
 
-    async def _status(self, path: str, body: object, kind: str = _STRATEGIC, *, insist: bool = False) -> bool:
-        return await self._told(path, self._client.patch(path, encode(body), kind), insist=insist)
+    async def _status(self, path: str, body: object, kind: str = _STRATEGIC, *, retry: bool = False) -> bool:
+        return await self._written(path, self._client.patch(path, encode(body), kind), retry=retry)
 
-    async def _told(self, path: str, writing: Awaitable[object], *, insist: bool) -> bool:
-        """Whether it was written. insist: raises `Unreachable` where it may be written later; else that is logged, no more."""
+    async def _written(self, path: str, writing: Awaitable[object], *, retry: bool) -> bool:
+        """Whether it was written. retry: raises `Unreachable` where it may be written later; else that is only logged."""
         try:
             await writing
         except (ApiError, Unreachable) as error:
@@ -120,7 +120,7 @@ class Statuses:
             log.warning("status not written", path=path, error=str(error)[:300])
             # No version is named here: a conflict means that others wrote meanwhile. Another object of that name is 422.
             # An API server that starts refuses everything until it has loaded the roles.
-            if insist and (isinstance(error, Unreachable) or error.code in (401, 403, 409, 429) or error.code >= 500):
+            if retry and (isinstance(error, Unreachable) or error.code in (401, 403, 409, 429) or error.code >= 500):
                 raise Unreachable(str(error)) from error
             return False
         return True

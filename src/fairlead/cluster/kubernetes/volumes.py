@@ -15,7 +15,7 @@ from fairlead.core.nodes.storage import Claim
 _CHOSEN_NODE = "volume.kubernetes.io/selected-node"
 _MERGE = "application/merge-patch+json"
 _BIND_LIMIT = 600.0  # seconds that volumes may take, as kube-scheduler's bindTimeoutSeconds
-_FIRST_LOOK = 0.05
+_FIRST_POLL = 0.05
 
 
 class Volumes:
@@ -77,7 +77,7 @@ class Volumes:
         return ""
 
     async def _await_bound(self, choice: VolumeChoice, node: str) -> str:
-        wait = _FIRST_LOOK
+        wait = _FIRST_POLL
         while True:
             claim = msgspec.json.decode(await self._client.get(_claim_path(choice.claim)), type=storage_views.Claim)
             seen = storage_views.convert(claim)

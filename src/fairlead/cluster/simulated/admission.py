@@ -54,7 +54,7 @@ Mentioned = dict[str, "Mentioned"]
 
 @lru_cache(maxsize=1024)
 def mentioned(expression: str, variable: str) -> Mentioned | None:
-    """Which members of a variable an expression may look at; None: it does not speak of the variable."""
+    """Which members of a variable an expression may read; None: it does not mention the variable."""
     tree: Mentioned | None = None
     for path, then in re.findall(rf"(?<![\w.]){variable}\b((?:\.\w+)*)(\(?)", expression):
         steps = path.split(".")[1:]
@@ -163,7 +163,7 @@ def _parameter(store: Store, catalog: Catalog, kind: Object, reference: Object) 
 
 
 def _denied(request: Request, binding: Object, bound_as: str, message: str, reason: str) -> StatusError:
-    told = f"ValidatingAdmissionPolicy '{binding['policyName']}' with binding '{bound_as}' denied request: {message}"
+    detail = f"ValidatingAdmissionPolicy '{binding['policyName']}' with binding '{bound_as}' denied request: {message}"
     resource = request.resource
-    error = forbidden(resource.group, resource.plural, request.name, told)
+    error = forbidden(resource.group, resource.plural, request.name, detail)
     return StatusError(_CODES.get(reason, 422), reason, error.message, error.details)

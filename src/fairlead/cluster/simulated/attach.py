@@ -1,7 +1,7 @@
 """`attach` and `exec` over WebSockets, as kubectl speaks them: the subprotocols v4 and v5.channel.k8s.io.
 
 Each message begins with its channel: 0 what is typed, 1 what is printed, 2 errors that are printed, 3 how it ended (a Status),
-4 the size of the window; in v5 255 closes one. Whoever runs pods' commands says what there is to attach to.
+4 the size of the window; in v5 255 closes one. What runs the pods' commands provides what there is to attach to.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Session(Protocol):
         """The exit code of what was begun for this session, 0 if nothing was."""
 
     def leave(self) -> None:
-        """Nobody is attached any more: what was begun for this session ends."""
+        """The client has detached: what was begun for this session ends."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What somebody attaches to: a pod's container, or a command begun beside it."""
+    """What a client attaches to: a pod's container, or a command begun beside it."""
 
     pod: dict[str, Any]
     container: str

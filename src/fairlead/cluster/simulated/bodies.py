@@ -22,7 +22,7 @@ _SHOWN_BYTES = 30  # of a body that cannot be read
 _STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _MAP = "Go value of type map[string]interface {}"
 _VERSIONS = {"Binding": ("v1",), "Eviction": ("policy/v1", "policy/v1beta1"), "Scale": ("autoscaling/v1",)}
-"""What the bodies of subresources may call themselves. Options do not say what was expected when they are refused."""
+"""What the bodies of subresources may call themselves. Where options are refused, the message does not name the expected kind."""
 
 
 class Body(NamedTuple):
@@ -41,8 +41,8 @@ class Body(NamedTuple):
         if not wanted:
             return errors.bad_request(why)
         first = self.content[:_SHOWN_BYTES]
-        told = first.decode(errors="replace") if first[:1] == b"{" else first.hex()
-        data = (told + " ..." if len(self.content) > _SHOWN_BYTES else told) or "<empty>"
+        detail = first.decode(errors="replace") if first[:1] == b"{" else first.hex()
+        data = (detail + " ..." if len(self.content) > _SHOWN_BYTES else detail) or "<empty>"
         return errors.bad_request(f"the object provided is unrecognized (must be of type {wanted}): {why} ({data})")
 
 
@@ -58,8 +58,8 @@ def of_resource(api: ApiServer, resource: Resource, body: Body, validation: str)
             shown = body.content.decode(errors="replace")
             raise body.unrecognized(resource.kind, f"Object 'Kind' is missing in '{shown}'")
         if version != resource.api_version:
-            told = f"does not match the expected API version ({resource.api_version})"
-            raise errors.bad_request(f"the API version in the data ({version}) {told}")
+            detail = f"does not match the expected API version ({resource.api_version})"
+            raise errors.bad_request(f"the API version in the data ({version}) {detail}")
         api.definitions.check_custom_kind(resource, raw)
     else:
         _check_kind(api, resource, version or resource.api_version, kind or resource.kind)
@@ -70,7 +70,7 @@ def of_resource(api: ApiServer, resource: Resource, body: Body, validation: str)
     except schema.Mistyped as error:
         if not resource.custom:
             raise errors.bad_request(f"{about}: {error}") from error
-        decoded = {**raw, "metadata": _metadata(raw.get("metadata"), about)}  # all else is for the schema to say
+        decoded = {**raw, "metadata": _metadata(raw.get("metadata"), about)}  # all else is for the schema to check
     if validation not in ("", "Ignore", "Warn", "Strict"):
         cause = errors.unsupported("fieldValidation", validation, "", "Ignore", "Strict", "Warn")
         raise errors.invalid("meta.k8s.io", "CreateOptions", "", [cause])
@@ -86,8 +86,8 @@ def applied(api: ApiServer, resource: Resource, body: Body) -> Object:
     raw = _yaml(body.content)
     raw = {} if raw is None else raw
     if not isinstance(raw, dict):
-        told = f"json: cannot unmarshal {schema.go_name(raw)} into {_MAP}"
-        raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {told}")
+        detail = f"json: cannot unmarshal {schema.go_name(raw)} into {_MAP}"
+        raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {detail}")
     kind, version = _kind_of(raw, body, resource.kind)
     if (kind, version) != (resource.kind, resource.api_version):
         raise errors.bad_request(f"invalid object type: {_group_version(version)}, Kind={kind}")
@@ -139,8 +139,8 @@ def of_model(body: Body, model: type[Any]) -> Object:
     kind, version = _kind_of(raw, body, wanted)
     if (kind and kind != name) or (version and versions and version not in versions):
         version = version or (versions[0] if versions else "v1")
-        told = errors.unregistered(version, kind or name)
-        raise errors.unhandled(version, kind or name, name, told) if versions else errors.bad_request(told)
+        detail = errors.unregistered(version, kind or name)
+        raise errors.unhandled(version, kind or name, name, detail) if versions else errors.bad_request(detail)
     return typed(raw, model)
 
 
@@ -160,25 +160,25 @@ def patch(body: Body) -> Any:
     """A JSON, merge or strategic merge patch. Raises `StatusError`."""
     body.check_size()
     strategic, steps = "strategic" in body.content_type, "json-patch" in body.content_type
-    told = "" if strategic else "error decoding patch: "
+    detail = "" if strategic else "error decoding patch: "
     try:
         found = msgspec.json.decode(_text(body.content))
     except msgspec.DecodeError as error:
-        raise errors.bad_request(f"{told}{_syntax(error, body.content)}") from error
+        raise errors.bad_request(f"{detail}{_syntax(error, body.content)}") from error
     if steps or isinstance(found, dict):
         return found
     if found is None:
         if strategic:
             return {}
         raise errors.bad_request("Invalid JSON Patch")
-    raise errors.bad_request(f"{told}json: cannot unmarshal {schema.go_name(found)} into {_MAP}")
+    raise errors.bad_request(f"{detail}json: cannot unmarshal {schema.go_name(found)} into {_MAP}")
 
 
 # -- bytes -------------------------------------------------------------------------------------
 
 
 def _read(body: Body, expected: tuple[str, str], wanted: str, *, protobuf_too: bool = True) -> Any:
-    """What the bytes say. expected: apiVersion and kind; wanted: how the kind is called where it is refused."""
+    """The decoded body. expected: apiVersion and kind; wanted: how the kind is called where it is refused."""
     body.check_size()
     if body.content_type == JSON:
         try:
@@ -203,14 +203,14 @@ def _read(body: Body, expected: tuple[str, str], wanted: str, *, protobuf_too: b
 def _kind_of(raw: Any, body: Body, wanted: str) -> tuple[str, str]:
     """(kind, apiVersion), empty where they are not given."""
     if not isinstance(raw, dict):
-        told = f"json: cannot unmarshal {schema.go_name(raw)} into Go value of type {_STRUCT}"
-        raise body.unrecognized(wanted, f"couldn't get version/kind; json parse error: {told}")
+        detail = f"json: cannot unmarshal {schema.go_name(raw)} into Go value of type {_STRUCT}"
+        raise body.unrecognized(wanted, f"couldn't get version/kind; json parse error: {detail}")
     found = {}
     for name in ("apiVersion", "kind"):
         found[name] = raw.get(name) or ""
         if not isinstance(found[name], str):
-            told = f"json: cannot unmarshal {schema.go_name(found[name])} into Go struct field .{name} of type string"
-            raise body.unrecognized(wanted, f"couldn't get version/kind; json parse error: {told}")
+            detail = f"json: cannot unmarshal {schema.go_name(found[name])} into Go struct field .{name} of type string"
+            raise body.unrecognized(wanted, f"couldn't get version/kind; json parse error: {detail}")
     return found["kind"], found["apiVersion"]
 
 
@@ -224,16 +224,16 @@ def _text(content: bytes) -> bytes:
 
 
 def _syntax(error: msgspec.DecodeError, content: bytes) -> str:
-    """What Go's parser says, where that is known."""
-    told = str(error)
-    if "truncated" in told:
+    """The message of Go's parser, where that is known."""
+    detail = str(error)
+    if "truncated" in detail:
         return "unexpected end of JSON input"
-    at = told.rpartition("(byte ")[2].rstrip(")")
-    if "trailing" in told and at.isdecimal():
+    at = detail.rpartition("(byte ")[2].rstrip(")")
+    if "trailing" in detail and at.isdecimal():
         return f"invalid character '{chr(content[int(at) - 1])}' after top-level value"
     if at == "0":
         return f"invalid character '{chr(content[0])}' looking for beginning of value"
-    return told
+    return detail
 
 
 def _yaml(content: bytes) -> Any:
@@ -251,8 +251,8 @@ def _yaml(content: bytes) -> Any:
         return _plain(yaml.load(content, Loader=_TextLoader))  # noqa: S506 - a safe loader without times
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        told = f"line {mark.line}: {problem}" if mark is not None and problem else str(error)
-        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: yaml: {told}") from error
+        detail = f"line {mark.line}: {problem}" if mark is not None and problem else str(error)
+        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: yaml: {detail}") from error
 
 
 class _TextLoader(yaml.CSafeLoader):

@@ -121,8 +121,8 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
 def read_quantities(resource: Resource, obj: Any) -> None:
     """Every quantity of the known places can be read. Raises `StatusError`, as Go's decoder does."""
     if not _all_read(obj):
-        told = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        raise unhandled(resource.api_version, resource.kind, resource.kind, told)
+        detail = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        raise unhandled(resource.api_version, resource.kind, resource.kind, detail)
 
 
 def _all_read(obj: Any) -> bool:
@@ -172,8 +172,8 @@ def check_node(obj: Object) -> list[Cause]:
 def duplicate_taint(place: str, taint: Object) -> Cause:
     """Two taints of one key and one effect."""
     shown = {"Key": taint.get("key", ""), "Value": taint.get("value", ""), "Effect": taint.get("effect", ""), "TimeAdded": None}
-    told = f"Duplicate value: {msgspec.json.encode(shown).decode()}: taints must be unique by key and effect pair"
-    return Cause("FieldValueDuplicate", told, place)
+    detail = f"Duplicate value: {msgspec.json.encode(shown).decode()}: taints must be unique by key and effect pair"
+    return Cause("FieldValueDuplicate", detail, place)
 
 
 def check_priority_class(obj: Object) -> list[Cause]:
@@ -206,8 +206,8 @@ def check_job(obj: Object) -> list[Cause]:
     causes = []
     template = (spec.get("template") or {}).get("spec") or {}
     if template.get("restartPolicy") not in ("OnFailure", "Never"):
-        told = f'Unsupported value: "{template.get("restartPolicy", "")}": supported values: "OnFailure", "Never"'
-        causes.append(Cause("FieldValueNotSupported", told, "spec.template.spec.restartPolicy"))
+        detail = f'Unsupported value: "{template.get("restartPolicy", "")}": supported values: "OnFailure", "Never"'
+        causes.append(Cause("FieldValueNotSupported", detail, "spec.template.spec.restartPolicy"))
     if not template.get("containers"):
         causes.append(required("spec.template.spec.containers"))
     causes += [
@@ -239,8 +239,8 @@ def check_definition(obj: Object) -> list[Cause]:
     if obj["metadata"]["name"] != expected:
         causes.append(invalid_value("metadata.name", obj["metadata"]["name"], 'must be spec.names.plural+"."+spec.group'))
     if spec.get("scope") not in ("Namespaced", "Cluster"):
-        told = f'Unsupported value: "{spec.get("scope", "")}": supported values: "Cluster", "Namespaced"'
-        causes.append(Cause("FieldValueNotSupported", told, "spec.scope"))
+        detail = f'Unsupported value: "{spec.get("scope", "")}": supported values: "Cluster", "Namespaced"'
+        causes.append(Cause("FieldValueNotSupported", detail, "spec.scope"))
     versions = spec.get("versions") or []
     if sum(bool(version.get("storage")) for version in versions) != 1:
         causes.append(invalid_value("spec.versions", "", "must have exactly one version marked as storage version"))

@@ -1,7 +1,7 @@
 """The port on a simulated API server, without a wire: objects in, verbs out, no bytes between.
 
-For whoever wants many lifecycles a second. Faults of the network do not exist here; whoever wants those
-takes the Kubernetes adapter on `SimulatedTransport`.
+For many lifecycles a second. Faults of the network do not exist here; for those, use the Kubernetes
+adapter on `SimulatedTransport`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason
-from fairlead.cluster import intents, views
+from fairlead.cluster import targets, views
 from fairlead.cluster.kinds import KINDS, POD, POD_GROUP, QUEUE, RESERVATION, Kind
 from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, StorageKnown, Synced, Upsert
 from fairlead.cluster.reported import forecasts_shown, group_shown, run_times_shown, shown, usage_shown, why_waiting
@@ -46,7 +46,7 @@ class SimulatedCluster:
     # -- watches -------------------------------------------------------------------------------
 
     async def run(self, sink: Sink) -> None:
-        """Say what exists, then `Synced`, then every change, until cancelled."""
+        """Deliver what exists, then `Synced`, then every change, until cancelled."""
         self._sink = sink
         for table, kind in _KINDS.items():
             changes = [_change(key, record.object, kind) for key, record in self.api.store.sorted(table)]
@@ -54,14 +54,14 @@ class SimulatedCluster:
                 sink(events)
         sink([StorageKnown(), Synced()])
         for table in _KINDS:
-            self.api.store.listen(table, self._heard)
+            self.api.store.listen(table, self._changed)
         try:
             await asyncio.get_running_loop().create_future()
         finally:
             for table in _KINDS:
-                self.api.store.deafen(table, self._heard)
+                self.api.store.deafen(table, self._changed)
 
-    def _heard(self, change: store.Change) -> None:
+    def _changed(self, change: store.Change) -> None:
         body = None if change.kind == "DELETED" else change.record.object
         if change.table == PODS and body is not None:
             if change.before is not None and _same_to_us(change.before.object, body):
@@ -69,7 +69,7 @@ class SimulatedCluster:
             if body["status"].get("phase") in _ENDED:
                 body = None  # it holds nothing any more, as if it were gone
             elif change.before is not None and (bound := self._only_bound(change.before.object, body)) is not None:
-                self._tell([Upsert(bound)])
+                self._deliver([Upsert(bound)])
                 return
         kind = _KINDS[change.table]
         events = self.translator.translate(kind, [_change(change.key, body, kind, gone=change.record.object)])
@@ -78,7 +78,7 @@ class SimulatedCluster:
                 self._pods[event.object.uid] = event.object
             elif isinstance(event, Gone) and event.kind == POD.name:
                 self._pods.pop(event.key, None)
-        self._tell(events)
+        self._deliver(events)
 
     def _only_bound(self, before: Object, after: Object) -> Pod | None:
         """The pod as the core knows it, on its node, if a binding is all that happened to it."""
@@ -92,7 +92,7 @@ class SimulatedCluster:
         bound = self._pods[known.uid] = msgspec.structs.replace(known, node=node)
         return bound
 
-    def _tell(self, events: list[ClusterEvent]) -> None:
+    def _deliver(self, events: list[ClusterEvent]) -> None:
         if not self._pending:
             asyncio.get_running_loop().call_soon(self._flush)
         self._pending += events
@@ -157,21 +157,21 @@ class SimulatedCluster:
         return Outcome.DONE, ""
 
     async def suspend(self, job: Suspension) -> tuple[Outcome, str]:
-        """Write the intent into the job's PodGroup, made first where it has none."""
+        """Write the target into the job's PodGroup, made first where it has none."""
         namespace, _, name = job.group.partition("/")
         if job.made:
             found = self.api.store.get(_GROUPS, (namespace, name))
             if found is None:
-                self.api.create(self.api.served(names.API_VERSION, "podgroups"), namespace, intents.group_for(job))
+                self.api.create(self.api.served(names.API_VERSION, "podgroups"), namespace, targets.group_for(job))
             elif all(each.get("uid") != job.owners[0][1] for each in found.object["metadata"].get("ownerReferences") or ()):
                 return Outcome.REFUSED, f"PodGroup {name} is there and belongs to another object"
-        return self._intend(job.group, intents.suspended(job))
+        return self._set_target(job.group, targets.suspended(job))
 
     async def resume(self, job: Resume) -> tuple[Outcome, str]:
-        """Write the intent into the job's PodGroup."""
-        return self._intend(job.group, intents.running(job))
+        """Write the target into the job's PodGroup."""
+        return self._set_target(job.group, targets.running(job))
 
-    def _intend(self, group: str, target: Object) -> tuple[Outcome, str]:
+    def _set_target(self, group: str, target: Object) -> tuple[Outcome, str]:
         namespace, _, name = group.partition("/")
         record = self.api.store.get(_GROUPS, (namespace, name))
         if record is None:
@@ -235,11 +235,11 @@ class SimulatedCluster:
 
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
         """Write why a pod waits into its conditions."""
-        told = why_waiting(reason)
+        report = why_waiting(reason)
         record = self.api.store.get(PODS, (pod.namespace, pod.name))
-        if record is None or record.object["metadata"]["uid"] != pod.uid or self.translator.told.get(pod.uid) == told:
+        if record is None or record.object["metadata"]["uid"] != pod.uid or self.translator.reported.get(pod.uid) == report:
             return
-        self.translator.told[pod.uid] = told
+        self.translator.reported[pod.uid] = report
         self._set_status(pod, {}, self._waiting(reason))
 
     async def group_status(self, group: str, status: GroupReport) -> None:
@@ -249,9 +249,9 @@ class SimulatedCluster:
         if record is None:
             return
         obj = record.object
-        told = {**(obj.get("status") or {}), **group_shown(status)}
-        told = {key: value for key, value in told.items() if value is not None}
-        self.api.store.put(_GROUPS, (namespace, name), {**obj, "metadata": dict(obj["metadata"]), "status": told})
+        merged = {**(obj.get("status") or {}), **group_shown(status)}
+        merged = {key: value for key, value in merged.items() if value is not None}
+        self.api.store.put(_GROUPS, (namespace, name), {**obj, "metadata": dict(obj["metadata"]), "status": merged})
 
     async def condition(self, regarding: PodRef | str, kind: str, reason: str, message: str) -> None:
         """Write that a condition holds of a pod or a pod group."""
@@ -263,9 +263,9 @@ class SimulatedCluster:
         namespace, _, plain = regarding.partition("/")
         record = self.api.store.get(_GROUPS, (namespace, plain))
         if record is not None:
-            told = record.object.get("status") or {}
-            others = [each for each in told.get("conditions") or () if each["type"] != kind]
-            status = {**told, "conditions": [*others, condition]}
+            status = record.object.get("status") or {}
+            others = [each for each in status.get("conditions") or () if each["type"] != kind]
+            status = {**status, "conditions": [*others, condition]}
             obj = {**record.object, "metadata": dict(record.object["metadata"]), "status": status}
             self.api.store.put(_GROUPS, (namespace, plain), obj)
 
@@ -274,21 +274,21 @@ class SimulatedCluster:
         record = self.api.store.get(_QUEUES, ("", queue))
         if record is None:
             return
-        told: Object = {**(record.object.get("status") or {}), "pending": status.pending}
-        told |= {"allocated": shown(status.allocated), "fairShare": shown(status.fair_share)}
+        merged: Object = {**(record.object.get("status") or {}), "pending": status.pending}
+        merged |= {"allocated": shown(status.allocated), "fairShare": shown(status.fair_share)}
         if status.usage is not None:
-            told["usage"] = usage_shown(status.usage)
+            merged["usage"] = usage_shown(status.usage)
         if status.run_times:
-            told["runTimes"] = run_times_shown(status.run_times)
+            merged["runTimes"] = run_times_shown(status.run_times)
         if status.forecasts:
-            told["forecasts"] = forecasts_shown(status.forecasts)
-        told.pop("reason", None)
-        told.pop("foreign", None)
+            merged["forecasts"] = forecasts_shown(status.forecasts)
+        merged.pop("reason", None)
+        merged.pop("foreign", None)
         if status.foreign:
-            told["foreign"] = shown(status.foreign)
+            merged["foreign"] = shown(status.foreign)
         if status.reason is not None:
-            told["reason"] = {"code": str(status.reason.code), "message": status.reason.message}
-        self.api.store.put(_QUEUES, ("", queue), {**record.object, "metadata": dict(record.object["metadata"]), "status": told})
+            merged["reason"] = {"code": str(status.reason.code), "message": status.reason.message}
+        self.api.store.put(_QUEUES, ("", queue), {**record.object, "metadata": dict(record.object["metadata"]), "status": merged})
 
     async def verdict(self, kind: str, name: str, *, accepted: bool, reason: str, message: str) -> None:
         """Condition Accepted of a policy."""

@@ -1,6 +1,6 @@
 """Small controllers that kubectl's users expect: disruption budgets and Jobs.
 
-Each looks at its object anew when it or one of its pods changed, as the real ones do.
+Each reconciles its object when it or one of its pods changed, as the real ones do.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _portion(value: Any, of: int) -> int:
 
 
 class _JobSync:
-    """One look at one Job."""
+    """One reconciliation of one Job."""
 
     def __init__(self, api: ApiServer, key: Key, job: Object) -> None:
         self.api = api
@@ -182,10 +182,10 @@ class _JobSync:
                 self.api.delete(resource, self.key[0], pod["metadata"]["name"])
 
     def _make(self, spec: Object, active: list[Object], succeeded: list[Object], wanted: int) -> None:
-        room = min(spec.get("parallelism", 1), wanted - len(succeeded), _MOST_PODS) - len(active)
+        missing = min(spec.get("parallelism", 1), wanted - len(succeeded), _MOST_PODS) - len(active)
         taken = {_index(pod) for pod in [*active, *succeeded]}
         free = (str(index) for index in range(wanted) if str(index) not in taken)
-        for _ in range(max(0, room)):
+        for _ in range(max(0, missing)):
             try:
                 self._create(spec, next(free) if spec.get("completionMode") == "Indexed" else "")
             except (StatusError, StopIteration):

@@ -1,4 +1,4 @@
-"""What the API server fills in where an object of a built-in kind says nothing. Kinds without an entry here stay as they come."""
+"""The API server's defaults for fields that objects of built-in kinds leave out. Kinds without an entry stay as they come."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def default_pod(obj: Object, _now: str) -> None:
 
 
 def tolerating(spec: Object) -> Object:
-    """A pod's spec that bears a node's absence for a while, unless it says otherwise; asked of updates, too."""
+    """A pod's spec that tolerates a node's absence for a while, unless it has tolerations for it; updates need it, too."""
     tolerations = list(spec.get("tolerations") or ())
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(each.get("key") in (key, None, "") and each.get("effect") in ("NoExecute", None, "") for each in tolerations):
@@ -103,7 +103,7 @@ def _quality(spec: Object) -> str:
 
 
 def default_node(obj: Object, _now: str) -> None:
-    """A new node is not ready, whatever it says (the admission plugin TaintNodesByCondition)."""
+    """A new node is not ready, whatever its spec (the admission plugin TaintNodesByCondition)."""
     spec = obj["spec"] = dict(obj.get("spec") or {})
     taints = list(spec.get("taints") or ())
     if not any(each.get("key") == "node.kubernetes.io/not-ready" for each in taints):
@@ -123,7 +123,7 @@ def default_namespace(obj: Object, _now: str) -> None:
 
 
 def default_priority_class(obj: Object, _now: str) -> None:
-    """It preempts unless it says otherwise."""
+    """It preempts unless it excludes that."""
     obj.setdefault("value", 0)
     obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
@@ -226,7 +226,7 @@ def default_cron_job(obj: Object, _now: str) -> None:
 
 
 def default_claim(obj: Object, _now: str) -> None:
-    """A file system, until somebody finds a volume for it."""
+    """A file system, pending until it is bound to a volume."""
     obj["spec"] = {"volumeMode": "Filesystem", **(obj.get("spec") or {})}
     obj["status"] = {"phase": "Pending"}
 

@@ -1,4 +1,4 @@
-"""What the API server says when it says no: `Status` objects, worded as kube-apiserver words them."""
+"""The API server's errors: `Status` objects, worded as kube-apiserver words them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Cause(msgspec.Struct, frozen=True):
     field: str = ""
 
     @property
-    def told(self) -> str:
+    def line(self) -> str:
         """As it stands in the message of an Invalid status."""
         return f"{self.field}: {self.message}"
 
@@ -79,10 +79,10 @@ def conflict(group: str, plural: str, name: str, why: str = "") -> StatusError:
 
 def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> StatusError:
     """The object can be read but breaks rules."""
-    told = causes[0].told if len(causes) == 1 else f"[{', '.join(cause.told for cause in causes)}]"
+    why = causes[0].line if len(causes) == 1 else f"[{', '.join(cause.line for cause in causes)}]"
     shown = _qualified(group, kind)
     details = _about(group, kind, name) | {"causes": [msgspec.to_builtins(cause) for cause in causes]}
-    return StatusError(422, "Invalid", f'{shown} "{name}" is invalid: {told}', details)
+    return StatusError(422, "Invalid", f'{shown} "{name}" is invalid: {why}', details)
 
 
 def required(field: str, more: str = "") -> Cause:
@@ -133,7 +133,7 @@ def expired(message: str) -> StatusError:
 
 
 def forbidden(group: str, plural: str, name: str, why: str) -> StatusError:
-    """Admission says no."""
+    """Admission refuses it."""
     message = f'{_qualified(group, plural)} "{name}" is forbidden: {why}'
     return StatusError(403, "Forbidden", message, _about(group, plural, name))
 

@@ -1,7 +1,7 @@
 """Faults on demand: what goes wrong between a client and the API server, decided by one seeded generator.
 
 A `FaultPlan` is asked for every request and every watch event. Each kind has a chance (per request or
-per event) while faults are on; `counts` tells what happened. Nothing here waits or writes by itself.
+per event) while faults are on; `counts` records what happened. Nothing here waits or writes by itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Fault(StrEnum):
     GONE = "gone"  # 410 when a watch begins
     GONE_LATER = "gone_in_watch"  # an ERROR event in a watch
     CUT = "watch_cut"  # the connection of a watch ends
-    STALL = "watch_stall"  # a watch falls silent without ending
+    STALL = "watch_stall"  # a watch goes silent without ending
     DUPLICATE = "duplicate_event"
     DELAY = "delayed_event"  # one kind's events lag behind the others'
     COMPACTED = "compacted"  # the server's history is forgotten
@@ -52,7 +52,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class FaultPlan:
-    """Says what goes wrong. kinds: those that may; none: all. starting: what every request meets while the server starts."""
+    """Decides what goes wrong. kinds: those that may; none: all. starting: what every request meets while the server starts."""
 
     def __init__(self, seed: int, rates: Rates | None = None, kinds: frozenset[Fault] | None = None) -> None:
         self.rates = rates or Rates()

@@ -1,4 +1,4 @@
-"""How names, keys and values are written, and what the API server says of those that are not."""
+"""How names, keys and values are written, and the API server's errors for those that are not."""
 
 from __future__ import annotations
 

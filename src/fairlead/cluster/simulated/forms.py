@@ -51,7 +51,7 @@ def negotiate(accept: str) -> Form:
 
 
 class Answers:
-    """Makes answers. clock: tells ages in tables."""
+    """Makes answers. clock: for ages in tables."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

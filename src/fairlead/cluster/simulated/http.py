@@ -175,7 +175,7 @@ class _QuietServer(uvicorn.Server):
 
 
 async def _not_allowed(_request: HttpRequest, _error: Exception) -> Response:
-    """Methods that nobody has heard of are refused like those that an object lacks."""
+    """Unknown methods are refused like those that an object lacks."""
     return Response(msgspec.json.encode(errors.method_not_allowed().status()), 405, media_type="application/json")
 
 

@@ -1,8 +1,8 @@
-"""The fake kubelet: bound pods start, run for a while and end; nodes report, fall silent and return.
+"""The fake kubelet: bound pods start, run for a while and end; nodes report, go silent and return.
 
 How long a pod runs and how it ends stand in its annotations (`fairlead.dev/simulated-duration`, a span
 such as `90s` or `2h`; `fairlead.dev/simulated-outcome`, Succeeded or Failed); without a duration it runs until
-it is deleted. Where `fairlead.dev/simulated-start-failure` says why, its containers do not start. Times are those of the
+it is deleted. Where `fairlead.dev/simulated-start-failure` gives a reason, its containers do not start. Times are those of the
 cluster's clock.
 """
 
@@ -89,7 +89,7 @@ class Kubelet:
             self._used[node][resource] -= amount
 
     def _admit(self, key: Key, uid: str) -> None:
-        """Run the pod, unless the node has no room left for it."""
+        """Run the pod, unless the node's free capacity is too small for it."""
         record = self.api.store.get(PODS, key)
         if record is None or record.object["metadata"]["uid"] != uid or record.object["metadata"].get("deletionTimestamp"):
             return
@@ -100,7 +100,7 @@ class Kubelet:
             # A node that is gone may come back before its pods are collected.
             self._later(self.timing.heartbeat, lambda: self._admit(key, uid))
             return
-        reason = self._no_room(pod, uid, node, found.object) or self.refuses(pod)
+        reason = self._shortage(pod, uid, node, found.object) or self.refuses(pod)
         now = self.api.clock.text()
         if reason:
             self.rejected += 1
@@ -110,7 +110,7 @@ class Kubelet:
         self._start(key, uid)
 
     def _start(self, key: Key, uid: str) -> None:
-        """Run the containers of a pod that was admitted, unless something keeps them; that is looked at again and again."""
+        """Run the containers of a pod that was admitted, unless something keeps them; that is checked again and again."""
         record = self.api.store.get(PODS, key)
         if record is None or record.object["metadata"]["uid"] != uid or record.object["metadata"].get("deletionTimestamp"):
             return
@@ -132,7 +132,7 @@ class Kubelet:
         if length is not None:
             self._later(length, lambda: self._end(key, uid))
 
-    def _no_room(self, pod: Object, uid: str, node: str, body: Object) -> str:
+    def _shortage(self, pod: Object, uid: str, node: str, body: Object) -> str:
         held, used = self._held.setdefault(node, {}), self._used.setdefault(node, {})
         requests = requests_of(pod)
         allocatable = amounts((body.get("status") or {}).get("allocatable"))
@@ -199,7 +199,7 @@ class Kubelet:
             self._later(self.timing.heartbeat, lambda: self._collect(name))
 
     def lose(self, name: str) -> None:
-        """The node falls silent: no pod starts or stops there; after a while it is tainted, later emptied."""
+        """The node goes silent: no pod starts or stops there; after a while it is tainted, later emptied."""
         self.silent.add(name)
         self._later(self.timing.heartbeat, lambda: self._report(name, ready=False) if name in self.silent else None)
         self._later(self.timing.heartbeat + self.timing.eviction, lambda: self._drain(name))
@@ -325,14 +325,14 @@ def _stalled(pod: Object, why: str, now: str) -> Object:
     """The status of a pod whose containers do not start. why: `REASON` or `REASON: MESSAGE`, in a kubelet's words."""
     status = pod.get("status") or {}
     reason, _, message = why.partition(": ")
-    mounted = reason != "ContainerCreating"  # a volume that cannot be mounted is told in events only
+    mounted = reason != "ContainerCreating"  # a volume that cannot be mounted is reported in events only
     kinds = {"PodReadyToStartContainers": mounted, "Initialized": True, "Ready": False, "ContainersReady": False}
     known = {each["type"]: each for each in status.get("conditions") or ()}
     conditions = [each for kind, each in known.items() if kind not in kinds]
     for kind, true in kinds.items():
-        told = {"type": kind, "status": "True" if true else "False", "lastProbeTime": None, "lastTransitionTime": now}
-        same = known.get(kind, {}).get("status") == told["status"]
-        conditions.append(known[kind] if same else told)
+        condition = {"type": kind, "status": "True" if true else "False", "lastProbeTime": None, "lastTransitionTime": now}
+        same = known.get(kind, {}).get("status") == condition["status"]
+        conditions.append(known[kind] if same else condition)
     waiting = {"reason": reason, **({"message": message} if message else {})}
     containers = [
         {

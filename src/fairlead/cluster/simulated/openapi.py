@@ -88,7 +88,7 @@ def _tree(resource: Resource) -> Node:
 def _custom(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     """A custom resource's schema as it was written, so that its descriptions are shown; its rules in CEL are not published."""
     body: dict[str, Any] = _without_rules(schema)
-    known: dict[str, Any] = {name: {"type": "string", "description": told} for name, told in _DESCRIPTIONS.items()}
+    known: dict[str, Any] = {name: {"type": "string", "description": description} for name, description in _DESCRIPTIONS.items()}
     known["metadata"] = {"description": "Standard object's metadata.", "allOf": [_reference(of_model(ObjectMeta), schemas)]}
     return {**body, "type": "object", "properties": {**known, **body.get("properties", {}), **known}}
 

@@ -67,15 +67,15 @@ def version(query: Query, current: int, *, watch: bool) -> int | None:
     if not text:
         return None
     if not text.isdecimal():
-        told = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise StatusError(500, "", told) if watch else errors.bad_request(f"invalid resource version: {told}")
+        detail = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise StatusError(500, "", detail) if watch else errors.bad_request(f"invalid resource version: {detail}")
     asked = int(text)
     if watch:
         return asked
     if asked > current:
-        told = f"Too large resource version: {asked}, current: {current}"
+        detail = f"Too large resource version: {asked}, current: {current}"
         cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-        raise StatusError(504, "Timeout", f"Timeout: {told}", {"causes": [cause], "retryAfterSeconds": 1})
+        raise StatusError(504, "Timeout", f"Timeout: {detail}", {"causes": [cause], "retryAfterSeconds": 1})
     return asked
 
 
@@ -94,17 +94,17 @@ def of_write(method: str, query: Query) -> WriteOptions:
     kind = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}.get(method, "DeleteOptions")
     dry_run = query.get("dryRun", "")
     if dry_run not in ("", "All"):
-        told = f'Unsupported value: ["{dry_run}"]: supported values: "All"'
-        raise _invalid(kind, Cause("FieldValueNotSupported", told, "dryRun"))
+        detail = f'Unsupported value: ["{dry_run}"]: supported values: "All"'
+        raise _invalid(kind, Cause("FieldValueNotSupported", detail, "dryRun"))
     manager = query.get("fieldManager", "")
     if len(manager) > 128:
         raise _invalid(kind, Cause("FieldValueTooLong", "Too long: may not be more than 128 bytes", "fieldManager"))
     for at, letter in enumerate(manager):
         if not letter.isprintable():
             shown = _GO_ESCAPES.get(letter, f"\\u{ord(letter):04x}" if ord(letter) > 0x7F else f"\\x{ord(letter):02x}")
-            told = f"invalid character U+{ord(letter):04X} (at position {at})"
+            detail = f"invalid character U+{ord(letter):04X} (at position {at})"
             quoted = manager.replace(letter, shown)
-            raise _invalid(kind, Cause("FieldValueInvalid", f'Invalid value: "{quoted}": {told}', "fieldManager"))
+            raise _invalid(kind, Cause("FieldValueInvalid", f'Invalid value: "{quoted}": {detail}', "fieldManager"))
     return WriteOptions(manager, dry_run == "All")
 
 
@@ -114,8 +114,8 @@ _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", 
 def check_propagation(policy: str | None, *, orphans: bool) -> None:
     """Raises `StatusError` 422 for a policy that is none, or one that is given twice."""
     if policy and orphans:
-        told = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
-        raise _invalid("DeleteOptions", Cause("FieldValueInvalid", told, "propagationPolicy"))
+        detail = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        raise _invalid("DeleteOptions", Cause("FieldValueInvalid", detail, "propagationPolicy"))
     if policy and policy not in ("Foreground", "Background", "Orphan"):
         known = ("Foreground", "Background", "Orphan", "nil")
         raise _invalid("DeleteOptions", errors.unsupported("propagationPolicy", policy, *known))

@@ -19,7 +19,7 @@ Part = tuple[str, Any]
 Path = tuple[Part, ...]
 Fields = set[Path]
 
-# Never owned by anybody: the server's own, and what identifies the object.
+# Never owned by a manager: the server's own fields, and what identifies the object.
 _UNOWNED = {
     (("f", "apiVersion"),),
     (("f", "kind"),),
@@ -195,7 +195,7 @@ def changed(before: dict[str, Any], after: dict[str, Any], node: Node) -> tuple[
 
 
 def _differing(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What of two versions differs, maps looked into and all else as a whole: most of an object stays as it is."""
+    """What of two versions differs, maps field by field and all else as a whole: most of an object stays as it is."""
     one, two = {}, {}
     for name, value in before.items():
         there = after.get(name, _ABSENT)
@@ -275,7 +275,7 @@ def apply(
     result = _merge(live, applied, node)
     mine = managers.get(manager, set())
     others = set().union(*(fields for other, fields in managers.items() if other != manager))
-    for path in sorted(mine - wanted - others, key=len):  # an item goes as a whole, before the fields that tell it from others
+    for path in sorted(mine - wanted - others, key=len):  # an item goes as a whole, before its key fields
         if not any(each[: len(path)] == path for each in wanted | others):
             result = _without(result, path, node)
     for other, path in conflicts:
@@ -305,8 +305,8 @@ def _conflict(conflicts: list[tuple[Manager, Path]], api_version: str) -> Status
         message = f"Apply failed with 1 conflict: {listed}"
     else:
         listed = "\n".join(f"- {cause['field']}" for cause in causes)
-        told = " and ".join(f'conflicts with "{name}"' for name in names)
-        message = f"Apply failed with {len(causes)} conflicts: {told}:\n{listed}"
+        detail = " and ".join(f'conflicts with "{name}"' for name in names)
+        message = f"Apply failed with {len(causes)} conflicts: {detail}:\n{listed}"
     return StatusError(409, "Conflict", message, {"causes": causes})
 
 

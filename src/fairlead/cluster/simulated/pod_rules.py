@@ -1,4 +1,4 @@
-"""The rules of pods: their containers, and what says where they may go.
+"""The rules of pods: their containers, and the constraints on where they may run.
 
 Not all of the real server's rules: those that people break, and those without which a scheduler would meet pods that cannot be.
 """
@@ -47,8 +47,8 @@ def check_pod(obj: Object) -> list[Cause]:
         causes.append(unsupported("spec.dnsPolicy", spec["dnsPolicy"], *policies))
     deadline = spec.get("activeDeadlineSeconds")
     if isinstance(deadline, int) and not 1 <= deadline <= _MOST_SECONDS:
-        told = f"must be between 1 and {_MOST_SECONDS}, inclusive"
-        causes.append(invalid_value("spec.activeDeadlineSeconds", deadline, told))
+        detail = f"must be between 1 and {_MOST_SECONDS}, inclusive"
+        causes.append(invalid_value("spec.activeDeadlineSeconds", deadline, detail))
     return causes + _names(spec) + check_placement(spec)
 
 
@@ -58,9 +58,9 @@ def _names(spec: Object) -> list[Cause]:
         causes += label("spec.hostname", spec["hostname"])
     if spec.get("subdomain"):
         dotted = "." in spec["subdomain"]
-        told = "must not contain dots"
+        detail = "must not contain dots"
         causes += (
-            [invalid_value("spec.subdomain", spec["subdomain"], told)] if dotted else label("spec.subdomain", spec["subdomain"])
+            [invalid_value("spec.subdomain", spec["subdomain"], detail)] if dotted else label("spec.subdomain", spec["subdomain"])
         )
     system = (spec.get("os") or {}).get("name")
     if system is not None and system not in ("linux", "windows"):
@@ -72,7 +72,7 @@ def _names(spec: Object) -> list[Cause]:
 
 
 def check_placement(spec: Object) -> list[Cause]:
-    """What is wrong with what a spec says of nodes and of other pods."""
+    """What is wrong with a spec's constraints on nodes and on other pods."""
     causes: list[Cause] = []
     for key, value in (spec.get("nodeSelector") or {}).items():
         causes += qualified("spec.nodeSelector", key) + label_value("spec.nodeSelector", str(value))
@@ -166,8 +166,8 @@ def _toleration(each: Object, place: str) -> list[Cause]:
     key, operator, value, effect = (each.get(name, "") for name in ("key", "operator", "value", "effect"))
     causes = qualified(f"{place}.key", key) if key else []
     if not key and operator != "Exists":
-        told = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        causes.append(invalid_value(f"{place}.operator", operator, told))
+        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        causes.append(invalid_value(f"{place}.operator", operator, detail))
     if each.get("tolerationSeconds") is not None and effect != "NoExecute":
         causes.append(invalid_value(f"{place}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
     if operator in ("", "Equal"):
@@ -233,8 +233,8 @@ def _ports(container: Object, path: str, *, on_host: bool) -> list[Cause]:
             each.get("name"),
         )
         if name and not re.fullmatch(r"[-a-z0-9]+", name):
-            told = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
-            causes.append(invalid_value(f"{place}.name", name, told))
+            detail = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
+            causes.append(invalid_value(f"{place}.name", name, detail))
         if name and not re.search(r"[a-z]", name):
             causes.append(invalid_value(f"{place}.name", name, "must contain at least one letter (a-z)"))
         if not port:
@@ -256,8 +256,8 @@ def _environment(container: Object, path: str) -> list[Cause]:
         if not name:
             causes.append(required(f"{place}.name"))
         elif not _ENVIRONMENT.fullmatch(name):
-            told = "a valid environment variable name must consist only of printable ASCII characters other than '='"
-            causes.append(invalid_value(f"{place}.name", name, told))
+            detail = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+            causes.append(invalid_value(f"{place}.name", name, detail))
         if source is not None and not any(source.get(kind) for kind in _SOURCES):
             known = ", ".join(f"`{kind}`" for kind in _SOURCES[:-1])
             causes.append(invalid_value(f"{place}.valueFrom", "", f"must specify one of: {known} or `{_SOURCES[-1]}`"))
@@ -325,8 +325,8 @@ def _container(container: Object, path: str, seen: set[str]) -> list[Cause]:
             causes.append(required(f"{path}.resources.limits", "Limit must be set for non overcommitable resources"))
         elif resource in limits and _value(amount) is not None and (limit := _value(limits[resource])) is not None:
             if (_value(amount) or 0) > limit:
-                told = f"must be less than or equal to {resource} limit of {limits[resource]}"
-                causes.append(invalid_value(place, str(amount), told))
+                detail = f"must be less than or equal to {resource} limit of {limits[resource]}"
+                causes.append(invalid_value(place, str(amount), detail))
             elif extended and _value(amount) != limit:
                 causes.append(invalid_value(place, str(amount), f"must be equal to {resource} limit of {limits[resource]}"))
     return causes
@@ -379,8 +379,8 @@ def check_pod_update(old: Object, new: Object) -> list[Cause]:
 
     deadline = after.get("activeDeadlineSeconds")
     if isinstance(deadline, int) and not 0 <= deadline <= _MOST_SECONDS:
-        told = f"must be between 0 and {_MOST_SECONDS}, inclusive"
-        causes.append(invalid_value("spec.activeDeadlineSeconds", deadline, told))
+        detail = f"must be between 0 and {_MOST_SECONDS}, inclusive"
+        causes.append(invalid_value("spec.activeDeadlineSeconds", deadline, detail))
     if len(before.get("containers") or ()) != len(after.get("containers") or ()):
         return [
             *causes,
@@ -392,7 +392,7 @@ def check_pod_update(old: Object, new: Object) -> list[Cause]:
     added = [gate for gate in after.get("schedulingGates") or () if gate.get("name") not in gates]
     if added:
         causes.append(forbidden_field("spec.schedulingGates", "only deletion is allowed, but found new scheduling gate"))
-    kept = after.get("tolerations") or []
-    if any(toleration not in kept for toleration in before.get("tolerations") or ()):
+    present = after.get("tolerations") or []
+    if any(toleration not in present for toleration in before.get("tolerations") or ()):
         causes.append(forbidden_field("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"))
     return causes

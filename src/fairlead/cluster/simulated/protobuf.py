@@ -1,6 +1,6 @@
 """Built-in objects in protobuf, as kubectl's generators and Go's typed clients send them, turned into the form that JSON has.
 
-Answers are never written in it: whoever asks for it takes JSON, too. Which number means which field stands in `protobuf.txt`,
+Answers are never written in it: clients that ask for it accept JSON, too. Numbers of fields stand in `protobuf.txt`,
 which `make protobuf` writes. Source of the wire format: https://protobuf.dev/programming-guides/encoding/; of the envelope:
 https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding; messages with a form of their own: apimachinery.
 """
@@ -163,7 +163,7 @@ def _message(name: str, data: bytes) -> Object:
             found |= _message(field.type, _bytes(raw))
         else:
             value = _value(field.type, raw)
-            # Go writes the zero of whatever is no pointer; there it means that nothing was given.
+            # Go writes the zero of whatever is no pointer; there a zero stands for a field that was not given.
             if value is not None and (field.pointer or value not in ("", 0)):
                 found[field.name] = value
     return found

@@ -1,7 +1,7 @@
 """ResourceQuotas and LimitRanges of the simulated cluster: what is admitted, and what is used.
 
 As on a real one: admission counts a pod as used before it is made, and the controller counts anew when pods end or go, and when
-a quota changes. Objects other than pods are counted where a quota says `count/KIND.GROUP`, or the short names of old.
+a quota changes. Objects other than pods are counted where a quota names `count/KIND.GROUP`, or the short names of old.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Quotas:
             over = sorted(name for name, amount in new.items() if amount > _parse(hard[name]))
             if over:
                 amounts = {"requested": {name: _text(asked[name]) for name in over}, "used": used, "limited": hard}
-                said = ", ".join(
+                exceeded = ", ".join(
                     f"{what}: {','.join(f'{name}={given.get(name, 0)}' for name in over)}" for what, given in amounts.items()
                 )
-                why = f"exceeded quota: {quota.metadata.name}, {said}"
+                why = f"exceeded quota: {quota.metadata.name}, {exceeded}"
                 raise forbidden(resource.group, resource.plural, str(obj["metadata"].get("name", "")), why)
             if new:
                 changed.append((body, {**used, **{name: _text(amount) for name, amount in new.items()}}))
@@ -74,7 +74,7 @@ class Quotas:
     @staticmethod
     def _usage(resource: Resource, obj: Object, quota: rules.Quota) -> rules.Amounts:
         if resource.table == _PODS:
-            wrong = rules.unsaid(obj, quota)
+            wrong = rules.unset(obj, quota)
             if wrong:
                 why = f"failed quota: {quota.metadata.name}: must specify {wrong}"
                 raise forbidden("", "pods", str(obj["metadata"].get("name", "")), why)

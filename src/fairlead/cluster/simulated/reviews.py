@@ -1,4 +1,4 @@
-"""Reviews: questions about who somebody is and what he may do. There is one user here, and he may do everything."""
+"""Reviews: questions about a client's identity and permissions. There is one user here, which may do everything."""
 
 from __future__ import annotations
 

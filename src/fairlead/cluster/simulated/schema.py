@@ -18,7 +18,7 @@ import msgspec
 from fairlead.cluster.simulated import protobuf
 from fairlead.cluster.simulated.errors import Cause, invalid_value, required
 
-# (type, field) -> keys by which server-side apply tells the items apart (x-kubernetes-list-map-keys of the OpenAPI).
+# (type, field) -> keys by which server-side apply identifies the items (x-kubernetes-list-map-keys of the OpenAPI).
 _LIST_KEYS: dict[tuple[str, str], tuple[str, ...]] = {
     ("PodSpec", "containers"): ("name",),
     ("PodSpec", "initContainers"): ("name",),
@@ -53,7 +53,7 @@ _SETS = {("ObjectMeta", "finalizers"), ("NodeSpec", "podCIDRs"), ("JobStatus", "
 class Node:
     """One place in the tree. kind: object, map, list, leaf or any.
 
-    keys: of a list whose items are told apart by them; is_set: of a list of distinct scalars;
+    keys: those that identify the items of a list; is_set: of a list of distinct scalars;
     merge_key: the strategic-merge key. go: the Go name of a leaf's type, for messages.
     """
 
@@ -85,7 +85,7 @@ _STRING, _INTEGER, _BOOLEAN = _leaf("string", str), _leaf("int64", int), _leaf("
 _NUMBER, _EITHER = _leaf("float64", int, float), _leaf("intstr.IntOrString", int, str)
 _TIME, _BYTES = _leaf("time.Time", str), _leaf("[]uint8", str)
 _MAPS = {"string": _STRING, "bytes": _BYTES}
-"""What protobuf's table says of the values of maps; lightkube says nothing."""
+"""The types of maps' values in protobuf's table; lightkube has none."""
 
 
 # -- built-in types ----------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Validator:
 
 
 class _Rules(typing.NamedTuple):
-    """Where a schema has more rules than JSON Schema can say: of a value, its fields and its items; all else is left out."""
+    """Where a schema has rules that JSON Schema cannot express: of a value, its fields and its items; all else is left out."""
 
     rules: tuple[dict[str, Any], ...]
     keys: tuple[str, ...]
@@ -263,12 +263,12 @@ _JSON_NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", 
 def _cause(error: Any) -> Cause:
     path = dotted(error.instance_path)
     kind = error.kind
-    told = type(kind).__name__.rpartition("_")[2]
+    rule = type(kind).__name__.rpartition("_")[2]
     value = error.instance
     body = f"{path} in body"
-    if told == "Required":
+    if rule == "Required":
         return required(f"{path}.{kind.property}".lstrip("."))
-    if told == "Type":
+    if rule == "Type":
         expected = kind.types[0] if hasattr(kind, "types") and kind.types else "object"
         return Cause(
             "FieldValueTypeInvalid",
@@ -276,19 +276,19 @@ def _cause(error: Any) -> Cause:
             f'"{_JSON_NAMES.get(type(value), "null")}"',
             path,
         )
-    if told == "Minimum":
+    if rule == "Minimum":
         return invalid_value(path, value, f"{body} should be greater than or equal to {kind.limit}")
-    if told == "Maximum":
+    if rule == "Maximum":
         return invalid_value(path, value, f"{body} should be less than or equal to {kind.limit}")
-    if told == "Pattern":
+    if rule == "Pattern":
         return invalid_value(path, value, f"{body} should match '{kind.pattern}'")
-    if told == "MaxItems":
+    if rule == "MaxItems":
         return Cause("FieldValueTooMany", f"Too many: {len(value)}: must have at most {kind.limit} items", path)
-    if told == "MinLength":
+    if rule == "MinLength":
         return invalid_value(path, value, f"{body} should be at least {kind.limit} chars long")
-    if told == "MaxLength":
+    if rule == "MaxLength":
         return Cause("FieldValueTooLong", f"Too long: may not be more than {kind.limit} bytes", path)
-    if told == "Enum":
+    if rule == "Enum":
         return Cause("FieldValueNotSupported", f"Unsupported value: {msgspec.json.encode(value).decode()}", path)
     return invalid_value(path, value, error.message)
 
@@ -305,8 +305,8 @@ def _broken_rules(known: _Rules, value: Any, path: str, live: Any = None) -> typ
             yield invalid_value(path, "object", f"rule evaluation error: {error}")
             continue
         if not holds:
-            told = rule.get("message") or f"failed rule: {rule['rule']}"
-            yield Cause("FieldValueInvalid", f"Invalid value: {told}", path)
+            message = rule.get("message") or f"failed rule: {rule['rule']}"
+            yield Cause("FieldValueInvalid", f"Invalid value: {message}", path)
     if isinstance(value, dict):
         for name, child in known.fields.items():
             if name in value:
@@ -340,7 +340,7 @@ class Mistyped(Exception):
 
     @property
     def converting(self) -> str:
-        """What Go's converter says, by which strategic merge patches are read."""
+        """The message of Go's converter, which reads strategic merge patches."""
         found = _GO_VALUES.get(type(self.value), "")
         if not found:
             return str(self)
@@ -356,21 +356,21 @@ class Mistyped(Exception):
 
     @property
     def typed(self) -> str:
-        """What server-side apply says, which reads objects by their schema."""
+        """The message of server-side apply, which reads objects by their schema."""
         found = self.value
         if self.wanted in ("int64", "float64"):
-            told = f"expected numeric (int or float), got {_GO_TYPES.get(type(found), 'nil')}"
+            got = f"expected numeric (int or float), got {_GO_TYPES.get(type(found), 'nil')}"
         elif self.wanted == "bool":
-            told = f"expected boolean, got &{{{found}}}"
+            got = f"expected boolean, got &{{{found}}}"
         elif self.wanted.startswith("[]"):
-            told = f"expected list, got &{{{found}}}"
+            got = f"expected list, got &{{{found}}}"
         elif self.wanted.startswith(("map[", "v1.", "interface")):
-            told = f"expected map, got &{{{found}}}"
+            got = f"expected map, got &{{{found}}}"
         elif self.wanted == "string":
-            told = f"expected string, got &value.valueUnstructured{{Value:{found}}}"
+            got = f"expected string, got &value.valueUnstructured{{Value:{found}}}"
         else:
-            told = str(self)
-        return f".{self.path}: {told}"
+            got = str(self)
+        return f".{self.path}: {got}"
 
 
 _GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}", dict: "map[string]interface {}"}
@@ -383,7 +383,7 @@ _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]|=(?=[^=])")
 def decode(node: Node, value: Any, unknown: list[str], path: str = "", known: Any = None, struct: str = "") -> Any:
     """The value without nulls and unknown fields; the paths of the latter are added to `unknown`.
 
-    known: what was decoded before; what of it is there still is not looked at again. struct: Go's name of the type that the
+    known: what was decoded before; what of it is still there is not decoded again. struct: Go's name of the type that the
     value is a field of. Raises `Mistyped`.
     """
     kind = node.kind

@@ -1,6 +1,6 @@
 """Objects, versions and history: what etcd and the watch cache are to a real API server.
 
-Stored objects are never changed in place: a write stores a new object, so whoever holds one (a
+Stored objects are never changed in place: a write stores a new object, so a holder of one (a
 watch, a list, a cached encoding) may keep it.
 """
 
@@ -59,8 +59,10 @@ class Store:
         self.writes = 0
         self._limit = history
         self._tables: dict[str, dict[Key, Record]] = {}
-        self._hear_all: tuple[Listener, ...] = ()
-        self._listeners: dict[str, tuple[Listener, ...]] = {}  # replaced, never changed: a listener may come while they are told
+        self._for_all: tuple[Listener, ...] = ()
+        self._listeners: dict[
+            str, tuple[Listener, ...]
+        ] = {}  # replaced, never changed: a listener may be added during a delivery
 
     def get(self, table: str, key: Key) -> Record | None:
         """The present version."""
@@ -103,7 +105,7 @@ class Store:
         rows = self._tables.setdefault(table, {})
         before = rows.get(key)
         record = rows[key] = Record(obj, self.version)
-        self._tell(Change(self.version, "MODIFIED" if before else "ADDED", table, key, record, before))
+        self._publish(Change(self.version, "MODIFIED" if before else "ADDED", table, key, record, before))
         return record
 
     def remove(self, table: str, key: Key) -> Record:
@@ -112,25 +114,25 @@ class Store:
         before = self._tables[table].pop(key)
         last = {**before.object, "metadata": {**before.object["metadata"], "resourceVersion": str(self.version)}}
         record = Record(last, self.version)
-        self._tell(Change(self.version, "DELETED", table, key, record, before))
+        self._publish(Change(self.version, "DELETED", table, key, record, before))
         return record
 
-    def _tell(self, change: Change) -> None:
+    def _publish(self, change: Change) -> None:
         self.writes += 1
         history = self.history
         history.append(change)
         if len(history) > self._limit:
             self.compacted = history.popleft().version
-        for listener in (*self._listeners.get(change.table, ()), *self._hear_all):
+        for listener in (*self._listeners.get(change.table, ()), *self._for_all):
             listener(change)
 
     def listen(self, table: str, listener: Listener) -> None:
-        """Hear of every change of a table from now on."""
+        """Call it with every change of a table from now on."""
         self._listeners[table] = (*self._listeners.get(table, ()), listener)
 
     def listen_all(self, listener: Listener) -> None:
-        """Hear of every change of every table from now on."""
-        self._hear_all = (*self._hear_all, listener)
+        """Call it with every change of every table from now on."""
+        self._for_all = (*self._for_all, listener)
 
     def deafen(self, table: str, listener: Listener) -> None:
         """No longer."""

@@ -41,11 +41,11 @@ class Stream:
         return lines
 
     def bookmark(self, version: int) -> bytes:
-        """A line that says how far the watch has come."""
+        """A line with the version that the watch has reached."""
         return self._bookmark(version)
 
     def end_of_initial(self, line: bytes) -> None:
-        """What existed is told, then a line that says so."""
+        """Sends what existed, then the line that marks its end."""
         self._first = [*self.take(), line]
 
     def close(self) -> None:
@@ -57,30 +57,30 @@ async def frames(stream: Stream) -> AsyncIterator[bytes]:
     """Chunks of whole lines until the watch's time (the loop's, not the cluster's) is over."""
     loop = asyncio.get_running_loop()
     end = loop.time() + stream.seconds
-    woken: asyncio.Future[bool] | None = None
+    waiting: asyncio.Future[bool] | None = None
 
-    def wake() -> None:
-        if woken is not None and not woken.done():
-            woken.set_result(True)
+    def notify() -> None:
+        if waiting is not None and not waiting.done():
+            waiting.set_result(True)
 
-    stream.watch.wake = wake
+    stream.watch.notify = notify
     while (left := end - loop.time()) > 0:
         lines = stream.take()
         if lines:
             yield b"".join(lines)
             continue
         # A plain timer: most watches are idle, and a timeout that cancels costs many times as much.
-        woken = loop.create_future()
-        timer = loop.call_later(min(left, BOOKMARK), _time_is_over, woken)
+        waiting = loop.create_future()
+        timer = loop.call_later(min(left, BOOKMARK), _time_is_over, waiting)
         try:
-            changed = await woken
+            changed = await waiting
         finally:
             timer.cancel()
-            woken = None
+            waiting = None
         if not changed and stream.bookmarks:
             yield stream.bookmark(stream.watch.store_version)
 
 
-def _time_is_over(woken: asyncio.Future[bool]) -> None:
-    if not woken.done():
-        woken.set_result(False)
+def _time_is_over(waiting: asyncio.Future[bool]) -> None:
+    if not waiting.done():
+        waiting.set_result(False)

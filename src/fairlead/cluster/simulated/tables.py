@@ -167,12 +167,12 @@ def _selector(selector: Any) -> str:
     labels = selector
     if "matchLabels" in selector or "matchExpressions" in selector:
         labels = selector.get("matchLabels") or {}
-    told = [f"{key}={value}" for key, value in sorted(labels.items())]
+    terms = [f"{key}={value}" for key, value in sorted(labels.items())]
     for each in (selector.get("matchExpressions") or ()) if labels is not selector else ():
         values = f" ({','.join(each['values'])})" if each.get("values") else ""
         how = {"In": "in", "NotIn": "notin"}.get(each["operator"], "")
-        told.append(f"!{each['key']}" if each["operator"] == "DoesNotExist" else f"{each['key']} {how}{values}".strip())
-    return ",".join(told) or "<none>"
+        terms.append(f"!{each['key']}" if each["operator"] == "DoesNotExist" else f"{each['key']} {how}{values}".strip())
+    return ",".join(terms) or "<none>"
 
 
 def _ready(obj: Object, *, of: str = "replicas") -> str:
@@ -217,9 +217,9 @@ def _ingress(obj: Object, now: float) -> list[Any]:
 
 def _quota(obj: Object, now: float) -> list[Any]:
     hard, used = _status(obj).get("hard") or {}, _status(obj).get("used") or {}
-    told = {name: f"{name}: {used.get(name, 0)}/{amount}" for name, amount in sorted(hard.items())}
-    limits = ", ".join(text for name, text in told.items() if name.startswith("limits"))
-    return [_name(obj), ", ".join(text for name, text in told.items() if not name.startswith("limits")), limits, _age(obj, now)]
+    lines = {name: f"{name}: {used.get(name, 0)}/{amount}" for name, amount in sorted(hard.items())}
+    limits = ", ".join(text for name, text in lines.items() if name.startswith("limits"))
+    return [_name(obj), ", ".join(text for name, text in lines.items() if not name.startswith("limits")), limits, _age(obj, now)]
 
 
 def _cron_job(obj: Object, now: float) -> list[Any]:

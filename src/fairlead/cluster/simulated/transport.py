@@ -141,7 +141,7 @@ class _Chunks(Chunks):
             again, self._again = self._again, b""
             return again
         if self._stalled:
-            return await self._fall_silent()
+            return await self._stall()
         if self._marked:  # never silent for so long by itself
             chunk = await anext(self._frames, b"")
         else:
@@ -155,14 +155,14 @@ class _Chunks(Chunks):
     async def _disturbed(self, chunk: bytes) -> bytes:
         plan = self._transport.plan
         if self._transport.partition.cuts(self._path):
-            return await self._fall_silent()
+            return await self._stall()
         fault = plan.for_event()
         if fault is None:
             return chunk
         if fault is Fault.CUT:
             return b""
         if fault is Fault.STALL:
-            return await self._fall_silent()
+            return await self._stall()
         if fault is Fault.GONE_LATER:
             status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
             return msgspec.json.encode({"type": "ERROR", "object": status}) + b"\n"
@@ -172,7 +172,7 @@ class _Chunks(Chunks):
             await asyncio.sleep(plan.seconds(1.0, 20.0))
         return chunk
 
-    async def _fall_silent(self) -> bytes:
+    async def _stall(self) -> bytes:
         """What comes now never arrives; after the silence the client gives the connection up."""
         self._stalled = True
         await asyncio.sleep(self._silence)

@@ -1,7 +1,7 @@
 """Assume: what was decided for a unit is true in the state at once, and becomes a transaction.
 
-Pods with places start, and stand-ins let their jobs resume; where victims must go first, places are held. Outcomes of the writes
-arrive as events.
+Pods with places start, placeholders let their jobs resume; where victims must go first, places are held. Outcomes of the
+writes arrive as events.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from collections.abc import Iterator
 
 from fairlead.core.actions.consolidate import Moved
 from fairlead.core.actions.reserve import name_of
-from fairlead.core.model.pods import stands_in
 from fairlead.core.model.transactions import Binding, Place, Preempt, Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import Plan, by_upstream
-from fairlead.core.queues.tree import room_of
+from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -26,12 +25,12 @@ def begin(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> It
 
 
 def start(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:
-    """Tasks that have places are bound; those that stand in for a suspended job let it resume."""
-    gang, pods = tasks[0].gang, [task for task in tasks if not stands_in(task.pod.uid)]
+    """Tasks that have places are bound; placeholders let their suspended job resume."""
+    gang, pods = tasks[0].gang, [task for task in tasks if not task.pod.placeholder]
     if pods:
         yield Place(tuple(_binding(state, task) for task in pods), gang.key if gang is not None else "")
     if len(pods) < len(tasks):
-        yield state.suspended.resume([task for task in tasks if stands_in(task.pod.uid)], now)
+        yield state.suspended.resume([task for task in tasks if task.pod.placeholder], now)
 
 
 def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
@@ -40,13 +39,13 @@ def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> N
     state.queues.fair.touch()
     state.reserved.started(name_of(unit))
     state.foretold.started(unit.tasks[0].job, now)
-    if (room := room_of(unit)) is not None:
-        room.search.forget()
+    if (pending_class := pending_class_of(unit)) is not None:
+        pending_class.search.forget()
     for task in unit.tasks:
         task.unit = None
     for task in placed:
         task.started = now
-        task.told = None
+        task.reported = None
     first = unit.tasks[0]
     if unit.gang is not None and not first.beyond and len(placed) < len(unit.gang.tasks):
         state.tables.unsettle(unit.gang)  # the others may have places now, too
@@ -70,18 +69,18 @@ def preempted(state: ClusterState, unit: Unit, plan: Plan | Moved, now: float) -
 
 
 def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt:
-    plan, stand_ins = moved
-    rows = sorted({stand_in.row for stand_in in stand_ins.values()})
+    plan, placeholders = moved
+    rows = sorted({placeholder.row for placeholder in placeholders.values()})
     after = {row: state.moves.after(plan.places, plan.placed, row) for row in rows}
     for task in plan.victims:
-        if (stand_in := stand_ins.get(task.pod.uid)) is not None:
-            state.moves.keep(task, stand_in, now, after[stand_in.row])
-    state.moves.spend(len(stand_ins))
-    return _evicted(state, unit, plan, now, frozenset(stand_ins))
+        if (placeholder := placeholders.get(task.pod.uid)) is not None:
+            state.moves.keep(task, placeholder, now, after[placeholder.row])
+    state.moves.spend(len(placeholders))
+    return _evicted(state, unit, plan, now, frozenset(placeholders))
 
 
 def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: frozenset[str] = frozenset()) -> Preempt:
-    """moved: UIDs of victims that only move: the stand-ins that keep their new places are charged in their stead."""
+    """moved: UIDs of victims that only move: the placeholders that keep their new places are charged in their stead."""
     victims, placed = [*plan.victims, *plan.leaving], plan.placed
     assume(state, unit, placed, now)
     names = state.nodes.names
@@ -94,16 +93,16 @@ def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: fro
         row = plan.places[task.pod.uid][0]
         state.placement.linger(task, row)
         state.nodes.gained.add(row)
-    owing = [(task, plan.places[task.pod.uid][0]) for task in victims if task.charged and task.pod.uid not in moved]
-    for debt in state.queues.accounts.debts(owing, placed):
-        state.queues.accounts.owe(debt)
+    charged = [(task, plan.places[task.pod.uid][0]) for task in victims if task.charged and task.pod.uid not in moved]
+    for debt in state.queues.accounts.debts_of(charged, placed):
+        state.queues.accounts.charge_debt(debt)
     for uid in sorted(moved):
-        state.placement.charge_instead(state.moves.kept[uid].stand_in)
+        state.placement.charge_instead(state.moves.kept[uid].placeholder)
     state.queues.relieve({task.queue for task in victims if task.charged})
     for task in placed:
         task.become(TaskState.HELD)
         task.waits_for = set(uids)
-    state.leftovers.hold(plan.places, ((kept.after, kept.stand_in) for kept in state.moves.kept.values()))
+    state.leftovers.hold(plan.places, ((kept.after, kept.placeholder) for kept in state.moves.kept.values()))
     state.departures.begin(victims, placed, now)
     for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
         state.tables.unsettle(gang)

@@ -1,7 +1,7 @@
 """Combine: one plan that evicts some and moves others, where evictions alone would take more devices than are lacking.
 
 Victims are whole pods: evicting a pod of two devices for a unit that lacks one leaves one idle. If a smaller pod is evicted
-instead, or none, and others move to what is left in pieces, all devices stay in use. So a plan of evictions that would leave
+instead, or none, and others move to the fragments that are left, all devices stay in use. So a plan of evictions that would leave
 devices free is compared with sets of victims that hold less: pods that may be evicted in any case, from the least devices on,
 each set tried with moves (`rearrange`).
 
@@ -26,17 +26,17 @@ from fairlead.core.actions.consolidate import (
 )
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.ledger import Ledger
-from fairlead.core.preemption.policy import Contest
+from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.rearrange import Movers, Rearrangement
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan, cause
-from fairlead.core.preemption.victim import Falling
+from fairlead.core.preemption.victim import Preemptible
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.preemption.worth import Worth
 from fairlead.core.state.cluster import ClusterState
 
 _CANDIDATES = 16
-"""So many of the cheapest victims are looked at, in sets of up to three or, where more are needed, from the cheapest on."""
+"""So many of the cheapest victims are considered, in sets of up to three or, where more are needed, from the cheapest on."""
 _SETS = 6  # so many sets are tried with moves
 _LARGEST = 3
 _STEPS_LESS, _STEPS_MORE = 600, 200  # of all sets together: to evict less than a plan would; where there is none
@@ -64,14 +64,14 @@ class Laid(NamedTuple):
         return self.plan
 
 
-def leaves_pieces(state: ClusterState, plan: Plan) -> bool:
+def leaves_fragments(state: ClusterState, plan: Plan) -> bool:
     """Whether devices are free anywhere while a plan is laid out: else no plan could evict less."""
     return (
         state.moves.any_free() and any(task.shape.gpus for task in plan.placed) and any(task.shape.gpus for task in plan.victims)
     )
 
 
-def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, insists: bool = False) -> Moved | None:
+def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, enforce_quota: bool = False) -> Moved | None:
     """A plan that evicts less than one of evictions alone, or what that cannot do at all (None); None changes nothing."""
     core = core_of(unit)
     usable = usable_by(state, core)
@@ -79,24 +79,24 @@ def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, i
     bound = devices_of(plan.victims) if plan is not None else 1 << 60
     if lacking >= bound or (plan is None and not lacking):
         return None
-    contest = Contest(state, unit, insists=insists)
-    near = (each for each in victims_of(state).one_by_one(contest) if any(usable.item(task.row) for task in each[1].tasks))
+    preemption = PreemptionPolicy(state, unit, enforce_quota=enforce_quota)
+    near = (each for each in victims_of(state).one_by_one(preemption) if any(usable.item(task.row) for task in each[1].tasks))
     candidates = list(islice(near, _CANDIDATES))
     spent = sum(state.services.lost_with(task) for task in plan.victims) if plan is not None else 0.0
     most_lost = spent + work_waited(unit, now)
     steps = _STEPS_LESS if plan is not None else _STEPS_MORE
     for some in _sets(candidates, lacking, bound):
-        chosen = victims_of(state).with_rest(contest, some)
+        chosen = victims_of(state).with_rest(preemption, some)
         if sum(devices_of(victim.tasks) for _, victim in chosen) >= bound:
             continue
-        found, taken = _try(contest, core, chosen, most_lost, now, steps)
+        found, taken = _try(preemption, core, chosen, most_lost, now, steps)
         steps -= taken
         if found is not None or steps <= 0:
             return found
     return None
 
 
-def _sets(candidates: list[Falling], lacking: int, bound: int) -> list[tuple[Falling, ...]]:
+def _sets(candidates: list[Preemptible], lacking: int, bound: int) -> list[tuple[Preemptible, ...]]:
     """Sets of victims that hold what is lacking and less than the bound, those with the least devices first."""
     held = [devices_of(victim.tasks) for _, victim in candidates]
     found: list[tuple[int, int, tuple[int, ...]]] = []
@@ -118,20 +118,20 @@ def _sets(candidates: list[Falling], lacking: int, bound: int) -> list[tuple[Fal
 
 
 def _try(
-    contest: Contest, core: Unit, chosen: Sequence[Falling], most_lost: float, now: float, steps: int
+    preemption: PreemptionPolicy, core: Unit, chosen: Sequence[Preemptible], most_lost: float, now: float, steps: int
 ) -> tuple[Moved | None, int]:
     """A set of victims and the moves with which the unit fits, if there are such, and how many steps the search took."""
-    state, services = contest.state, contest.state.services
+    state, services = preemption.state, preemption.state.services
     down = [task for _, victim in chosen for task in victim.tasks]
-    ledger = Ledger(contest)
-    if not all(ledger.admits(*each) for each in chosen) or (down and contest.in_vain(down)):
+    ledger = Ledger(preemption)
+    if not all(ledger.admits(*each) for each in chosen) or (down and preemption.in_vain(down)):
         return None, 0
     worth = Worth(state, now, most_lost - sum(services.lost_with(task) for task in down), devices_of(core.tasks), none=True)
     mark, removal = state.log.mark(), Removal(state)
     removal.take(down)
     ended = {task.gang.key for _, victim in chosen if not victim.spare for task in victim.tasks if task.gang is not None}
-    search = Rearrangement(state, Movers(state, contest.unit, ended=ended), worth, without=down, steps=steps)
-    if not can_be_placed(state, core) or not search.make_room(core.tasks) or not (down or search.moved):
+    search = Rearrangement(state, Movers(state, preemption.unit, ended=ended), worth, without=down, steps=steps)
+    if not can_be_placed(state, core) or not search.place_with_moves(core.tasks) or not (down or search.moved):
         state.log.rollback(mark)
         return None, search.taken
     state.log.commit()

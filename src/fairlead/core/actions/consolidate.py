@@ -1,14 +1,14 @@
-"""Consolidate: where enough is free but in pieces, move the fewest pods that make whole places of them.
+"""Consolidate: where enough is free but fragmented, move the fewest pods so that whole places are free.
 
 Members that are alike and ask for whole devices are counted: a row gives one more place for them if the pods that make up what
-it lacks go elsewhere, to pieces that are too small for the unit anyway. Rows that lack least give first; pieces that waste
+it lacks go elsewhere, to fragments that are too small for the unit anyway. Rows that lack least give first; fragments that waste
 least take first. Each exchange is tried on the state under the undo log, and whatever does not gain a place is taken back. For
 parts of devices, for gangs with unlike members, and where no exchange of that kind helps, moves are searched for
 (`rearrange`); gangs that move as a whole only if no single pods do. No pod is moved in vain, and a pod that
 is moved has a new place before it goes.
 
 No pod moves for less than is lost with it. Only pods with a controller are moved, of no higher priority than the unit, whose
-class lets them fall and be moved, and whose disruption budgets allow it.
+class lets them be preempted and moved, and whose disruption budgets allow it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, lacking
-from fairlead.core.pods.tasks import Task, TaskState, Unit, shapes_of
+from fairlead.core.pods.tasks import Placeholder, Task, TaskState, Unit, shapes_of
 from fairlead.core.preemption.rearrange import Movers, Rearrangement, closed_to_moved
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan
@@ -39,14 +39,14 @@ _NOWHERE: Places = {}
 
 
 class Moved(NamedTuple):
-    """A plan in which victims have new places: victim's uid -> stand-in."""
+    """A plan in which victims have new places: victim's UID -> placeholder."""
 
     plan: Plan
-    stand_ins: dict[str, Task]
+    placeholders: dict[str, Placeholder]
 
 
 def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
-    """Room for a unit by moving others; None changes nothing."""
+    """A place for a unit by moving others; None changes nothing."""
     core = core_of(unit)
     if not can_be_placed(state, core) or not _enough(state, core):
         return None
@@ -116,7 +116,7 @@ def devices_of(tasks: Sequence[Task]) -> int:
 
 def _by_search(state: ClusterState, core: Unit, unit: Unit, worth: Worth, *, whole: bool) -> Moved | None:
     search = Rearrangement(state, Movers(state, unit, whole=whole), worth)
-    return rearranged(search, core) if search.make_room(core.tasks) else None
+    return rearranged(search, core) if search.place_with_moves(core.tasks) else None
 
 
 def rearranged(
@@ -129,7 +129,7 @@ def rearranged(
     for task in core.tasks:
         task.become(TaskState.ASSUMED)
     plan = Plan([*down, *search.moved], list(core.tasks), {**places, **search.removal.places}, why)
-    return Moved(plan, search.stand_ins)
+    return Moved(plan, search.placeholders)
 
 
 def _by_counting(state: ClusterState, core: Unit, unit: Unit, worth: Worth) -> Moved | None:
@@ -144,11 +144,11 @@ def _by_counting(state: ClusterState, core: Unit, unit: Unit, worth: Worth) -> M
         state.log.rollback(mark)
         for task in core.tasks:
             task.become(TaskState.WAITING)
-        for stand_in in search.stand_ins.values():
-            state.shapes.release(stand_in.shape)
+        for placeholder in search.placeholders.values():
+            state.shapes.release(placeholder.shape)
         return None
     state.log.commit()
-    return Moved(Plan(search.moved, placed, search.removal.places), search.stand_ins)
+    return Moved(Plan(search.moved, placed, search.removal.places), search.placeholders)
 
 
 class _Search:
@@ -163,7 +163,7 @@ class _Search:
         self._size = max(1, self._asked(first))
         self.removal = Removal(state)
         self.moved: list[Task] = []
-        self.stand_ins: dict[str, Task] = {}
+        self.placeholders: dict[str, Placeholder] = {}
         self.givers: set[int] = set()
 
     def gain(self, needed: int) -> bool:
@@ -187,7 +187,7 @@ class _Search:
         return places >= needed
 
     def _by_lack(self, rows: npt.NDArray[np.intp]) -> list[tuple[tuple[int, int], str, int]]:
-        """Rows as a heap: (what it lacks, as `_lacks` says; name; row)."""
+        """Rows as a heap: (what it lacks, as `_lacks` counts it; name; row)."""
         free: Ints = np.maximum(self.state.nodes.free[self._column][rows], 0)
         lacks, names = self._size - free % self._size, self.state.nodes.names
         heap = [
@@ -203,7 +203,7 @@ class _Search:
         return lacks, -free
 
     def _scarce(self) -> int:
-        """The column that is scarce in pieces: that of devices, else of CPU."""
+        """The column that is scarce: that of devices, else of CPU."""
         nodes = self.state.nodes
         gpus = nodes.gpu_columns()
         return next((column for column, _ in self.shape.demand if column in gpus), nodes.resources["cpu"])
@@ -220,7 +220,7 @@ class _Search:
         state, shape = self.state, self.shape
         before = shape.count_on(row)
         mark = state.log.mark()
-        removal, moved, stand_ins = dict(self.removal.places), list(self.moved), dict(self.stand_ins)
+        removal, moved, placeholders = dict(self.removal.places), list(self.moved), dict(self.placeholders)
         self.givers.add(row)
         chosen, guard = self._chosen(row, self._lacks(row)[0]), self.guard
         if guard is not None and chosen:
@@ -232,18 +232,18 @@ class _Search:
             target = self._target(task)
             if target < 0:
                 break
-            stand_in = state.moves.stand_in(task, charged=True)
-            state.placement.assign(stand_in, target, task.shape.strategy.pick(task.shape, target) if task.shape.gpus else ())
+            placeholder = state.moves.placeholder(task, charged=True)
+            state.placement.assign(placeholder, target, task.shape.strategy.pick(task.shape, target) if task.shape.gpus else ())
             self.moved.append(task)
-            self.stand_ins[task.pod.uid] = stand_in
+            self.placeholders[task.pod.uid] = placeholder
         else:
             if shape.count_on(row) > before:
                 state.log.commit()
                 return True
         state.log.rollback(mark)
-        for uid in set(self.stand_ins) - set(stand_ins):
-            state.shapes.release(self.stand_ins[uid].shape)
-        self.removal.places, self.moved, self.stand_ins, self.guard = removal, moved, stand_ins, guard
+        for uid in set(self.placeholders) - set(placeholders):
+            state.shapes.release(self.placeholders[uid].shape)
+        self.removal.places, self.moved, self.placeholders, self.guard = removal, moved, placeholders, guard
         self.givers.discard(row)
         return False
 

@@ -1,7 +1,7 @@
-"""Defragment: from time to time, nodes that hold little are emptied into pieces that are free elsewhere.
+"""Defragment: from time to time, nodes that hold little are emptied into fragments that are free elsewhere.
 
-Nobody waits for it, so it must be asked for (`Policy.defragment`): how often, in which hours, how many pods at most, and
-only while more than a part of what is free lies in pieces. Nodes with the fewest devices in use give first, so that the
+No job waits for it, so it must be configured (`Policy.defragment`): how often, in which hours, how many pods at most, and
+only while more than a part of what is free is fragmented. Nodes with the fewest devices in use give first, so that the
 fewest pods make the most whole nodes; each pod has a new place before it goes, on a node that is in use anyway, and a node
 is emptied of all its device pods or left alone.
 """
@@ -19,7 +19,7 @@ from fairlead.core.model.causes import Cause
 from fairlead.core.model.policy import Defragment
 from fairlead.core.model.transactions import Binding, Preempt, Transaction
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.tasks import Task
+from fairlead.core.pods.tasks import Placeholder, Task
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.state.cluster import ClusterState
 
@@ -27,11 +27,11 @@ _DAY = 86_400.0
 
 
 class Emptied(NamedTuple):
-    """A node that is emptied: who goes, and what holds their new places."""
+    """A node that is emptied: which pods go, and what holds their new places."""
 
     row: int
     moved: list[Task]
-    stand_ins: dict[str, Task]
+    placeholders: dict[str, Placeholder]
 
 
 def next_run(policy: Defragment, now: float) -> float:
@@ -44,7 +44,7 @@ def next_run(policy: Defragment, now: float) -> float:
 
 
 def defragment(state: ClusterState, policy: Defragment) -> Iterator[Emptied]:
-    """Empty nodes while the budget lasts; the stand-ins are in place when a node is yielded, its pods still on it."""
+    """Empty nodes while the budget lasts; the placeholders are in place when a node is yielded, its pods still on it."""
     nodes = state.nodes
     left = policy.moves
     given: set[int] = set()
@@ -56,11 +56,11 @@ def defragment(state: ClusterState, policy: Defragment) -> Iterator[Emptied]:
         free: Ints = np.maximum(nodes.free[column][:count], 0)
         alloc = nodes.alloc[column][:count]
         usable = nodes.open[:count] & (alloc > 0)
-        pieces = usable & (free > 0) & (free < alloc)
+        fragmented = usable & (free > 0) & (free < alloc)
         total = int(free[usable].sum())
-        if not total or int(free[pieces].sum()) < policy.threshold * total:
+        if not total or int(free[fragmented].sum()) < policy.threshold * total:
             continue
-        donors = sorted((int(alloc[row] - free[row]), nodes.names[row], row) for row in np.flatnonzero(pieces).tolist())
+        donors = sorted((int(alloc[row] - free[row]), nodes.names[row], row) for row in np.flatnonzero(fragmented).tolist())
         for _, _, row in donors:
             tasks = [task for task in nodes.pods[row].values() if task.shape.gpus]
             if len(tasks) > left or not tasks or row in given:
@@ -73,25 +73,24 @@ def defragment(state: ClusterState, policy: Defragment) -> Iterator[Emptied]:
 
 
 def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given: set[int]) -> Emptied | None:
-    if any(
-        task.shape.gpu_milli < WHOLE or not state.moves.is_movable(task) or task.pod.uid in state.moves.kept for task in tasks
-    ):
+    moves = state.moves
+    if any(task.shape.gpu_milli < WHOLE or task.pod.uid in moves.kept or not moves.is_movable(task) for task in tasks):
         return None
     mark, removal = state.log.mark(), Removal(state)
     removal.take(tasks)
-    stand_ins: dict[str, Task] = {}
+    placeholders: dict[str, Placeholder] = {}
     for task in sorted(tasks, key=lambda each: (-each.shape.gpus, each.pod.key)):
         target = _target(state, task, column, {row, *given})
         if target < 0:
             state.log.rollback(mark)
-            for made in stand_ins.values():
+            for made in placeholders.values():
                 state.shapes.release(made.shape)
             return None
-        made = stand_ins[task.pod.uid] = state.moves.stand_in(task)
+        made = placeholders[task.pod.uid] = state.moves.placeholder(task)
         state.placement.place(made, target)
     removal.put_back(tasks)
     state.log.commit()
-    return Emptied(row, tasks, stand_ins)
+    return Emptied(row, tasks, placeholders)
 
 
 def _target(state: ClusterState, task: Task, column: int, not_these: set[int]) -> int:
@@ -108,7 +107,7 @@ def _target(state: ClusterState, task: Task, column: int, not_these: set[int]) -
         return -1
     free = nodes.free[column][rows]
     least = rows[free == free.min()]
-    return int(least[nodes.label[least].argmax()])
+    return int(least[nodes.name_rank[least].argmax()])
 
 
 def empty_nodes(state: ClusterState, now: float) -> Iterator[Transaction]:
@@ -129,7 +128,7 @@ def empty_nodes(state: ClusterState, now: float) -> Iterator[Transaction]:
             state.log.commit()
             return
         for task in emptied.moved:
-            moves.keep(task, emptied.stand_ins[task.pod.uid], now)
+            moves.keep(task, emptied.placeholders[task.pod.uid], now)
         made = _emptied(state, emptied)
         state.log.commit()
         yield made

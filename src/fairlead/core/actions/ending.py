@@ -18,9 +18,9 @@ def end_overtime(state: ClusterState, now: float) -> Iterator[Transaction]:
     jobs: dict[str, list[Task]] = {}
     asked = False
     while not asked:
-        # Whoever could not be asked is asked again later; the others now.
+        # A job that could not be ended is tried again later; the others now.
         with state.isolation.guard("time-limits"):
-            for task in state.services.over_time(state.tasks):
+            for task in state.services.limits.reached(state.tasks, state.services.now):
                 if task.state is TaskState.BOUND and (not task.pod.terminating or state.departures.stays_on(task, now)):
                     jobs.setdefault(task.job, []).append(task)
             asked = True
@@ -31,7 +31,7 @@ def end_overtime(state: ClusterState, now: float) -> Iterator[Transaction]:
 
 def _ended(state: ClusterState, tasks: list[Task]) -> Evict:
     first = tasks[0]
-    limit = state.services.enforced_limit(first)
+    limit = state.services.limits.enforced(first)
     group = first.gang.key if first.gang is not None else ""
     reason = Reason(ReasonCode.TIME_LIMIT, f"it has reached its time limit of {limit:g} s", {"limit": int(limit)})
     ordered = sorted(tasks, key=lambda each: each.rank)
@@ -46,10 +46,10 @@ def dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:
             state.pending.faulty.discard(key)
         elif not state.isolation.rests("dismantle", f"gang/{key}"):
             with state.isolation.guard("dismantle", gang):
-                yield from _look_at_broken(state, gang, now)
+                yield from _judge_broken(state, gang, now)
 
 
-def _look_at_broken(state: ClusterState, gang: Gang, now: float) -> Iterator[Transaction]:
+def _judge_broken(state: ClusterState, gang: Gang, now: float) -> Iterator[Transaction]:
     if not gang.broken():
         state.pending.faulty.discard(gang.key)
         return

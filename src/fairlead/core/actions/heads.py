@@ -1,9 +1,10 @@
 """Heads: how long the first job of a queue is passed by others that fit where it does not is bounded.
 
-Once it was passed for `share_wait` seconds what it needs is kept for it by a hold, whatever `reservations` says. While its queue,
-or one above, may not hold it that is headroom: who stands behind it there starts only beside it. Else it is the rows on which it
-fits first if all runs as long as it is thought to: what runs is taken off under the undo log and the unit is placed in a trial,
-so that parts of devices, relations and gangs of unlike pods need no cases of their own. `Reservations` says who goes before it.
+Once it was passed for `share_wait` seconds a hold reserves what it needs, whatever the setting `reservations` is. While its
+queue, or one above, may not hold it that is headroom: jobs after it in the order start there only beside it. Else it is the rows
+on which it fits first if everything runs for its expected time: what runs is taken off under the undo log and the unit is placed
+in a trial, so that parts of devices, relations and gangs of unlike pods need no cases of their own. `Reservations` decides what
+goes before it.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from collections.abc import Callable
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
-from fairlead.core.actions.reserve import LOOK_AGAIN, REST, name_of, still_waits
+from fairlead.core.actions.reserve import REPLAN_AFTER, REST, name_of, still_waits
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import by_upstream
+from fairlead.core.queues.attained import begun
 from fairlead.core.queues.reservations import HEADS, Head, Hold, Kept
-from fairlead.core.queues.services import begun
-from fairlead.core.queues.tree import Place, QueueNode, room_of
+from fairlead.core.queues.tree import Place, QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _MOST, _PART = 4, 8
-"""For so many heads nodes are kept at a time, besides reservations: for one, for more while those are less than that part."""
-_LOOKS = 60
-"""So often in `share_wait` seconds the first of each queue is looked for."""
+"""For so many heads nodes are reserved at a time, besides reservations: for one, for more while those are less than that part."""
+_CHECKS = 60
+"""So often in `share_wait` seconds the first unit of each queue is determined."""
 _PAUSE = 3
 """After a hold that came to nothing: so many times the setting, doubled each time."""
 _LONGEST_REST = 3600.0
@@ -36,20 +37,20 @@ _Ends = list[tuple[float, str, Task]]
 
 
 def bound_waits(state: ClusterState, now: float) -> None:
-    """After all were served: whose wait as the first of a queue begins, and for whom something is kept now."""
+    """After all were served: which waits of first units begin, and for which units something is reserved now."""
     table, wait = state.reserved, state.policy.share_wait
     if not wait:
         return
     _renew(state, now)
-    if now < min(table.looks_at, math.inf if table.head_due is None else table.head_due):
+    if now < min(table.check_at, math.inf if table.head_due is None else table.head_due):
         return
-    table.looks_at, table.head_due, heads = now + wait / _LOOKS, None, []
+    table.check_at, table.head_due, heads = now + wait / _CHECKS, None, []
     for unit in _firsts(state):
         heads.append(head := table.waits.setdefault(name_of(unit), Head(unit, now)))
         head.unit = unit
     for head in sorted(heads, key=lambda each: (each.since, each.unit.created, each.unit.tasks[0].pod.uid)):
         key = name_of(head.unit)
-        due = max(head.since + wait, head.again, table.rests_until(HEADS + key))
+        due = max(head.since + wait, head.again, table.backoff_until(HEADS + key))
         if due > now:
             table.head_due = due if table.head_due is None else min(table.head_due, due)
         elif (known := table.holds.get(key)) is None or known.head is None:
@@ -63,15 +64,15 @@ def bound_waits(state: ClusterState, now: float) -> None:
 def _firsts(state: ClusterState) -> list[Unit]:
     """The first of each queue that was refused and could be placed once others have ended."""
     firsts: dict[str, tuple[Place, Unit]] = {}
-    for room in state.queues.waiting.parked:
-        why, unit = room.parked, room.first()
+    for pending_class in state.queues.waiting.unschedulable:
+        why, unit = pending_class.unschedulable, pending_class.first()
         if why is None or unit is None or not (why.is_capacity or why.code in _BOUND):
             continue
-        if unit.tasks[0].pod.surplus or unit.tasks[0].beyond or by_upstream(unit):
+        if unit.tasks[0].pod.elastic or unit.tasks[0].beyond or by_upstream(unit):
             continue
-        if any(amount > state.queues.tree.total(name) for name, amount in room.core.items()):
+        if any(amount > state.queues.tree.total(name) for name, amount in pending_class.core.items()):
             continue  # more than there is
-        place, name = room.queue.place(unit), room.queue.name
+        place, name = pending_class.queue.place(unit), pending_class.queue.name
         if name not in firsts or place < firsts[name][0]:
             firsts[name] = place, unit
     return [unit for _, unit in firsts.values()]
@@ -97,8 +98,8 @@ def _keep(state: ClusterState, head: Head, now: float) -> None:
 
 def _lacks_headroom(unit: Unit) -> bool:
     """Whether a unit waits because its queue, or one above, may not hold it."""
-    room = room_of(unit)
-    return room is not None and room.parked is not None and room.parked.code in _HEADROOM
+    pending_class = pending_class_of(unit)
+    return pending_class is not None and pending_class.unschedulable is not None and pending_class.unschedulable.code in _HEADROOM
 
 
 def _renew(state: ClusterState, now: float) -> None:
@@ -106,8 +107,8 @@ def _renew(state: ClusterState, now: float) -> None:
     table = state.reserved
     for hold in [each for each in table.of_units() if each.head is not None]:
         head, unit = hold.head, hold.unit
-        room = room_of(unit) if unit is not None else None
-        if head is None or unit is None or room is None or room.parked is None:
+        pending_class = pending_class_of(unit) if unit is not None else None
+        if head is None or unit is None or pending_class is None or pending_class.unschedulable is None:
             continue
         left = frozenset(uid for uid in head.blockers if (task := state.tasks.get(uid)) is not None and task.row >= 0)
         if left != head.blockers:
@@ -117,21 +118,21 @@ def _renew(state: ClusterState, now: float) -> None:
             table.give_up(hold, now, _PAUSE * state.policy.share_wait)
             unit.overdue = False
         elif hold.stale or not left or (not hold.rows and not _lacks_headroom(unit)):
-            table.drop(hold)  # planned anew at once, if it is still the first and its turn
-            table.looks_at, unit.overdue = now, False
+            table.drop(hold)  # planned again at once, if it is still the first and due
+            table.check_at, unit.overdue = now, False
         elif hold.start <= now:
-            hold.start, hold.late = now + LOOK_AGAIN, hold.late + 1
+            hold.start, hold.late = now + REPLAN_AFTER, hold.late + 1
 
 
 def _patience(state: ClusterState, head: Kept, now: float) -> float:
     """For how long nothing in the way of a head may end before it is taken to be endless, in seconds."""
     tasks = [state.tasks[uid] for uid in head.blockers]
-    limits = [limit - (now - begun(task)) for task in tasks if math.isfinite(limit := state.services.time_limit(task))]
+    limits = [limit - (now - begun(task)) for task in tasks if math.isfinite(limit := state.services.limits.of(task))]
     return max(state.policy.share_wait, state.runtimes.longest(), now - head.moved_on + max(limits, default=-math.inf))
 
 
 def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
-    """What is to be kept for a unit, and until when; None if it would not start were all gone that runs, or starts as it is."""
+    """What is to be reserved for a unit, and until when; None if it starts as it is, or not even with all gone that runs."""
     queues, nodes, log = state.queues, state.nodes, state.log
     path, below = queues.queues[unit.tasks[0].queue].path, _lacks_headroom(unit)
     if below:
@@ -151,7 +152,7 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
         return None
     blockers = frozenset(task.pod.uid for _, _, task in ends[:gone] if below or task.row in spare)
     kept = Kept(queues.tree.asked_together(unit.tasks[: unit.need]), blockers, now)
-    return Hold(name_of(unit), sorted(spare), max(ends[gone - 1][0], now + LOOK_AGAIN), unit=unit, spare=spare, head=kept)
+    return Hold(name_of(unit), sorted(spare), max(ends[gone - 1][0], now + REPLAN_AFTER), unit=unit, spare=spare, head=kept)
 
 
 def _may_hold(state: ClusterState, unit: Unit) -> bool:

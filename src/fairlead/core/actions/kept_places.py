@@ -1,4 +1,4 @@
-"""Kept places: a place is kept for a preemptor until its victims are gone, and for a pod that was moved or whose job resumes.
+"""Kept places: those of preemptors until their victims are gone, and of pods that were moved or whose jobs resume.
 
 They are redeemed before others are served, if they are still any good.
 """
@@ -59,7 +59,7 @@ def start_free_places(state: ClusterState, now: float, *, last: bool) -> Iterato
 
 
 def bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
-    """Whoever replaces a pod that was moved, or comes again with a job that resumes, gets the place that was kept for it."""
+    """A pod that replaces a moved one, or belongs to a job that resumes, gets the place that was reserved for it."""
     returning = state.moves.returning
     for uid in sorted(returning):
         task = state.tasks.get(uid)  # None: it went while others were brought back
@@ -106,7 +106,7 @@ def _still_to_come(state: ClusterState, unit: Unit, together: list[Task]) -> boo
 
 
 def _place_anew(state: ClusterState, unit: Unit, together: list[Task], now: float) -> Iterator[Transaction]:
-    """A gang needs more members than places were kept for: it is placed as a whole before others may have these, or waits."""
+    """A gang needs more members than have places: it is placed as a whole before others may have these, or waits."""
     for each in together:
         state.moves.release(each.pod.uid)
     prepare(state, unit)

@@ -1,4 +1,4 @@
-"""Leaving: what is on its way out is part of the room of a plan, and only what is missing beyond it is evicted.
+"""Leaving: what is on its way out is part of what a plan gets, and only what is missing beyond it is evicted.
 
 Pods of other schedulers count, and deletions by users, for as long as they are trusted to go (`Departures.leaving_soon`). The
 search for victims is made as if they were gone, also for the fair shares. Of those, a plan waits for the ones that fill its
@@ -17,7 +17,7 @@ from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan
 from fairlead.core.preemption.victims import victims_of
-from fairlead.core.queues.tree import room_of
+from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 Leaving = Sequence[tuple[Task, float]]
@@ -55,19 +55,19 @@ def beyond_leaving(state: ClusterState, leaving: Leaving, search: Callable[[], P
     awaited = [task for task, _ in leaving if not _put_back(state, task, gone, plan)]
     state.log.commit()
     plan = plan._replace(leaving=awaited, places=plan.places | gone.places)
-    return Moved(plan, found.stand_ins) if isinstance(found, Moved) else plan
+    return Moved(plan, found.placeholders) if isinstance(found, Moved) else plan
 
 
 def awaited_before(state: ClusterState, unit: Unit, now: float) -> bool:
     """Whether a unit that stands before this one waits for what is leaving: then that is not this one's to plan with."""
-    queues, room = state.queues, room_of(unit)
-    if room is None:
+    queues, pending_class = state.queues, pending_class_of(unit)
+    if pending_class is None:
         return False
-    firsts = [each.first() for each in queues.waiting.resting if each is not room and each.search.awaits > now]
+    firsts = [each.first() for each in queues.waiting.backing_off if each is not pending_class and each.search.awaits > now]
     if not firsts:
         return False
-    mine = queues.waiting.turn(unit)
-    return any(first is not None and queues.waiting.turn(first) < mine for first in firsts)
+    mine = queues.waiting.order_key(unit)
+    return any(first is not None and queues.waiting.order_key(first) < mine for first in firsts)
 
 
 def _gone(state: ClusterState, leaving: Leaving) -> tuple[int, Removal]:
@@ -78,7 +78,7 @@ def _gone(state: ClusterState, leaving: Leaving) -> tuple[int, Removal]:
 
 
 def _put_back(state: ClusterState, task: Task, gone: Removal, plan: Plan) -> bool:
-    """Put a pod back where it runs if all that a plan places has room beside it; whether it has."""
+    """Put a pod back where it runs if all that a plan places fits beside it; whether it does."""
     row, devices = gone.places[task.pod.uid]
     shape, placed = task.shape, plan.placed
     if shape.relations or any(each.shape.relations for each in placed):

@@ -1,7 +1,7 @@
 """Held places: what becomes of them while their victims do not go.
 
 A unit whose place is held takes free places elsewhere as soon as there are any, in its order among those that wait. When its
-victims' time is over it is released and planned anew; the victims count where they run, and nobody is chosen twice in a row.
+victims' time is over it is released and planned again; the victims count where they run, and none is chosen twice in a row.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.allocation import allocate
 from fairlead.core.model.instants import at_time
 from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
-from fairlead.core.pods.tasks import Task, TaskState, Unit, refusal_told
+from fairlead.core.pods.tasks import Task, TaskState, Unit, note_reported
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.leftovers import GivenUp
 
 
 def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
-    """Whoever waits for victims whose time is over waits in line again, and the victims are charged where they run."""
+    """Units that wait for victims whose time is over wait in line again, and the victims are charged where they run."""
     departures = state.departures
     departures.tidy(now)
     late = departures.late(now)
@@ -43,7 +43,7 @@ def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
 
 
 def hurry(state: ClusterState, now: float) -> Iterator[Evict]:
-    """Victims that somebody deleted with a longer time to end than an eviction may give get the shorter one."""
+    """Victims that were deleted with a longer time to end than an eviction may give get the shorter one."""
     for victim in state.departures.slow(now):
         with state.isolation.guard("departures", f"victim/{victim.pod.key}"):
             ((uid, grace),) = state.departures.graces([victim])
@@ -55,18 +55,18 @@ def hurry(state: ClusterState, now: float) -> Iterator[Evict]:
             yield Evict((Binding(victim.ref, victim.pod.node),), "", reason, ((uid, grace),))
 
 
-def tell_waiting(state: ClusterState, now: float) -> Iterator[Refuse]:
-    """Whoever has waited for victims for some time is told for whom: all members of a gang at once."""
+def report_waiting(state: ClusterState, now: float) -> Iterator[Refuse]:
+    """For pods that have waited for victims for some time it is reported for which: all members of a gang at once."""
     jobs: dict[str, list[Task]] = {}
-    for task in state.departures.untold(now):
+    for task in state.departures.unreported(now):
         jobs.setdefault(task.job, []).append(task)
     for job, tasks in sorted(jobs.items()):
         with state.isolation.guard("notices", f"job/{job}"):
             reason = state.departures.reason(tasks)
-            told = [task for task in tasks if reason is not None and refusal_told(task, reason)]
-            if told and reason is not None:
-                gang = told[0].gang
-                yield Refuse(tuple(task.ref for task in told), reason, gang.key if gang is not None else "")
+            reported = [task for task in tasks if reason is not None and note_reported(task, reason)]
+            if reported and reason is not None:
+                gang = reported[0].gang
+                yield Refuse(tuple(task.ref for task in reported), reason, gang.key if gang is not None else "")
 
 
 def note_freed(state: ClusterState) -> None:
@@ -78,7 +78,7 @@ def note_freed(state: ClusterState) -> None:
 def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]:
     """Units that wait for victims move to places that are free; yields the tasks of each, all placed.
 
-    last: everybody else was served already. Before that nobody who stands before such a unit is overtaken.
+    last: all other units were served already. Before that no unit that goes before such a unit is overtaken.
     """
     departures = state.departures
     if not departures.freed or not departures.leaving:
@@ -110,7 +110,7 @@ def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
         return False
     for task in tasks:
         task.become(TaskState.ASSUMED)
-        task.told = None
+        task.reported = None
     return True
 
 
@@ -125,14 +125,14 @@ def _held(state: ClusterState) -> list[list[Task]]:
 
 
 def _goes_first(state: ClusterState, moving: list[Task], rows: list[int]) -> bool:
-    """Whether nobody who waits, stands before these, and would fit one of these rows."""
+    """Whether no pending unit that goes before these would fit one of these rows."""
     queues = state.queues
     unit = _unit(moving)
-    mine = queues.waiting.turn(unit, held=True)
+    mine = queues.waiting.order_key(unit, held=True)
     for other in queues.queues.values():
-        for room in other.rooms.values():
-            first = room.first()
-            if first is None or queues.waiting.turn(first) >= mine:
+        for pending_class in other.pending_classes.values():
+            first = pending_class.first()
+            if first is None or queues.waiting.order_key(first) >= mine:
                 continue
             if any(task.shape.fits_row(row) for task in first.tasks[: first.need] for row in rows):
                 return False
@@ -145,8 +145,8 @@ def _would_fit(state: ClusterState, moving: list[Task]) -> bool:
     for task in moving:
         state.placement.unassign(task)
     victims = sorted({uid for task in moving for uid in task.waits_for})
-    for stand_in in state.leftovers.of(victims):
-        state.placement.unassign(stand_in)
+    for placeholder in state.leftovers.of(victims):
+        state.placement.unassign(placeholder)
     for uid in victims:
         row = state.placement.lingering.get(uid)
         if row is not None:

@@ -34,6 +34,6 @@ def reclaims_from(state: ClusterState, unit: Unit) -> float:
     fair, node = state.queues.fair, state.queues.queues[unit.tasks[0].queue]
     if not state.policy.reclaim or not any(each.quota for each in node.path) or by_upstream(unit):
         return math.inf
-    if all(fair.contested(each, insists=True) == fair.contested(each) for each in node.path):
+    if all(fair.contested(each, enforce_quota=True) == fair.contested(each) for each in node.path):
         return math.inf
     return unit.created + state.policy.move_patience

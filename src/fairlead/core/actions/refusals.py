@@ -10,25 +10,25 @@ from collections.abc import Iterator
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
 from fairlead.core.model.transactions import Overdue, Refuse, Transaction
-from fairlead.core.pods.tasks import Task, Unit, refusal_told
-from fairlead.core.queues.tree import Room
+from fairlead.core.pods.tasks import Task, Unit, note_reported
+from fairlead.core.queues.tree import PendingClass
 from fairlead.core.state.cluster import ClusterState
 
 
 def refuse(state: ClusterState, units: list[Unit], reason: Reason) -> Iterator[Transaction]:
-    """One refusal for all single pods of a room to which the same is said, one for each gang."""
+    """One refusal for all single pods of a pending class that have the same reason, one for each gang."""
     singles: dict[str, tuple[Reason, list[Task]]] = {}
     own_of = explain.owner(state, reason)
     for unit in sorted(units):
-        own = own_of(unit) if any(task.told != reason.code for task in unit.tasks) else reason
-        told = [task for task in unit.tasks if refusal_told(task, own)]
+        own = own_of(unit) if any(task.reported != reason.code for task in unit.tasks) else reason
+        reported = [task for task in unit.tasks if note_reported(task, own)]
         if len(unit.tasks) == 1:
-            singles.setdefault(own.message, (own, []))[1].extend(told)
-        elif told:
-            yield Refuse(tuple(task.ref for task in told), own, unit.gang.key if unit.gang else "")
-    for own, told in singles.values():
-        if told:
-            yield Refuse(tuple(task.ref for task in told), own)
+            singles.setdefault(own.message, (own, []))[1].extend(reported)
+        elif reported:
+            yield Refuse(tuple(task.ref for task in reported), own, unit.gang.key if unit.gang else "")
+    for own, reported in singles.values():
+        if reported:
+            yield Refuse(tuple(task.ref for task in reported), own)
 
 
 def notify(state: ClusterState) -> Iterator[Transaction]:
@@ -38,20 +38,20 @@ def notify(state: ClusterState) -> Iterator[Transaction]:
         if reason.code is not ReasonCode.INTERNAL_ERROR:
             waiting = [task for task in waiting if state.isolation.why(task.pod.uid) is None]
         with state.isolation.guard("notices", waiting):
-            told = [task for task in waiting if refusal_told(task, reason)]
-            if told:
-                gang = told[0].gang
-                yield Refuse(tuple(task.ref for task in told), reason, gang.key if gang else "")
-    for room in sorted(state.queues.waiting.parked, key=Room.order):
-        if room.untold and room.parked is not None:
-            with state.isolation.guard("notices", room):
-                yield from refuse(state, state.queues.waiting.to_tell(room), room.parked)
-    for room in sorted(state.queues.waiting.limited, key=Room.order):
-        with state.isolation.guard("notices", room):
-            late = [unit for unit in room.untold if unit.alive and unit.user in room.limited]
-            room.untold = [unit for unit in room.untold if unit.user not in room.limited]
+            reported = [task for task in waiting if note_reported(task, reason)]
+            if reported:
+                gang = reported[0].gang
+                yield Refuse(tuple(task.ref for task in reported), reason, gang.key if gang else "")
+    for pending_class in sorted(state.queues.waiting.unschedulable, key=PendingClass.order):
+        if pending_class.unreported and pending_class.unschedulable is not None:
+            with state.isolation.guard("notices", pending_class):
+                yield from refuse(state, state.queues.waiting.to_report(pending_class), pending_class.unschedulable)
+    for pending_class in sorted(state.queues.waiting.limited, key=PendingClass.order):
+        with state.isolation.guard("notices", pending_class):
+            late = [unit for unit in pending_class.unreported if unit.alive and unit.user in pending_class.limited]
+            pending_class.unreported = [unit for unit in pending_class.unreported if unit.user not in pending_class.limited]
             for unit in late:
-                yield from refuse(state, [unit], room.limited[unit.user])
+                yield from refuse(state, [unit], pending_class.limited[unit.user])
 
 
 def report_overdue(state: ClusterState) -> Iterator[Transaction]:

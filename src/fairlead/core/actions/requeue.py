@@ -1,13 +1,13 @@
-"""Requeue: when a pending class that was parked is tried again. This file answers why a job is not tried again.
+"""Requeue: when an unschedulable pending class is tried again. This file answers why a job is not tried again.
 
-A class whose first unit has no place is parked with the reason. It is tried again
+A class whose first unit has no place is unschedulable, with the reason. It is tried again
 
-- at a time: when its search backoff ends (`requeue_rested`), or when something may be done for it from then on (`_again_at`);
-- when work that blocks it no longer waits (`cycles.wake`), or limits of its users ease (`Waiting.ease`);
+- at a time: when its search backoff ends (`requeue_after_backoff`), or from when on more may be done for it (`_again_at`);
+- when work that blocks it no longer waits (`cycles.requeue_blocked`), or limits of its users ease (`Waiting.ease`);
 - when one of the conditions in `CONDITIONS` holds, each for the reasons that it is there for;
 - at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone.
 
-Conditions are questions and change nothing. What was seen is one record, `Room.seen`, which only `park` and `requeue` replace.
+Conditions are questions and change nothing. What was seen is one record, `PendingClass.seen`, which only this file replaces.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fairlead.core.actions.patience import moves_from, reclaims_from
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import TaskState, Unit, shapes_of
 from fairlead.core.preemption import cycles
-from fairlead.core.preemption.policy import Contest, share_due
-from fairlead.core.preemption.search import could_make_room, holds_victims
-from fairlead.core.queues.tree import Room, Seen
+from fairlead.core.preemption.policy import PreemptionPolicy, share_due
+from fairlead.core.preemption.search import could_free_capacity, holds_victims
+from fairlead.core.queues.tree import PendingClass, Seen
 from fairlead.core.queues.waiting import Versions
 from fairlead.core.state.cluster import ClusterState
 
@@ -32,15 +32,15 @@ _NO_SHARES = Seen().shares
 _TIMED = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET)  # what may be done from some time on would help against these
 
 
-# -- parking -----------------------------------------------------------------------------------
+# -- unschedulable -----------------------------------------------------------------------------
 
 
-def park(state: ClusterState, room: Room, unit: Unit, reason: Reason, now: float) -> list[Unit]:
+def mark_unschedulable(state: ClusterState, pending_class: PendingClass, unit: Unit, reason: Reason, now: float) -> list[Unit]:
     """No unit of a class can be placed for now; returns those for which the reason is new. unit: its first, which was tried."""
-    if any(task.shape.leaves_room for task in unit.tasks):
-        state.nodes.room_wanted = True
-    room.seen = room.seen._replace(reservations=state.reserved.version, kept_out=_kept_out(state, unit))
-    return state.queues.waiting.park(room, reason, _again_at(state, room, unit, reason, now))
+    if any(task.shape.leaves_gpu_headroom for task in unit.tasks):
+        state.nodes.gpu_headroom_wanted = True
+    pending_class.seen = pending_class.seen._replace(reservations=state.reserved.version, kept_out=_kept_out(state, unit))
+    return state.queues.waiting.mark_unschedulable(pending_class, reason, _again_at(state, pending_class, unit, reason, now))
 
 
 def _kept_out(state: ClusterState, unit: Unit) -> int:
@@ -48,9 +48,9 @@ def _kept_out(state: ClusterState, unit: Unit) -> int:
     return len(state.reserved.against(unit.tasks[0])) if state.reserved.holds else 0
 
 
-def _again_at(state: ClusterState, room: Room, unit: Unit, reason: Reason, now: float) -> float | None:
+def _again_at(state: ClusterState, pending_class: PendingClass, unit: Unit, reason: Reason, now: float) -> float | None:
     """When a class is tried again although nothing happened, since more may be done for it from then on; None: never."""
-    search, related = room.search, state.policy.look_again > 0 and any(task.shape.relations for task in unit.tasks)
+    search, related = pending_class.search, state.policy.recheck > 0 and any(task.shape.relations for task in unit.tasks)
     if reason.code not in _TIMED and not (related and reason.is_capacity):
         return None
     times = [
@@ -59,50 +59,50 @@ def _again_at(state: ClusterState, room: Room, unit: Unit, reason: Reason, now: 
         share_due(state, unit),
     ]
     if related:
-        times.append(now + state.policy.look_again)
+        times.append(now + state.policy.recheck)
     if reason.code is ReasonCode.DISRUPTION_BUDGET:
-        times.append(search.looks_at)
+        times.append(search.check_at)
     return min((time for time in times if now < time < math.inf), default=None)
 
 
 # -- requeueing -------------------------------------------------------------------------------
 
 
-def requeue_rested(state: ClusterState, now: float) -> None:
+def requeue_after_backoff(state: ClusterState, now: float) -> None:
     """Classes whose search backoff is over are tried again."""
-    for room in state.queues.waiting.rested(now):
-        with state.isolation.guard("wake", room):
-            if room.parked is not None:
-                state.queues.waiting.unpark(room)
+    for pending_class in state.queues.waiting.backoff_over(now):
+        with state.isolation.guard("requeue", pending_class):
+            if pending_class.unschedulable is not None:
+                state.queues.waiting.requeue(pending_class)
 
 
 def requeue(state: ClusterState, now: float) -> None:
     """Classes that rows with new capacity, queues with new headroom, or others' new victims could help are tried again."""
     if state.pending.must_settle:
         state.settle(now)
-    nodes, eased, waiting, guard = state.nodes, state.queues.accounts.eased, state.queues.waiting, state.isolation.guard
-    for room in waiting.due(state.services.now):
-        with guard("wake", room):
-            waiting.unpark(room)
-    cycles.wake(state)
-    with guard("wake"):
+    nodes, freed, waiting, guard = state.nodes, state.queues.accounts.freed, state.queues.waiting, state.isolation.guard
+    for pending_class in waiting.due(state.services.now):
+        with guard("requeue", pending_class):
+            waiting.requeue(pending_class)
+    cycles.requeue_blocked(state)
+    with guard("requeue"):
         for task in state.services.due(state.tasks):  # pods that have run, or attained, long enough to be preempted
             if task.state is TaskState.BOUND:
                 nodes.gained.add(task.row)
     versions = _versions(state)
-    if not nodes.gained and not eased and waiting.checked == versions and not waiting.releases:
+    if not nodes.gained and not freed and waiting.checked == versions and not waiting.releases:
         return
     waiting.checked = versions
-    rows, queues = sorted(nodes.gained), set(eased)
+    rows, queues = sorted(nodes.gained), set(freed)
     nodes.gained.clear()
-    eased.clear()
-    nodes.room_wanted = nodes.room_wanted and bool(waiting.parked)
-    waiting.ease(queues)
-    for room in sorted(waiting.parked, key=Room.order):
-        with guard("wake", room):
-            helped, room.seen = _check(state, room, rows, queues)
+    freed.clear()
+    nodes.gpu_headroom_wanted = nodes.gpu_headroom_wanted and bool(waiting.unschedulable)
+    waiting.retry_limited(queues)
+    for pending_class in sorted(waiting.unschedulable, key=PendingClass.order):
+        with guard("requeue", pending_class):
+            helped, pending_class.seen = _check(state, pending_class, rows, queues)
             if helped:
-                waiting.unpark(room)
+                waiting.requeue(pending_class)
 
 
 def must_requeue(state: ClusterState) -> bool:
@@ -116,12 +116,12 @@ def _versions(state: ClusterState) -> Versions:
     )
 
 
-def _check(state: ClusterState, room: Room, rows: list[int], eased: set[str]) -> tuple[bool, Seen]:
-    """Whether something happened that could help a parked class, and what is seen of how things stand."""
-    unit, seen = room.first(), room.seen
-    if unit is None or room.parked is None:
+def _check(state: ClusterState, pending_class: PendingClass, rows: list[int], freed: set[str]) -> tuple[bool, Seen]:
+    """Whether something happened that could help an unschedulable class, and what is seen of the state."""
+    unit, seen = pending_class.first(), pending_class.seen
+    if unit is None or pending_class.unschedulable is None:
         return True, seen
-    check = Check(state, room, unit, room.parked, rows, eased)
+    check = Check(state, pending_class, unit, pending_class.unschedulable, rows, freed)
     for condition in CONDITIONS:
         if condition.matters(check):
             helps = condition.helps(check, seen)
@@ -132,36 +132,40 @@ def _check(state: ClusterState, room: Room, rows: list[int], eased: set[str]) ->
 
 
 class Check:
-    """A parked class while it is checked. rows: those with new capacity, eased: queues with new headroom."""
+    """An unschedulable class while it is checked. rows: those with new capacity, freed: queues with new headroom."""
 
-    def __init__(self, state: ClusterState, room: Room, unit: Unit, why: Reason, rows: list[int], eased: set[str]) -> None:
+    def __init__(
+        self, state: ClusterState, pending_class: PendingClass, unit: Unit, why: Reason, rows: list[int], freed: set[str]
+    ) -> None:
         self.state = state
-        self.room = room
+        self.pending_class = pending_class
         self.unit = unit
         self.why = why
         self.rows = rows
-        self.eased = eased
+        self.freed = freed
         self.preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
 
     @cached_property
-    def preemption(self) -> Contest:
+    def preemption(self) -> PreemptionPolicy:
         """Whom its first unit may preempt."""
-        return Contest(self.state, self.unit, insists=reclaims_from(self.state, self.unit) <= self.state.services.now)
+        return PreemptionPolicy(
+            self.state, self.unit, enforce_quota=reclaims_from(self.state, self.unit) <= self.state.services.now
+        )
 
     @cached_property
     def hunts(self) -> bool:
         """Whether there may be victims for it at all."""
         preemption = self.preemption
-        return self.preempts and preemption.anybody()
+        return self.preempts and preemption.any_preemptible()
 
     @cached_property
     def claims(self) -> bool:
         """Whether it is below its fair share, or its user below others."""
-        return self.preempts and (self.preemption.entitled or self.preemption.evens)
+        return self.preempts and (self.preemption.entitled or self.preemption.reclaims_from_users)
 
     @property
     def limited(self) -> bool:
-        """Whether a limit keeps it out. Behind a budget may be one, too: the victims that it keeps would ease that."""
+        """Whether a limit blocks it. Where a budget does, a limit may, too: the victims that it protects would free that."""
         return self.why.code in (ReasonCode.LIMIT_EXCEEDED, ReasonCode.DISRUPTION_BUDGET)
 
     @cached_property
@@ -180,9 +184,9 @@ class Check:
         return self.state.queues.fair.version, self.state.services.starts
 
     @property
-    def path_eased(self) -> bool:
+    def path_freed(self) -> bool:
         """Whether its queue, or one above it, holds less or may hold more."""
-        return any(node.name in self.eased for node in self.room.queue.path)
+        return any(node.name in self.freed for node in self.pending_class.queue.path)
 
 
 # -- for which reasons a condition matters -----------------------------------------------------
@@ -193,12 +197,12 @@ def _always(_: Check) -> bool:
 
 
 def _held_back(check: Check) -> bool:
-    """A job that would reclaim from its queue at once keeps it out."""
-    return check.room.held_back is not None
+    """It is blocked by a job that would reclaim from its queue at once."""
+    return check.pending_class.held_back is not None
 
 
 def _guaranteed_to_others(check: Check) -> bool:
-    """What never gives way keeps out of what others are guaranteed."""
+    """It is non-preemptible, and would hold what others are guaranteed."""
     return check.why.code is ReasonCode.QUOTA_EXCEEDED
 
 
@@ -207,7 +211,7 @@ def _limited(check: Check) -> bool:
 
 
 def _lacks_place(check: Check) -> bool:
-    """It has no place. Against a limit a place helps only where victims of its own would ease that."""
+    """It has no place. Against a limit a place helps only where victims of its own would free that."""
     if check.why.code is ReasonCode.QUOTA_EXCEEDED:
         return False
     return check.hunts or check.why.code is not ReasonCode.LIMIT_EXCEEDED
@@ -217,34 +221,34 @@ def _lacks_place(check: Check) -> bool:
 
 
 def _reservations_changed(check: Check, seen: Seen) -> bool:
-    """Rows that were kept for others may be had now. Victims are not taken from such rows, so they may be had, too."""
+    """Rows that were reserved for others may be free now. Pods on such rows were no victims, and may be now, too."""
     kept_out = check.why.code is ReasonCode.RESERVATION or (seen.kept_out and check.preempts)
     return bool(kept_out) and seen.reservations != check.state.reserved.version
 
 
-def _fewer_keep_it_out(check: Check, seen: Seen) -> bool:
+def _fewer_holds_exclude_it(check: Check, seen: Seen) -> bool:
     """It is known by now to end in time for some of the holds."""
     return bool(seen.kept_out) and _kept_out(check.state, check.unit) < seen.kept_out
 
 
 def _claim_is_gone(check: Check, seen: Seen) -> bool:
     """The job for which it is held back may have no claim any more: it waits no longer, or shares moved."""
-    queues, other, room = check.state.queues, check.room.held_back, check.room
+    queues, other, pending_class = check.state.queues, check.pending_class.held_back, check.pending_class
     if other is None or not other.alive or seen.shares[0] != queues.fair.version:
         return True
     theirs, demand = queues.queues[other.tasks[0].queue], queues.tree.asked_together(other.tasks[: other.need])
-    return not queues.reclaim.is_due_before(theirs, demand, room.queue, room.demand)
+    return not queues.reclaim.is_due_before(theirs, demand, pending_class.queue, pending_class.demand)
 
 
 def _others_need_less(check: Check, _: Seen) -> bool:
-    """Limits, and what others are guaranteed, leave it room; what holds the rest never gives way."""
+    """Limits, and what others are guaranteed, leave enough for it; the rest is held by non-preemptible work."""
     return check.state.queues.limits.over_limits(check.unit) is None
 
 
-def _limit_eased(check: Check, _: Seen) -> bool:
+def _limit_freed(check: Check, _: Seen) -> bool:
     """Queues on its path hold less: it is within limits, or what it lacked besides may have come."""
-    return check.path_eased and (
-        check.hunts or check.state.queues.limits.within_limits(check.room.queue.name, check.preemption.demand)
+    return check.path_freed and (
+        check.hunts or check.state.queues.limits.within_limits(check.pending_class.queue.name, check.preemption.demand)
     )
 
 
@@ -256,12 +260,13 @@ def _surroundings_changed(check: Check, seen: Seen) -> bool:
 
 
 def _shares_changed(check: Check, seen: Seen) -> bool:
-    """Others that started, or shares that moved, may hold what is its due; its own queue may hold less, and be within quota."""
+    """It may reclaim from jobs that started, or since shares moved; its own queue may hold less, and be within quota."""
     if not check.claims:
         return False
     preemption = check.preemption
     return check.shares != seen.shares or (
-        preemption.entitled and any(node.name in check.eased and preemption.within_quota(node) for node in check.room.queue.path)
+        preemption.entitled
+        and any(node.name in check.freed and preemption.within_quota(node) for node in check.pending_class.queue.path)
     )
 
 
@@ -269,7 +274,7 @@ def _rows_gained(check: Check, _: Seen) -> bool:
     """A row with new capacity takes it, with victims or without. Against a limit victims help anywhere."""
     if check.preempts:
         preemption, limited = check.preemption, check.limited
-        return any(could_make_room(preemption, row) or (limited and holds_victims(preemption, row)) for row in check.rows)
+        return any(could_free_capacity(preemption, row) or (limited and holds_victims(preemption, row)) for row in check.rows)
     return any(shape.fits_row(row) for shape in check.shapes for row in check.rows)
 
 
@@ -299,7 +304,7 @@ def _shares(check: Check, seen: Seen) -> Seen:
 
 
 class Condition(NamedTuple):
-    """When a parked class is tried again: for whom that matters, whether it holds, what is remembered once it was asked."""
+    """When a class is tried again: for which classes this matters, whether it holds, and what is remembered once it was asked."""
 
     matters: Callable[[Check], bool]
     helps: Callable[[Check, Seen], bool]
@@ -308,10 +313,10 @@ class Condition(NamedTuple):
 
 CONDITIONS = (
     Condition(_always, _reservations_changed),
-    Condition(_always, _fewer_keep_it_out),
+    Condition(_always, _fewer_holds_exclude_it),
     Condition(_held_back, _claim_is_gone, _fair_version),
     Condition(_guaranteed_to_others, _others_need_less),
-    Condition(_limited, _limit_eased),
+    Condition(_limited, _limit_freed),
     Condition(_lacks_place, _surroundings_changed, _surroundings),
     Condition(_lacks_place, _shares_changed, _shares),
     Condition(_lacks_place, _rows_gained),

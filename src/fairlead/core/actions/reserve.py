@@ -2,8 +2,8 @@
 
 EASY backfilling with one reservation, conservative with more (Feitelson and Weil, 1998), on nodes instead of totals: what
 runs is taken off in the order of its expected end until the unit fits; that is its expected start, and the rows where it
-fits then are kept for it. Others may use them if they end before, or take only what is over. Units whose places depend
-on other pods get none.
+fits then are reserved for it. Others may use them if they end before, or take only what it does not need. Units whose places
+depend on other pods get none.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, lacking
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.queues.attained import begun
 from fairlead.core.queues.reservations import Hold
-from fairlead.core.queues.services import begun
-from fairlead.core.queues.tree import Room, room_of
+from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
-LOOK_AGAIN = 120.0  # seconds; sooner than this no start is foretold
+REPLAN_AFTER = 120.0  # seconds; no start is expected sooner than this
 _CHECK = 300.0  # seconds after which something must have ended where starts are guessed
 _VAIN = 1  # so many starts in a row may be missed while nothing that is in the way ends
 REST = 300.0  # seconds before it is planned again for a unit that will never fit as things stand
-_WAITS_FOR_ROOM = (ReasonCode.RESOURCES, ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET)
+_WAITS_FOR_CAPACITY = (ReasonCode.RESOURCES, ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET)
 
 
 def renew(state: ClusterState, now: float) -> None:
@@ -72,56 +72,61 @@ def still_waits(state: ClusterState, unit: Unit | None) -> Unit | None:
 
 
 def reserve(state: ClusterState, now: float) -> None:
-    """Keep nodes for the first units that wait in vain and have had patience enough, as many as the policy says."""
+    """Reserve nodes for the first units that have waited in vain for long enough, for as many as the policy allows."""
     table = state.reserved
     table.due = None
-    if not _left(state) or not state.queues.waiting.parked:
+    if not _left(state) or not state.queues.waiting.unschedulable:
         return
     waiting = []
-    for room in list(state.queues.waiting.parked):
-        with state.isolation.guard("reserve", room):
-            unit = room.first()
-            if unit is None or not _qualifies(state, room, unit):
+    for pending_class in list(state.queues.waiting.unschedulable):
+        with state.isolation.guard("reserve", pending_class):
+            unit = pending_class.first()
+            if unit is None or not _qualifies(state, pending_class, unit):
                 continue
-            ripe = _ripe(state, room, unit)
-            if ripe > now:
-                table.due = ripe if table.due is None else min(table.due, ripe)
+            due_from = _due_from(state, pending_class, unit)
+            if due_from > now:
+                table.due = due_from if table.due is None else min(table.due, due_from)
             else:
-                waiting.append((state.queues.waiting.turn(unit), room, unit))
-    for _, room, unit in sorted(waiting, key=lambda each: each[0]):
+                waiting.append((state.queues.waiting.order_key(unit), pending_class, unit))
+    for _, pending_class, unit in sorted(waiting, key=lambda each: each[0]):
         if not _left(state):
             break
         with state.isolation.guard("reserve", unit):
-            _keep(state, room, unit, now)
+            _keep(state, pending_class, unit, now)
 
 
 def reserve_for(state: ClusterState, unit: Unit, now: float) -> None:
-    """The same for one unit that was just refused: whoever is served after it must leave it what it needs."""
-    room = room_of(unit)
-    if room is not None and _left(state) and _qualifies(state, room, unit) and _ripe(state, room, unit) <= now:
-        _keep(state, room, unit, now)
+    """The same for one unit that was just refused: units that are served after it must leave it what it needs."""
+    pending_class = pending_class_of(unit)
+    if (
+        pending_class is not None
+        and _left(state)
+        and _qualifies(state, pending_class, unit)
+        and _due_from(state, pending_class, unit) <= now
+    ):
+        _keep(state, pending_class, unit, now)
 
 
 def _left(state: ClusterState) -> int:
     return state.policy.reservations - sum(hold.head is None for hold in state.reserved.of_units())
 
 
-def _qualifies(state: ClusterState, room: Room, unit: Unit) -> bool:
-    why = room.parked
-    if why is None or unit.tasks[0].pod.surplus:
+def _qualifies(state: ClusterState, pending_class: PendingClass, unit: Unit) -> bool:
+    why = pending_class.unschedulable
+    if why is None or unit.tasks[0].pod.elastic:
         return False
-    if why.code not in _WAITS_FOR_ROOM or name_of(unit) in state.reserved.holds or not can_be_planned(unit):
+    if why.code not in _WAITS_FOR_CAPACITY or name_of(unit) in state.reserved.holds or not can_be_planned(unit):
         return False
     return state.queues.limits.over_limits(unit) is None
 
 
-def _ripe(state: ClusterState, room: Room, unit: Unit) -> float:
-    return max(unit.created + state.policy.patience, room.replans_at, state.reserved.rests_until(name_of(unit)))
+def _due_from(state: ClusterState, pending_class: PendingClass, unit: Unit) -> float:
+    return max(unit.created + state.policy.patience, pending_class.replans_at, state.reserved.backoff_until(name_of(unit)))
 
 
-def _keep(state: ClusterState, room: Room, unit: Unit, now: float) -> None:
+def _keep(state: ClusterState, pending_class: PendingClass, unit: Unit, now: float) -> None:
     hold = plan(state, unit, now)
-    room.replans_at = now + REST if hold is None else 0.0
+    pending_class.replans_at = now + REST if hold is None else 0.0
     if hold is not None:
         state.reserved.keep(hold)
 
@@ -164,13 +169,13 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     own = bool(running) and all(task.pod.ours and task.queue == queue for task in running)
     guessed = any((total := state.runtimes.total(task)) is None or total <= now - begun(task) for task in running)
     check = now + _CHECK if guessed else math.inf
-    hold = Hold(name_of(unit), rows, max(start, now + LOOK_AGAIN), unit=unit, spare=spare, own=own, check=check)
+    hold = Hold(name_of(unit), rows, max(start, now + REPLAN_AFTER), unit=unit, spare=spare, own=own, check=check)
     hold.lacking = _lacking(state, hold)
     return hold
 
 
 def _lacking(state: ClusterState, hold: Hold) -> int:
-    """What is missing on the rows that are kept for a unit, in thousandths of what it asks for."""
+    """What is missing on the rows that are reserved for a unit, in thousandths of what it asks for."""
     if hold.unit is None:
         return 0
     worst = 0

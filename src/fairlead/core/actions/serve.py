@@ -1,4 +1,4 @@
-"""Serve: one unit gets its places, else room is made for it, else its class is parked with the reason."""
+"""Serve: one unit gets its places, else capacity is freed for it, else its class is unschedulable, with the reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead.core import explain
 from fairlead.core.actions import requeue
 from fairlead.core.actions.assume import begin, preempted
 from fairlead.core.actions.consolidate import Moved
-from fairlead.core.actions.make_room import make_room
+from fairlead.core.actions.free_capacity import free_capacity
 from fairlead.core.actions.refusals import refuse
 from fairlead.core.actions.reserve import reserve_for
 from fairlead.core.allocation import allocate
@@ -17,14 +17,14 @@ from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.reclaimable import Reclaimed, Refused, goes_beyond, reclaimed_by, reclaimer
 from fairlead.core.preemption.search import Plan
-from fairlead.core.queues.tree import room_of
+from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _MAY_BE_TAKEN = (ReasonCode.RESOURCES, ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
 
 
 def serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
-    """Place a unit, else make room for it, else refuse it."""
+    """Place a unit, else free capacity for it, else refuse it."""
     return (_serve_weighed if state.reserved.holds else _serve)(state, unit, now)
 
 
@@ -38,9 +38,9 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
         return
     refused: Refused | Reason = outcome
     if outcome.code in _MAY_BE_TAKEN:
-        # Until the transaction is made all of it can be taken back: victims run as if nobody had looked at them.
+        # Until the transaction is made all of it can be taken back: victims run on as before.
         mark = state.log.mark()
-        plan: Plan | Moved | Reclaimed | Reason | None = make_room(state, unit, outcome.code, now)
+        plan: Plan | Moved | Reclaimed | Reason | None = free_capacity(state, unit, outcome.code, now)
         if beyond and isinstance(plan, Plan | Moved):
             plan = _plan_unless_reclaimed(state, unit, plan)
         if isinstance(plan, Reason | Reclaimed):
@@ -52,7 +52,9 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
             yield made
             return
         state.log.rollback(mark)
-    yield from _park(state, unit, refused if isinstance(refused, Reason) else explain.refused(state, unit, refused), now)
+    yield from _mark_unschedulable(
+        state, unit, refused if isinstance(refused, Reason) else explain.refused(state, unit, refused), now
+    )
 
 
 def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
@@ -101,21 +103,21 @@ def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) 
 
 
 def _held_back(state: ClusterState, unit: Unit, other: Unit) -> Reclaimed:
-    if (room := room_of(unit)) is not None:
-        room.held_back = other
+    if (pending_class := pending_class_of(unit)) is not None:
+        pending_class.held_back = other
     return reclaimed_by(state, unit, other)
 
 
-def _park(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterator[Transaction]:
-    room = room_of(unit)
-    if room is None:
+def _mark_unschedulable(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterator[Transaction]:
+    pending_class = pending_class_of(unit)
+    if pending_class is None:
         return
     if reason.code is ReasonCode.USER_LIMIT:
-        yield from refuse(state, state.queues.waiting.limit(room, unit.user, reason), reason)
+        yield from refuse(state, state.queues.waiting.limit(pending_class, unit.user, reason), reason)
         return
-    untold = requeue.park(state, room, unit, reason, now)
+    unreported = requeue.mark_unschedulable(state, pending_class, unit, reason, now)
     if state.policy.head_blocks:
-        state.queues.waiting.block(room)
-    yield from refuse(state, untold, reason)
+        state.queues.waiting.block(pending_class)
+    yield from refuse(state, unreported, reason)
     with state.isolation.guard("reserve", unit):
         reserve_for(state, unit, now)

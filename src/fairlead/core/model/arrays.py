@@ -14,4 +14,4 @@ Domains = npt.NDArray[np.int32]
 
 RowNumbers = npt.NDArray[np.int32]
 Rows = slice | RowNumbers
-"""Which rows are looked at."""
+"""The rows that an operation reads."""

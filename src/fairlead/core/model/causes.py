@@ -14,7 +14,7 @@ _NAMED = 3
 class PreemptionReason(IntEnum):
     """Why a pod may be preempted; the lower, the less is lost by it."""
 
-    SURPLUS = 0  # its gang can do without it
+    ELASTIC = 0  # its gang can do without it
     SERVICE = 1  # attained more service than the unit
     USER = 2  # its user holds more of their queue than the unit's user
     SHARE = 3  # its queue holds more than is fair, the unit's less
@@ -23,11 +23,14 @@ class PreemptionReason(IntEnum):
     @property
     def label(self) -> str:
         """As metrics name it."""
-        return self.name.capitalize()
+        return _LABELS.get(self) or self.name.capitalize()
 
+
+_LABELS = {PreemptionReason.ELASTIC: "Surplus"}
+"""Values in metrics that differ from the name."""
 
 _SENTENCES = {
-    PreemptionReason.SURPLUS: "the victims are elastic replicas",
+    PreemptionReason.ELASTIC: "the victims are elastic replicas",
     PreemptionReason.SERVICE: "it has less attained service",
     PreemptionReason.USER: "its user holds less of the queue's capacity",
     PreemptionReason.SHARE: "its queue is below its fair share",

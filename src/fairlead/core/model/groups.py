@@ -16,7 +16,7 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Target(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the scheduler means a job to be: `Running` or `Suspended`. owners: UIDs of what makes its pods.
+    """The target state of a job: `Running` or `Suspended`. owners: UIDs of what makes its pods.
 
     members: its pods, while it is suspended. attained: device-seconds that it had had when it resumed last, since: when it came
     first, once it has resumed.
@@ -46,9 +46,9 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True):
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A PodGroup: `min_member` of its pods run, or none.
 
-    time_limit, expected: as for pods. start_timeout: seconds in which its members start that have nodes, 0: it does not say.
-    target, completed, failed_starts: as last written. paused: its user has suspended it, whatever the scheduler means it to be.
-    made: the scheduler made it, to keep an intent. roles: digest of the roles that its AIJob has now; empty: that is not told.
+    time_limit, expected: as for pods. start_timeout: seconds in which its members start that have nodes, 0: not given.
+    target, completed, failed_starts: as last written. paused: its user has suspended it, whatever its target state.
+    made: the scheduler made it, to keep a target state. roles: digest of the roles that its AIJob has now; empty: not reported.
     """
 
     namespace: str

@@ -42,9 +42,9 @@ class NodePool(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Reservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Nodes kept by an administrator from `start` to `end`, seconds since the epoch.
+    """Nodes reserved by an administrator from `start` to `end`, seconds since the epoch.
 
-    nodes: by their labels. queue: whose pods may use them all the same, empty: nobody's. resources: so much of them
+    nodes: by their labels. queue: whose pods may use them all the same, empty: none's. resources: so much of them
     only, in base units as nodes have them; empty: all that are selected.
     """
 

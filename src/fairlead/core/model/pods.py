@@ -75,7 +75,7 @@ class ClaimUse(msgspec.Struct, frozen=True):
 class Disk(msgspec.Struct, frozen=True):
     """An inline disk that cannot be mounted twice on a node, unless read-only both times where its kind allows that.
 
-    kind, name: what tells disks apart; monitors: for Ceph, of which one in common is enough.
+    kind, name: what distinguishes disks; monitors: for Ceph, of which one in common is enough.
     """
 
     kind: str
@@ -103,7 +103,7 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     spread: required constraints; preferred_spread: those that only score; default_spread: whom to count for
     the constraints of the system's own that pods without any get, None for none.
     scored: (milli-CPU, bytes) with which the pod counts in scores: containers without a request count as 100 and
-    200 MiB; None: as requested. scored_new: the same while its place is being looked for, None if no other.
+    200 MiB; None: as requested. scored_new: the same while its place is being searched for, None if no other.
     images: of all containers and image volumes, by the names nodes list them under; containers: how many there are.
     features: what a node must declare to be able to do.
     """
@@ -133,36 +133,28 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     mistakes: tuple[Mistake, ...] = ()
 
 
-STAND_IN = "suspended/"
-"""How the UIDs of stand-ins begin: no cluster knows them."""
-
-
-def stands_in(uid: str) -> bool:
-    """Whether it is no pod, but stands for one of a suspended job."""
-    return uid.startswith(STAND_IN)
-
-
 class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """One pod.
 
     node: where it is bound, or empty. created: seconds since the epoch, to the second.
     error: what of its object cannot be read (bad quantity and the like), or None; it is not placed then.
     unsized: what it asks for cannot be known: a node that it is on takes nothing more.
-    started: when it began to run, seconds since the epoch. nominated: the node kept for it while its victims leave.
+    started: when it began to run, seconds since the epoch. nominated: the node reserved for it while its victims leave.
     preempted: terminating because a scheduler chose it as a victim. profile: by which rules it is placed.
     root: the object that suspends it, `apiVersion/kind/name`, where there is one that can; its UID is that of its owner.
     user: who submitted it; empty: its namespace. service_class: name of its ServiceClass, or empty.
     attained: device-seconds that its job had already before this pod.
-    time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where it does not say; deadline:
+    time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where not given; deadline:
     seconds after which its kubelet ends it.
     grace: seconds that it asks for to end. leaves: when it is to have ended, seconds since the epoch, once it is terminating.
     ours: whether Fairlead places it; others only occupy their node.
-    surplus: its gang can do without it: others of its priority go first, and may have its place.
-    stays: it asks not to be disturbed: it is never moved. Whose turn it is to fall for others still falls.
+    elastic: its gang can do without it: others of its priority go first, and may have its place.
+    stays: it asks not to be disturbed: it is never moved. It is preempted all the same.
     controlled: whether a controller would recreate it after an eviction; owner: that controller's UID.
     succeeded: when it ended with success, seconds since the epoch; 0: it did not, or was deleted before. attempt: of its job.
     bound: when it got its node, seconds since the epoch, and starting: what keeps it there from starting, None once it has; both
     for members of gangs whose starts the scheduler watches.
+    placeholder: the cluster has no such pod: the scheduler made it, to wait for a suspended job, or to hold a place.
     """
 
     uid: str
@@ -179,7 +171,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     terminating: bool = False
     finished: bool = False
     never_preempts: bool = False
-    surplus: bool = False
+    elastic: bool = msgspec.field(default=False, name="surplus")
     stays: bool = False
     controlled: bool = True
     error: Reason | None = None
@@ -203,6 +195,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     attempt: int = 0
     bound: float = 0.0
     starting: StartTrouble | None = None
+    placeholder: bool = False
 
     @property
     def key(self) -> str:

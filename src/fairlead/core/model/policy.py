@@ -8,9 +8,9 @@ from fairlead.api.names import GPU_RESOURCES
 
 
 class Defragment(msgspec.Struct, frozen=True, kw_only=True):
-    """When nodes are emptied though nobody waits: every so many seconds, between two times of the day.
+    """When nodes are emptied though no job waits: every so many seconds, between two times of the day.
 
-    moves: pods at most at a time. threshold: only while at least that part of what is free lies in pieces. begins, ends:
+    moves: pods at most at a time. threshold: only while at least that part of what is free is fragmented. begins, ends:
     seconds of the UTC day; equal: always.
     """
 
@@ -24,13 +24,13 @@ class Defragment(msgspec.Struct, frozen=True, kw_only=True):
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How to decide.
 
-    preempt: whether work of the same queue may fall, reclaim: whether that of others may, for shares.
+    preempt: whether work of the same queue may be preempted, reclaim: whether that of others may, for shares.
     strategy: name of a placement strategy. gpu_resources: which extended resources are devices.
     gang_grace: seconds after the last fault before a half-bound gang is taken down.
     backoff, backoff_limit: first and longest wait in seconds after a refused write.
     searches, search_backoff, search_backoff_limit: so many searches for victims in a row may be in vain before there is
     a rest before the next; the first and the longest in seconds, doubling between.
-    look_again: seconds after which whoever speaks of other pods is tried again, whatever was heard; 0: never.
+    recheck: seconds after which a pod with terms about other pods is tried again, whatever was observed; 0: never.
     fair_users: whether among equals in a queue the user who holds least of it goes first.
     share_wait: seconds after which a queue is given its share though a lender is left with less than its own, and for which
     its first job is passed by others that fit where it does not, 0: never.
@@ -44,7 +44,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     pods_per_free_gpu, cpu_per_free_gpu: pod slots and milli-CPU that pods without devices leave on a node for each of its
     free GPUs, once a queue has a quota of GPUs.
     head_blocks: whether the first job of a queue that cannot start keeps all behind it waiting.
-    charge_foreign: whether pods that somebody else placed count as held by the default queue of their namespace.
+    charge_foreign: whether pods that another scheduler placed count as held by the default queue of their namespace.
     strategy_options: passed to the strategy, e.g. the target workload of `fgd`.
     """
 
@@ -74,7 +74,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     searches: int = 3
     search_backoff: float = 0.1
     search_backoff_limit: float = 10.0
-    look_again: float = 300.0
+    recheck: float = msgspec.field(default=300.0, name="look_again")
     strategy_options: dict[str, object] = {}
 
     def write_rest(self, faults: int) -> float:
@@ -82,13 +82,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return _doubled(self.backoff, faults - 1, self.backoff_limit)
 
     def search_rest(self, vain: int) -> float:
-        """Seconds before victims are looked for again after so many searches in vain."""
+        """Seconds before victims are searched for again after so many searches in vain."""
         if vain < self.searches:
             return 0.0
         return _doubled(self.search_backoff, vain - self.searches, self.search_backoff_limit)
 
     def move_rest(self, vain: int) -> float:
-        """Seconds before pods to be moved are looked for again after so many searches in vain."""
+        """Seconds before pods to be moved are searched for again after so many searches in vain."""
         return _doubled(_MOVE_REST, vain - 1, _LONGEST_MOVE_REST) if vain else 0.0
 
 

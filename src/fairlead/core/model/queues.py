@@ -10,9 +10,9 @@ from fairlead.core.model.selectors import Selector
 class QueueResource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Quota and limit of one resource in base units (devices in milli), of one pool or of all nodes; None means not given.
 
-    pool: of the nodes of this pool only; empty: of all. weight: how what is over is divided among siblings; where none of
-    them gives one, by what each wants beyond its quota, else 1 where absent. weight_percent: so much of what is over, and the
-    other siblings divide the rest by weight. The percentages, in thousandths of a percent,
+    pool: of the nodes of this pool only; empty: of all. weight: how the capacity beyond quotas is divided among siblings; where
+    none of them gives one, by what each wants beyond its quota, else 1 where absent. weight_percent: so much of that capacity,
+    and the other siblings divide the rest by weight. The percentages, in thousandths of a percent,
     are of what all nodes, or those of the pool, offer now.
     """
 

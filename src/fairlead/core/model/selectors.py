@@ -1,7 +1,7 @@
 """Selectors: requirements on labels, and terms on a node's labels and fields.
 
 A label selector is a tuple of requirements, all of which must hold: empty, it matches everything; None matches
-nothing. Node selector terms are alternatives. What cannot be parsed is told by `mistake`, in the words of a user.
+nothing. Node selector terms are alternatives. What cannot be parsed is described by `mistake`, in words for users.
 """
 
 from __future__ import annotations

@@ -12,19 +12,19 @@ from fairlead.core.model.selectors import Selector
 class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A class of service: who may take whose devices, and at what price.
 
-    mode: `Requeue` or `Suspend` when it falls, or `Never`. scope: whose work of lower standing it may take: its `Queue`'s,
-    that of its `Parent` queue, the `Cluster`'s. min_runtime: seconds that a pod runs before it may fall; grace: that it has to
-    end when it does, 0: its own.
+    mode: `Requeue` or `Suspend` when it is preempted, or `Never`. scope: whose lower-ranking work it may preempt: its `Queue`'s,
+    that of its `Parent` queue, the `Cluster`'s. min_runtime: seconds that a pod runs before it is preemptible; grace: that it has
+    to end when it is preempted, 0: its own.
     checkpoint_interval: seconds of work between two checkpoints, 0 if there are none.
     max_wait: seconds that its work should wait at most, 0: no such aim. time_limit, longest: seconds that its work may run
     where it gives no limit itself, and at most; 0: not limited.
-    levels: device-seconds of attained service, rising: whoever attained less goes first and may take the devices of who
-    attained more. express: so many of the lowest levels take from any queue, whatever the shares. max_loss: seconds of work since
-    a checkpoint that are lost to a turn at most, 0: whatever it costs.
+    levels: device-seconds of attained service, rising: work that attained less goes first and may take the devices of work
+    that attained more. express: so many of the lowest levels take from any queue, whatever the shares. max_loss: seconds of
+    work since a checkpoint that are lost at most when a time slice ends, 0: any.
     namespaces: by their labels, those whose pods may use it; users: who may, None for all. movable: whether its pods, beyond
     what their gangs need, may be evicted only to run elsewhere; moves_whole: and whole gangs, stopped and started as one.
-    borrows: whether its pods, where they never fall, get what other queues are guaranteed.
-    start_timeout: seconds in which its gangs start that have their nodes, where they say nothing themselves; 0: nor does it.
+    borrows: whether its pods, where they are non-preemptible, get what other queues are guaranteed.
+    start_timeout: seconds in which its gangs start that have their nodes, where they give none themselves; 0: nor does it.
     """
 
     name: str
@@ -47,20 +47,20 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     start_timeout: float = 0.0
 
     @property
-    def turn_interval(self) -> float:
-        """Seconds of work between two checkpoints for which turns wait; 0: they wait for none."""
+    def time_slice(self) -> float:
+        """Seconds of work between two checkpoints, at which time slices end; 0: they end at any time."""
         return self.checkpoint_interval if self.max_loss else 0.0
 
-    def ends_turn(self, worked: float, slack: float = 0.0) -> bool:
-        """Whether a turn may end after so many seconds of work: after one interval at least, just after a checkpoint."""
-        interval = self.turn_interval
+    def ends_time_slice(self, worked: float, slack: float = 0.0) -> bool:
+        """Whether a time slice may end after so many seconds of work: after one interval at least, just after a checkpoint."""
+        interval = self.time_slice
         return not interval or (worked >= interval and worked % interval <= self.max_loss + slack)
 
     def level(self, attained: float) -> int:
         """On which level so much attained service is."""
         return bisect_right(self.levels, attained)
 
-    def takes_turn(self, level: int, other: int, *, near: bool) -> bool:
+    def preempts_by_service(self, level: int, other: int, *, near: bool) -> bool:
         """Whether its work on a level takes the place of work on another that runs, is of no higher priority, and may be evicted.
 
         near: whether its scope reaches that work's queue. Express work takes from any queue what is not express any more.

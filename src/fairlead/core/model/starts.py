@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 
 START_TIMEOUT = 900.0
-"""Seconds that members with nodes may take to start where nothing else is said."""
+"""Seconds that members with nodes may take to start where nothing else is given."""
 START_RETRIES = 30.0
-"""Seconds for which a container says what hardly comes about by waiting until its kubelet has tried it again."""
+"""Seconds for which a container may report what waiting hardly solves until its kubelet has tried it again."""
 
 
 class StartTrouble(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What keeps a pod that has a node from having started, in its container's words. reason: empty where that says none.
+    """What keeps a pod that has a node from having started, in its container's words. reason: empty where that gives none.
 
-    hopeless: no waiting helps. retried: it hardly comes about by waiting, but the kubelet tries it again.
+    hopeless: no waiting helps. retried: waiting hardly helps, but the kubelet tries it again.
     """
 
     reason: str = ""

@@ -7,19 +7,26 @@ import msgspec
 from fairlead.api.reasons import Reason
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.groups import Member
+from fairlead.core.model.pods import Pod
 
 
-class PodRef(msgspec.Struct, frozen=True, gc=False):
-    """Which pod."""
+class PodRef(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A pod. placeholder: the cluster has no such pod; it waits for a suspended job."""
 
     uid: str
     namespace: str
     name: str
+    placeholder: bool = False
 
     @property
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+
+def ref_of(pod: Pod) -> PodRef:
+    """How transactions name a pod."""
+    return PodRef(pod.uid, pod.namespace, pod.name, pod.placeholder)
 
 
 class VolumeChoice(msgspec.Struct, frozen=True, gc=False):
@@ -49,9 +56,9 @@ class Place(msgspec.Struct, frozen=True, tag=True):
 
 
 class Suspension(msgspec.Struct, frozen=True):
-    """A job that is suspended: its pods go when its object says so, and wait as `members` until it resumes.
+    """A job that is suspended: its pods go when its object is suspended, and wait as `members` until it resumes.
 
-    group: the PodGroup, `namespace/name`, that tells the intent; made: it is made for this. owners: what makes the pods, as
+    group: the PodGroup, `namespace/name`, that holds the target state; made: it is made for this. owners: what makes the pods, as
     (`apiVersion/kind/name`, UID). pods: UIDs of those that go.
     """
 
@@ -68,7 +75,7 @@ class Suspension(msgspec.Struct, frozen=True):
 class Preempt(msgspec.Struct, frozen=True, tag=True):
     """Evict the victims; the beneficiaries' places are held until they are gone.
 
-    outright: delete them whatever their disruption budgets say, as kube-scheduler does, and nominate the node.
+    outright: delete them whatever their disruption budgets, as kube-scheduler does, and nominate the node.
     graces: (UID, seconds) of victims that have other times to end than their own.
     suspends: jobs that are suspended; their pods are among the victims, and are not evicted.
     moved: UIDs of victims whose replacements have places, too; where all have, there may be no beneficiary.
@@ -103,7 +110,7 @@ class Evict(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refuse(msgspec.Struct, frozen=True, tag=True):
-    """Why these pods are not placed; told once per pod and code."""
+    """Why these pods are not placed; reported once per pod and code."""
 
     pods: tuple[PodRef, ...]
     reason: Reason
@@ -120,7 +127,8 @@ class Overdue(msgspec.Struct, frozen=True, tag=True):
 
 
 class Resume(msgspec.Struct, frozen=True, tag=True):
-    """A suspended job may run again; places on `nodes` are kept for `pods`, its stand-ins. None: the intent is withdrawn.
+    """A suspended job may run again; places on `nodes` are reserved for `pods`, its placeholders. None: the target state is
+    withdrawn.
 
     attained: device-seconds that it has had; since: when it came first.
     """
@@ -158,7 +166,7 @@ class Warn(msgspec.Struct, frozen=True, tag=True):
 class Fault(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """An exception was raised while these were served, at a step of the pass: they are set aside (see `core.isolation`).
 
-    subject: whose data it was where that is not work which waits, such as `reservation/maintenance`; empty: nobody knows.
+    subject: whose data it was where that is not work which waits, such as `reservation/maintenance`; empty: not known.
     """
 
     site: str
@@ -169,7 +177,7 @@ class Fault(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Kept(msgspec.Struct, frozen=True, tag=True):
-    """What an object says of a pod that has a node does not count: what it was admitted with stays, or what it may have."""
+    """A change of a pod that has a node does not count: what it was admitted with stays, or what it may have."""
 
     pod: PodRef
     reason: Reason

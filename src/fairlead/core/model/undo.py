@@ -18,7 +18,7 @@ _VERSIONS = count(1)
 
 
 def new_version() -> int:
-    """A number that nobody had before."""
+    """A number that was never returned before."""
     return next(_VERSIONS)
 
 
@@ -146,7 +146,7 @@ class UndoLog:
                 line[index] = line.item(index) + sign * amount
 
     def remove(self, container: dict[Any, Any], key: Any) -> None:
-        """`del container[key]`; a mapping forgets where the key stood, so order must not matter."""
+        """`del container[key]`; a mapping forgets where the key was, so order must not matter."""
         if self.depth:
             self.entries.append((container, key, container[key]))
         del container[key]
@@ -154,7 +154,7 @@ class UndoLog:
     def renew(self, thing: Any, version: str = "version") -> None:
         """Give `thing` a version that it never had; what is rolled back has the version that it had before.
 
-        So what was derived from a version holds whenever that version is back, and trials leave no trace: they wake nobody.
+        So what was derived from a version holds whenever that version is back, and trials leave no trace: they cause no requeue.
         """
         if self.depth:
             self.entries.append((partial(setattr, thing, version), MISSING, getattr(thing, version)))

@@ -103,7 +103,7 @@ Table = TypeVar("Table", npt.NDArray[np.int32], npt.NDArray[np.int64])
 
 
 def _grown(table: Table, size: int) -> Table:
-    """A table by state id with room for so many states; what is not known yet is `UNKNOWN`."""
+    """A table by state id of at least so many states; what is not known yet is `UNKNOWN`."""
     if len(table) >= size:
         return table
     grown = np.full(2 * size, UNKNOWN, table.dtype)
@@ -114,7 +114,7 @@ def _grown(table: Table, size: int) -> Table:
 class DeviceFit:
     """What one kind of device request does to every state, remembered.
 
-    cost[state]: `UNKNOWN`, `INFEASIBLE`, or what the chooser said taking it costs (>= 0).
+    cost[state]: `UNKNOWN`, `INFEASIBLE`, or what taking it costs by the chooser (>= 0).
     """
 
     def __init__(self, states: DeviceStates, gpus: int, milli: int, chooser: Chooser | None) -> None:

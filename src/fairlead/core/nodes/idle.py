@@ -1,4 +1,4 @@
-"""How much of all devices is free, known at any time: rows that changed are counted again, the others stand.
+"""How much of all devices is free, known at any time: only rows that changed are counted again.
 
 It is asked for after every plan, while a few rows have changed each time.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlead.core.nodes.table import NodeTable
 
-_MANY = 256  # so many changes of rows at most are looked at one by one
+_MANY = 256  # so many changes of rows at most are counted one by one
 
 
 class FreeDevices:

@@ -21,7 +21,7 @@ class Claim(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A PersistentVolumeClaim. key: `namespace/name`.
 
     volume: the one it names; bound: the binding is complete. size: bytes, None where none is asked.
-    chosen_node: where a provisioner is told to make the volume. owner: UID of the pod it was made for.
+    chosen_node: where a provisioner is asked to make the volume. owner: UID of the pod it was made for.
     """
 
     key: str
@@ -41,7 +41,8 @@ class Claim(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Volume(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A PersistentVolume. claim, claim_uid: whom it is bound to or kept for; nodes: where it can be reached, None anywhere.
+    """A PersistentVolume. claim, claim_uid: to which it is bound, or for which reserved; nodes: where it is reached, None
+    anywhere.
 
     driver, handle: what attaches it and by which name; empty for kinds that nodes do not count.
     """
@@ -63,7 +64,7 @@ class Volume(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class StorageClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A StorageClass. mode: when it binds, empty where it does not say.
+    """A StorageClass. mode: when it binds, empty where it has none.
 
     topologies: alternatives of (label key, values), all of which a node must have; none: everywhere.
     """
@@ -82,10 +83,10 @@ class NodeDrivers(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Driver(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A CSIDriver. tells_capacity: volumes are provisioned only where it published enough room."""
+    """A CSIDriver. reports_capacity: volumes are provisioned only where it published enough capacity."""
 
     name: str
-    tells_capacity: bool = False
+    reports_capacity: bool = msgspec.field(default=False, name="tells_capacity")
 
 
 class StorageCapacity(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -110,7 +111,7 @@ StorageObject = Claim | Volume | StorageClass | NodeDrivers | Driver | StorageCa
 
 
 class Storage:
-    """All storage objects by name. known: whether all that exist have been said; before, no pod with claims is placed."""
+    """All storage objects by name. known: whether all that exist were received; before, no pod with claims is placed."""
 
     def __init__(self) -> None:
         self.known = False

@@ -1,8 +1,8 @@
 """Nodes in columns: free amounts, device states and static classes, one array each.
 
-Rows are reused slots; identity and every tie is by name, through `label`: a number per row that
+Rows are reused slots; identity and every tie is by name, through `name_rank`: a number per row that
 sorts as the names do (greater = earlier name), so that one integer key can hold score and tie.
-Every change of a row is entered into the ring; caches that fell behind repair just those rows.
+Every change of a row is entered into the ring; caches that are out of date repair just those rows.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import DeviceStates
 from fairlead.core.nodes.topology import EachRow, Topology
 
-LABEL_BITS = 30
-_LABELS = 1 << LABEL_BITS
+NAME_RANK_BITS = 30
+_NAME_RANKS = 1 << NAME_RANK_BITS
 _RING = 1 << 16
 _BULK = 16
 _FEW_RESOURCES = 8
@@ -40,7 +40,7 @@ _TAKES_NOTHING = frozenset(
 
 
 class NodeClass:
-    """What filters that never look at free amounts may know about a node."""
+    """What filters that never read free amounts may know about a node."""
 
     __slots__ = ("features", "labels", "name", "taints", "unschedulable")
 
@@ -69,8 +69,8 @@ class NodeTable:
         self.log = log
         self.policy = policy
         self.gpu_resources = policy.gpu_resources
-        self.guards_gpus = False  # whether room is kept beside free GPUs, see filters/gpu_room
-        self.room_wanted = False  # whether work waits that such room may keep out: GPUs taken open places for it, too
+        self.guards_gpus = False  # whether capacity is reserved beside free GPUs, see filters/gpu_headroom
+        self.gpu_headroom_wanted = False  # whether work waits that this headroom may keep out: GPUs taken open places for it, too
         self.devices = DeviceStates()
         self.capacity = 64
         self.count = 0  # rows ever used; free slots lie below it
@@ -90,7 +90,7 @@ class NodeTable:
         self.images: dict[str, dict[int, int]] = {}  # image name -> row -> bytes
         self.images_version = 0
         self.device: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
-        self.label: Ints = np.zeros(self.capacity, np.int64)
+        self.name_rank: Ints = np.zeros(self.capacity, np.int64)
         self.open: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
         self.cordoned: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)  # takes nothing new for now
         self.shares: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
@@ -109,9 +109,9 @@ class NodeTable:
         self.gained: set[int] = set()
         self._vacant: list[int] = []
         self._sorted: list[str] = []
-        self._labels: dict[str, int] = {}
-        self._unlabelled: list[str] = []
-        self.by_label: dict[int, int] = {}
+        self._name_ranks: dict[str, int] = {}
+        self._unranked: list[str] = []
+        self.by_name_rank: dict[int, int] = {}
         self.poisoned: dict[str, set[str]] = {}
         for resource in ("cpu", "memory", "pods"):
             self.resource(resource)
@@ -136,7 +136,7 @@ class NodeTable:
         return [self.resources[name] for name in self.gpu_resources if name in self.resources]
 
     def guard_gpus(self, on: bool) -> None:
-        """Keep room beside free GPUs from now on, or no longer."""
+        """Reserve capacity beside free GPUs from now on, or no longer."""
         on = on and bool(self.policy.pods_per_free_gpu or self.policy.cpu_per_free_gpu)
         if on != self.guards_gpus:
             self.guards_gpus = on
@@ -144,7 +144,7 @@ class NodeTable:
             self.gained.update(self.rows.values())
 
     def touch(self, row: int) -> None:
-        """A row changed: every shape must look at it again."""
+        """A row changed: every shape must score it again."""
         end = self.ring_end
         if end == _RING:
             self.renew()
@@ -230,7 +230,7 @@ class NodeTable:
         for topology in self.topologies.values():
             topology.clear(row)
         self.pods[row] = {}
-        self.settle_labels(row_gone=(name, row))
+        self.settle_name_ranks(row_gone=(name, row))
         self._vacant.append(row)
         self.touch(row)
 
@@ -268,7 +268,7 @@ class NodeTable:
         return made
 
     def read_labels(self, keys: set[str]) -> None:
-        """From now on filters read these labels: classes must tell nodes apart by them."""
+        """From now on filters read these labels: classes must distinguish nodes by them."""
         if keys <= self.label_keys:
             return
         self.label_keys |= keys
@@ -278,33 +278,33 @@ class NodeTable:
         for row in self.rows.values():
             self._classify(row)
 
-    def settle_labels(self, row_gone: tuple[str, int] | None = None) -> None:
-        """Give new rows labels between those of their neighbours by name; all anew where crowded."""
+    def settle_name_ranks(self, row_gone: tuple[str, int] | None = None) -> None:
+        """Give new rows name ranks between those of their neighbours by name; all anew where crowded."""
         if row_gone is not None:
             name, row = row_gone
-            if name in self._labels:
-                self.by_label.pop(self._labels.pop(name), None)
+            if name in self._name_ranks:
+                self.by_name_rank.pop(self._name_ranks.pop(name), None)
                 del self._sorted[bisect_left(self._sorted, name)]
-            self.label[row] = 0
-        if not self._unlabelled:
+            self.name_rank[row] = 0
+        if not self._unranked:
             return
-        new = [name for name in self._unlabelled if name in self.rows and name not in self._labels]
-        self._unlabelled.clear()
+        new = [name for name in self._unranked if name in self.rows and name not in self._name_ranks]
+        self._unranked.clear()
         for done, name in enumerate(new):
             at = bisect_left(self._sorted, name)
-            above = self._labels[self._sorted[at - 1]] if at else _LABELS
-            below = self._labels[self._sorted[at]] if at < len(self._sorted) else 0
+            above = self._name_ranks[self._sorted[at - 1]] if at else _NAME_RANKS
+            below = self._name_ranks[self._sorted[at]] if at < len(self._sorted) else 0
             if len(new) - done > _BULK or above - below < 2:
-                self._relabel()
+                self._rank_all()
                 return
             insort(self._sorted, name)
-            self._set_label(name, self.rows[name], (above + below) // 2)
+            self._set_name_rank(name, self.rows[name], (above + below) // 2)
             self.touch(self.rows[name])
 
     @property
-    def unlabelled(self) -> bool:
-        """Whether rows came that have no label yet."""
-        return bool(self._unlabelled)
+    def unranked(self) -> bool:
+        """Whether rows came that have no name rank yet."""
+        return bool(self._unranked)
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class NodeTable:
             self.objects.append(None)
             self.pods.append({})
         self.rows[name] = row
-        self._unlabelled.append(name)
+        self._unranked.append(name)
         return row
 
     def _grow(self) -> None:
@@ -331,7 +331,7 @@ class NodeTable:
         self._set_matrix(np.concatenate([self.matrix, np.zeros_like(self.matrix)], axis=1), len(self.free))
         self.alloc = [double(column) for column in self.alloc]
         self.extra = np.concatenate([self.extra, np.zeros_like(self.extra)], axis=1)
-        self.device, self.label, self.open = double(self.device), double(self.label), double(self.open)
+        self.device, self.name_rank, self.open = double(self.device), double(self.name_rank), double(self.open)
         self.shares, self.static, self.cordoned = double(self.shares), double(self.static), double(self.cordoned)
         self._stamp = double(self._stamp)
         for topology in self.topologies.values():
@@ -346,18 +346,18 @@ class NodeTable:
         if lines:
             self.cpu, self.memory = self.free[0], self.free[1]
 
-    def _relabel(self) -> None:
+    def _rank_all(self) -> None:
         self._sorted = sorted(self.rows)
-        step = _LABELS // (len(self._sorted) + 1)
-        self.by_label.clear()
+        step = _NAME_RANKS // (len(self._sorted) + 1)
+        self.by_name_rank.clear()
         for place, name in enumerate(self._sorted, 1):
-            self._set_label(name, self.rows[name], _LABELS - place * step)
+            self._set_name_rank(name, self.rows[name], _NAME_RANKS - place * step)
         self.renew()
 
-    def _set_label(self, name: str, row: int, label: int) -> None:
-        self._labels[name] = label
-        self.label[row] = label
-        self.by_label[label] = row
+    def _set_name_rank(self, name: str, row: int, name_rank: int) -> None:
+        self._name_ranks[name] = name_rank
+        self.name_rank[row] = name_rank
+        self.by_name_rank[name_rank] = row
 
     def _resize(self, row: int, old: Node | None, node: Node) -> None:
         before = old.allocatable if old else {}

@@ -1,7 +1,7 @@
 """Tallies: a count per row, added up over the domains of a topology, on those nodes that count.
 
-A tally remembers what it added for each row and repairs just the rows that the node table says were touched, so that it costs
-what changed.
+A tally remembers what it added for each row and repairs just the rows that were touched by the node table's ring, so that it
+costs what changed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Eligibility:
 
 
 class Tally:
-    """A count per row, added up over the domains of one topology key. Look only after `refresh`.
+    """A count per row, added up over the domains of one topology key. Read it only after `refresh`.
 
     sums: by domain number, [0] always 0. nodes_in: how many rows that count lie in each domain.
     """
@@ -80,7 +80,7 @@ class Tally:
         self._least_known = False
 
     def refresh(self) -> Tally:
-        """Take over what changed since the last look."""
+        """Take over what changed since the last refresh."""
         nodes = self.nodes
         if self._generation != nodes.generation or len(self.sums) < len(self.topology.values):
             self._rebuild()
@@ -118,7 +118,7 @@ class Tally:
         return self._least
 
     def forget(self) -> None:
-        """Add up anew at the next look."""
+        """Add up anew at the next refresh."""
         self._generation = -1
 
     def _rebuild(self) -> None:

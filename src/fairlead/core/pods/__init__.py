@@ -1,1 +1,1 @@
-"""Pods: classes of identical ones, gangs, what filters and scores say of nodes for them."""
+"""Pods: classes of identical ones, gangs, filters and scores of nodes for them."""

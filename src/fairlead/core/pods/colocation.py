@@ -1,4 +1,4 @@
-"""Colocation: members of a gang that must be near one another, while nobody is there yet to be near to.
+"""Colocation: members of a gang that must be near one another, while there is no such pod yet to be near to.
 
 By the rules of pod affinity the first of its kind may go anywhere and binds all others to its domain. Its best row is
 therefore a poor guide for a gang: the domain must hold all of them. So domain after domain is tried, best row first,
@@ -22,7 +22,7 @@ from fairlead.core.pods.tasks import Task
 
 _ATTEMPTS = 64
 """So many choices of domains are tried; each costs as much as placing the gang. More are only there where rules on top
-of affinity turn a gang away from domains with enough room."""
+of affinity keep a gang out of domains with enough capacity."""
 
 
 class Homes(NamedTuple):
@@ -52,7 +52,7 @@ class Kin:
         """The domain of every row, shape (rows,)."""
         return self.topology.domain[: next(iter(self.shapes.values())).nodes.count]
 
-    def _room(self, shape: RankedShape) -> Ints:
+    def _capacity(self, shape: RankedShape) -> Ints:
         """How many pods of a shape each domain holds, by amounts; shape (domains,), the first for rows without the key."""
         return np.bincount(self.domain, weights=shape.counts(), minlength=max(2, len(self.topology.values))).astype(np.int64)
 
@@ -63,14 +63,14 @@ class Kin:
         enough[0] = False
         best: Ints = np.full(size, -1, np.int64)
         for number, shape in self.shapes.items():
-            enough &= self._room(shape) >= self.counts[number]
+            enough &= self._capacity(shape) >= self.counts[number]
             np.maximum.at(best, self.domain, shape.ranked())
         found = np.flatnonzero(enough)
         yield from found[np.argsort(-best[found], kind="stable")].tolist()
 
     def most(self) -> tuple[str, int, int]:
         """The topology key, how many must share a domain, and the most that one holds of the shape that lacks most."""
-        held = {number: int(self._room(shape)[1:].max()) for number, shape in self.shapes.items()}
+        held = {number: int(self._capacity(shape)[1:].max()) for number, shape in self.shapes.items()}
         tightest = min(held, key=lambda number: held[number] - self.counts[number])
         return self.topology.key, self.counts[tightest], min(held[tightest], self.counts[tightest])
 
@@ -92,7 +92,7 @@ def kin(tasks: Sequence[Task]) -> list[Kin]:
     for group in groups.values():
         if group.founders:
             continue
-        # None of them may be the first: they follow members that ask for nobody themselves.
+        # None of them may be the first: they follow members that have no such term themselves.
         for number, shape in shapes.items():
             if number not in group.shapes and shape.labels is not None and group.count in shape.labels.counts:
                 group.add(shape, numbers[number])

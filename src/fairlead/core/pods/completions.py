@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import msgspec
 
 from fairlead.core.model.groups import Completed
-from fairlead.core.model.pods import Pod, stands_in
+from fairlead.core.model.pods import Pod
 
 
 class _Ended(msgspec.Struct):
@@ -54,7 +54,7 @@ class Completions:
         return len(self._ended)
 
     def read(self, record: Completed) -> None:
-        """What the PodGroup's status said when it was heard of first."""
+        """What the PodGroup's status held when it was observed first."""
         if (record.attempt, record.since) < (self.attempt, self.since):
             return
         if (record.attempt, record.since) > (self.attempt, self.since):
@@ -71,7 +71,7 @@ class Completions:
             self._check_recorded(ended)
 
     def add(self, pod: Pod, *, watched: bool) -> None:
-        """A member succeeded. watched: it ran until now; else it is heard of for the first time."""
+        """A member succeeded. watched: it ran until now; else it is observed for the first time."""
         if pod.attempt > self.attempt:
             self._begin(pod.attempt, 0.0)
         ended = self._ended[pod.uid] = _Ended(pod, watched=watched)
@@ -98,8 +98,8 @@ class Completions:
         """A pod came that has not ended. others: whether there are more such members; least: the gang's `min_member`."""
         if pod.attempt > self.attempt:
             self._begin(pod.attempt, 0.0)
-        elif pod.attempt < self.attempt or stands_in(pod.uid):
-            return  # what stands in for a pod is none, whatever its name
+        elif pod.attempt < self.attempt or pod.placeholder:
+            return  # a placeholder is no member, whatever its name
         elif not pod.node and not others and self.total >= least and pod.owner not in self._owners:
             self._begin(pod.attempt, pod.created)
         self._made_again(pod)
@@ -129,7 +129,7 @@ class Completions:
             self.total -= 1
 
     def _begin(self, attempt: int, since: float) -> None:
-        """A new run: nobody has succeeded in it."""
+        """A new run: no member has succeeded in it."""
         self.attempt, self.since = attempt, since
         self.total = self._came = 0
         self.until = self._recorded_until = 0.0
@@ -140,7 +140,7 @@ class Completions:
 
     @property
     def record(self) -> Completed | None:
-        """What is written to the PodGroup's status; None: nothing to tell."""
+        """What is written to the PodGroup's status; None: nothing to write."""
         return Completed(self.total, self.attempt, self.since, self.until) if self.total or self.since else None
 
     def pods(self) -> list[Pod]:

@@ -21,7 +21,7 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - a value in pods, nothing binds to it
 class Trial:
     """What upstream believes while it takes victims off one row and puts some back.
 
-    It keeps a node's ports as a set, so that a port is free once any of those that hold it left; and it tells the
+    It keeps a node's ports as a set, so that a port is free once any of those that hold it left; and it knows the
     claims of victims by name alone. ports: taken on the row; claims: how many uses of a name came or left.
     """
 
@@ -68,7 +68,7 @@ class Holdings:
         self._disks: dict[tuple[str, str], dict[Disk, Counts]] = {}
 
     def clear(self) -> None:
-        """Nobody holds anything: all of it is about to be counted anew."""
+        """No pod holds anything: all of it is about to be counted anew."""
         self.trial = None
         self.log.renew(self)
         for rows in (

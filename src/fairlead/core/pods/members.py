@@ -1,4 +1,4 @@
-"""Which member of its gang a pod is: whether it leads, and its index. Told by what controllers write on pods.
+"""Which member of its gang a pod is: whether it leads, and its index, by what controllers write on pods.
 
 A launcher, a master or a Ray head cannot be replaced by another member; without one that is labelled, the lowest index is rank 0.
 """
@@ -24,7 +24,7 @@ _ROLES = frozenset(
         "spark-role",
     }
 )
-"""Labels that say what a member is for."""
+"""Labels that name the role of a member."""
 
 _LEADING = frozenset({"launcher", "master", "chief", "head", "leader", "driver", "coordinator"})
 
@@ -57,12 +57,12 @@ M = TypeVar("M", bound=Member)
 
 
 def leads(pod: Pod) -> bool:
-    """Whether a label says that a pod is the launcher, master or head of its gang."""
+    """Whether by a label a pod is the launcher, master or head of its gang."""
     return any(key in _ROLES and value.lower() in _LEADING for key, value in pod.labels)
 
 
 def index_of(pod: Pod) -> tuple[int, int]:
-    """A member's index: of its job among those of a set, and in its job; (0, -1) where neither a label nor its name tells."""
+    """A member's index: of its job among those of a set, and in its job; (0, -1) where neither a label nor its name has it."""
     labels = dict(pod.labels)
     own = next((labels[key] for key in _INDEXES if _NUMBER.fullmatch(labels.get(key, ""))), None)
     outer = labels.get(_OUTER, "")
@@ -76,7 +76,7 @@ def first_to_start(tasks: Sequence[M]) -> list[M]:
 
     def place(task: M) -> tuple[object, ...]:
         rank = task.rank
-        return (*rank.standing, not leads(task.pod), index_of(task.pod), rank.created, task.pod.uid)
+        return (*rank.precedence, not leads(task.pod), index_of(task.pod), rank.created, task.pod.uid)
 
     return sorted(tasks, key=place)
 
@@ -90,7 +90,7 @@ def first_to_go(tasks: Sequence[M], needed: int) -> tuple[list[M], list[M]]:
     def place(task: M) -> tuple[object, ...]:
         pod = task.pod
         outer, own = index_of(pod)
-        return leads(pod), not pod.surplus, pod.priority, -outer, -own, -pod.created, pod.uid
+        return leads(pod), not pod.elastic, pod.priority, -outer, -own, -pod.created, pod.uid
 
     spare = max(0, len(tasks) - needed)
     if not spare:

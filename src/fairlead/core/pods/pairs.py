@@ -30,7 +30,7 @@ Counts = dict[int, int]
 
 
 class LabelSet:
-    """Pods of one namespace that no selector can tell apart."""
+    """Pods of one namespace that no selector can distinguish."""
 
     __slots__ = ("counts", "epoch", "labels", "leaving", "namespace", "rows", "terms", "users")
 
@@ -135,7 +135,7 @@ class _Handles(Generic[Item]):
 
 
 def _asks_for(selector: Selector) -> tuple[Handle, ...]:
-    """Labels of which whoever matches has one; (None,) where that cannot be said, () where nobody matches."""
+    """Labels of which every pod that matches has one; (None,) where there is no such set, () where no pod matches."""
     if selector is None:
         return ()
     for each in selector:
@@ -217,7 +217,7 @@ class Pairs:
             labels.users += 1
 
     def leave(self, labels: LabelSet | None) -> None:
-        """One shape of these labels less; a set nobody uses is forgotten."""
+        """One shape of these labels less; a set without users is forgotten."""
         if labels is None:
             return
         labels.users -= 1
@@ -245,7 +245,7 @@ class Pairs:
         return made
 
     def release(self, count: PodCount) -> None:
-        """One user of a count less; a count nobody asks is forgotten."""
+        """One user of a count less; a count without users is forgotten."""
         count.users -= 1
         if count.users:
             return

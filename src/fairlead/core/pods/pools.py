@@ -135,7 +135,7 @@ class Pools:
         return self.nodes.unused(resource, self.mask(pool))
 
     def held(self, resource: str, pool: str) -> int:
-        """What all pods there hold of a resource, whoever placed them, in the nodes' units."""
+        """What all pods there hold of a resource, whichever scheduler placed them, in the nodes' units."""
         column = self.nodes.resources.get(resource)
         if column is None:
             return 0

@@ -18,6 +18,6 @@ class Rank(NamedTuple):
     name: str
 
     @property
-    def standing(self) -> tuple[int, int, int]:
+    def precedence(self) -> tuple[int, int, int]:
         """What comes before age."""
         return self.priority, self.urgency, self.level

@@ -19,8 +19,8 @@ from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import DeviceFit
-from fairlead.core.nodes.table import CLOSED, LABEL_BITS
-from fairlead.core.pods.filters import devices, first_refusal, gpu_room, labels_read, relations, resources
+from fairlead.core.nodes.table import CLOSED, NAME_RANK_BITS
+from fairlead.core.pods.filters import devices, first_refusal, gpu_headroom, labels_read, relations, resources
 from fairlead.core.pods.filters.base import Relation, Surroundings
 from fairlead.core.pods.pairs import LabelSet
 from fairlead.core.pods.scores.base import Strategy
@@ -29,7 +29,7 @@ from fairlead.core.pods.shapes import Shape
 
 BLOCK = 64
 _NONE = -1
-_LABEL_MASK = (1 << LABEL_BITS) - 1
+_NAME_RANK_MASK = (1 << NAME_RANK_BITS) - 1
 _FEW = 3
 _FEW_COUNTED = 8  # so many changed rows are counted one by one, which costs as much as some hundred at once
 _KEPT_BYTES = 256 << 20
@@ -53,7 +53,7 @@ class RankedShape(Shape):
         super().__init__(number, spec, labels, profile, held, around.nodes, fits)
         self.around = around
         self.strategy = strategy
-        # Upstream's scores always count what is preferred; ours put it first, where a pod says so at all.
+        # Upstream's scores always count what is preferred; ours put it first, where a pod prefers anything at all.
         self._wishes = profile == KUBERNETES_PROFILE or self.wants_company or bool(spec.preferred_nodes)
         self._admitted: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._need: Ints = np.zeros((0, 1), np.int64)
@@ -73,7 +73,7 @@ class RankedShape(Shape):
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the standings."""
+        """Memory held by the scores."""
         return self._key.nbytes + self._blocks.nbytes
 
     def forget(self) -> None:
@@ -141,7 +141,7 @@ class RankedShape(Shape):
         blocks = self._blocks
         block = int(blocks.argmax())
         key = blocks.item(block)
-        return -1 if key < 0 else self.nodes.by_label[key & _LABEL_MASK]
+        return -1 if key < 0 else self.nodes.by_name_rank[key & _NAME_RANK_MASK]
 
     def _prefers(self) -> bool:
         return self._wishes and self.preferences.any
@@ -154,7 +154,7 @@ class RankedShape(Shape):
         return self.preferences.ranked(keys) if self.profile == KUBERNETES_PROFILE else self.preferences.foremost(keys)
 
     def keys(self) -> Ints:
-        """The standing of every row, greater is better, -1 infeasible; shape (rows,)."""
+        """The score key of every row, greater is better, -1 infeasible; shape (rows,)."""
         self._repair()
         keys = self._key[: self.nodes.count]
         refused = self.refused() if self.relations else None
@@ -188,15 +188,15 @@ class RankedShape(Shape):
         nodes = self.nodes
         if not self.admits(row) or not resources.fits_one(nodes, self.demand, row):
             return False
-        if self.leaves_room and not gpu_room.fits_one(nodes, self, row):
+        if self.leaves_gpu_headroom and not gpu_headroom.fits_one(nodes, self, row):
             return False
         return not self.asks_devices or devices.fits_one(nodes, self, row)
 
     def counts(self) -> Ints:
         """How many pods of this shape each row holds one after the other; shape (rows,), not to be written to."""
         nodes = self.nodes
-        if nodes.unlabelled:
-            nodes.settle_labels()
+        if nodes.unranked:
+            nodes.settle_name_ranks()
         held = self._counted_since()
         if held is None:
             held = self._count()
@@ -225,8 +225,8 @@ class RankedShape(Shape):
             states = nodes.device[rows]
             held[~devices.fits(nodes, self, rows, self.fit.costs(states))] = 0
             held = np.minimum(held, self.fit.counts(states))
-        if self.leaves_room:
-            held = np.minimum(held, gpu_room.counts(nodes, self, rows))
+        if self.leaves_gpu_headroom:
+            held = np.minimum(held, gpu_headroom.counts(nodes, self, rows))
         return held
 
     def count_on(self, row: int) -> int:
@@ -237,8 +237,8 @@ class RankedShape(Shape):
         held = min((max(0, nodes.free[column].item(row)) // amount for column, amount in self.demand), default=0)
         if held and self.asks_devices:
             held = min(held, self.fit.count(nodes.device.item(row))) if devices.fits_one(nodes, self, row) else 0
-        if held and self.leaves_room:
-            held = min(held, gpu_room.counts(nodes, self, slice(row, row + 1)).item(0))
+        if held and self.leaves_gpu_headroom:
+            held = min(held, gpu_headroom.counts(nodes, self, slice(row, row + 1)).item(0))
         return held
 
     def ceiling(self) -> int:
@@ -300,8 +300,8 @@ class RankedShape(Shape):
 
     def _repair(self) -> None:
         nodes, strategy = self.nodes, self.strategy
-        if nodes.unlabelled:
-            nodes.settle_labels()
+        if nodes.unranked:
+            nodes.settle_name_ranks()
         if self._generation != nodes.generation or self._epoch != strategy.epoch:
             self._rebuild()
             return
@@ -325,7 +325,7 @@ class RankedShape(Shape):
         size = -(-max(nodes.count, 1) // BLOCK) * BLOCK
         if len(self._key) != size:
             self._key = np.full(size, _NONE, np.int64)
-        self._stand_all(nodes.count)
+        self._score_all(nodes.count)
         self._key[nodes.count :] = _NONE
         self._blocks = self._key.reshape(-1, BLOCK).max(axis=1)
         self._cursor = nodes.ring_end
@@ -341,8 +341,8 @@ class RankedShape(Shape):
                 self._need[column, 0] = amount
         return self._need
 
-    def _stand_all(self, count: int) -> None:
-        """The keys of all rows, in place, without gathering anything: the same as `_standing` of each."""
+    def _score_all(self, count: int) -> None:
+        """The keys of all rows, in place, without gathering anything: the same as `_scores` of each."""
         nodes = self.nodes
         rows = slice(0, count)
         ok = self.admitted(rows)
@@ -352,21 +352,21 @@ class RankedShape(Shape):
         costs = self.fit.costs(states) if self.asks_devices else None
         if costs is not None:
             ok &= devices.fits(nodes, self, rows, costs)
-        if self.leaves_room:
-            ok &= gpu_room.fits(nodes, self, rows)
+        if self.leaves_gpu_headroom:
+            ok &= gpu_headroom.fits(nodes, self, rows)
         if np.count_nonzero(ok) * 2 < count:
             self._key[rows] = _NONE
             fitting = np.flatnonzero(ok).astype(np.int32)
             if len(fitting):
-                self._key[fitting] = self._standing(fitting)
+                self._key[fitting] = self._scores(fitting)
             return
         scores = self.strategy.rows(self, rows, states, costs)
-        scores <<= LABEL_BITS
-        scores |= nodes.label[rows]
+        scores <<= NAME_RANK_BITS
+        scores |= nodes.name_rank[rows]
         scores[~ok] = _NONE
         self._key[rows] = scores
 
-    def _standing(self, rows: npt.NDArray[np.int32]) -> Ints:
+    def _scores(self, rows: npt.NDArray[np.int32]) -> Ints:
         """The keys of the given rows. Only those that fit are scored: of what changed, most is full."""
         nodes = self.nodes
         ok = resources.fits(nodes, self.need, rows)
@@ -374,8 +374,8 @@ class RankedShape(Shape):
         keys = np.full(len(rows), _NONE, np.int64)
         if self.asks_devices:
             ok &= devices.fits(nodes, self, rows, self.fit.costs(nodes.device[rows]))
-        if self.leaves_room:
-            ok &= gpu_room.fits(nodes, self, rows)
+        if self.leaves_gpu_headroom:
+            ok &= gpu_headroom.fits(nodes, self, rows)
         places = np.flatnonzero(ok)
         if len(places) <= _FEW:
             for place in places.tolist():
@@ -384,19 +384,19 @@ class RankedShape(Shape):
         fitting = rows[places]
         states = nodes.device[fitting]
         scores = self.strategy.rows(self, fitting, states, self.fit.costs(states) if self.asks_devices else None)
-        scores <<= LABEL_BITS
-        scores |= nodes.label[fitting]
+        scores <<= NAME_RANK_BITS
+        scores |= nodes.name_rank[fitting]
         keys[places] = scores
         return keys
 
     def _key_of(self, row: int) -> int:
-        return (self.strategy.row(self, row) << LABEL_BITS) | self.nodes.label.item(row)
+        return (self.strategy.row(self, row) << NAME_RANK_BITS) | self.nodes.name_rank.item(row)
 
     def _repair_rows(self, rows: npt.NDArray[np.int32]) -> None:
         if self.nodes.count > len(self._key):
             self._rebuild()
             return
-        self._key[rows] = self._standing(rows)
+        self._key[rows] = self._scores(rows)
         grid = self._key.reshape(-1, BLOCK)
         if len(rows) * 2 > len(self._blocks):
             self._blocks = grid.max(axis=1)
@@ -421,7 +421,7 @@ class RankedShape(Shape):
 
 
 class ShapeTable:
-    """All shapes, by spec. Standings of shapes nobody asks for are dropped beyond a memory bound."""
+    """All shapes, by spec. Scores of shapes that are not asked for are dropped beyond a memory bound."""
 
     def __init__(self, around: Surroundings, strategies: Mapping[str, Strategy]) -> None:
         self.around = around
@@ -481,7 +481,7 @@ class ShapeTable:
             self._fits[gpus, milli] = self._fit(gpus, milli)
 
     def used(self, shape: RankedShape) -> None:
-        """Note that a shape was asked, and drop the standings of those not asked for longest."""
+        """Note that a shape was asked, and drop the scores of those not asked for longest."""
         recent = self._recent
         recent[shape.number] = shape
         recent.move_to_end(shape.number)

@@ -61,7 +61,7 @@ class Shape:
         return self._fits[self.gpus, self.gpu_milli]
 
     @property
-    def leaves_room(self) -> bool:
+    def leaves_gpu_headroom(self) -> bool:
         """Whether pods of this shape leave pod slots and CPU beside the GPUs that are free on a node."""
         return self.asks_no_device and self.nodes.guards_gpus
 

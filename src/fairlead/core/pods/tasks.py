@@ -1,6 +1,6 @@
 """Tasks, units and gangs: a pod and its place, what is placed together, pods of which all that are needed run, or none.
 
-A gang turns its waiting members into units: one unit of all that are needed while too few are
+A gang makes units of its waiting members: one unit of all that are needed while too few are
 placed, single units for the others once enough are; these come after all that wait with their priority,
 so that each gang gets its minimum before any gets more. What cannot be a unit yet has a reason.
 """
@@ -15,25 +15,26 @@ from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.charges import Charge, sum_of
 from fairlead.core.model.groups import Group
-from fairlead.core.model.pods import Pod, stands_in
+from fairlead.core.model.pods import Pod
 from fairlead.core.model.starts import FailedStarts
-from fairlead.core.model.transactions import PodRef
+from fairlead.core.model.transactions import PodRef, ref_of
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.completions import Completions
 from fairlead.core.pods.members import first_to_start
 from fairlead.core.pods.rank import Rank
 from fairlead.core.pods.ranking import RankedShape
 
-SURPLUS = 1_000
+ELASTIC_LEVEL = 1_000
 """The level of members that their gang can do without: beyond every level of attained service."""
 
 
 class TaskState(Enum):
-    """Where a task stands.
+    """The state of a task.
 
-    waiting: has no node. held: a node is kept for it until its victims are gone. assumed: its
-    binding is being written. bound: the cluster says so. evicting: its room is given away and it
-    is on its way out. unusable: its object has an error, or it is gated.
+    waiting: has no node. held: a node is reserved for it until its victims are gone. assumed: its
+    binding is being written, or its job's resumption. bound: observed in the cluster. evicting: its place is given away and it
+    is on its way out. unusable: its object has an error, or it is gated. placeholder: it is no pod,
+    and holds a place on a row until it is removed.
     """
 
     WAITING = "waiting"
@@ -42,12 +43,12 @@ class TaskState(Enum):
     BOUND = "bound"
     EVICTING = "evicting"
     UNUSABLE = "unusable"
+    PLACEHOLDER = "placeholder"
 
 
-_WAITS = frozenset({TaskState.HELD, TaskState.ASSUMED, TaskState.BOUND, TaskState.EVICTING, TaskState.UNUSABLE})
-TRANSITIONS = {
-    # bound: it was found on a node; evicting: a placeholder is made that keeps a place closed
-    TaskState.WAITING: _WAITS,
+TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
+    # bound: it was found on a node
+    TaskState.WAITING: frozenset({TaskState.HELD, TaskState.ASSUMED, TaskState.BOUND, TaskState.UNUSABLE}),
     TaskState.HELD: frozenset({TaskState.ASSUMED, TaskState.WAITING, TaskState.UNUSABLE}),
     # held: its place is not free yet; waiting: it is given up, or was only tried
     TaskState.ASSUMED: frozenset({TaskState.BOUND, TaskState.HELD, TaskState.WAITING, TaskState.UNUSABLE}),
@@ -55,8 +56,9 @@ TRANSITIONS = {
     # bound: the eviction was refused, or what it was for waits no longer
     TaskState.EVICTING: frozenset({TaskState.BOUND, TaskState.UNUSABLE}),
     TaskState.UNUSABLE: frozenset({TaskState.WAITING, TaskState.BOUND}),
+    TaskState.PLACEHOLDER: frozenset(),
 }
-"""Which states follow which; each may be said again. To unusable from everywhere: a fault of the scheduler sets a task aside."""
+"""Which states follow which; each may be set again. To unusable from everywhere: a fault of the scheduler sets a task aside."""
 
 PLACED = frozenset({TaskState.HELD, TaskState.ASSUMED, TaskState.BOUND})
 
@@ -74,11 +76,11 @@ class Task:
         "not_before",
         "pod",
         "queue",
+        "reported",
         "row",
         "shape",
         "started",
         "state",
-        "told",
         "unit",
         "urgency",
         "waits_for",
@@ -96,7 +98,7 @@ class Task:
         self.beyond = False  # it waits though its gang has as many members as it needs
         self.urgency = 0  # quarters of its longest wait that are over
         self.unit: Unit | None = None
-        self.told: ReasonCode | None = None
+        self.reported: ReasonCode | None = None
         self.faults = 0
         self.not_before = 0.0
         self.started = 0.0
@@ -116,8 +118,7 @@ class Task:
     @property
     def ref(self) -> PodRef:
         """How transactions name its pod."""
-        pod = self.pod
-        return PodRef(pod.uid, pod.namespace, pod.name)
+        return ref_of(self.pod)
 
     @property
     def charged(self) -> bool:
@@ -144,8 +145,22 @@ class Task:
     def rank(self) -> Rank:
         """Its order inside its queue."""
         pod = self.pod
-        level = SURPLUS if pod.surplus or self.beyond else self.level
+        level = ELASTIC_LEVEL if pod.elastic or self.beyond else self.level
         return Rank(-pod.priority, -self.urgency, level, pod.created, pod.key)
+
+
+class Placeholder(Task):
+    """Holds a place on a row: capacity that victims still fill, or the new place of a pod that is moved.
+
+    It is in no table but its row's, belongs to no unit, and is never a victim. moved: its place is that of a pod that is moved.
+    """
+
+    __slots__ = ("moved",)
+
+    def __init__(self, pod: Pod, shape: RankedShape, *, moved: bool = False) -> None:
+        super().__init__(pod, shape)
+        self.state = TaskState.PLACEHOLDER
+        self.moved = moved
 
 
 def shapes_of(tasks: Iterable[Task]) -> list[RankedShape]:
@@ -154,7 +169,7 @@ def shapes_of(tasks: Iterable[Task]) -> list[RankedShape]:
 
 
 class Waiting(Protocol):
-    """Where a unit waits: a pending class of a queue (`queues.room_of`)."""
+    """Where a unit waits: a pending class of a queue (`queues.tree.PendingClass`)."""
 
     def leave(self) -> None:
         """One of its units waits no longer."""
@@ -164,11 +179,11 @@ class Unit:
     """What is placed together: of `tasks` at least `need` get a node, or none does.
 
     alive: until it is retired. express: so small, or so new, that it goes before all shares. since: from when on it waits,
-    seconds since the epoch: what ran before waits anew. overdue: others passed it for too long, nodes are kept for it.
+    seconds since the epoch: what ran before waits anew. overdue: others passed it for too long, nodes are reserved for it.
     later: members of its gang that come to wait once it has its places.
     """
 
-    __slots__ = ("alive", "express", "gang", "later", "need", "overdue", "rank", "room", "since", "tasks", "user")
+    __slots__ = ("alive", "express", "gang", "later", "need", "overdue", "pending_class", "rank", "since", "tasks", "user")
 
     def __init__(self, tasks: tuple[Task, ...], need: int, gang: Gang | None = None) -> None:
         self.tasks = tasks
@@ -177,8 +192,8 @@ class Unit:
         self.later: tuple[Task, ...] = ()
         self.alive = True
         self.express = self.overdue = False
-        self.room: Waiting | None = None
-        # Whose it is: its first pod's user; nobody's under upstream's rules, which know no users.
+        self.pending_class: Waiting | None = None
+        # Its first pod's user; none under upstream's rules, which know no users.
         self.user = "" if tasks[0].pod.profile == KUBERNETES_PROFILE else tasks[0].user
         self.rank: Rank
         if len(tasks) == 1:
@@ -213,8 +228,8 @@ class Unit:
         """It waits no longer: placed, changed or gone. Heaps drop it when they meet it."""
         if self.alive:
             self.alive = False
-            if self.room is not None:
-                self.room.leave()
+            if self.pending_class is not None:
+                self.pending_class.leave()
 
     @property
     def level(self) -> int:
@@ -236,7 +251,7 @@ class Unit:
         """Equal for units about which every verdict is the same."""
         first = self.tasks[0]
         if len(self.tasks) == 1:
-            return (self.tasks[0].shape.number, *self.rank.standing, first.service_class, first.pod.never_preempts)
+            return (self.tasks[0].shape.number, *self.rank.precedence, first.service_class, first.pod.never_preempts)
         shapes: dict[int, int] = {}
         for task in self.tasks:
             shapes[task.shape.number] = shapes.get(task.shape.number, 0) + 1
@@ -246,7 +261,7 @@ class Unit:
         return (
             tuple(sorted(shapes.items())),
             tuple(sorted(core.items())),
-            *self.rank.standing,
+            *self.rank.precedence,
             first.service_class,
             first.pod.never_preempts,
         )
@@ -257,11 +272,11 @@ def demand_of(tasks: tuple[Task, ...]) -> Charge:
     return sum_of([task.shape.charge for task in tasks])
 
 
-def refusal_told(task: Task, reason: Reason) -> bool:
-    """Note that the task was told this reason; False if it knew already."""
-    if task.told == reason.code:
+def note_reported(task: Task, reason: Reason) -> bool:
+    """Note that this reason of the task is reported; False if it was already."""
+    if task.reported == reason.code:
         return False
-    task.told = reason.code
+    task.reported = reason.code
     return True
 
 
@@ -342,8 +357,8 @@ class Gang:
             for task in ready:
                 task.beyond = True
             return [Unit((task,), 1, self) for task in ready], None
-        if len(waiting) < need and any(stands_in(task.pod.uid) for task in waiting):
-            need = len(waiting)  # of a suspended job no more is known; what it needs beyond that has no place kept for it
+        if len(waiting) < need and any(task.pod.placeholder for task in waiting):
+            need = len(waiting)  # of a suspended job no more is known; what it needs beyond that has no place reserved for it
         if len(waiting) < need:
             members = placed + len(waiting) + self.succeeded
             message = f"PodGroup {self.key} has {members} of the {self.group.min_member} pods it needs"
@@ -351,8 +366,8 @@ class Gang:
             return [], Reason(ReasonCode.GANG_INCOMPLETE, message, numbers)
         if len(ready) < need:
             return [], Reason(ReasonCode.BACKOFF, f"PodGroup {self.key} is in backoff after a failed binding")
-        if len(ready) > need and any(stands_in(task.pod.uid) for task in ready):
-            wanted = sum(not task.pod.surplus for task in ready)  # a job resumes once, with all that find places
+        if len(ready) > need and any(task.pod.placeholder for task in ready):
+            wanted = sum(not task.pod.elastic for task in ready)  # a job resumes once, with all that find places
             return [Unit(tuple(ready[: max(need, wanted)]), need, self)], None
         if len(ready) > need:
             ready = first_to_start(ready)

@@ -1,6 +1,6 @@
 """Candidates for preemption, remembered per kind of newcomer: whom it would evict on each node.
 
-Working out one node means taking its lower-priority pods off and putting back whoever need not fall. What came of it
+Working out one node means taking its lower-priority pods off and putting back those that need not be evicted. What came of it
 holds until the node changes, so it is kept, and after each decision only the rows that were touched are worked out
 anew. Newcomers whose place depends on pods elsewhere have nothing kept: any pod anywhere may change their verdict.
 At most a hundred nodes, or a tenth, are worked out anew at a time, as upstream does; those whose least valuable pod
@@ -62,8 +62,10 @@ class Candidates:
     def _choose(self, row: int) -> Choice | None:
         """Work out one row and remember what comes of it."""
         state = self.state
-        may_fall = {task.pod.uid for task in self._falling(row)}
-        choice = default_preemption.on_row(state, self.priority, row, self.shape.fits_row, lambda task: task.pod.uid in may_fall)
+        preemptible = {task.pod.uid for task in self._preemptible(row)}
+        choice = default_preemption.on_row(
+            state, self.priority, row, self.shape.fits_row, lambda task: task.pod.uid in preemptible
+        )
         if choice is None:
             self._choices.pop(row, None)
         else:
@@ -114,26 +116,26 @@ class Candidates:
             heapify(self._heap)
 
     def least(self, row: int) -> tuple[int, float] | None:
-        """Priority and start of the least valuable pod that may fall on a row; None where no eviction could help."""
+        """Priority and start of the least valuable preemptible pod on a row; None where no eviction could help."""
         state, shape = self.state, self.shape
         nodes = state.nodes
         if not nodes.open.item(row) or not shape.admits(row):
             return None
-        falling = self._falling(row)
-        if not falling or not amounts.fits(nodes, row, shape.demand, amounts.by_column(falling)):
+        preemptible = self._preemptible(row)
+        if not preemptible or not amounts.fits(nodes, row, shape.demand, amounts.by_column(preemptible)):
             return None
         for relation in shape.relations:
             if relation.stop() is not None or (
                 relation.applies() and relation.refuses(row) in (Refusal.UNRESOLVABLE, Refusal.ERROR)
             ):
                 return None
-        return min((task.pod.priority, -default_preemption.start(task)) for task in falling)
+        return min((task.pod.priority, -default_preemption.start(task)) for task in preemptible)
 
-    def _falling(self, row: int) -> list[Task]:
-        """Who may fall on a row."""
-        return protected.unprotected(self.state, filter(self._may_fall, self.state.nodes.pods[row].values()))
+    def _preemptible(self, row: int) -> list[Task]:
+        """The pods on a row that may be preempted."""
+        return protected.unprotected(self.state, filter(self._is_preemptible, self.state.nodes.pods[row].values()))
 
-    def _may_fall(self, task: Task) -> bool:
+    def _is_preemptible(self, task: Task) -> bool:
         if task.pod.priority >= self.priority or task.state is not TaskState.BOUND:
             return False
         return not self.state.departures.spares(task, self.state.services.now)

@@ -1,11 +1,11 @@
-"""What keeps work from taking places in circles, where several grounds meet.
+"""What prevents preemption cycles, where several preemption reasons meet.
 
-Each ground alone comes to rest: who took on it is not taken from on it. But where classes reach beyond their queue, or express
-work takes from any, one queue may lose to a third on another ground what it took from a second for its share, and so on round. So
-nobody falls for shares who would come back on another ground, or whose falling would push on somebody who does; and nobody takes
-from another queue what somebody who waits would take from him.
+Each reason alone comes to an end: what was taken for it is not taken back for it. But where classes reach beyond their queue, or
+express work takes from any, one queue may lose to a third for another reason what it took from a second for its share, and so on
+round. So no work is preempted for shares that would come back for another reason, or whose preemption would push on work that
+would; and no unit takes from another queue what a job that waits would take from the unit.
 
-Work is looked at by kind, all of a queue that stands alike as one: there are few, however many run.
+Work is compared by kind, all of a queue that ranks alike as one: there are few, however many run.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from fairlead.core.model.charges import Charge, split, sum_of
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.entitlement import against, beyond_quota, beyond_share
-from fairlead.core.queues.tree import QueueNode, Room, room_of
-from fairlead.core.queues.waiting import Behind
+from fairlead.core.queues.tree import PendingClass, QueueNode, pending_class_of
+from fairlead.core.queues.waiting import BlockedBy
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
 
 
 class Kind(NamedTuple):
-    """Work of a queue that stands alike. preempts: whether it takes from anybody; falls: whether it may fall."""
+    """Work of a queue that ranks alike. preempts: whether it takes from any other; preemptible: whether it may be preempted."""
 
     queue: QueueNode
     priority: int
     level: int
     service: ServiceClass
     preempts: bool
-    falls: bool
+    preemptible: bool
 
     @property
     def express(self) -> bool:
@@ -45,15 +45,15 @@ class Kind(NamedTuple):
         return self.preempts and (self.express or self.service.scope != "Queue")
 
     def reaches(self, queue: QueueNode) -> bool:
-        """Whether its class lets it take work of lower standing of a queue."""
+        """Whether its class lets it take work of a queue that ranks lower."""
         return self.queue.within_scope(self.service.scope, queue)
 
     def outranks(self, other: Kind) -> bool:
         """Whether it would take from another kind that runs, if it waited, whatever the shares."""
-        if not self.preempts or not other.falls or other.priority > self.priority:
+        if not self.preempts or not other.preemptible or other.priority > self.priority:
             return False
         near = self.reaches(other.queue)
-        return (near and other.priority < self.priority) or self.service.takes_turn(self.level, other.level, near=near)
+        return (near and other.priority < self.priority) or self.service.preempts_by_service(self.level, other.level, near=near)
 
 
 def kinds_of(state: ClusterState) -> Kinds:
@@ -69,16 +69,16 @@ class Kinds:
         self._known: dict[tuple[object, ...], Kind] = {}  # so that what is alike is one object
         self._running: dict[str, list[Kind]] = {}
         self._least: dict[int, Task] = {}  # id of a kind -> its smallest that runs
-        self._waiting: dict[str, list[tuple[Kind, Room, Unit]]] = {}
-        self._wanted: dict[tuple[int, bool], bool] = {}  # (id of a kind, whether it is surplus)
+        self._waiting: dict[str, list[tuple[Kind, PendingClass, Unit]]] = {}
+        self._wanted: dict[tuple[int, bool], bool] = {}  # (id of a kind, whether it is an elastic replica)
         self._far: dict[str, bool] = {}  # queue -> whether something of it waits that takes from others
         self._wide: set[str] | None = None
 
     @property
     def wide(self) -> set[str]:
-        """The classes that take from other queues whatever the shares; none where that comes to rest by itself.
+        """The classes that take from other queues whatever the shares; none where that comes to an end by itself.
 
-        So does express work that all stands alike: it takes from what is not express, and does not fall to it.
+        So does express work that all ranks alike: it takes from what is not express, and is not preempted by it.
         """
         if self._wide is None:
             classes = self._state.services.classes
@@ -90,10 +90,12 @@ class Kinds:
         return self._wide
 
     def _priorities(self) -> set[int]:
-        """Of whatever runs or waits."""
+        """Of all that runs or waits."""
         queues = self._state.queues.queues.values()
         running = {each for queue in queues for each, count in queue.priorities.items() if count}
-        firsts = (room.first() for queue in queues for room in queue.rooms.values() if room.waiting)
+        firsts = (
+            pending_class.first() for queue in queues for pending_class in queue.pending_classes.values() if pending_class.waiting
+        )
         return running | {first.priority for first in firsts if first is not None}
 
     def of(self, task: Task, level: int) -> Kind:
@@ -135,26 +137,36 @@ class Kinds:
         for _, queue in sorted(self._state.queues.queues.items()):
             yield from self.running(queue)
 
-    def waiting(self, queue: QueueNode) -> list[tuple[Kind, Room, Unit]]:
+    def waiting(self, queue: QueueNode) -> list[tuple[Kind, PendingClass, Unit]]:
         """What waits in one queue itself, where, and the first of it."""
         found = self._waiting.get(queue.name)
         if found is None:
-            firsts = ((room, room.first()) for room in queue.rooms.values() if room.waiting)
-            found = [(self.of_unit(first), room, first) for room, first in firsts if first is not None]
+            firsts = (
+                (pending_class, pending_class.first())
+                for pending_class in queue.pending_classes.values()
+                if pending_class.waiting
+            )
+            found = [(self.of_unit(first), pending_class, first) for pending_class, first in firsts if first is not None]
         elif not all(first.alive for _, _, first in found):
-            nexts = ((kind, room, first if first.alive else room.first()) for kind, room, first in found)
-            found = [(kind, room, first) for kind, room, first in nexts if first is not None]
+            nexts = (
+                (kind, pending_class, first if first.alive else pending_class.first()) for kind, pending_class, first in found
+            )
+            found = [(kind, pending_class, first) for kind, pending_class, first in nexts if first is not None]
         self._waiting[queue.name] = found
         return found
 
-    def is_wanted(self, kind: Kind, *, surplus: bool) -> bool:
-        """Whether somebody who waits in vain would take from work of a kind that has begun to run. Asked between passes."""
-        key = id(kind), surplus
+    def is_wanted(self, kind: Kind, *, elastic: bool) -> bool:
+        """Whether an unschedulable job would take from work of a kind that has begun to run. Asked between passes."""
+        key = id(kind), elastic
         found = self._wanted.get(key)
         if found is None:
-            firsts = (first for room in self._state.queues.waiting.parked if (first := room.first()) is not None)
+            firsts = (
+                first
+                for pending_class in self._state.queues.waiting.unschedulable
+                if (first := pending_class.first()) is not None
+            )
             found = self._wanted[key] = any(
-                (surplus and first.priority >= kind.priority) or self.of_unit(first).outranks(kind) for first in firsts
+                (elastic and first.priority >= kind.priority) or self.of_unit(first).outranks(kind) for first in firsts
             )
         return found
 
@@ -167,69 +179,70 @@ class Kinds:
 
 
 def note_bound(state: ClusterState) -> None:
-    """What was being bound could not be preempted: what waits and goes before it looks at its row again."""
+    """What was being bound could not be preempted: its row is tried again for what waits and goes before it."""
     bound, state.pods.newly_bound = state.pods.newly_bound, []
-    if not state.queues.waiting.parked or not state.policy.preempt:
+    if not state.queues.waiting.unschedulable or not state.policy.preempt:
         return
     kinds = kinds_of(state)
     for task in bound:
-        if task.row >= 0 and kinds.is_wanted(kinds.of(task, state.services.level(task)), surplus=task.pod.surplus):
+        if task.row >= 0 and kinds.is_wanted(kinds.of(task, state.services.level(task)), elastic=task.pod.elastic):
             state.nodes.gained.add(task.row)
 
 
-def wake(state: ClusterState) -> None:
-    """Unpark the rooms behind somebody who would have taken what they took, and who waits or would no longer."""
+def requeue_blocked(state: ClusterState) -> None:
+    """Requeue the classes blocked by a job that would have taken what they took, and that waits, or would take it, no longer."""
     queues = state.queues
-    for room, behind in sorted(queues.waiting.behind.items(), key=lambda each: Room.order(each[0])):
-        with state.isolation.guard("wake", room):
-            first = room.first()
-            if first is None or not Circle(state, first, room.demand).is_behind(behind):
-                queues.waiting.behind.pop(room, None)
-                if room.parked is not None:
-                    queues.waiting.unpark(room)
+    for pending_class, blocked_by in sorted(queues.waiting.blocked_by.items(), key=lambda each: PendingClass.order(each[0])):
+        with state.isolation.guard("requeue", pending_class):
+            first = pending_class.first()
+            if first is None or not Cycle(state, first, pending_class.demand).is_blocked_by(blocked_by):
+                queues.waiting.blocked_by.pop(pending_class, None)
+                if pending_class.unschedulable is not None:
+                    queues.waiting.requeue(pending_class)
 
 
 What = str | Charge | tuple[str, ...]
-"""What falls: a gang by its key, whatever is charged alike, or the uids of all that fall together."""
+"""What is preempted: a gang by its key, what is charged alike, or the uids of all that are preempted together."""
 
 
-class Circle:
+class Cycle:
     """One unit that would take from other queues, and who takes from it in turn."""
 
     def __init__(self, state: ClusterState, unit: Unit, demand: Charge) -> None:
         self._state = state
         self._kinds = kinds_of(state)
         self._unit = unit
-        self._offered = dict(demand)  # what somebody else would find in its place
+        self._offered = dict(demand)  # what another unit would find in its place
         self._kind = self._kinds.of_unit(unit)
-        self._standing: list[Kind] | None = None  # of the unit and its queue
+        self._own_kinds: list[Kind] | None = None  # of the unit and its queue
         self._keeps: dict[int, bool] | None = None  # id of a kind -> whether it keeps its place
-        self._creditors: dict[str, QueueNode | None] = {}
-        self._owing: dict[tuple[str, str], tuple[QueueNode | None, bool]] = {}
+        self._claimants: dict[str, QueueNode | None] = {}
+        self._reclaimable: dict[tuple[str, str], tuple[QueueNode | None, bool]] = {}
         self._takers: list[tuple[Unit, Charge]] | None = None
-        # what falls -> who could do with its place by devices, and what he lacks besides
+        # what is preempted -> the units for which its place is enough by devices, and what each lacks besides
         self._fitting: dict[What, list[tuple[Unit, Charge]]] = {}
-        self._within: dict[tuple[object, ...], bool] = {}  # who, what falls, its queue and user -> whether limits let him
+        # unit, what is preempted, its queue and user -> whether limits allow it
+        self._within: dict[tuple[object, ...], bool] = {}
 
     def in_vain(self, task: Task) -> bool:
-        """Whether what it took from a task of another queue somebody who waits would take from it."""
+        """Whether a job that waits would take from it what it took from a task of another queue."""
         together = task.gang if task.gang is not None and not task.gang.spares() else None
         if together is not None:
             return self._is_followed(together.key, together.placed())
         return self._is_followed(self._state.queues.tree.charge_at(task.shape, task.row), [task])
 
-    def in_vain_together(self, falling: list[Task]) -> bool:
-        """The same of all that would fall for it: what several leave together may be enough for somebody for whom no piece is."""
-        return self._is_followed(tuple(sorted(task.pod.uid for task in falling)), falling)
+    def in_vain_together(self, victims: list[Task]) -> bool:
+        """The same of all its victims: what several leave together may be enough for a job for which no single place is."""
+        return self._is_followed(tuple(sorted(task.pod.uid for task in victims)), victims)
 
-    def _is_followed(self, what: What, falling: list[Task]) -> bool:
+    def _is_followed(self, what: What, victims: list[Task]) -> bool:
         if self._takers is None:
             self._takers = list(self._followers())
         if not self._takers:
             return False
-        queues, first = self._state.queues, falling[0]
-        rows = sorted({task.row for task in falling})
-        for taker, lacking in self._fit_for(what, falling):
+        queues, first = self._state.queues, victims[0]
+        rows = sorted({task.row for task in victims})
+        for taker, lacking in self._fit_for(what, victims):
             if lacking and not self._is_free_beside(rows, lacking):
                 continue
             if not any(each.shape.admits(row) for each in taker.tasks[: taker.need] for row in rows):
@@ -237,22 +250,22 @@ class Circle:
             key = id(taker), what, first.queue, first.user
             within = self._within.get(key)
             if within is None:
-                within = self._within[key] = queues.limits.may_start(taker, falling)
+                within = self._within[key] = queues.limits.may_start(taker, victims)
             if within:
-                if (room := room_of(self._unit)) is not None:
-                    queues.waiting.behind[room] = Behind(taker, falling)
+                if (pending_class := pending_class_of(self._unit)) is not None:
+                    queues.waiting.blocked_by[pending_class] = BlockedBy(taker, victims)
                 return True
         return False
 
-    def _fit_for(self, what: What, falling: list[Task]) -> list[tuple[Unit, Charge]]:
-        """Who could do, by devices, with what falling tasks leave: the place of the unit, and what it does not need of theirs.
+    def _fit_for(self, what: What, victims: list[Task]) -> list[tuple[Unit, Charge]]:
+        """The units for which, by devices, what victims leave is enough: the unit's place, and what it does not need of theirs.
 
-        With each what he lacks of other resources, which may be free beside it.
+        With each what it lacks of other resources, which may be free beside it.
         """
         fitting = self._fitting.get(what)
         if fitting is None:
             queues, offered = self._state.queues, dict(self._offered)
-            for name, amount in sum_of([queues.tree.charge_at(each.shape, each.row) for each in falling]):
+            for name, amount in sum_of([queues.tree.charge_at(each.shape, each.row) for each in victims]):
                 offered[name] = max(offered.get(name, 0), amount)
             fitting = self._fitting[what] = []
             for unit, demand in self._takers or ():
@@ -272,29 +285,29 @@ class Circle:
         return all(amount <= free.get(name, 0) for name, amount in lacking)
 
     def _followers(self) -> Iterator[tuple[Unit, Charge]]:
-        """Whoever waits and would take its place: of its own queue, or of another, and what they ask for."""
+        """The units that wait and would take its place: of its own queue, or of another, and what they ask for."""
         mine = self._kind
-        for _, queue in sorted(self._state.queues.queues.items()) if mine.falls else ():
-            if queue is mine.queue or self._creditor(queue) is not None or self._kinds.waits_far(queue):
-                for kind, room, first in self._kinds.waiting(queue):
-                    if self._follows(kind, first, room.demand):
-                        yield first, room.demand
+        for _, queue in sorted(self._state.queues.queues.items()) if mine.preemptible else ():
+            if queue is mine.queue or self._claimant(queue) is not None or self._kinds.waits_far(queue):
+                for kind, pending_class, first in self._kinds.waiting(queue):
+                    if self._follows(kind, first, pending_class.demand):
+                        yield first, pending_class.demand
 
-    def is_behind(self, behind: Behind) -> bool:
-        """Whether that still stands: the other waits and would take the place, and whose place it is still runs."""
-        other, falling = behind
-        room = room_of(other)
-        if room is None or not other.alive or not self._kind.falls or any(task.row < 0 for task in falling):
+    def is_blocked_by(self, blocked_by: BlockedBy) -> bool:
+        """Whether that still holds: the other waits and would take the place, and the victims still run."""
+        other, victims = blocked_by
+        pending_class = pending_class_of(other)
+        if pending_class is None or not other.alive or not self._kind.preemptible or any(task.row < 0 for task in victims):
             return False
         kind = self._kinds.of_unit(other)
-        return self._follows(kind, other, room.demand) and self._state.queues.limits.may_start(other, falling)
+        return self._follows(kind, other, pending_class.demand) and self._state.queues.limits.may_start(other, victims)
 
     def _follows(self, kind: Kind, first: Unit, demand: Charge) -> bool:
-        """Whether a unit that waits, of a kind, would take its place; whether it could is not looked at."""
+        """Whether a unit that waits, of a kind, would take its place; whether it could is not checked."""
         return self._goes_before(kind, first) if kind.queue is self._kind.queue else self._goes_beyond(kind, demand)
 
     def _goes_before(self, kind: Kind, first: Unit) -> bool:
-        """Whether somebody of its own queue goes before it."""
+        """Whether a unit of its own queue goes before it."""
         unit = self._unit
         if not kind.preempts:
             return False
@@ -303,17 +316,17 @@ class Circle:
         return first.user != unit.user and kind.queue.place(first) < kind.queue.place(unit)
 
     def _goes_beyond(self, kind: Kind, demand: Charge) -> bool:
-        """Whether somebody of another queue would take its place, whatever the shares or because his own is within its quota."""
+        """Whether a unit of another queue would take its place, whatever the shares or because that queue is within its quota."""
         mine = self._kind
-        return kind.outranks(mine) or (self._claims(kind, demand) and not mine.outranks(kind._replace(falls=True)))
+        return kind.outranks(mine) or (self._claims(kind, demand) and not mine.outranks(kind._replace(preemptible=True)))
 
     def keeps(self, task: Task, level: int) -> bool:
-        """Whether a task of another queue, on a level of service, keeps its place for all that this unit's share is owed."""
+        """Whether a task of another queue, on a level of service, keeps its place though this unit's queue deserves more."""
         kind = self._kinds.of(task, level)
         if self._keeps is None:
-            self._keeps = self._look_at_all()
+            self._keeps = self._all_that_keep()
         keeps = self._keeps.get(id(kind), False)
-        if keeps or not self._unit.tasks[0].pod.surplus or task.pod.surplus:
+        if keeps or not self._unit.tasks[0].pod.elastic or task.pod.elastic:
             return keeps
         return kind.preempts and kind.priority >= self._kind.priority and kind.reaches(self._kind.queue)
 
@@ -322,19 +335,19 @@ class Circle:
         return not (self._kind.express and self._kind.priority >= kind_priority)
 
     def _returns(self, kind: Kind) -> bool:
-        """Whether work that fell for this unit would take from it, or from others of its queue, whatever the shares."""
+        """Whether work preempted for this unit would take from it, or from others of its queue, whatever the shares."""
         if kind.express and self.spares(kind.priority):
             return True
         if not kind.express and kind.service.scope == "Queue":
             return False  # the hot path
-        if self._standing is None:
-            self._standing = [self._kind._replace(falls=True), *self._kinds.running(self._kind.queue)]
-        return any(kind.outranks(each) for each in self._standing)
+        if self._own_kinds is None:
+            self._own_kinds = [self._kind._replace(preemptible=True), *self._kinds.running(self._kind.queue)]
+        return any(kind.outranks(each) for each in self._own_kinds)
 
     def _claims(self, kind: Kind, more: Charge = ()) -> bool:
-        """Whether work whose queue lives within its quota, with so much more, takes from the unit's, which would live beyond."""
-        theirs = self._creditor(kind.queue) if kind.preempts else None
-        names = self._state.queues.fair.contested(theirs, insists=True) if theirs is not None else ()
+        """Whether work whose queue is within its quota, with so much more, takes from the unit's, which would be over its own."""
+        theirs = self._claimant(kind.queue) if kind.preempts else None
+        names = self._state.queues.fair.contested(theirs, enforce_quota=True) if theirs is not None else ()
         extra = dict(more)
         wanted = [(name, extra.get(name, 0)) for name in names]
         return (
@@ -343,64 +356,64 @@ class Circle:
             and self._state.queues.reclaim.guaranteed(kind.queue, theirs, wanted, QueueNode.stays)
         )
 
-    def _creditor(self, queue: QueueNode) -> QueueNode | None:
-        """The rival above another queue to whom the unit's would owe what it holds beyond its quota."""
-        if queue.name not in self._creditors:
+    def _claimant(self, queue: QueueNode) -> QueueNode | None:
+        """The rival above another queue that could reclaim from the unit's what that would hold beyond its quota."""
+        if queue.name not in self._claimants:
             claim = against(queue, self._kind.queue) if self._state.policy.reclaim else None
-            names = self._state.queues.fair.contested(claim.mine, insists=True) if claim is not None else ()
+            names = self._state.queues.fair.contested(claim.mine, enforce_quota=True) if claim is not None else ()
             beyond = claim is not None and bool(names) and beyond_quota(claim.lenders, names, self._held_then)
-            self._creditors[queue.name] = claim.mine if claim is not None and beyond else None
-        return self._creditors[queue.name]
+            self._claimants[queue.name] = claim.mine if claim is not None and beyond else None
+        return self._claimants[queue.name]
 
     def _held_then(self, node: QueueNode, name: str) -> int:
         """What a queue on the unit's path would hold with the unit."""
         return node.used.get(name, 0) + self._offered.get(name, 0)
 
-    def _look_at_all(self) -> dict[int, bool]:
-        """Of whatever runs: whether it would return, or could take from what would, and so on."""
+    def _all_that_keep(self) -> dict[int, bool]:
+        """By kind that runs: whether it would return, or could take from one that would, and so on."""
         keeps: dict[int, bool] = {}
-        firm: list[Kind] = []
+        keeping: list[Kind] = []
         rest: dict[tuple[str, bool], list[Kind]] = {}  # by queue, and whether it takes from others whatever the shares
         for kind in self._kinds.everywhere():
             keeps[id(kind)] = returns = self._returns(kind) or self._claims(kind)
             if returns:
-                firm.append(kind)
+                keeping.append(kind)
             elif kind.preempts:
                 rest.setdefault((kind.queue.name, kind.far), []).append(kind)
-        for each in firm:  # which grows
+        for each in keeping:  # which grows
             for (name, far), kinds in rest.items():
-                if kinds and (far or name == each.queue.name or self._owes(each, kinds[0].queue)):
+                if kinds and (far or name == each.queue.name or self._is_reclaimable(each, kinds[0].queue)):
                     pushing = [kind for kind in kinds if self._could_take(kind, each)]
                     if pushing:
-                        firm += pushing
+                        keeping += pushing
                         keeps.update((id(kind), True) for kind in pushing)
                         kinds[:] = [kind for kind in kinds if not keeps[id(kind)]]
         return keeps
 
-    def _could_take(self, kind: Kind, firm: Kind) -> bool:
-        """Whether work of a kind that waits could take from another that runs, on any ground."""
-        if kind.outranks(firm):
+    def _could_take(self, kind: Kind, other: Kind) -> bool:
+        """Whether work of a kind that waits could take from another that runs, for any reason."""
+        if kind.outranks(other):
             return True
-        if not firm.falls or (firm.express and not (kind.express and kind.priority >= firm.priority)):
+        if not other.preemptible or (other.express and not (kind.express and kind.priority >= other.priority)):
             return False
-        if kind.queue is firm.queue:
-            return kind.queue.policy.users_reclaim and firm.priority == kind.priority
-        return self._owes(firm, kind.queue)
+        if kind.queue is other.queue:
+            return kind.queue.policy.users_reclaim and other.priority == kind.priority
+        return self._is_reclaimable(other, kind.queue)
 
-    def _owes(self, firm: Kind, creditor: QueueNode) -> bool:
-        """Whether a kind's queue holds what is another's due, once that holds less."""
-        pair = firm.queue.name, creditor.name
-        if pair not in self._owing:
-            self._owing[pair] = self._debt(firm.queue, creditor)
-        over, quota = self._owing[pair]
-        return quota or (over is not None and self._state.queues.fair.keeps(over, None, (self._kinds.least(firm),)))
+    def _is_reclaimable(self, kind: Kind, claimant: QueueNode) -> bool:
+        """Whether a queue, once it holds less, may reclaim from that of a kind."""
+        pair = kind.queue.name, claimant.name
+        if pair not in self._reclaimable:
+            self._reclaimable[pair] = self._excess(kind.queue, claimant)
+        over, quota = self._reclaimable[pair]
+        return quota or (over is not None and self._state.queues.fair.keeps(over, None, (self._kinds.least(kind),)))
 
-    def _debt(self, debtor: QueueNode, creditor: QueueNode) -> tuple[QueueNode | None, bool]:
-        """The rival above the debtor that holds more than its fair share, if so; and whether it owes because of quotas."""
-        claim, queues = against(creditor, debtor), self._state.queues
+    def _excess(self, lender: QueueNode, claimant: QueueNode) -> tuple[QueueNode | None, bool]:
+        """The rival above the lender if it is over its fair share; and whether the claimant may reclaim because of quotas."""
+        claim, queues = against(claimant, lender), self._state.queues
         if claim is None or any(map(queues.fair.over, claim.claimants)):
             return None, False
         over = claim.theirs if beyond_share(queues.fair, claim.lenders) else None
-        names = queues.fair.contested(claim.mine, insists=True)  # as a contest looks at those between them
+        names = queues.fair.contested(claim.mine, enforce_quota=True)  # as the preemption policy compares those between them
         above = beyond_quota(claim.lenders, names, QueueNode.stays)
-        return over, above and queues.reclaim.guaranteed(creditor, claim.mine, [(name, 0) for name in names], QueueNode.stays)
+        return over, above and queues.reclaim.guaranteed(claimant, claim.mine, [(name, 0) for name in names], QueueNode.stays)

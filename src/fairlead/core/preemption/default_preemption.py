@@ -1,6 +1,6 @@
-"""DefaultPreemption: make room on one node by evicting lower-priority pods of anybody, as kube-scheduler chooses them.
+"""DefaultPreemption: free capacity on one node by evicting pods of lower priority, whatever their queue, as kube-scheduler does.
 
-Per node: take every pod of lower priority off, see whether the newcomer fits, and put back whoever need not fall,
+Per node: take every pod of lower priority off, see whether the newcomer fits, and put back those that need not be evicted,
 those first whose eviction would violate a disruption budget, then the more important. Among nodes: fewest violations,
 lowest top priority of victims, smallest sum of their priorities, fewest victims, latest start of the top ones; then
 the name, where upstream takes any.
@@ -52,7 +52,7 @@ class Choice(NamedTuple):
 
 
 def choose(state: ClusterState, priority: int, rows: Iterable[int], fits: Callable[[int], bool]) -> Choice | None:
-    """The best node to make room on for a pod of a priority. fits: whether it fits a row as things stand now."""
+    """The best node to free for a pod of a priority. fits: whether it fits a row in the present state."""
     best: tuple[tuple[object, ...], Choice] | None = None
     for row in rows:
         choice = on_row(state, priority, row, fits)
@@ -68,25 +68,26 @@ def on_row(
     priority: int,
     row: int,
     fits: Callable[[int], bool],
-    may_fall: Callable[[Task], bool] | None = None,
+    preemptible: Callable[[Task], bool] | None = None,
 ) -> Choice | None:
     """The victims on one row; None if even all of them are not enough. Leaves the state as it was.
 
-    may_fall: who may; None: judge as upstream, with every pod of lower priority and its view of ports and claims.
+    preemptible: which may be preempted; None: judge as upstream, with every pod of lower priority and its view of ports and
+    claims.
     """
     pods = state.nodes.pods[row].values()
-    falling = [task for task in pods if (task.pod.priority < priority if may_fall is None else may_fall(task))]
-    if not falling:
+    removed = [task for task in pods if (task.pod.priority < priority if preemptible is None else preemptible(task))]
+    if not removed:
         return None
-    falling = by_importance(falling)
-    state.holdings.trial = Trial(task.shape.spec for task in pods) if may_fall is None else None
+    removed = by_importance(removed)
+    state.holdings.trial = Trial(task.shape.spec for task in pods) if preemptible is None else None
     mark = state.log.mark()
     removal = _AsUpstream(state)
-    removal.take(falling)
+    removal.take(removed)
     victims: list[Task] = []
     violations = 0
     if fits(row):
-        violating, others = _violating(falling, state.budgets.known.values())
+        violating, others = _violating(removed, state.budgets.known.values())
         for group, counts in ((violating, True), (others, False)):
             for task in group:
                 if not removal.spares((task,), lambda: fits(row)):

@@ -1,12 +1,12 @@
 """Whole rows cleared for a gang of which the cheapest victims of all, wherever they are, make no place.
 
-`preempt` goes down one list from the cheapest on, until the gang fits. Where what falls must be owed, by queues or by users, it
-may end before that: small pods spread over the cluster fall by the list, a piece on each node, until their queue owes nothing any
-more, and no node is free for a large pod. Here places are bought one by one: every row says who would have to fall there for one
-more member, the cheapest offer is taken, and what falls for it is noted against what is owed.
+`preempt` goes down one list from the cheapest on, until the gang fits. Where victims must be reclaimable, from queues or from
+users, it may end before that: small pods spread over the cluster are taken by the list, one on each node, until their queue is at
+its share, and no node is free for a large pod. Here places are bought one by one: for every row there is an offer, the victims
+needed there for one more member; the cheapest is taken, and its victims are noted against what may be reclaimed.
 
-Costs an offer for each row (who may fall there, tried under the undo log), and one more for each member. Where amounts alone
-say that there are too few places, no offer is made.
+Costs an offer for each row (its victims, tried under the undo log), and one more for each member. Where by amounts alone
+there are too few places, no offer is made.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ from fairlead.core.model.arrays import Mask
 from fairlead.core.pods.amounts import by_column, places
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.ledger import Ledger
-from fairlead.core.preemption.policy import Contest
+from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.removal import Removal, cost, least_on
-from fairlead.core.preemption.victim import Falling
+from fairlead.core.preemption.victim import Preemptible
 from fairlead.core.preemption.victims import victims_of
 
 
 class _Offer(NamedTuple):
-    """What one more member costs on a row; a place that is free costs nothing and comes first. after: how many fell before."""
+    """What one more member costs on a row; a free place costs nothing. after: how many victims were taken before."""
 
     cost: tuple[float, ...]
     name: str
     row: int
-    victims: list[Falling]
+    victims: list[Preemptible]
     after: int
 
 
-def clear(contest: Contest, core: Unit, rows: dict[int, Mask]) -> list[Falling] | None:
-    """Who falls so that every member of a gang has a place by itself, cheapest rows first; None if that cannot be.
+def clear(preemption: PreemptionPolicy, core: Unit, rows: dict[int, Mask]) -> list[Preemptible] | None:
+    """The victims without which every member of a gang has a place by itself, cheapest rows first; None if there is no such set.
 
-    rows: by shape number, those that a member may have, whoever is there now. What members ask of each other (affinity) is not
-    looked at, but for those on one row. The state is left as it was.
+    rows: by shape number, those that a member may have, whatever is there now. What members ask of each other (affinity) is not
+    checked, but for those on one row. The state is left as it was.
     """
     by_shape: dict[int, list[Task]] = {}
     for task in core.tasks:
         by_shape.setdefault(task.shape.number, []).append(task)
     largest_first = sorted(by_shape.values(), key=lambda tasks: (-tasks[0].shape.device_milli, tasks[0].pod.key))
     wanted = [(tasks, np.flatnonzero(rows[tasks[0].shape.number]).tolist()) for tasks in largest_first]
-    there = _There(contest)
-    if not all(_could_hold(contest, there, each, tasks) for tasks, each in wanted):
+    there = _There(preemption)
+    if not all(_could_hold(preemption, there, each, tasks) for tasks, each in wanted):
         return None
     for sparing in (False, True):
-        clearing = _Clearing(contest, there, sparing=sparing)
+        clearing = _Clearing(preemption, there, sparing=sparing)
         if all(clearing.place(tasks, each) for tasks, each in wanted):
             return clearing.victims
     return None
 
 
-class _There(dict[int, list[Falling]]):
-    """Who may fall on each row, cheapest first: looked at once for all offers."""
+class _There(dict[int, list[Preemptible]]):
+    """The preemptible victims on each row, cheapest first: found once for all offers."""
 
-    def __init__(self, contest: Contest) -> None:
-        self._contest = contest
+    def __init__(self, preemption: PreemptionPolicy) -> None:
+        self._preemption = preemption
 
-    def __missing__(self, row: int) -> list[Falling]:
-        found = self[row] = victims_of(self._contest.state).anybody_on(self._contest, row)
+    def __missing__(self, row: int) -> list[Preemptible]:
+        found = self[row] = victims_of(self._preemption.state).preemptible_on(self._preemption, row)
         return found
 
 
-def _could_hold(contest: Contest, there: _There, rows: list[int], tasks: list[Task]) -> bool:
-    """Whether there could be places for alike members by amounts alone, were everybody gone who may fall on a row."""
-    state, demand = contest.state, tasks[0].shape.demand
+def _could_hold(preemption: PreemptionPolicy, there: _There, rows: list[int], tasks: list[Task]) -> bool:
+    """Whether there could be places for alike members by amounts alone, were all preemptible pods of a row gone."""
+    state, demand = preemption.state, tasks[0].shape.demand
     held = 0
     for row in rows:
         gone = by_column(each for _, victim in there[row] for each in victim.tasks if each.row == row)
@@ -81,17 +81,17 @@ def _could_hold(contest: Contest, there: _There, rows: list[int], tasks: list[Ta
 
 
 class _Clearing:
-    """What is bought so far. victims: who falls, in the order in which they were taken.
+    """What is bought so far. victims: in the order in which they were taken.
 
-    sparing: what takes fewest devices is cheapest, so that what is owed goes furthest; else what loses least.
+    sparing: what takes fewest devices is cheapest, so that what may be reclaimed goes furthest; else what loses least.
     """
 
-    def __init__(self, contest: Contest, there: _There, *, sparing: bool) -> None:
-        self.state, self.there, self.sparing = contest.state, there, sparing
-        self.ledger = Ledger(contest)
-        self.victims: list[Falling] = []
+    def __init__(self, preemption: PreemptionPolicy, there: _There, *, sparing: bool) -> None:
+        self.state, self.there, self.sparing = preemption.state, there, sparing
+        self.ledger = Ledger(preemption)
+        self.victims: list[Preemptible] = []
         self._gone: set[str] = set()
-        self._off: dict[int, list[Task]] = {}  # row -> who falls there
+        self._off: dict[int, list[Task]] = {}  # row -> victims there
         self._on: dict[int, list[Task]] = {}  # row -> members that have places there
 
     def place(self, tasks: list[Task], rows: list[int]) -> bool:
@@ -105,7 +105,7 @@ class _Clearing:
                     self._on.setdefault(offer.row, []).append(task)
                     break
                 if offer.after < len(self.victims):
-                    # What was owed is taken elsewhere meanwhile: perhaps other pods may fall here.
+                    # What could be reclaimed was taken elsewhere meanwhile: perhaps other pods here may be preempted.
                     self._again(offers, offer.row, task)
             else:
                 return False
@@ -118,7 +118,7 @@ class _Clearing:
             heappush(offers, offer)
 
     def _accept(self, offer: _Offer) -> bool:
-        """Take an offer, if all that fall for it still run and are owed besides those taken before, in whichever order."""
+        """Take an offer, if all its victims still run and may be reclaimed besides those taken before, in whichever order."""
         ledger = self.ledger.copy()
         victims = list(ledger.admitted(each for each in offer.victims if each[1].tasks[0].pod.uid not in self._gone))
         if len(victims) < len(offer.victims):
@@ -132,14 +132,14 @@ class _Clearing:
         return True
 
     def _offer(self, row: int, task: Task) -> _Offer | None:
-        """Who falls for one more member on a row, as things stand."""
-        state, falling = self.state, self._may_fall(row)
+        """The victims for one more member on a row, as of now."""
+        state, preemptible = self.state, self._preemptible(row)
         mark = state.log.mark()
         Removal(state).take(self._off.get(row, ()))
         for member in self._on.get(row, ()):
             state.placement.place(member, row)
         free = state.placement.takes(task, row)
-        chosen = [] if free else least_on(state, task, row, falling)
+        chosen = [] if free else least_on(state, task, row, preemptible)
         state.log.rollback(mark)
         if chosen is None:
             return None
@@ -152,13 +152,13 @@ class _Clearing:
             len(self.victims),
         )
 
-    def _may_fall(self, row: int) -> list[Falling]:
-        """Who on a row may fall besides those taken before, in the order in which they are tried."""
+    def _preemptible(self, row: int) -> list[Preemptible]:
+        """Victims on a row that may be preempted besides those taken before, in the order in which they are tried."""
         ledger = self.ledger.copy()
         here = (each for each in self.there[row] if each[1].tasks[0].pod.uid not in self._gone)
-        falling = list(ledger.admitted(here))
-        return sorted(falling, key=_devices) if self.sparing else falling
+        preemptible = list(ledger.admitted(here))
+        return sorted(preemptible, key=_devices) if self.sparing else preemptible
 
 
-def _devices(falling: Falling) -> int:
-    return sum(task.shape.device_milli for task in falling[1].tasks)
+def _devices(victim: Preemptible) -> int:
+    return sum(task.shape.device_milli for task in victim[1].tasks)

@@ -1,4 +1,5 @@
-"""Override: a unit that only disruption budgets keep out is told so; within its quota it overrides those of what others borrow.
+"""Override: a unit that only disruption budgets keep out gets that as its reason; within its quota it overrides those of what
+others borrow.
 
 A budget protects a service while pods are moved about. It is no title to capacity: work beyond its own quota gives way to work
 within its own, after a time in which its owner is warned (`budget_override`). All other evictions keep to budgets.
@@ -16,8 +17,8 @@ from fairlead.core.preemption.search import Plan, by_upstream, preempt
 from fairlead.core.state.cluster import ClusterState
 
 
-def override(state: ClusterState, unit: Unit, now: float, *, insists: bool) -> tuple[Plan | Reason, float] | None:
-    """The plan that overrides budgets once it is time, or why the unit waits, with when it is looked at again (0: no time).
+def override(state: ClusterState, unit: Unit, now: float, *, enforce_quota: bool) -> tuple[Plan | Reason, float] | None:
+    """The plan that overrides budgets once it is time, or why the unit waits, with when it is tried again (0: no time).
 
     None: budgets are not what it waits for. The state changes only with a plan.
     """
@@ -26,35 +27,35 @@ def override(state: ClusterState, unit: Unit, now: float, *, insists: bool) -> t
     queue = unit.tasks[0].queue
     if state.policy.budget_override:
         mark = state.log.mark()
-        plan = preempt(state, unit, insists=insists, budgets=Budgets.OVERRIDE)
+        plan = preempt(state, unit, enforce_quota=enforce_quota, budgets=Budgets.OVERRIDE)
         if plan is not None:
-            kept, budgets = _kept(state, plan.victims)
-            due = max(state.overrides.due(queue, now), state.overrides.noticed(kept, now))
+            protected, budgets = _protected(state, plan.victims)
+            due = max(state.overrides.due(queue, now), state.overrides.noticed(protected, now))
             if now >= due:
                 state.log.commit()
                 why = plan.why.overriding(_keys(budgets))
-                return plan._replace(overrides=tuple(task.pod.uid for task in kept), why=why), 0.0
+                return plan._replace(overrides=tuple(task.pod.uid for task in protected), why=why), 0.0
             _take_back(state, plan, mark)
             state.overrides.warn(
-                kept,
+                protected,
                 f"queue {queue} is within its quota and waits for capacity that this pod holds beyond the quota of its queue: "
                 f"from {at_time(due)} on the pod may be evicted although {named(_keys(budgets))} forbids it",
                 now,
             )
-            message = f"{_in_its_way(kept, budgets)}; the job is within quota, so the budget is overridden at {at_time(due)}"
-            return Reason(ReasonCode.DISRUPTION_BUDGET, message, _numbers(kept, budgets)), due
+            message = f"{_in_its_way(protected, budgets)}; the job is within quota, so the budget is overridden at {at_time(due)}"
+            return Reason(ReasonCode.DISRUPTION_BUDGET, message, _numbers(protected, budgets)), due
         state.log.rollback(mark)
     mark = state.log.mark()
-    plan = preempt(state, unit, insists=insists, budgets=Budgets.IGNORE)
+    plan = preempt(state, unit, enforce_quota=enforce_quota, budgets=Budgets.IGNORE)
     if plan is None:
         state.log.rollback(mark)
         return None
-    kept, budgets = _kept(state, plan.victims)
+    protected, budgets = _protected(state, plan.victims)
     _take_back(state, plan, mark)
-    if not kept:
+    if not protected:
         return None
-    message = f"{_in_its_way(kept, budgets)}; not overridden: the job exceeds its guarantee, or overrides are disabled"
-    return Reason(ReasonCode.DISRUPTION_BUDGET, message, _numbers(kept, budgets)), state.overrides.next_asked(now) or 0.0
+    message = f"{_in_its_way(protected, budgets)}; not overridden: the job exceeds its guarantee, or overrides are disabled"
+    return Reason(ReasonCode.DISRUPTION_BUDGET, message, _numbers(protected, budgets)), state.overrides.next_asked(now) or 0.0
 
 
 def _take_back(state: ClusterState, plan: Plan, mark: int) -> None:
@@ -63,23 +64,23 @@ def _take_back(state: ClusterState, plan: Plan, mark: int) -> None:
         task.become(TaskState.WAITING)
 
 
-def _kept(state: ClusterState, victims: list[Task]) -> tuple[list[Task], list[DisruptionBudget]]:
+def _protected(state: ClusterState, victims: list[Task]) -> tuple[list[Task], list[DisruptionBudget]]:
     """Which of these their budgets keep, and those budgets by name."""
     guard = state.budgets.guard()
-    kept = [task for task in victims if not guard.admits((task,))]
-    budgets = {each.key: each for task in kept for each in guard.keeping(task)}
-    return kept, [budgets[key] for key in sorted(budgets)]
+    protected = [task for task in victims if not guard.admits((task,))]
+    budgets = {each.key: each for task in protected for each in guard.keeping(task)}
+    return protected, [budgets[key] for key in sorted(budgets)]
 
 
 def _keys(budgets: list[DisruptionBudget]) -> list[str]:
     return [each.key for each in budgets]
 
 
-def _in_its_way(kept: list[Task], budgets: list[DisruptionBudget]) -> str:
+def _in_its_way(protected: list[Task], budgets: list[DisruptionBudget]) -> str:
     allowed = sum(max(0, each.allowed) for each in budgets)
-    blocked = f"the eviction of {len(kept)} pod(s) is blocked by {named(_keys(budgets))}"
+    blocked = f"the eviction of {len(protected)} pod(s) is blocked by {named(_keys(budgets))}"
     return f"{blocked}, which allows {allowed} more disruption(s)"
 
 
-def _numbers(kept: list[Task], budgets: list[DisruptionBudget]) -> dict[str, int]:
-    return {"pods": len(kept), "allowed": sum(max(0, each.allowed) for each in budgets)}
+def _numbers(protected: list[Task], budgets: list[DisruptionBudget]) -> dict[str, int]:
+    return {"pods": len(protected), "allowed": sum(max(0, each.allowed) for each in budgets)}

@@ -1,8 +1,8 @@
-"""Who may fall for whom: by priority inside a queue, by attained service, across queues for fair shares.
+"""The preemption policy: who may preempt whom, by priority inside a queue, by attained service, across queues for fair shares.
 
-The rules keep each other from going round in circles. A queue takes from another only while it stays within its own fair share,
-and only from one that holds more than is its due, so what was taken is not taken back. Between users of one queue, where it says
-so, whoever takes ends with no more than whoever gives. Where one ground meets another, see `circles`.
+The rules exclude preemption cycles. A queue reclaims from another only while it stays within its own fair share, and only from
+one that is over its share, so what was taken is not taken back. Between users of one queue, where its policy has them reclaim,
+the user who takes ends with no more than the user who gives. Where different preemption reasons meet, see `cycles`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.cycles import Circle, kinds_of
+from fairlead.core.preemption.cycles import Cycle, kinds_of
 from fairlead.core.queues.entitlement import Entitlement, against, beyond_quota, beyond_share, within_share
-from fairlead.core.queues.tree import QueueNode, room_of
+from fairlead.core.queues.tree import QueueNode, pending_class_of
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
@@ -35,10 +35,10 @@ class Budgets(IntEnum):
 _NOTHING: dict[str, int] = {}
 
 
-class Contest:
-    """One unit against everybody that runs, as things stand now.
+class PreemptionPolicy:
+    """Whom one unit may preempt, of all that runs now.
 
-    insists: its queue is guaranteed the place, whether or not there would be enough for all if it did not lie in pieces.
+    enforce_quota: its queue is guaranteed the place, even where there would be enough for all were it not fragmented.
     waited: it has waited for its queue's share as long as one may (`share_due`): lenders may be left with less than their shares.
     """
 
@@ -47,7 +47,7 @@ class Contest:
         state: ClusterState,
         unit: Unit,
         *,
-        insists: bool = False,
+        enforce_quota: bool = False,
         waited: bool = False,
         budgets: Budgets = Budgets.KEEP,
     ) -> None:
@@ -55,26 +55,26 @@ class Contest:
         self.budgets = budgets
         self.state = state
         self.unit = unit
-        self.insists = insists
+        self.enforce_quota = enforce_quota
         self.queue = state.queues.queues[unit.tasks[0].queue]
         self.service = state.services.of(unit.tasks[0])
         core, queues = unit.tasks[: unit.need], state.queues
         self.demand: Charge = queues.tree.asked_together(core)
         self.express = unit.level < self.service.express
-        self._wide = bool(kinds_of(state).wide)  # else nobody takes from another queue but for shares
+        self._wide = bool(kinds_of(state).wide)  # else queues take from each other for shares only
         self._reclaims = self.queue.policy.users_reclaim and state.policy.reclaim
         self._amount = _amounts(core) if self._reclaims else (0, 0)
         self._entitled: bool | None = None
         self._claims: dict[str, Entitlement | None] = {}  # by the other queue
-        self._owing: dict[str, bool] = {}
+        self._lenders: dict[str, bool] = {}
         self._at_once: dict[str, bool] = {}
         self._within: dict[str, bool] = {}
         self._within_quota: dict[str, bool] = {}
         self._wanted: dict[str, list[tuple[str, int]]] = {}
 
     @cached_property
-    def _circle(self) -> Circle:
-        return Circle(self.state, self.unit, self.demand)
+    def _cycle(self) -> Cycle:
+        return Cycle(self.state, self.unit, self.demand)
 
     # -- which queues --------------------------------------------------------------------------
 
@@ -85,17 +85,19 @@ class Contest:
             fair = self.state.queues.fair
             self._entitled = (
                 self.state.policy.reclaim
-                and (self.insists or fair.scarce(self.queue))
+                and (self.enforce_quota or fair.scarce(self.queue))
                 and (fair.within(self.queue, self.demand) or self.within_quota(self.queue))
             )
         return self._entitled
 
-    def owed_by(self, other: QueueNode, taken: dict[str, dict[str, int]] | None = None, victim: tuple[Task, ...] = ()) -> bool:
-        """Whether a queue holds something that is this unit's queue's due.
+    def reclaims_from(
+        self, other: QueueNode, taken: dict[str, dict[str, int]] | None = None, victim: tuple[Task, ...] = ()
+    ) -> bool:
+        """Whether this unit's queue may reclaim something from another.
 
         taken: what is taken from queues already. victim: whether these are part of that: without them the queue still has
-        its share, or it lives above its quota while this unit's stays within its own. Nobody pays for a sibling: between the two
-        queues that part from each other and the one that owes, each has too much.
+        its share, or it is above its quota while this unit's stays within its own. No queue pays for a sibling: every queue from
+        the other one up to where the two meet is over its share.
         """
         if not self.entitled:
             return False
@@ -104,9 +106,11 @@ class Contest:
             return False
         mine, theirs = claim.mine, claim.theirs
         taken = taken or {}
-        eased = self.nested and any(node.name in taken for node in claim.claimants)
-        guaranteed = self._guaranteed_without(mine, taken) if eased else self.within_quota(mine)
-        if not (guaranteed or (within_share(fair, claim.claimants, self.demand, taken) if eased else self._stays_within(claim))):
+        relieved = self.nested and any(node.name in taken for node in claim.claimants)
+        guaranteed = self._guaranteed_without(mine, taken) if relieved else self.within_quota(mine)
+        if not (
+            guaranteed or (within_share(fair, claim.claimants, self.demand, taken) if relieved else self._stays_within(claim))
+        ):
             return False  # what is above it has its share already: it can only take from its siblings
         if beyond_share(fair, claim.lenders, taken) and (
             not victim or self.waited or fair.keeps(theirs, taken.get(theirs.name), victim)
@@ -117,7 +121,7 @@ class Contest:
     def may_override(self, other: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
         """Whether the unit is within its quota and a queue holds more than its own, so that its pods' budgets do not bind.
 
-        taken: what falls already.
+        taken: what is preempted already.
         """
         claim = self._claim(other)
         if claim is None or not self.entitled:
@@ -132,11 +136,11 @@ class Contest:
 
     @property
     def nested(self) -> bool:
-        """Whether its queue has siblings below one that is above it: what falls there eases those above."""
+        """Whether its queue has siblings below one that is above it: what is preempted there relieves those above."""
         return len(self.queue.path) > 1
 
     def _guaranteed_without(self, top: QueueNode, taken: dict[str, dict[str, int]]) -> bool:
-        """Whether it is within quota, as `within_quota` says, without what falls already below those above it."""
+        """Whether it is within quota, as in `within_quota`, without what is preempted already below those above it."""
         return self.state.queues.reclaim.guaranteed(
             self.queue,
             top,
@@ -144,8 +148,8 @@ class Contest:
             lambda node, name: node.used.get(name, 0) - taken.get(node.name, _NOTHING).get(name, 0),
         )
 
-    def eased_by(self, tasks: Sequence[Task]) -> bool:
-        """Whether a queue above its own holds less without these of another's."""
+    def relieved_by(self, tasks: Sequence[Task]) -> bool:
+        """Whether a queue above its own holds less without these tasks of another queue."""
         other = self.state.queues.queues[tasks[0].queue]
         return self.nested and other is not self.queue and other.path[-1] is self.queue.path[-1]
 
@@ -176,15 +180,15 @@ class Contest:
         """What is asked for of what is scarce for a queue, or guaranteed to it where something is scarce above it."""
         wanted = self._wanted.get(node.name)
         if wanted is None:
-            scarce = self.state.queues.fair.contested(node, insists=self.insists)
+            scarce = self.state.queues.fair.contested(node, enforce_quota=self.enforce_quota)
             wanted = self._wanted[node.name] = [(name, amount) for name, amount in self.demand if name in scarce]
         return wanted
 
     # -- which users ---------------------------------------------------------------------------
 
     @property
-    def evens(self) -> bool:
-        """Whether there is a user of the unit's queue who may have to give something to the unit's user."""
+    def reclaims_from_users(self) -> bool:
+        """Whether there is a user of the unit's queue from whom the unit's user may reclaim."""
         if not self._reclaims:
             return False
         least = self._holds(self.unit.user) + self._amount[self._kind]
@@ -198,11 +202,11 @@ class Contest:
     def _holds(self, user: str) -> int:
         return self.queue.holds.get(user, (0, 0))[self._kind]
 
-    def user_owes(self, tasks: Sequence[Task], taken: dict[str, int] | None = None) -> bool:
+    def user_holds_more(self, tasks: Sequence[Task], taken: dict[str, int] | None = None) -> bool:
         """Whether these tasks' user holds no less without them than the unit's user with the unit.
 
-        So whoever takes ends with no more than whoever gives, and what was taken is not taken back. taken: by user, what falls
-        already.
+        So the user who takes ends with no more than the user who gives, and what was taken is not taken back. taken: by user,
+        what is preempted already.
         """
         first, kind = tasks[0], self._kind
         amount = _amounts(tasks)[kind]
@@ -225,25 +229,25 @@ class Contest:
                 less[resource] = less.get(resource, 0) + amount
 
     def in_scope(self, other: QueueNode) -> bool:
-        """Whether the unit's class lets it take work of lower standing of a queue."""
+        """Whether the unit's class lets it preempt work of a queue that ranks lower."""
         return self.queue.within_scope(self.service.scope, other)
 
     def reaches(self, other: QueueNode) -> bool:
-        """Whether anybody of a queue may fall at all."""
-        return self.in_scope(other) or self.express or self.owes(other)
+        """Whether anything of a queue may be preempted at all."""
+        return self.in_scope(other) or self.express or self.may_reclaim_from(other)
 
-    def owes(self, other: QueueNode) -> bool:
-        """Whether a queue holds something that is its due, now or once others below the queues above its own were evicted."""
-        owed = self._owing.get(other.name)
-        if owed is None:
-            owed = self.owed_by(other) or (self.nested and self.entitled and self.owed_by(other, self._all_beside))
-            self._owing[other.name] = owed
-        return owed
+    def may_reclaim_from(self, other: QueueNode) -> bool:
+        """Whether it may reclaim from a queue, now or once others below the queues above its own were evicted."""
+        known = self._lenders.get(other.name)
+        if known is None:
+            known = self.reclaims_from(other) or (self.nested and self.entitled and self.reclaims_from(other, self._all_beside))
+            self._lenders[other.name] = known
+        return known
 
-    def _owes_at_once(self, other: QueueNode) -> bool:
-        """Whether what a queue owes is due now: it is guaranteed to this unit's, or was waited for as long as one may.
+    def _reclaims_at_once(self, other: QueueNode) -> bool:
+        """Whether a queue's tasks may be reclaimed now: this unit's queue is guaranteed them, or has waited as long as one may.
 
-        What is fair beyond a guarantee is due at the next checkpoint, where the class of its tasks waits for these.
+        What is fair beyond a guarantee is reclaimed at the next checkpoint, where the class of the tasks waits for these.
         """
         known = self._at_once.get(other.name)
         if known is None:
@@ -258,98 +262,103 @@ class Contest:
 
     @cached_property
     def _all_beside(self) -> dict[str, dict[str, int]]:
-        """What falls at most below the queues above its own: all that is not its own queue's."""
+        """What can be preempted at most below the queues above its own: all that is not its own queue's."""
         own = self.queue
-        return {node.name: {name: node.may_fall(name) - own.may_fall(name) for name in node.used} for node in self.queue.path[1:]}
+        return {
+            node.name: {name: node.reclaimable(name) - own.reclaimable(name) for name in node.used}
+            for node in self.queue.path[1:]
+        }
 
     # -- which pods ----------------------------------------------------------------------------
 
-    def ground(self, task: Task) -> PreemptionReason | None:
-        """Why a task may fall, or None if it may not."""
+    def reason_for(self, task: Task) -> PreemptionReason | None:
+        """Why a task may be preempted, or None if it may not."""
         if task.state is not TaskState.BOUND or task.row < 0 or not task.pod.ours:
             return None
         if task.pod.terminating and not self.state.departures.stays_on(task, self.state.services.now):
             return None
-        if not self.state.services.may_fall(task) or self.state.departures.spares(task, self.state.services.now):
+        if not self.state.services.is_preemptible(task) or self.state.departures.spares(task, self.state.services.now):
             return None
         other = self.state.queues.queues[task.queue]
-        ground = self._ground(task, other)
-        if ground is None or not self._wide or other is self.queue:
-            return ground
-        return None if self._circle.in_vain(task) else ground
+        reason = self._reason_of(task, other)
+        if reason is None or not self._wide or other is self.queue:
+            return reason
+        return None if self._cycle.in_vain(task) else reason
 
-    def _ground(self, task: Task, other: QueueNode) -> PreemptionReason | None:
-        """The same for one that may fall at all, of a queue."""
+    def _reason_of(self, task: Task, other: QueueNode) -> PreemptionReason | None:
+        """The same for one that is preemptible at all, of a queue."""
         unit, services = self.unit, self.state.services
         service = services.of(task)
         level = services.level(task) if service.levels else 0
         near = self.in_scope(other)
-        if near and task.pod.surplus and task.pod.priority <= unit.priority and task.gang is not None and task.gang.spares():
-            return PreemptionReason.SURPLUS
+        if near and task.pod.elastic and task.pod.priority <= unit.priority and task.gang is not None and task.gang.spares():
+            return PreemptionReason.ELASTIC
         if (
             level > unit.level
             and task.pod.priority <= unit.priority
-            and self.service.takes_turn(unit.level, level, near=near)
-            and services.gives_turns(task)
+            and self.service.preempts_by_service(unit.level, level, near=near)
+            and services.time_slice_over(task)
         ):
             return PreemptionReason.SERVICE
         if near and task.pod.priority < unit.priority:
             return PreemptionReason.PRIORITY
         if other is self.queue and not self._reclaims:
-            return None  # the hot path: nobody of one's own queue falls for shares
-        if level < service.express and self._circle.spares(task.pod.priority):
+            return None  # the hot path: no task of one's own queue is preempted for shares
+        if level < service.express and self._cycle.spares(task.pod.priority):
             return None
         if other is self.queue:
             goes_first = task.pod.priority <= unit.priority and unit.level <= level  # else it would take its place back
-            return PreemptionReason.USER if goes_first and self.user_owes((task,)) else None
-        if not self.owes(other) or (self._wide and self._circle.keeps(task, level)):
+            return PreemptionReason.USER if goes_first and self.user_holds_more((task,)) else None
+        if not self.may_reclaim_from(other) or (self._wide and self._cycle.keeps(task, level)):
             return None
-        return PreemptionReason.SHARE if services.gives_turns(task) or self._owes_at_once(other) else None
+        return PreemptionReason.SHARE if services.time_slice_over(task) or self._reclaims_at_once(other) else None
 
     def in_vain(self, tasks: Sequence[Task]) -> bool:
-        """Whether somebody who waits would take in turn what all these leave together, where each alone is no use to him."""
+        """Whether a job that waits would take in turn what all these leave together, where each alone is of no use to it."""
         if not self._wide or len(tasks) == 1 or all(task.queue == self.queue.name for task in tasks):
             return False
-        return self._circle.in_vain_together(list(tasks))
+        return self._cycle.in_vain_together(list(tasks))
 
-    def ground_of(self, tasks: tuple[Task, ...]) -> PreemptionReason | None:
-        """Why tasks that only fall together may fall; None if one of them may not, or if they are the unit's own gang."""
+    def reason_for_all(self, tasks: tuple[Task, ...]) -> PreemptionReason | None:
+        """Why tasks that are preempted together only may be; None if one of them may not, or if they are the unit's own gang."""
         if tasks[0].gang is not None and tasks[0].gang is self.unit.gang:
             return None
         if len(tasks) == 1:
-            return self.ground(tasks[0])
-        grounds = [self.ground(task) for task in tasks]
-        found = [ground for ground in grounds if ground is not None]
-        return max(found) if len(found) == len(grounds) else None
+            return self.reason_for(tasks[0])
+        reasons = [self.reason_for(task) for task in tasks]
+        found = [reason for reason in reasons if reason is not None]
+        return max(found) if len(found) == len(reasons) else None
 
-    def grounds(self) -> list[PreemptionReason]:
-        """On which somebody may fall at all, in order."""
+    def reasons(self) -> list[PreemptionReason]:
+        """For which tasks may be preempted at all, in order."""
         possible = []
         if self.state.pods.elastic:
-            possible.append(PreemptionReason.SURPLUS)
+            possible.append(PreemptionReason.ELASTIC)
         if self.service.levels:
             possible.append(PreemptionReason.SERVICE)
-        if self.evens:
+        if self.reclaims_from_users:
             possible.append(PreemptionReason.USER)
         if self.entitled:
             possible.append(PreemptionReason.SHARE)
         return [*possible, PreemptionReason.PRIORITY]
 
-    def anybody(self) -> bool:
-        """Whether there may be somebody to fall at all: a cheap test."""
+    def any_preemptible(self) -> bool:
+        """Whether anything may be preemptible at all: a cheap test."""
         priority = self.unit.priority
         if any(count and each < priority for each, count in self.queue.priorities.items()):
             return True
         if self.state.pods.elastic or self.service.levels or self.service.scope != "Queue":
             return True
-        return self.entitled or self.evens
+        return self.entitled or self.reclaims_from_users
 
 
 def share_due(state: ClusterState, unit: Unit) -> float:
     """From when on a unit takes what makes up its queue's share though a lender is left with less than its own by that."""
-    room = room_of(unit)
+    pending_class = pending_class_of(unit)
     return (
-        math.inf if room is None or not state.policy.reclaim else state.queues.fair.due(unit, room.queue, state.policy.share_wait)
+        math.inf
+        if pending_class is None or not state.policy.reclaim
+        else state.queues.fair.due(unit, pending_class.queue, state.policy.share_wait)
     )
 
 

@@ -1,6 +1,7 @@
-"""Whom pods of profile `kubernetes` may not take, whatever their priority: what its queue is guaranteed, and what never falls.
+"""Whom pods of profile `kubernetes` may not take, whatever their priority: what its queue is guaranteed, and
+non-preemptible pods.
 
-Upstream evicts anybody of lower priority. Pods of profile `ai` keep their places against that if their class has mode `Never`, or
+Upstream evicts any pod of lower priority. Pods of profile `ai` keep their places against that if their class has mode `Never`, or
 if their queue, or one above it, holds no more than its quota of what they ask for: of devices, where they ask for any.
 """
 
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
 
 Taken = dict[tuple[str, str], int]
-"""(queue, resource) -> base units that fall already."""
+"""(queue, resource) -> base units that are preempted already."""
 
 
 def unprotected(state: ClusterState, tasks: Iterable[Task]) -> list[Task]:
-    """Those of tasks on one row that may fall together: of a queue beyond its quota the least important, until it is within."""
+    """Those of tasks on one row that may be preempted together: of a queue over quota the least important, until it is within."""
     free: list[Task] = []
     bound: list[Task] = []
     for task in tasks:
         if not task.pod.ours and task.charged:
-            continue  # a queue pays for it: whoever placed it decides when it ends
+            continue  # a queue pays for it: the scheduler that placed it decides when it ends
         if task.pod.profile != AI_PROFILE or not task.pod.ours:
             free.append(task)
         elif state.services.of(task).mode != "Never":
@@ -47,7 +48,7 @@ def unprotected(state: ClusterState, tasks: Iterable[Task]) -> list[Task]:
 
 
 def _within(state: ClusterState, node: QueueNode, task: Task, charge: Charge, taken: Taken) -> bool:
-    """Whether a queue holds no more than its quota of what a task asks for, without what falls already."""
+    """Whether a queue holds no more than its quota of what a task asks for, without what is preempted already."""
     if not node.quota:
         return False
     devices = state.nodes.gpu_resources if task.shape.gpus else ()

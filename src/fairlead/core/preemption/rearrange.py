@@ -2,11 +2,11 @@
 
 What needs a place, the largest first, takes one that is free, or one from which pods that may move are taken; these need places
 then, and may take others'. The number of pods, or of gangs that move as one, that may be taken is raised from one on, so the
-fewest are found first. Everything is tried on the state under the undo log. Devices are looked at one by one, so parts of
+fewest are found first. Everything is tried on the state under the undo log. Devices are compared one by one, so parts of
 devices are put together as whole ones are, also on one node.
 
 The search ends after a number of steps. On small clusters nothing is left out by then; on large ones the rows that lack least
-are looked at. Iterative deepening: R. Korf, "Depth-first iterative-deepening", 1985; ejection chains: F. Glover, 1996.
+are tried. Iterative deepening: R. Korf, "Depth-first iterative-deepening", 1985; ejection chains: F. Glover, 1996.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import INFEASIBLE
 from fairlead.core.pods.ranking import RankedShape
-from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.pods.tasks import Placeholder, Task, Unit
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.worth import Worth
 from fairlead.core.state.budgets import Guard
@@ -34,7 +34,7 @@ SMALL = 32
 """So many nodes at most, and every choice that differs is tried."""
 _STEPS_SMALL, _STEPS = 600, 250
 _CHOICES_SMALL, _CHOICES = 24, 3
-_ROWS = 48  # so many rows at most are looked at for pods to be taken from, on large clusters
+_ROWS = 48  # on so many rows at most pods to be taken are searched for, on large clusters
 _ENOUGH = 12  # so many choices at most are compared there
 _SETS = 160  # so many sets of pods at most are tried on one row
 _FEW = 12  # so many members at most are placed together; of larger gangs one after the other
@@ -50,7 +50,7 @@ class Block(NamedTuple):
 
 
 class Movers:
-    """Who may move for a unit, row by row: looked at once for all that is tried. whole: gangs, too.
+    """Who may move for a unit, row by row: found once for all that is tried. whole: gangs, too.
 
     ended: keys of gangs that lose members which they need: to move another of theirs would help nothing.
     """
@@ -102,9 +102,9 @@ class Movers:
 
 
 class Rearrangement:
-    """Tasks that get places while others move. worth: asked whether what moves is worth it, and told once the search is over.
+    """Tasks that get places while others move. worth: asked whether what moves is worth it, and notified once the search is over.
 
-    moved: whose places are given up for new ones; stand_ins: by their UIDs what holds those. without: who is evicted besides,
+    moved: whose places are given up for new ones; placeholders: by their UIDs what holds those. without: who is evicted besides,
     so that disruption budgets allow less. steps: at most.
     """
 
@@ -119,7 +119,7 @@ class Rearrangement:
         self.state, self._movers, self._worth = state, movers, worth
         self.removal = Removal(state)
         self.moved: list[Task] = []
-        self.stand_ins: dict[str, Task] = {}
+        self.placeholders: dict[str, Placeholder] = {}
         self._small = len(state.nodes) <= SMALL
         self._left = state.moves.steps(min(steps, _STEPS_SMALL if self._small else _STEPS))
         self.taken = 0  # steps that the search took
@@ -134,7 +134,7 @@ class Rearrangement:
         guard.admits([*self._without, *self.moved])
         return guard
 
-    def make_room(self, tasks: Sequence[Task]) -> bool:
+    def place_with_moves(self, tasks: Sequence[Task]) -> bool:
         """Place all of these, with as few moves as are found; else nothing has changed."""
         mark, before = self.state.log.mark(), self._left
         pending = tuple(sorted(tasks, key=_largest_first))
@@ -147,7 +147,7 @@ class Rearrangement:
         else:
             self.state.log.rollback(mark)
             self.removal.places.clear()
-            self.moved, self.stand_ins = [], {}
+            self.moved, self.placeholders = [], {}
         return found
 
     def _together(self, pending: tuple[Task, ...]) -> bool:
@@ -193,23 +193,23 @@ class Rearrangement:
             guard = guard.copy()
             if not all(guard.admits(block.tasks) for block in blocks):
                 return False
-        mark, places, moved, stand_ins = state.log.mark(), dict(self.removal.places), self.moved, self.stand_ins
+        mark, places, moved, placeholders = state.log.mark(), dict(self.removal.places), self.moved, self.placeholders
         if blocks:
-            self.moved, self.stand_ins = list(moved), dict(stand_ins)
+            self.moved, self.placeholders = list(moved), dict(placeholders)
             rest = tuple(sorted((*rest, *(made for block in blocks for made in self._take(block))), key=_largest_first))
         # What costs too much does not cost less with more that move.
         if (not blocks or worth(self.moved)) and self._place(task, row) and self._solve(rest, most - len(blocks), guard, worth):
             state.log.commit()
             return True
         state.log.rollback(mark)
-        self.removal.places, self.moved, self.stand_ins = places, moved, stand_ins
+        self.removal.places, self.moved, self.placeholders = places, moved, placeholders
         return False
 
     def _take(self, block: Block) -> Iterator[Task]:
         """Pods leave their places; yields what needs places in their stead."""
         self.removal.take(block.tasks)
         for task in block.tasks:
-            made = self.stand_ins[task.pod.uid] = self.state.moves.stand_in(task, charged=True)
+            made = self.placeholders[task.pod.uid] = self.state.moves.placeholder(task, charged=True)
             self.state.log.call(self.state.shapes.release, made.shape)
             self.moved.append(task)
             yield made
@@ -226,11 +226,11 @@ class Rearrangement:
     # -- choices -------------------------------------------------------------------------------
 
     def _closed(self, task: Task) -> Mask | None:
-        """The rows that a task may not have though it may fit; a moved pod gets none that is kept for anybody."""
+        """The rows that a task may not have though it may fit; a moved pod gets none that is reserved."""
         return allocation.closed_to(self.state, task) if task.unit is not None else closed_to_moved(self.state, task)
 
     def _free(self, task: Task, closed: Mask | None) -> list[int]:
-        """Rows where a task fits, those with the smallest pieces first; of rows that are alike one."""
+        """Rows where a task fits, those with the least free capacity first; of rows that are alike one."""
         nodes, shape = self.state.nodes, task.shape
         keys = shape.keys()
         fits = keys >= 0 if closed is None else (keys >= 0) & ~closed
@@ -271,15 +271,15 @@ class Rearrangement:
             return []
         free = nodes.devices.total[nodes.device[found]] if shape.gpus else nodes.free[nodes.resources["cpu"]][found]
         choices: list[tuple[tuple[int, float, str], int, tuple[Block, ...]]] = []
-        looked = 0
-        for row in found[np.lexsort((-nodes.label[found], -free))].tolist():
+        tried = 0
+        for row in found[np.lexsort((-nodes.name_rank[found], -free))].tolist():
             if not self._movers.on(row):
                 continue
-            looked += 1
+            tried += 1
             for blocks in _Sets(self.state, task, row, self._movers.on(row), most).find(thorough=self._small):
                 pods, lost = sum(len(block.tasks) for block in blocks), sum(block.lost for block in blocks)
                 choices.append(((pods, lost, nodes.names[row]), row, blocks))
-            if not self._small and (looked >= _ROWS or len(choices) >= _ENOUGH):
+            if not self._small and (tried >= _ROWS or len(choices) >= _ENOUGH):
                 break
         choices.sort(key=lambda each: each[0])
         kept = choices[: _CHOICES_SMALL if self._small else 2 * _CHOICES]
@@ -366,12 +366,12 @@ def _largest_first(task: Task) -> tuple[int, int, int, int, str]:
 
 
 def closed_to_moved(state: ClusterState, task: Task) -> Mask | None:
-    """The rows that a moved pod may not have: kept for other work, or in a pool whose limit its queue has reached."""
-    kept = state.reserved.closed(_nobody(task.shape)) if state.reserved.holds else None
+    """The rows that a moved pod may not have: reserved for other work, or in a pool whose limit its queue has reached."""
+    kept = state.reserved.closed(_reserved_for_none(task.shape)) if state.reserved.holds else None
     full = state.queues.limits.closed(task) if state.queues.tree.pools.named else None
     return full if kept is None else kept if full is None else kept | full
 
 
-def _nobody(shape: RankedShape) -> Task:
-    """A pod of a shape for whom nothing is kept."""
+def _reserved_for_none(shape: RankedShape) -> Task:
+    """A pod of a shape for which nothing is reserved."""
     return Task(Pod("", "", "", shape.spec), shape)

@@ -5,8 +5,8 @@ undo log, for every job that waits in another queue. If one of them could be pla
 from its queue (in a tree: from any below the queue that parts it from the other's), the start is taken back. A job too large
 for any place, or one that finds a free place all the same, holds no start back.
 
-Costs nothing while nothing is scarce or the queue stays within its quota; else a search for each pending class that is owed
-something then.
+Costs nothing while nothing is scarce or the queue stays within its quota; else a search for each pending class that
+deserves something then.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import NamedTuple, TypeVar
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.policy import Contest, share_due
+from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import by_upstream, preempt
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.entitlement import beyond_quota, within_share
 from fairlead.core.queues.shares import FairShares
-from fairlead.core.queues.tree import Place, QueueNode, Room, Standing, room_of
+from fairlead.core.queues.tree import PendingClass, Place, QueueNode, QueuePosition, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _MOST = 256
-"""So many units of a pending class find free places in one trial; what is behind them is not looked at."""
+"""So many units of a pending class find free places in one trial; what is behind them is not tried."""
 
 T = TypeVar("T")
 
@@ -63,16 +63,16 @@ class _Line:
         self._behind: list[tuple[Place, int, Unit]] | None = None  # put in order only once the first has found a place
 
     def place(self) -> Place:
-        """Where its next stands in its queue, as things are."""
+        """The order key of its next in its queue, as of now."""
         return self.queue.place(self.unit)
 
     def go_on(self) -> bool:
-        """Its next was looked at: those behind it are only if it found a place. Whether there is another."""
-        room = room_of(self.unit)
-        if self.unit.tasks[0].row < 0 or room is None:
+        """Its next was tried: those behind it are only if it found a place. Whether there is another."""
+        pending_class = pending_class_of(self.unit)
+        if self.unit.tasks[0].row < 0 or pending_class is None:
             return False
         if self._behind is None:
-            others = [unit for unit in room.in_order()[:_MOST] if unit is not self.unit]
+            others = [unit for unit in pending_class.in_order()[:_MOST] if unit is not self.unit]
             self._behind = [(self.queue.place(unit), number, unit) for number, unit in enumerate(others)]
             heapify(self._behind)
         if not self._behind:
@@ -83,7 +83,7 @@ class _Line:
 
 
 def _next(heap: list[tuple[Place, int, T]], place: Callable[[T], Place]) -> T:
-    """Whose turn it is, the first in the heap then. Places only get worse while others are placed: what is out of date sinks."""
+    """What is next, the first in the heap then. Places only get worse while others are placed: what is out of date sinks."""
     while (present := place(heap[0][2])) != heap[0][0]:
         heapreplace(heap, (present, heap[0][1], heap[0][2]))
     return heap[0][2]
@@ -92,11 +92,13 @@ def _next(heap: list[tuple[Place, int, T]], place: Callable[[T], Place]) -> T:
 def goes_beyond(state: ClusterState, unit: Unit) -> bool:
     """Whether a unit would bring its queue beyond its quota of something that is scarce: only then can it be reclaimed."""
     disputed = state.queues.fair.disputed
-    room = room_of(unit)
-    if not disputed or not state.policy.reclaim or not state.policy.preempt or room is None:
+    pending_class = pending_class_of(unit)
+    if not disputed or not state.policy.reclaim or not state.policy.preempt or pending_class is None:
         return False
-    node = room.queue
-    wanted = dict(state.queues.tree.asked_together(unit.tasks[: unit.need])) if state.queues.tree.pools.named else room.core
+    node = pending_class.queue
+    wanted = (
+        dict(state.queues.tree.asked_together(unit.tasks[: unit.need])) if state.queues.tree.pools.named else pending_class.core
+    )
     names = [name for name in disputed if name in wanted]
     return beyond_quota([node], names, lambda each, name: each.stays(name) + wanted[name])
 
@@ -110,7 +112,7 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit |
     """
     # The queue in which it waits: members of a gang may be in others, too.
     log, own = state.log, state.queues.queues[unit.tasks[0].queue]
-    if _falls_for_no_share(state, placed[0]):
+    if _is_not_reclaimed(state, placed[0]):
         return None
     mark, tried = log.mark(), list[Unit]()
     for task in placed:
@@ -118,7 +120,7 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit |
         log.set(task, "started", state.services.now)
     _suppose_gone(state)
     within = within_share(state.queues.fair, own.path, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
-    found = next((unit for unit in _creditors(state, own) if _could_reclaim(state, unit, own, tried, within=within)), None)
+    found = next((unit for unit in _claimants(state, own) if _could_reclaim(state, unit, own, tried, within=within)), None)
     log.rollback(mark)
     for each in tried:
         for task in each.tasks:
@@ -130,12 +132,12 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit |
 def _suppose_gone(state: ClusterState) -> None:
     """In a trial: victims that are leaving are gone from their queues' accounts, and what is kept closed for them is free.
 
-    What waits may be due, or have room for, just what they hold until then: it would reclaim a moment later.
+    What waits may deserve, or have capacity for, just what they hold until then: it would reclaim a moment later.
     """
-    for uid in list(state.queues.accounts.owed):
+    for uid in list(state.queues.accounts.debts):
         state.queues.repay(uid)
-    for stand_in in state.leftovers.of(list(state.queues.tree.closing)):
-        state.placement.unassign(stand_in)
+    for placeholder in state.leftovers.of(list(state.queues.tree.closing)):
+        state.placement.unassign(placeholder)
 
 
 def reclaimed_by(state: ClusterState, unit: Unit, other: Unit) -> Reclaimed:
@@ -150,14 +152,14 @@ def reclaimed_by(state: ClusterState, unit: Unit, other: Unit) -> Reclaimed:
     return Reclaimed(node.name, theirs.name, resource, node.used.get(resource, 0), share, wanted[resource])
 
 
-def _falls_for_no_share(state: ClusterState, task: Task) -> bool:
+def _is_not_reclaimed(state: ClusterState, task: Task) -> bool:
     """Express work takes from any queue and is not reclaimed for shares: it does not wait for one either."""
     service = state.services.of(task)
     return bool(service.express) and task.level < service.express
 
 
-def _creditors(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
-    """What waits in other queues, as it would be served: what is to be looked at in this pass, then what was refused before.
+def _claimants(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
+    """What waits in other queues, as it would be served: what is to be tried in this pass, then what was refused before.
 
     Queue by queue, in each by place. The next of a pending class comes only if the one before it found a place, members beyond
     their gang's minimum only if that did.
@@ -172,17 +174,17 @@ def _creditors(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
 def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
     """The units of pending classes, queue by queue, as they would be served."""
     queues, numbers = state.queues, count()
-    order: list[tuple[Standing, int, list[tuple[Place, int, _Line]]]] = []
+    order: list[tuple[QueuePosition, int, list[tuple[Place, int, _Line]]]] = []
     for classes in waiting:
         lines = [(line.place(), next(numbers), line) for line in classes]
         heapify(lines)
         if lines:
-            order.append((queues.waiting.standing(lines[0][2].unit), next(numbers), lines))
+            order.append((queues.waiting.queue_position(lines[0][2].unit), next(numbers), lines))
     heapify(order)
     while order:
-        standing, number, lines = order[0]
+        queue_position, number, lines = order[0]
         _, line_number, line = lines[0]
-        if (present := queues.waiting.standing(line.unit)) != standing:
+        if (present := queues.waiting.queue_position(line.unit)) != queue_position:
             heapreplace(order, (present, number, lines))
             continue
         yield line.unit
@@ -194,7 +196,7 @@ def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
         for first in later:
             heappush(lines, (line.queue.place(first), next(numbers), _Line(line.queue, first)))
         if lines:
-            heapreplace(order, (queues.waiting.standing(_next(lines, _Line.place).unit), number, lines))
+            heapreplace(order, (queues.waiting.queue_position(_next(lines, _Line.place).unit), number, lines))
         else:
             heappop(order)
 
@@ -204,7 +206,7 @@ def _later(state: ClusterState, unit: Unit) -> list[Unit]:
     log = state.log
     if not unit.later or unit.tasks[0].row < 0:
         return []
-    node, rooms = state.queues.queues[unit.tasks[0].queue], dict[tuple[object, ...], Room]()
+    node, pending_classes = state.queues.queues[unit.tasks[0].queue], dict[tuple[object, ...], PendingClass]()
     for task in unit.later:
         if task.queue != node.name:
             continue  # hardly any gang has members in several queues
@@ -212,20 +214,24 @@ def _later(state: ClusterState, unit: Unit) -> list[Unit]:
         log.set(task, "unit", None)
         task.become(task.state, log)
         each = Unit((task,), 1, unit.gang)
-        room = rooms.get(each.composition)
-        if room is None:
-            room = rooms[each.composition] = Room(node, each.composition, each)
-        each.room = room
-        heappush(room.lines.setdefault(each.user, []), (each.rank, each))
-    return [first for room in rooms.values() if (first := room.first()) is not None]
+        pending_class = pending_classes.get(each.composition)
+        if pending_class is None:
+            pending_class = pending_classes[each.composition] = PendingClass(node, each.composition, each)
+        each.pending_class = pending_class
+        heappush(pending_class.lines.setdefault(each.user, []), (each.rank, each))
+    return [first for pending_class in pending_classes.values() if (first := pending_class.first()) is not None]
 
 
 def _firsts(node: QueueNode, *, refused: bool) -> Iterator[Unit]:
     """The first of each pending class of a queue that a larger share could help. refused: of those that were, or the others."""
-    for room in node.rooms.values():
-        if not room.waiting or (room.parked is not None) is not refused or FairShares.hopeless(room):
+    for pending_class in node.pending_classes.values():
+        if (
+            not pending_class.waiting
+            or (pending_class.unschedulable is not None) is not refused
+            or FairShares.hopeless(pending_class)
+        ):
             continue
-        first = room.first()
+        first = pending_class.first()
         if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:
             continue
         if node.blocked is None or first.rank <= node.blocked:
@@ -239,10 +245,10 @@ def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[
     and those above it, stay within their shares; if not, it goes before no entitled job, whatever the victims.
     """
     waited = share_due(state, unit) <= state.services.now
-    contest = Contest(state, unit, waited=waited)
-    rivals = own.rivals(contest.queue)
-    contested = state.queues.fair.scarce(contest.queue)
-    if rivals is None or (contested and not contest.entitled):
+    preemption = PreemptionPolicy(state, unit, waited=waited)
+    rivals = own.rivals(preemption.queue)
+    scarce = state.queues.fair.scarce(preemption.queue)
+    if rivals is None or (scarce and not preemption.entitled):
         return False
     tried.append(unit)
     mark = state.log.mark()
@@ -250,8 +256,10 @@ def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[
         state.log.commit()
         return False
     queues = state.queues.queues.values()
-    owing = [each for each in queues if each.placed and (not within or rivals[0] in each.path) and contest.owed_by(each)]
-    if not owing:
+    lenders = [
+        each for each in queues if each.placed and (not within or rivals[0] in each.path) and preemption.reclaims_from(each)
+    ]
+    if not lenders:
         state.log.rollback(mark)
         return False
     if state.reserved.holds:
@@ -260,6 +268,6 @@ def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[
     plan = preempt(state, unit, waited=waited)
     state.reserved.weigh(None)
     state.log.rollback(mark)
-    # What the search finds is the cheapest: where the other's queue owes something, too, that could be evicted instead.
+    # What the search finds is the cheapest: where the other's queue is over its share, too, that could be evicted instead.
     evicted = {state.queues.queues[task.queue] for task in plan.victims} if plan is not None else set()
-    return any(contest.owed_by(each) for each in evicted)
+    return any(preemption.reclaims_from(each) for each in evicted)

@@ -1,4 +1,4 @@
-"""Who falls for a unit, while it is tried: off their rows, and back on them for as long as the unit still fits."""
+"""Victims of a unit, while they are tried: off their rows, and back on them for as long as the unit still fits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fairlead.core.pods.amounts import by_column, fits
 from fairlead.core.pods.tasks import Task
-from fairlead.core.preemption.victim import Falling
+from fairlead.core.preemption.victim import Preemptible
 from fairlead.core.state.cluster import ClusterState
 
 _SKEW = 1 << 31  # makes every priority positive, as kube-scheduler does when it sums them
@@ -41,12 +41,12 @@ class Removal:
         return False
 
 
-def least_on(state: ClusterState, task: Task, row: int, victims: Sequence[Falling]) -> list[Falling] | None:
-    """The victims that must fall on one row for a single pod, or None if even all of them are not enough; they stay off it."""
+def least_on(state: ClusterState, task: Task, row: int, victims: Sequence[Preemptible]) -> list[Preemptible] | None:
+    """The victims needed on one row for a single pod, or None if even all of them are not enough; they stay off it."""
     if not _enough_on(state, task, row, victims):
         return None
     removal = Removal(state)
-    taken: list[Falling] = []
+    taken: list[Preemptible] = []
 
     for each in victims:
         removal.take(each[1].tasks)
@@ -60,29 +60,29 @@ def least_on(state: ClusterState, task: Task, row: int, victims: Sequence[Fallin
     )
 
 
-def _enough_on(state: ClusterState, task: Task, row: int, victims: Sequence[Falling]) -> bool:
+def _enough_on(state: ClusterState, task: Task, row: int, victims: Sequence[Preemptible]) -> bool:
     """Whether a row has enough for a pod by amounts alone, without all of these: most that are tried have not."""
     gone = by_column(each for _, victim in victims for each in victim.tasks if each.row == row)
     return fits(state.nodes, row, task.shape.demand, gone)
 
 
 def _beside(state: ClusterState, task: Task, row: int, tasks: Sequence[Task], removal: Removal) -> bool:
-    """Whether by amounts alone a row has room for a pod and for those of some removed tasks that were there."""
+    """Whether by amounts alone a row has capacity for a pod and for those of some removed tasks that were there."""
     back = by_column(each for each in tasks if removal.places[each.pod.uid][0] == row)
     return fits(state.nodes, row, task.shape.demand, back=back)
 
 
 def reprieve(
     removal: Removal,
-    taken: list[Falling],
+    taken: list[Preemptible],
     fits: Callable[[], bool],
     may_return: Callable[[Sequence[Task]], bool] = lambda _: True,
-) -> list[Falling]:
+) -> list[Preemptible]:
     """Put victims back, most valuable first, for as long as the beneficiary still fits.
 
-    may_return: a cheap test that turns away most of those with whom it would not.
+    may_return: a cheap test that rejects most of those with which it would not.
     """
-    kept: list[Falling] = []
+    kept: list[Preemptible] = []
     for each in reversed(taken):
         tasks = each[1].tasks
         if not may_return(tasks) or (each[1].spare and _ended(tasks[0], kept)) or not removal.spares(tasks, fits):
@@ -91,14 +91,14 @@ def reprieve(
     return kept
 
 
-def _ended(member: Task, kept: Sequence[Falling]) -> bool:
+def _ended(member: Task, kept: Sequence[Preemptible]) -> bool:
     """Whether a gang loses members which it needs: one beyond these would be of no use alone."""
     return any(
         victim.tasks[0].gang is member.gang and not victim.spare and not victim.tasks[0].pod.terminating for _, victim in kept
     )
 
 
-def cost(victims: Sequence[Falling]) -> tuple[float, ...]:
+def cost(victims: Sequence[Preemptible]) -> tuple[float, ...]:
     """Whether any is evicted that its gang cannot do without; the worst reason, lowest top priority, least lost work, least sum
     of priorities, fewest pods, latest start.
     """

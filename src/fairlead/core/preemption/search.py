@@ -1,9 +1,9 @@
-"""Preempt and reclaim: make room for a unit by evicting work that stands behind it (`contest` says whose).
+"""Preempt and reclaim: free capacity for a unit by evicting work that ranks behind it (`policy` decides whose).
 
 Everything is tried on the state itself under the undo log: victims are taken off, the unit is
 placed, and victims are put back for as long as the unit still fits, most valuable first. Only
-then is anyone evicted, so nobody is evicted in vain. A gang falls as a whole once it would drop
-below its minimum; its surplus members fall one by one.
+then pods are evicted, so none is evicted in vain. A gang is evicted as a whole once it would drop
+below its minimum; its elastic replicas are evicted one by one.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from fairlead.core.pods.tasks import Task, Unit, shapes_of
 from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.node_clearing import clear
-from fairlead.core.preemption.policy import Budgets, Contest
+from fairlead.core.preemption.policy import Budgets, PreemptionPolicy
 from fairlead.core.preemption.removal import Removal, cost, least_on, reprieve
 from fairlead.core.preemption.subsets import search
-from fairlead.core.preemption.victim import Falling
+from fairlead.core.preemption.victim import Preemptible
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.state.cluster import ClusterState
 
 _ROWS_TOGETHER = 16
 """On how many rows sets of victims are tried for a gang; on more, rows are cleared one by one."""
 _CANDIDATES = 100
-"""How many nodes are examined exactly for a single pod, cheapest-looking first (kube-scheduler's bound)."""
+"""How many nodes are examined exactly for a single pod, those with the cheapest victims first (kube-scheduler's bound)."""
 
 
 class Plan(NamedTuple):
-    """Who falls and who is placed, both already so in the state.
+    """What is evicted and what is placed, both already so in the state.
 
     places: victim's UID -> the row and devices it still occupies until it is gone. why: the reason. overrides: UIDs of
     victims whose disruption budgets forbid it. leaving: pods that are terminating anyway and must be gone, too.
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     leaving: Sequence[Task] = ()
 
 
-def cause(chosen: Sequence[Falling]) -> Cause:
+def cause(chosen: Sequence[Preemptible]) -> Cause:
     """Why these are evicted."""
     if len(chosen) == 1:
         return Cause((chosen[0][0],))
@@ -62,19 +62,19 @@ def cause(chosen: Sequence[Falling]) -> Cause:
 
 
 def preempt(
-    state: ClusterState, unit: Unit, *, insists: bool = False, waited: bool = False, budgets: Budgets = Budgets.KEEP
+    state: ClusterState, unit: Unit, *, enforce_quota: bool = False, waited: bool = False, budgets: Budgets = Budgets.KEEP
 ) -> Plan | None:
-    """Room for a unit by evicting others; None changes nothing. insists, waited, budgets: see `Contest`."""
+    """Places for a unit by evicting others; None changes nothing. enforce_quota, waited, budgets: see `PreemptionPolicy`."""
     if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
         return None
     if by_upstream(unit):
         return _as_upstream(state, unit)
-    contest = Contest(state, unit, insists=insists, waited=waited, budgets=budgets)
-    return _for_one(contest) if len(unit.tasks) == 1 else _for_gang(contest)
+    preemption = PreemptionPolicy(state, unit, enforce_quota=enforce_quota, waited=waited, budgets=budgets)
+    return _for_one(preemption) if len(unit.tasks) == 1 else _for_gang(preemption)
 
 
 def by_upstream(unit: Unit) -> bool:
-    """Whether a unit makes room as kube-scheduler does: anybody's pods of lower priority, on one node. Gangs do not."""
+    """Whether a unit preempts as kube-scheduler does: pods of lower priority of any queue, on one node. Gangs do not."""
     return len(unit.tasks) == 1 and unit.tasks[0].pod.profile == KUBERNETES_PROFILE
 
 
@@ -105,60 +105,60 @@ def _waits_for_victims(state: ClusterState, task: Task) -> bool:
     )
 
 
-def holds_victims(contest: Contest, row: int) -> bool:
-    """Whether somebody on a row may be evicted for a unit."""
-    return any(contest.ground(task) is not None for task in contest.state.nodes.pods[row].values())
+def holds_victims(preemption: PreemptionPolicy, row: int) -> bool:
+    """Whether anything on a row may be evicted for a unit."""
+    return any(preemption.reason_for(task) is not None for task in preemption.state.nodes.pods[row].values())
 
 
-def could_make_room(contest: Contest, row: int) -> bool:
-    """Whether one member of a unit could fit a row, were everybody gone from it who may be evicted.
+def could_free_capacity(preemption: PreemptionPolicy, row: int) -> bool:
+    """Whether one member of a unit could fit a row, were all gone from it that may be evicted.
 
     Exact by resource, blind to devices and gangs: a cheap test of whether a full search is worth while.
     """
-    state, unit = contest.state, contest.unit
+    state, unit = preemption.state, preemption.unit
     if by_upstream(unit):
         shape = unit.tasks[0].shape
         return shape.fits_row(row) or candidates_of(state).of(shape, unit.priority).least(row) is not None
-    freed = amounts.by_column(task for task in state.nodes.pods[row].values() if contest.ground(task) is not None)
+    freed = amounts.by_column(task for task in state.nodes.pods[row].values() if preemption.reason_for(task) is not None)
     return any(amounts.fits(state.nodes, row, shape.demand, freed) and shape.admits(row) for shape in shapes_of(unit.tasks))
 
 
-def _for_one(contest: Contest) -> Plan | None:
+def _for_one(preemption: PreemptionPolicy) -> Plan | None:
     """The cheapest node for a single pod: each candidate is solved exactly, then compared."""
-    state, unit = contest.state, contest.unit
+    state, unit = preemption.state, preemption.unit
     task = unit.tasks[0]
     admitted: Mask | None = None
-    best: tuple[tuple[object, ...], int, list[Falling]] | None = None
+    best: tuple[tuple[object, ...], int, list[Preemptible]] | None = None
     examined = 0
-    tried: dict[int, list[Falling]] = {}
-    for ground, cheapest in victims_of(state).one_by_one(contest):
-        if not tried and (plan := _at_once(contest, (ground, cheapest))) is not None:
+    tried: dict[int, list[Preemptible]] = {}
+    for reason, cheapest in victims_of(state).one_by_one(preemption):
+        if not tried and (plan := _at_once(preemption, (reason, cheapest))) is not None:
             return plan
         for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
             if admitted is None:
                 admitted = _may_have(state, task)
             if row in tried or not admitted[row] or state.placement.takes(task, row):
-                continue  # a row that it fits already is kept for those nominated there: nobody need fall
-            victims = tried[row] = victims_of(state).on_row(contest, row)
+                continue  # a row that it fits already is reserved for those nominated there: nothing need be evicted
+            victims = tried[row] = victims_of(state).on_row(preemption, row)
             mark = state.log.mark()
             chosen = least_on(state, task, row, victims)
             state.log.rollback(mark)
-            if chosen is None or not Ledger(contest).stands(chosen):
+            if chosen is None or not Ledger(preemption).admits_all(chosen):
                 continue
             examined += 1
-            chosen = victims_of(state).with_rest(contest, chosen)
+            chosen = victims_of(state).with_rest(preemption, chosen)
             price = (*cost(chosen), state.nodes.names[row])
             if best is None or price < best[0]:
                 best = (price, row, chosen)
             if len(chosen) == 1 and chosen[0][1] is cheapest and len(cheapest.tasks) == 1:
-                examined = _CANDIDATES  # whoever comes later costs more
+                examined = _CANDIDATES  # what comes later costs more
         if examined >= max(_CANDIDATES, len(state.nodes) // 10):
             break
-    if best is None and (found := _by_subsets(contest, unit)):
+    if best is None and (found := _by_subsets(preemption, unit)):
         chosen, (row,) = found
-        best = (cost(chosen), row, victims_of(state).with_rest(contest, chosen))
+        best = (cost(chosen), row, victims_of(state).with_rest(preemption, chosen))
     if best is None:
-        # What its queue holds elsewhere may stand in its way, too: where there is a place, or could be but for the limit.
+        # What its queue holds elsewhere may keep it out, too: where there is a place, or could be but for the limit.
         pool_is_full = state.queues.limits.closed(task) is not None
         limited = pool_is_full or state.queues.limits.over_limit(task) is not None
         somewhere = limited and (
@@ -166,26 +166,26 @@ def _for_one(contest: Contest) -> Plan | None:
             or (pool_is_full and task.shape.best() >= 0)
             or any(_could_fit(state, unit, *each) for each in tried.items())
         )
-        return _for_gang(contest) if somewhere else None
+        return _for_gang(preemption) if somewhere else None
     _, row, chosen = best
     down = [each for _, victim in chosen for each in victim.tasks]
-    if contest.in_vain(down):
+    if preemption.in_vain(down):
         return None
     removal = Removal(state)
     removal.take(down)
     return _in_place_of(down, task, row, removal, cause(chosen))
 
 
-def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
+def _at_once(preemption: PreemptionPolicy, cheapest: Preemptible) -> Plan | None:
     """The plan that the cheapest victim of all gives if it is a single pod and its place is enough: none costs less."""
-    state, unit = contest.state, contest.unit
+    state, unit = preemption.state, preemption.unit
     if len(cheapest[1].tasks) > 1 or state.budgets.may_block:
-        return None  # budgets are looked at for all victims of a node together
+        return None  # budgets are checked for all victims of a node together
     task, (victim,) = unit.tasks[0], cheapest[1].tasks
     row = victim.row
     if not _may_have(state, task, slice(row, row + 1))[0] or state.placement.takes(task, row):
         return None
-    if len(victims_of(state).with_rest(contest, [cheapest])) > 1:
+    if len(victims_of(state).with_rest(preemption, [cheapest])) > 1:
         return None
     mark = state.log.mark()
     removal = Removal(state)
@@ -198,8 +198,8 @@ def _at_once(contest: Contest, cheapest: Falling) -> Plan | None:
     return plan
 
 
-def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Falling]) -> bool:
-    """Whether a single pod fits a row without all of these victims, whatever limits say."""
+def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Preemptible]) -> bool:
+    """Whether a single pod fits a row without all of these victims, whatever its limits."""
     mark = state.log.mark()
     removal = Removal(state)
     for _, victim in victims:
@@ -209,35 +209,35 @@ def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Fall
     return fits
 
 
-def _for_gang(contest: Contest) -> Plan | None:
-    """Room for a gang: down the list of the cheapest, or else row by row; then whoever need not fall is put back."""
-    state, unit = contest.state, contest.unit
+def _for_gang(preemption: PreemptionPolicy) -> Plan | None:
+    """Places for a gang: down the list of the cheapest, or else row by row; then those that need not be evicted are put back."""
+    state, unit = preemption.state, preemption.unit
     core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
     for task in unit.tasks:
         task.unit = unit
     fits = _fit_of(state, core)
     limited = _limited(state, core)
-    source = victims_of(state).in_order(contest, None if limited else _where(state, core))
+    source = victims_of(state).in_order(preemption, None if limited else _where(state, core))
     first = _enough(state, core, source)
-    falling = _down_the_list(state, first, source, fits) if first is not None else None
-    owed = not limited and (contest.entitled or contest.evens)
-    if falling is None and first is not None and owed:
-        falling = _row_by_row(contest, core)
-    if falling is None and owed:
-        falling, _ = _by_subsets(contest, core) or (None, [])
-    if falling is None or contest.in_vain([task for _, victim in falling for task in victim.tasks]):
+    found = _down_the_list(state, first, source, fits) if first is not None else None
+    reclaims = not limited and (preemption.entitled or preemption.reclaims_from_users)
+    if found is None and first is not None and reclaims:
+        found = _row_by_row(preemption, core)
+    if found is None and reclaims:
+        found, _ = _by_subsets(preemption, core) or (None, [])
+    if found is None or preemption.in_vain([task for _, victim in found for task in victim.tasks]):
         return None
     mark, removal = state.log.mark(), Removal(state)
-    for _, victim in falling:
+    for _, victim in found:
         removal.take(victim.tasks)
-    chosen = reprieve(removal, falling, fits) if fits() else []
-    if len(chosen) < len(falling) and contest.nested:
+    chosen = reprieve(removal, found, fits) if fits() else []
+    if len(chosen) < len(found) and preemption.nested:
         state.log.rollback(mark)
         mark, removal = state.log.mark(), Removal(state)
-        chosen = chosen if Ledger(contest).stands(chosen) else []
+        chosen = chosen if Ledger(preemption).admits_all(chosen) else []
         for _, victim in chosen:
             removal.take(victim.tasks)
-    if rest := victims_of(state).with_rest(contest, chosen)[len(chosen) :]:
+    if rest := victims_of(state).with_rest(preemption, chosen)[len(chosen) :]:
         for _, victim in rest:
             removal.take(victim.tasks)
         chosen = [*chosen, *rest]
@@ -250,9 +250,9 @@ def _for_gang(contest: Contest) -> Plan | None:
 
 
 def _down_the_list(
-    state: ClusterState, victims: list[Falling], source: Iterator[Falling], fits: Callable[[], bool]
-) -> list[Falling] | None:
-    """The fewest from the cheapest on without whom a gang fits; None if all are too few. The state is left as it was.
+    state: ClusterState, victims: list[Preemptible], source: Iterator[Preemptible], fits: Callable[[], bool]
+) -> list[Preemptible] | None:
+    """The fewest from the cheapest on without which a gang fits; None if all are too few. The state is left as it was.
 
     victims: the first that could be enough. source: those that follow.
     """
@@ -276,7 +276,7 @@ def _down_the_list(
     # The bound is often enough; else their number is doubled until it is, and what lies between is halved.
     short, count = 0, len(victims)
     while not suffice(count):
-        # All of them are put back first: who owes how much is reckoned from what queues hold as they run.
+        # All of them are put back first: what may be reclaimed is computed from what queues hold while they run.
         state.log.rollback(mark)
         more = list(islice(source, count))
         if not more:
@@ -294,77 +294,77 @@ def _down_the_list(
     return victims[:count]
 
 
-def _by_subsets(contest: Contest, core: Unit) -> tuple[list[Falling], Sequence[int]] | None:
+def _by_subsets(preemption: PreemptionPolicy, core: Unit) -> tuple[list[Preemptible], Sequence[int]] | None:
     """The victims and the rows that were tried, where sets are: each row that may hold a single pod, for a gang all together.
 
     A row that is tried need not be one of the victims': a limit, or a term between pods, may be all that kept the pod off it.
     """
-    state = contest.state
-    if not (contest.entitled or contest.evens) or victims_of(state).steps <= 0:
+    state = preemption.state
+    if not (preemption.entitled or preemption.reclaims_from_users) or victims_of(state).steps <= 0:
         return None
     rows = np.flatnonzero(np.logical_or.reduce(list(_by_shape(state, core).values()))).tolist()
     if len(core.tasks) > 1:
         fits = _fit_of(state, core)
-        return search(contest, core, [rows] if len(rows) <= _ROWS_TOGETHER else [], lambda _: fits())
+        return search(preemption, core, [rows] if len(rows) <= _ROWS_TOGETHER else [], lambda _: fits())
     task = core.tasks[0]
     named = sorted(rows, key=state.nodes.names.__getitem__)
     return search(
-        contest,
+        preemption,
         core,
         ([row] for row in named if not state.placement.takes(task, row)),
         lambda on: state.placement.takes(task, on[0]),
     )
 
 
-def _row_by_row(contest: Contest, core: Unit) -> list[Falling] | None:
-    """Who falls for a gang where whole rows are cleared; of one that must share a domain, where that costs least."""
-    state = contest.state
+def _row_by_row(preemption: PreemptionPolicy, core: Unit) -> list[Preemptible] | None:
+    """The victims for a gang where whole rows are cleared; of one that must share a domain, where that costs least."""
+    state = preemption.state
     rows = _by_shape(state, core)
     groups = kin(core.tasks)
     if not groups:
-        return clear(contest, core, rows)
+        return clear(preemption, core, rows)
     if len(groups) > 1:
         return None  # so many choices are not worth it
-    best: list[Falling] | None = None
+    best: list[Preemptible] | None = None
     domains = groups[0].domain
     for domain in sorted(set(domains.tolist()) - {0}):
         near = {number: mask & (domains == domain) if number in groups[0].shapes else mask for number, mask in rows.items()}
-        found = clear(contest, core, near)
+        found = clear(preemption, core, near)
         if found and (best is None or cost(found) < cost(best)):
             best = found
     return best
 
 
 def _limited(state: ClusterState, core: Unit) -> bool:
-    """Whether a limit may be in a gang's way, so that it helps who falls anywhere."""
+    """Whether a limit may be in a gang's way, so that victims anywhere help."""
     first, queues = core.tasks[0], state.queues
     refused = queues.limits.over_limits(core) or queues.limits.over_limit(first, core.need)
     return refused is not None or queues.limits.limited_by_pool(first.queue)
 
 
 def _where(state: ClusterState, core: Unit) -> Mask | None:
-    """The rows where somebody must fall so that it helps a gang that no limit is in the way of; None: all of them."""
+    """The rows where victims help a gang that no limit keeps out; None: all of them."""
     where: Mask = np.logical_or.reduce(list(_by_shape(state, core).values()))
     return None if where.all() else where
 
 
 def _by_shape(state: ClusterState, core: Unit) -> dict[int, Mask]:
-    """By shape number, the rows that members may have, whoever is there now."""
+    """By shape number, the rows that members may have, whatever is there now."""
     return {task.shape.number: _may_have(state, task) for task in {task.shape.number: task for task in core.tasks}.values()}
 
 
 def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mask:
-    """For each of these rows, or of all, whether it admits a task and is not kept for others, whoever is there now."""
+    """For each of these rows, or of all, whether it admits a task and is not reserved for others, whatever is there now."""
     rows = rows or slice(0, state.nodes.count)
     admitted = task.shape.admitted(rows) & state.nodes.open[rows]
     closed = state.reserved.closed(task) if state.reserved.holds else None
     return admitted if closed is None else admitted & ~closed[rows]
 
 
-def _enough(state: ClusterState, core: Unit, source: Iterator[Falling]) -> list[Falling] | None:
+def _enough(state: ClusterState, core: Unit, source: Iterator[Preemptible]) -> list[Preemptible] | None:
     """The first victims that could be enough, by amounts alone: what all nodes have free, and what these hold."""
     missing = amounts.lacking(state.nodes, slice(0, state.nodes.count), amounts.by_column(core.tasks))
-    victims: list[Falling] = []
+    victims: list[Preemptible] = []
     for each in source:
         victims.append(each)
         for task in each[1].tasks:

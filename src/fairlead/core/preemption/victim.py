@@ -11,7 +11,7 @@ Order = tuple[int, int, int, float, int, float, str]
 
 
 class Victim(NamedTuple):
-    """Tasks that only fall together.
+    """Tasks that are preempted together only.
 
     order: what its gang can do without first, then lowest priority, then the highest level of attained service (what is evicted
     from a low one takes the place of another, which takes that of a third; `Services.victim_level`), least lost work, fewest
@@ -49,4 +49,5 @@ class Victim(NamedTuple):
         return False
 
 
-Falling = tuple[PreemptionReason, Victim]
+Preemptible = tuple[PreemptionReason, Victim]
+"""A victim, and for which reason it may be preempted."""

@@ -1,7 +1,7 @@
-"""Everybody that runs and may fall, queue by queue, in order of value: made once per pass, read from the cheapest on.
+"""All preemptible work that runs, queue by queue, in order of value: made once per pass, read from the cheapest on.
 
-A queue's lists are sorted when they are first asked for and serve all units of the pass; who has fallen since is passed over.
-Members that their gangs can do without have a list of their own: they go before anybody else, on whatever ground.
+A queue's lists are sorted when they are first asked for and serve all units of the pass; what was evicted since is passed over.
+Members that their gangs can do without have a list of their own: they go before all others, for whatever reason.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.pods.members import first_to_go, index_of
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.preemption.ledger import Ledger
-from fairlead.core.preemption.policy import Contest
-from fairlead.core.preemption.victim import Falling, Order, Victim
+from fairlead.core.preemption.policy import PreemptionPolicy
+from fairlead.core.preemption.victim import Order, Preemptible, Victim
 from fairlead.core.queues.tree import QueueNode
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class VictimTable:
         self.steps = STEPS  # how many questions searches for sets of victims may still ask in this pass (`subsets`)
 
     def suppose_started(self) -> None:
-        """In a trial: take all that was placed in this pass, and is not confirmed yet, for running, so that it may fall."""
+        """In a trial: take all that was placed in this pass, and is not confirmed yet, for running, so that it is preemptible."""
         for node in self.state.queues.queues.values():
             fresh = [task for task in node.placed.values() if task.state is TaskState.ASSUMED and task.row >= 0]
             for task in fresh:
@@ -82,42 +82,42 @@ class VictimTable:
             for task in victim.tasks:
                 self._of[task.pod.uid] = victim
 
-    def one_by_one(self, contest: Contest) -> Iterator[tuple[PreemptionReason, Victim]]:
-        """Who may fall for a unit, each by itself, cheapest first; whatever budgets say."""
-        nothing = Ledger(contest)
-        for ground, victim in self._near(contest):
-            if nothing.owed(ground, victim):
-                yield ground, victim
+    def one_by_one(self, preemption: PreemptionPolicy) -> Iterator[tuple[PreemptionReason, Victim]]:
+        """Victims that a unit may preempt, each by itself, cheapest first; whatever budgets allow."""
+        nothing = Ledger(preemption)
+        for reason, victim in self._near(preemption):
+            if nothing.is_reclaimable(reason, victim):
+                yield reason, victim
 
-    def in_order(self, contest: Contest, where: Mask | None = None) -> Iterator[tuple[PreemptionReason, Victim]]:
-        """Who may fall for a unit together, cheapest first; of a queue that owes something, no more than makes it even.
+    def in_order(self, preemption: PreemptionPolicy, where: Mask | None = None) -> Iterator[tuple[PreemptionReason, Victim]]:
+        """Victims that a unit may preempt together, cheapest first; of a queue over its share no more than the excess.
 
-        where: rows of which they must hold one; whoever falls elsewhere would only make his queue even.
+        where: rows of which they must hold one; victims elsewhere would use up what may be reclaimed, without use.
         """
-        near = self._near(contest)
+        near = self._near(preemption)
         if where is not None:
             near = (each for each in near if any(where.item(task.row) for task in each[1].tasks))
-        ledger = Ledger(contest)
+        ledger = Ledger(preemption)
         yield from ledger.admitted(near)
 
-    def _near(self, contest: Contest) -> Iterator[tuple[PreemptionReason, Victim]]:
-        if not contest.anybody():
+    def _near(self, preemption: PreemptionPolicy) -> Iterator[tuple[PreemptionReason, Victim]]:
+        if not preemption.any_preemptible():
             return
         near = [node for node in self.state.queues.queues.values() if node.placed]
         for node in near:
             if node.name not in self._lists:
                 self.of_queue(node.name)
         if any(self._spares.values()):
-            yield from self._merged(contest, near, None)
-        for ground in contest.grounds():
-            yield from self._merged(contest, near, ground)
+            yield from self._merged(preemption, near, None)
+        for reason in preemption.reasons():
+            yield from self._merged(preemption, near, reason)
 
     def _merged(
-        self, contest: Contest, near: list[QueueNode], wanted: PreemptionReason | None
+        self, preemption: PreemptionPolicy, near: list[QueueNode], wanted: PreemptionReason | None
     ) -> Iterator[tuple[PreemptionReason, Victim]]:
-        """The victims of queues on one ground, cheapest first; None: those that their gangs can do without, on any ground.
+        """The victims of queues for one reason, cheapest first; None: those that their gangs can do without, for any reason.
 
-        Most units need only the first of them, so nothing is asked about a queue, or about a victim, before its turn comes.
+        Most units need only the first of them, so nothing is asked about a queue, or about a victim, before it is next.
         """
         lists = self._spares if wanted is None else self._lists
         heads: list[tuple[Order, str, int, list[Victim], QueueNode]] = []
@@ -129,30 +129,30 @@ class VictimTable:
             if victims:
                 heads.append((victims[-1].order, node.name, len(victims) - 1, victims, node))
         if wanted is PreemptionReason.PRIORITY:
-            heads = [each for each in heads if each[0][1] < contest.unit.priority]
+            heads = [each for each in heads if each[0][1] < preemption.unit.priority]
         heapify(heads)
         while heads:
             order, name, at, victims, node = heads[0]
-            if (wanted is PreemptionReason.PRIORITY and order[1] >= contest.unit.priority) or not contest.reaches(node):
+            if (wanted is PreemptionReason.PRIORITY and order[1] >= preemption.unit.priority) or not preemption.reaches(node):
                 heappop(heads)
                 continue
             victim = victims[at]
-            ground = contest.ground_of(victim.tasks) if victim.alive else None
-            if ground is not None and (ground is wanted or wanted is None):
-                yield ground, victim
+            reason = preemption.reason_for_all(victim.tasks) if victim.alive else None
+            if reason is not None and (reason is wanted or wanted is None):
+                yield reason, victim
             at = min(at, len(victims)) - 1  # others may have taken out some meanwhile
             if at >= 0:
                 heapreplace(heads, (victims[at].order, name, at, victims, node))
             else:
                 heappop(heads)
 
-    def on_row(self, contest: Contest, row: int) -> list[tuple[PreemptionReason, Victim]]:
-        """Who on one row may fall for a unit together, cheapest first; gangs with all their members elsewhere."""
-        ledger = Ledger(contest)
-        return list(ledger.admitted(self.anybody_on(contest, row)))
+    def on_row(self, preemption: PreemptionPolicy, row: int) -> list[tuple[PreemptionReason, Victim]]:
+        """Victims on one row that a unit may preempt together, cheapest first; gangs with all their members elsewhere."""
+        ledger = Ledger(preemption)
+        return list(ledger.admitted(self.preemptible_on(preemption, row)))
 
-    def anybody_on(self, contest: Contest, row: int) -> list[tuple[PreemptionReason, Victim]]:
-        """Who on one row may fall for a unit, each by itself, cheapest first; whatever is owed and whatever budgets say."""
+    def preemptible_on(self, preemption: PreemptionPolicy, row: int) -> list[tuple[PreemptionReason, Victim]]:
+        """Victims on one row that a unit may preempt, each by itself, cheapest first; whatever shares and budgets allow."""
         found: dict[int, tuple[PreemptionReason, Victim]] = {}
         for task in self.state.nodes.pods[row].values():
             if task.queue not in self.state.queues.queues or not task.pod.ours:
@@ -161,12 +161,12 @@ class VictimTable:
             victim = self._of.get(task.pod.uid)
             if victim is None or id(victim) in found or not victim.alive:
                 continue
-            ground = contest.ground_of(victim.tasks)
-            if ground is not None:
-                found[id(victim)] = (ground, victim)
+            reason = preemption.reason_for_all(victim.tasks)
+            if reason is not None:
+                found[id(victim)] = (reason, victim)
         return sorted(found.values(), key=lambda each: (not each[1].spare, each[0], each[1].order))
 
-    def with_rest(self, contest: Contest, chosen: Sequence[Falling]) -> list[Falling]:
+    def with_rest(self, preemption: PreemptionPolicy, chosen: Sequence[Preemptible]) -> list[Preemptible]:
         """These, and the members of no use alone: what else runs of gangs that lose members which they need.
 
         They stay where disruption budgets forbid it.
@@ -175,14 +175,14 @@ class VictimTable:
         gangs = {gang.key: gang for gang in ended if gang is not None and gang.group is not None}
         if not gangs:
             return list(chosen)
-        rest, falling = list[Falling](), {task.pod.uid for _, victim in chosen for task in victim.tasks}
+        rest, evicted = list[Preemptible](), {task.pod.uid for _, victim in chosen for task in victim.tasks}
         for task in sorted((each for gang in gangs.values() for each in gang.placed()), key=lambda each: each.pod.key):
             victim = self._of.get(task.pod.uid)
-            if task.pod.uid in falling or victim is None or not (victim.spare and victim.alive):
+            if task.pod.uid in evicted or victim is None or not (victim.spare and victim.alive):
                 continue
-            ground = contest.ground_of(victim.tasks)
-            if ground is not None:
-                rest.append((ground, victim))
+            reason = preemption.reason_for_all(victim.tasks)
+            if reason is not None:
+                rest.append((reason, victim))
         if self.state.budgets.may_block and rest:
             guard = self.state.budgets.guard()
             if not guard.admits([task for _, victim in (*chosen, *rest) for task in victim.tasks]):
@@ -190,7 +190,7 @@ class VictimTable:
         return [*chosen, *rest]
 
     def of_queue(self, queue: str) -> list[Victim]:
-        """The victims of a queue, the cheapest last: from there they are taken out once they have fallen.
+        """The victims of a queue, the cheapest last: from there they are taken out once they are evicted.
 
         When it is first asked for in a pass they are those of that moment, for the rest of the pass.
         """

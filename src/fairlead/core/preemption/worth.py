@@ -1,10 +1,10 @@
 """Whether moving some pods is worth it, as searches for moves ask again and again.
 
 No more work may be lost with those that move than the search is allowed to lose, and so many must be within the budget of moves.
-With pods of classes whose turns wait for checkpoints (`maxLoss`) no more may be lost than a turn would cost on as many devices as
-the unit asks for: one pod of one device may move at any time for a node of eight, four only after checkpoints.
+With pods of classes whose time slices end at checkpoints (`maxLoss`) no more may be lost than the end of one would cost on as
+many devices as the unit asks for: one pod of one device may move at any time for a node of eight, four only after checkpoints.
 Asking changes nothing of the state: the latest answer is kept here. Once a search is over `note` writes what follows from it:
-from when on moves are looked for again.
+from when on moves are searched for again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Worth:
         return answer is _Answer.YES
 
     def note(self) -> None:
-        """The search is over: its latest answer decides from when on moves are looked for again."""
+        """The search is over: its latest answer decides from when on moves are searched for again."""
         if self._budget_asked:
             self._state.moves.refill(self._now)
         if self._last is not None:
@@ -64,7 +64,7 @@ class Worth:
         lost = [services.lost_with(task) for task in moved]
         if sum(lost) > self._most_lost:
             return _Answer.COSTS
-        turns = [services.turn_costs(task) for task in moved]
-        if sum(each for each, turn in zip(lost, turns, strict=True) if turn < math.inf) > self._devices * min(turns):
+        costs = [services.time_slice_cost(task) for task in moved]
+        if sum(each for each, cost in zip(lost, costs, strict=True) if cost < math.inf) > self._devices * min(costs):
             return _Answer.COSTS
         return _Answer.YES if self._state.moves.allowed(self._now, len(moved)) else _Answer.FULL

@@ -1,7 +1,7 @@
 """Accounts: what every queue holds, and the debts of victims whose places are given away while they still run.
 
 What a pod holds is charged along the path from its queue to the root, to its user where a policy limits users, and to what queues
-are guaranteed where its class never gives it back. What follows from a change for shares and
+are guaranteed where its class is non-preemptible. What follows from a change for shares and
 for the order of queues is not theirs: they return what changed, and `queues.Queues` acts on it.
 """
 
@@ -19,7 +19,7 @@ from fairlead.core.queues.tree import QueueNode, QueueTree
 
 
 class Debt(NamedTuple):
-    """What a victim that still runs is charged for, though its room is given away.
+    """What a victim that still runs is charged for, though its place is given away.
 
     beneficiary: the queue that gets it, if any. Queues above both are charged for beneficiaries, so they are for the victim only
     beyond that. credits: by the UIDs of beneficiaries what of their charges stands for the victim's; they start once it is gone.
@@ -63,8 +63,8 @@ class Accounts:
         self.log = log
         self.tree = tree
         self.guarantees = guarantees
-        self.owed: dict[str, Debt] = {}  # by the victim's uid
-        self.eased: set[str] = set()  # queues that hold less, or may hold more, since it was cleared
+        self.debts: dict[str, Debt] = {}  # by the victim's uid
+        self.freed: set[str] = set()  # queues that hold less, or may hold more, since it was cleared
         self._fair_users = fair_users
 
     def charge(self, task: Task, sign: int, row: int) -> QueueNode:
@@ -92,7 +92,7 @@ class Accounts:
                     node.meter.charge(task, charge, sign)
                 log.add_all(node.used, charge, sign)
                 if sign < 0:
-                    self.eased.add(node.name)
+                    self.freed.add(node.name)
             return own
         if sign > 0:
             log.insert(own.placed, pod.uid, task)
@@ -109,7 +109,7 @@ class Accounts:
         return own
 
     def _charge_guest(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
-        """The same for a pod of another scheduler: it counts in every account, and is nobody's victim."""
+        """The same for a pod of another scheduler: it counts in every account, and is never a victim."""
         log = self.log
         if sign > 0:
             log.insert(own.guests, task.pod.uid, task)
@@ -124,7 +124,7 @@ class Accounts:
             log.add_all(node.used, charge, sign)
             log.add_all(node.foreign, charge, sign)
         if sign < 0 and not log.depth:
-            self.eased.update(node.name for node in own.path)
+            self.freed.update(node.name for node in own.path)
 
     def _hold(self, node: QueueNode, task: Task, sign: int) -> None:
         """What users hold of a queue; kept only where it decides who goes first."""
@@ -133,7 +133,7 @@ class Accounts:
         shape, user = task.shape, task.user
         devices, cpu = node.holds.get(user, (0, 0))
         self.log.insert(node.holds, user, (devices + sign * shape.device_milli, cpu + sign * shape.cpu))
-        node.fell = node.fell or sign < 0
+        node.heads_outdated = node.heads_outdated or sign < 0
 
     def reclassify(self, task: Task) -> None:
         """A task, or its gang, names another class of service."""
@@ -143,7 +143,7 @@ class Accounts:
             for sign in (-1, 1):
                 self.guarantees.charge(task, node.path, charge, sign)
 
-    def debts(self, victims: Sequence[tuple[Task, int]], placed: Sequence[Task] = ()) -> list[Debt]:
+    def debts_of(self, victims: Sequence[tuple[Task, int]], placed: Sequence[Task] = ()) -> list[Debt]:
         """What victims on some rows are charged for until they are gone. placed: the beneficiaries, charged already.
 
         Each amount of a beneficiary stands for that of one victim; those of its own queue, and those nearest to it, come first.
@@ -170,11 +170,11 @@ class Accounts:
         return found
 
     def debt_of_moved(self, moved: Task, row: int, instead: Task | None) -> Debt:
-        """What a pod that moves is charged for. instead: what is charged in its stead; it owes what it holds beyond that."""
-        (debt,) = self.debts([(moved, row)], [instead] if instead is not None else [])
+        """What a pod that moves is charged for. instead: what is charged in its stead; its debt is what it holds beyond that."""
+        (debt,) = self.debts_of([(moved, row)], [instead] if instead is not None else [])
         return debt._replace(moves=instead is not None)
 
-    def owing(self, debt: Debt) -> Iterator[tuple[QueueNode, Charge]]:
+    def charges_of(self, debt: Debt) -> Iterator[tuple[QueueNode, Charge]]:
         """Which queues a debt is charged to, and how much of it."""
         others = self.tree.node_of(debt.beneficiary).path if debt.beneficiary else ()
         rest: Charge | None = None
@@ -185,35 +185,35 @@ class Accounts:
             else:
                 yield node, debt.charge
 
-    def owe(self, debt: Debt) -> None:
-        """A victim's room is given away, but it still runs and is charged for until it is gone; to its user in full."""
-        self.log.insert(self.owed, debt.victim.pod.uid, debt)
+    def charge_debt(self, debt: Debt) -> None:
+        """A victim's place is given away, but it still runs and is charged for until it is gone; to its user in full."""
+        self.log.insert(self.debts, debt.victim.pod.uid, debt)
         self._add_debt(debt, 1)
         self._measure_debt(debt, 1)
 
     def repay(self, uid: str) -> Debt | None:
         """The victim is gone, or stays and is charged as what runs; returns its debt, if it has one."""
-        debt = self.owed.get(uid)
+        debt = self.debts.get(uid)
         if debt is not None:
-            self.log.remove(self.owed, uid)
+            self.log.remove(self.debts, uid)
             self._add_debt(debt, -1)
             self._measure_debt(debt, -1)
         return debt
 
     def _add_debt(self, debt: Debt, sign: int) -> None:
         log = self.log
-        for node, charge in self.owing(debt):
+        for node, charge in self.charges_of(debt):
             log.add_all(node.used, charge, sign)
             log.add_all(node.leaving, charge, sign)
             if charge and sign < 0 and not log.depth:
-                self.eased.add(node.name)
+                self.freed.add(node.name)
 
     def _measure_debt(self, debt: Debt, sign: int) -> None:
         for node in self.tree.node_of(debt.queue).path:
             if node.meter is not None:
                 node.meter.charge(debt.victim, debt.measured, sign)
                 if not self.log.depth:
-                    self.eased.add(node.name)
+                    self.freed.add(node.name)
 
     def charge_anew(self, charged: Iterable[tuple[Task, int]]) -> None:
         """Everything that queues hold, and users hold of them, is added up anew. charged: the tasks, and on which row each is."""
@@ -230,15 +230,15 @@ class Accounts:
                 self._note_foreign(own.path, charge, 1)
             self._hold(own, task, 1)
             self._add(own.path, charge, 1)
-        for debt in self.owed.values():
+        for debt in self.debts.values():
             self._add_debt(debt, 1)
         self.measure_anew()
-        self.eased.update(self.tree.queues)
+        self.freed.update(self.tree.queues)
         self.guarantee_anew()
 
     def recount_pools(self) -> None:
         """Pools are made up of other nodes, or other pools are named: what is held there is added up anew."""
-        for debt in self.owed.values():
+        for debt in self.debts.values():
             self._add_debt(debt, -1)
         for node in self.tree.queues.values():
             for account in (node.used, node.leaving, node.foreign):
@@ -250,7 +250,7 @@ class Accounts:
             for task in own.guests.values():
                 self._note_foreign(own.path, self.tree.pools.extras(task.shape.charge, task.row), 1)
         self._credit_anew()
-        for debt in self.owed.values():
+        for debt in self.debts.values():
             self._add_debt(debt, 1)
         self.measure_anew()
         self.guarantee_anew()
@@ -270,15 +270,15 @@ class Accounts:
         for each in self.tree.queues.values():
             for task in each.charged if node in each.path else ():
                 node.meter.charge(task, self.tree.charge_at(task.shape, task.row), 1)
-        for debt in self.owed.values():
+        for debt in self.debts.values():
             if node in self.tree.node_of(debt.queue).path:
                 node.meter.charge(debt.victim, debt.measured, 1)
 
     def guarantee_anew(self) -> None:
-        """Other work never falls now, or is charged otherwise."""
+        """Other work is non-preemptible now, or is charged otherwise."""
         if self.guarantees.classes or self.guarantees.held:
             placed = [task for node in self.tree.queues.values() for task in node.charged]
-            self.guarantees.hold_anew(self.tree.queues, ((task, self.tree.charge_at(task.shape, task.row)) for task in placed))
+            self.guarantees.hold_again(self.tree.queues, ((task, self.tree.charge_at(task.shape, task.row)) for task in placed))
 
     def shift(self, above: Iterable[QueueNode], node: QueueNode, sign: int) -> None:
         """What a queue holds counts in those above it (1), or no more (-1): it moves in the tree."""
@@ -289,7 +289,7 @@ class Accounts:
         """Pools were made up anew, so victims and their beneficiaries are charged for others; plan by plan, as before."""
         plans: dict[int, list[Debt]] = {}
         plan_of: dict[str, list[Debt]] = {}  # UID of a beneficiary -> the debts of its plan
-        for debt in self.owed.values():
+        for debt in self.debts.values():
             same = list({id(plan_of[uid]): plan_of[uid] for uid, _ in debt.credits if uid in plan_of}.values())
             plan = same[0] if same else []
             for other in same[1:]:
@@ -302,9 +302,9 @@ class Accounts:
             uids = dict.fromkeys(uid for debt in debts for uid, _ in debt.credits)
             charged = self.tree.node_of(debts[0].beneficiary).placed if uids else {}
             placed = [charged[uid] for uid in uids if uid in charged]
-            for debt in self.debts([(each.victim, each.row) for each in debts], placed):
+            for debt in self.debts_of([(each.victim, each.row) for each in debts], placed):
                 uid = debt.victim.pod.uid
-                self.owed[uid] = debt._replace(moves=self.owed[uid].moves)
+                self.debts[uid] = debt._replace(moves=self.debts[uid].moves)
 
     @staticmethod
     def _note_foreign(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:

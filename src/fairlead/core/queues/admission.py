@@ -1,6 +1,6 @@
 """Admission: who may use which queue and which class of service, and how many jobs may be there at all.
 
-All of it is judged when a pod comes to wait, and again when a policy, a class, or the labels of a namespace change. Whoever
+All of it is judged when a pod comes to wait, and again when a policy, a class, or the labels of a namespace change. What
 runs goes on.
 """
 
@@ -30,7 +30,7 @@ class Admission:
 
     @staticmethod
     def unknown_queue(task: Task) -> Reason:
-        """What a task is told whose queue does not exist."""
+        """The reason for a task whose queue does not exist."""
         message = f"queue {task.queue!r} does not exist; create it or name another in label fairlead.dev/queue"
         if task.queue == DEFAULT_QUEUE:
             message = (
@@ -79,7 +79,7 @@ class Admission:
 
     def _too_long(self, task: Task) -> str:
         service = self.services.of(task)
-        limit = min(self.services.asked_limit(task), task.pod.deadline or math.inf)
+        limit = min(self.services.limits.asked(task), task.pod.deadline or math.inf)
         if service.longest and math.isfinite(limit) and limit > service.longest:
             return f"its time limit is {limit:g} s; ServiceClass {task.service_class!r} allows at most {service.longest:g} s"
         return ""

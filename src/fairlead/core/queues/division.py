@@ -1,10 +1,10 @@
-"""How one amount is divided among siblings: guarantees first, then what is over by weight, band after band.
+"""How one amount is divided among siblings: guarantees first, then the rest by weight, priority by priority.
 
 After KAI-Scheduler's division (its documents and tables, read in 2026): with demand R = min(limit, request), each is given
 min(quota, R); guarantees may add up to more than there is, and nothing is scaled down. What is left is divided in rounds by
-weight and past use inside each priority band, a lower band seeing only what the higher ones left; whole units where
-something is wanting, and the fractions that the rounding left over go to the largest remainder, among equal ones to the larger
-guarantee. Integers throughout.
+weight and past use among the siblings of each priority, a lower priority getting only what the higher ones left; whole units
+where something is wanting, and the fractions that the rounding left over go to the largest remainder, among equal ones to the
+larger guarantee. Integers throughout.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Claim(msgspec.Struct, frozen=True):
     """What one sibling asks of one resource. name: breaks ties; amounts in base units.
 
     quota None: nothing is guaranteed; limit None: none. usage: decayed past use as a part of the capacity, 0 to 1.
-    floor: what it holds and nobody can take from it.
+    floor: what it holds and what cannot be reclaimed from it.
     """
 
     name: str
@@ -39,9 +39,9 @@ class Claim(msgspec.Struct, frozen=True):
 def divide(total: int, claims: Sequence[Claim], unit: int = 1, usage_weight: float = 1.0) -> dict[str, int]:
     """Each sibling's fair share of `total`, in base units.
 
-    unit: what is over is given in multiples of it, unless a demand asks for less (devices are charged in thousandths,
-    but shared whole). usage_weight: how much past use shifts the weights; 0: not at all. Whoever would get less than his floor
-    has that, and the others divide the rest: they are promised nothing that nobody can give back.
+    unit: what is left beyond guarantees is given in multiples of it, unless a demand asks for less (devices are charged in
+    thousandths, but shared whole). usage_weight: how much past use shifts the weights; 0: not at all. A sibling that would get
+    less than its floor gets the floor, and the others divide the rest: no share contains what cannot be reclaimed.
     """
     fixed: dict[str, int] = {}
     while True:
@@ -57,13 +57,17 @@ def _divide(total: int, claims: Sequence[Claim], unit: int, usage_weight: float)
     shares = {claim.name: min(claim.quota or 0, claim.demand) for claim in claims}
     left = total - sum(shares.values())
     remainders: dict[str, float] = {}
-    for band in sorted({claim.priority for claim in claims}, reverse=True):
+    for priority in sorted({claim.priority for claim in claims}, reverse=True):
         if left <= 0:
             break
-        left = _band(left, [claim for claim in claims if claim.priority == band], shares, remainders, unit, usage_weight)
-    # What rounding left over, one unit each, to the largest remainders of the highest bands.
+        left = _at_priority(
+            left, [claim for claim in claims if claim.priority == priority], shares, remainders, unit, usage_weight
+        )
+    # What rounding left over, one unit each, to the largest remainders of the highest priorities.
     if left > 0 and remainders:
-        for claim in sorted((each for each in claims if each.name in remainders), key=lambda each: _turn(each, remainders)):
+        for claim in sorted(
+            (each for each in claims if each.name in remainders), key=lambda each: _remainder_order(each, remainders)
+        ):
             if left <= 0:
                 break
             given = min(unit, left, claim.demand - shares[claim.name])
@@ -72,8 +76,8 @@ def _divide(total: int, claims: Sequence[Claim], unit: int, usage_weight: float)
     return shares
 
 
-def _turn(claim: Claim, remainders: dict[str, float]) -> tuple[int, float, int, str]:
-    """Where a sibling stands among those whose shares were rounded down.
+def _remainder_order(claim: Claim, remainders: dict[str, float]) -> tuple[int, float, int, str]:
+    """The order key of a sibling among those whose shares were rounded down.
 
     Only what no start and no end changes decides. By what each holds, or how long its jobs wait, a unit would go from one to the
     other again and again, and has to be taken back each time.
@@ -81,7 +85,7 @@ def _turn(claim: Claim, remainders: dict[str, float]) -> tuple[int, float, int, 
     return -claim.priority, -remainders[claim.name], -(claim.quota or 0), claim.name
 
 
-def _band(
+def _at_priority(
     left: int,
     claims: list[Claim],
     shares: dict[str, int],
@@ -89,7 +93,7 @@ def _band(
     unit: int,
     usage_weight: float,
 ) -> int:
-    """Divide what is left among one band; returns what it left over."""
+    """Divide what is left among the siblings of one priority; returns what they leave."""
     while left > 0:
         wanting = [claim for claim in claims if claim.demand > shares[claim.name] and claim.weight > 0]
         parts = _parts(wanting, usage_weight)
@@ -115,7 +119,7 @@ def _band(
 
 
 def _parts(claims: list[Claim], usage_weight: float) -> list[int]:
-    """What is due to each, relative to the others: its weight, less by how much more than that it used of late.
+    """The part of each, relative to the others: its weight, less by how much more than that it used of late.
 
     max(0, n + k (n - usage)) with n = weight / all weights, times all weights and a power of two so that it is whole.
     """

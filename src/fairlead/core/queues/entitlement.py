@@ -1,8 +1,8 @@
 """Whose resources a queue may reclaim for its share or its quota: one rule for all that reclaim.
 
-Two queues meet at the two siblings under which they stand. A queue reclaims from another only while it, and all above it up to
-its sibling, stay within their fair shares or quotas, and while the other, and all above that, hold more than theirs. The caller
-gives what is held: as things stand, without what is leaving, or in a plan that is being made.
+Two queues meet at the two siblings that are them or above them. A queue reclaims from another only while it, and all above it
+up to its sibling, stay within their fair shares or quotas, and while the other, and all above that, hold more than theirs. The
+caller gives what is held: as things stand, without what is leaving, or in a plan that is being made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NOTHING: dict[str, dict[str, int]] = {}
 
 
 class Entitlement(NamedTuple):
-    """A queue that may reclaim from another. mine, theirs: the siblings under which they stand.
+    """A queue that may reclaim from another. mine, theirs: the siblings that are them or above them.
 
     claimants: the queue and those above it, up to `mine`; lenders: the other and those above it, up to `theirs`.
     """

@@ -1,10 +1,10 @@
-"""Guarantees: what one queue is guaranteed is not given to work of others that would never give it back.
+"""Guarantees: what one queue is guaranteed is not given to non-preemptible work of others.
 
-Work of a class with mode `Never` is not preempted. With `borrowing: Unguaranteed` in the class it is *firm*: what it would hold
-beyond its queue's quota could not be reclaimed, so it gets only what no other queue is guaranteed. A queue's claim is its
-quota, or what its own firm work and the claims of the queues below it come to, where that is more. The claims of all queues under
-one with a limit keep within that limit, those of all within what there is. Where guarantees alone are more than that, firm work
-still starts as long as it raises no claim: within its quota.
+Work of a class with mode `Never` is non-preemptible: what it would hold beyond its queue's quota could not be reclaimed. With
+`borrowing: Unguaranteed` in the class it gets only what no other queue is guaranteed; only such work counts here. A queue's
+claim is its quota, or what its own non-preemptible work and the claims of the queues below it come to, where that is more. The
+claims of all queues under one with a limit keep within that limit, those of all within what there is. Where guarantees alone are
+more than that, such work still starts as long as it raises no claim: within its quota.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Broken(NamedTuple):
-    """A promise that could not be kept: claims of `resource` would come to `claimed` of `bound` under a queue (None: all)."""
+    """A guarantee that could not be honoured: claims of `resource` would be `claimed` of `bound` under a queue (None: all)."""
 
     resource: str
     under: QueueNode | None
@@ -33,7 +33,8 @@ class Broken(NamedTuple):
 class Guarantees:
     """The claims of all queues, kept while something is placed and taken back by the undo log.
 
-    classes: names of those whose work is firm; where there are any, so are pods of others that a queue is charged for.
+    classes: names of those whose work is non-preemptible and may not borrow guaranteed capacity; where there are any, pods of
+    other schedulers that a queue is charged for count alike.
     capacity: how much there is of a resource, in base units.
     """
 
@@ -42,20 +43,22 @@ class Guarantees:
         self.capacity = capacity
         self.classes: frozenset[str] = frozenset()
         self.guaranteed: frozenset[str] = frozenset()  # resources of which some queue has a quota
-        self.held: dict[str, tuple[str, Charge]] = {}  # uid of firm work that has a node -> (queue, what it is charged for)
-        self.below: dict[tuple[str, str], int] = {}  # (queue, resource) -> its own firm work and the claims of queues below it
+        # uid of non-preemptible work that has a node -> (queue, what it is charged for)
+        self.held: dict[str, tuple[str, Charge]] = {}
+        # (queue, resource) -> its own non-preemptible work and the claims of queues below it
+        self.below: dict[tuple[str, str], int] = {}
         self.claimed: dict[str, int] = {}  # of all queues together
         self.excess: dict[tuple[str, str], int] = {}  # (queue, resource) -> what quotas below it claim beyond its own
 
-    def firm(self, task: Task) -> bool:
-        """Whether a task would never fall for anybody, and is to borrow nothing that is promised."""
+    def non_preemptible(self, task: Task) -> bool:
+        """Whether a task is non-preemptible, and may not borrow what is guaranteed."""
         return bool(self.classes) and (task.service_class in self.classes or not task.pod.ours)
 
     def charge(self, task: Task, path: tuple[QueueNode, ...], charge: Charge, sign: int) -> None:
         """A task got a node (1) or left it (-1). path: its queue and those above it."""
         uid = task.pod.uid
         if sign > 0:
-            if not self.firm(task):
+            if not self.non_preemptible(task):
                 return
             self.log.insert(self.held, uid, (path[0].name, charge))
         else:
@@ -67,7 +70,7 @@ class Guarantees:
         self.add(path, charge, sign)
 
     def add(self, path: tuple[QueueNode, ...], charge: Charge, sign: int) -> None:
-        """Firm work of a queue holds so much more (1), or less (-1)."""
+        """Non-preemptible work of a queue holds so much more (1), or less (-1)."""
         for resource, amount in charge:
             change = sign * amount
             for node in path:
@@ -80,7 +83,7 @@ class Guarantees:
                 self.log.add(self.claimed, resource, change)
 
     def broken(self, path: tuple[QueueNode, ...], charge: Charge, count: int = 1) -> Broken | None:
-        """The promise that `count` times so much more firm work in a queue would break, or None."""
+        """The guarantee that `count` times so much more non-preemptible work in a queue would break, or None."""
         for resource, amount in charge:
             change = amount * count
             if resource not in self.guaranteed or not change:
@@ -113,9 +116,9 @@ class Guarantees:
         for queue, charge in self.held.values():
             self.add(queues[queue].path, charge, 1)
 
-    def hold_anew(self, queues: Mapping[str, QueueNode], placed: Iterable[tuple[Task, Charge]]) -> None:
-        """Other work is firm now, or charged otherwise. placed: all that has a node, with what it is charged for."""
-        self.held = {task.pod.uid: (task.queue, charge) for task, charge in placed if self.firm(task)}
+    def hold_again(self, queues: Mapping[str, QueueNode], placed: Iterable[tuple[Task, Charge]]) -> None:
+        """Other work is non-preemptible now, or charged otherwise. placed: all that has a node, with what it is charged for."""
+        self.held = {task.pod.uid: (task.queue, charge) for task, charge in placed if self.non_preemptible(task)}
         self.recount(queues)
 
     def copy(self, log: UndoLog) -> Guarantees:
@@ -126,14 +129,15 @@ class Guarantees:
         return twin
 
     def claim(self, node: QueueNode, resource: str) -> int:
-        """What a queue must be able to hold: its quota, or its firm work and the claims of the queues below it."""
+        """What a queue must be able to hold: its quota, or its non-preemptible work and the claims of the queues below it."""
         return max(node.quota.get(resource, 0), self.below.get((node.name, resource), 0))
 
     def guaranteed_to(self, node: QueueNode, resource: str) -> int:
-        """What a queue is guaranteed against its siblings: its quota, and what firm work below it holds beyond quotas there.
+        """What a queue is guaranteed against its siblings: its quota, and what non-preemptible work below it holds beyond
+        quotas there.
 
-        Quotas below it that come to more than its own claim that much too, so that firm work leaves them room, but guarantee
-        nothing: no sibling gives it up.
+        Quotas below it that come to more than its own claim that much too, so that non-preemptible work leaves them free, but
+        guarantee nothing: it is not reclaimed from siblings.
         """
         return self.claim(node, resource) - self.excess.get((node.name, resource), 0)
 

@@ -30,7 +30,7 @@ class Limits:
     def over_limit(self, task: Task, count: int = 1, row: int = -1) -> Reason | None:
         """Why `count` more pods like this one would break a limit on the path, or None. 0: why what is charged breaks it.
 
-        row: where they would be placed; limits for its pools count, too. -1: anywhere, these are not looked at.
+        row: where they would be placed; limits for its pools count, too. -1: anywhere, these do not count.
         """
         charge = self.tree.charge_at(task.shape, row)
         for node in self.tree.node_of(task.queue).path:
@@ -57,7 +57,7 @@ class Limits:
         return self._breaks_guarantee(core[0], self.tree.asked_together(core), 1)
 
     def may_start(self, unit: Unit, without: Sequence[Task]) -> bool:
-        """Whether limits let a unit start, were some tasks gone. Its user's are not looked at where one of these is his."""
+        """Whether limits let a unit start, were some tasks gone. Those of its user do not count if one of these is the user's."""
         core, first = unit.tasks[: unit.need], unit.tasks[0]
         if self._breaks_guarantee(first, self.tree.asked_together(core), 1) is not None:
             return False
@@ -66,9 +66,9 @@ class Limits:
         demand = self.tree.asked_together(core)
         for node in self.tree.node_of(first.queue).path:
             gone = [each for each in without if node in self.tree.node_of(each.queue).path]
-            eased = dict(sum_of([self.tree.charge_at(each.shape, each.row) for each in gone]))
+            freed = dict(sum_of([self.tree.charge_at(each.shape, each.row) for each in gone]))
             for resource, amount in demand if node.limits else ():
-                if node.used.get(resource, 0) - eased.get(resource, 0) + amount > node.limits.get(resource, math.inf):
+                if node.used.get(resource, 0) - freed.get(resource, 0) + amount > node.limits.get(resource, math.inf):
                     return False
             if node.meter is not None and not any(each.user == first.user for each in gone):
                 charge = self.tree.charge_at(first.shape, -1)
@@ -94,7 +94,7 @@ class Limits:
                 key = key_of(resource, pool)
                 if amount and node.used.get(key, 0) + amount > limit:
                     found.append((pool, self._beyond(node, key, limit, amount)))
-        if self.guarantees.firm(task):
+        if self.guarantees.non_preemptible(task):
             for pool in sorted(self.tree.pools.named):
                 refused = self._breaks_guarantee(task, self.tree.pools.of(task.shape.charge, pool), 1)
                 if refused is not None:
@@ -167,8 +167,8 @@ class Limits:
         return Reason(ReasonCode.LIMIT_EXCEEDED, message, numbers)
 
     def _breaks_guarantee(self, task: Task, charge: Charge, count: int) -> Reason | None:
-        """Why `count` times so much more of work that never falls would break what others are guaranteed, or None."""
-        if not self.guarantees.firm(task):
+        """Why `count` times so much more of non-preemptible work would break what others are guaranteed, or None."""
+        if not self.guarantees.non_preemptible(task):
             return None
         broken = self.guarantees.broken(self.tree.node_of(task.queue).path, charge, count)
         if broken is None:

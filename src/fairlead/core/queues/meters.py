@@ -36,7 +36,7 @@ class Meter:
         log, user, job = self.log, task.user, task.job
         for resource, amount in charge:
             log.add(self.held, (user, resource), sign * amount)
-        if not task.pod.ours:  # it holds amounts, and is no job: nobody admits it, so no limit of jobs could keep it waiting
+        if not task.pod.ours:  # it holds amounts, and is no job: it is not admitted, so no limit of jobs could keep it waiting
             for resource, amount in charge:
                 log.add(self.foreign, (user, resource), sign * amount)
             return
@@ -80,7 +80,7 @@ class Meter:
 
 
 def by_others(amount: int, scale: int) -> str:
-    """What messages about a limit say of the part that nobody can reclaim. amount: in base units."""
+    """The part of a message about a limit that names what cannot be reclaimed. amount: in base units."""
     return f" ({amount / scale:g} of them held by pods of other schedulers)" if amount else ""
 
 

@@ -1,9 +1,10 @@
-"""In which order queues are served: level by level, the one that would hold the smallest part of its due with its next job.
+"""The order in which queues are served: level by level, first the one that is furthest below its deserved share with its next
+job.
 
-A tournament over the tree. Every queue keeps a heap of its children; a child stands there with the key of the unit that would be
-served next below it, its head. Among siblings: express work, higher priority of the queue, smaller dominant part of what is
-its due with the head placed (`FairShares.dominant_share`), larger guarantee, then the head's time of creation and its pod's UID:
-no tie is decided by a queue's name. A queue's own pods go before those of its children.
+A tournament over the tree. Every queue keeps a heap of its children; a child is entered with the key of the unit that would be
+served next below it, its head. Among siblings: express work, higher priority of the queue, smaller dominant part of its
+deserved share with the head placed (`FairShares.dominant_share`), larger guarantee, then the head's time of creation and its
+pod's UID: no tie is decided by a queue's name. A queue's own pods go before those of its children.
 
 Keys only get worse while units are placed, so an entry that is out of date is put back with its present key when it is met at
 the top; whatever may make a key better lists the queue, and those above it, anew.
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from fairlead.core.pods.tasks import Unit
-from fairlead.core.queues.tree import Entry, Key, QueueNode, Standing, Step
+from fairlead.core.queues.tree import Entry, Key, QueueNode, QueuePosition, Step
 
 _SLACK = 64  # entries out of date that are kept besides twice as many as there are queues
 
@@ -23,7 +24,8 @@ _SLACK = 64  # entries out of date that are kept besides twice as many as there 
 class QueueOrder:
     """The heaps, and the next unit.
 
-    first: the unit that a queue itself would serve next. share: (queue, unit) -> part of its due that the queue would hold.
+    first: the unit that a queue itself would serve next. share: (queue, unit) -> part of its deserved share that the queue
+    would hold.
     """
 
     def __init__(
@@ -73,8 +75,8 @@ class QueueOrder:
             if head is not None:
                 self._enter(each, self._key(each, head))
 
-    def standing(self, node: QueueNode, unit: Unit, share: Callable[[QueueNode, Unit], float] | None = None) -> Standing:
-        """Where a queue would stand among all with a unit as its head, and that of all above it. share: another than its own."""
+    def position(self, node: QueueNode, unit: Unit, share: Callable[[QueueNode, Unit], float] | None = None) -> QueuePosition:
+        """The position of a queue among all with a unit as its head, and as that of all above it. share: another than its own."""
         steps = tuple(self._step(each, unit, share or self._share) for each in reversed(node.path))
         return steps[0][0], not unit.express, steps
 

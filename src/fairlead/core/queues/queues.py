@@ -62,11 +62,11 @@ class Queues:
         self.fair.touch()
         self.guarantees.recount(self.queues)
         self.waiting.restart()
-        self.accounts.eased.add(queue.name)
+        self.accounts.freed.add(queue.name)
         return None
 
     def remove(self, name: str) -> None:
-        """The queue's object is gone: its policy falls away, what it holds stays charged."""
+        """The queue's object is gone: its policy ends, what it holds stays charged."""
         node = self.queues.get(name)
         if node is not None:
             self.upsert(Queue(name))
@@ -76,15 +76,15 @@ class Queues:
         if node.parent is parent and node.exists:
             return
         accounts = self.accounts
-        owed = dict(accounts.owed)
-        for uid in owed:
+        debts = dict(accounts.debts)
+        for uid in debts:
             self.repay(uid)
-        accounts.eased.update(ancestor.name for ancestor in node.path[1:])
+        accounts.freed.update(ancestor.name for ancestor in node.path[1:])
         accounts.shift(node.path[1:], node, -1)
         self.tree.hang(node, parent)
         accounts.shift(node.path[1:], node, 1)
-        for debt in owed.values():
-            accounts.owe(debt)
+        for debt in debts.values():
+            accounts.charge_debt(debt)
         accounts.measure_anew()
 
     def upsert_pool(self, pool: NodePool) -> None:
@@ -117,7 +117,7 @@ class Queues:
     def settle(self, now: float) -> None:
         """Bring percentages up to the nodes' present capacity, and shares up to what is held and asked for."""
         if self.tree.resolve_all():
-            self.accounts.eased.update(self.queues)
+            self.accounts.freed.update(self.queues)
             self.fair.touch()
             self.guarantees.recount(self.queues)
             self.waiting.restart()
@@ -135,10 +135,10 @@ class Queues:
                 self.waiting.restart(queue)
 
     def relieve(self, names: set[str]) -> None:
-        """Work of these queues has fallen, in a trial that was kept: they may hold less than before it."""
+        """Work of these queues was preempted, in a trial that was kept: they may hold less than before it."""
         for name in sorted(names):
             node = self.tree.node_of(name)
-            self.accounts.eased.update(each.name for each in node.path)
+            self.accounts.freed.update(each.name for each in node.path)
             self.waiting.restart(node)
 
     def repay(self, uid: str) -> None:
@@ -150,18 +150,18 @@ class Queues:
 
     def uncredit(self, victim: str, beneficiary: str) -> None:
         """A beneficiary is charged in a victim's stead no more: it does not start, or not once the victim is gone."""
-        debt = self.accounts.owed.get(victim)
+        debt = self.accounts.debts.get(victim)
         if debt is not None and any(uid == beneficiary for uid, _ in debt.credits):
             self.repay(victim)
-            self.accounts.owe(debt.without(beneficiary))
+            self.accounts.charge_debt(debt.without(beneficiary))
 
-    def owe_moved(self, moved: Task, row: int, instead: Task | None) -> None:
+    def charge_moved(self, moved: Task, row: int, instead: Task | None) -> None:
         """A pod that moves is charged anew until it is gone; see `Accounts.debt_of_moved`."""
         self.repay(moved.pod.uid)
-        self.accounts.owe(self.accounts.debt_of_moved(moved, row, instead))
+        self.accounts.charge_debt(self.accounts.debt_of_moved(moved, row, instead))
 
-    def name_firm(self, classes: frozenset[str]) -> None:
-        """The classes of service whose work is never preempted, and borrows nothing that others are guaranteed."""
+    def name_non_preemptible(self, classes: frozenset[str]) -> None:
+        """The classes of service whose work is non-preemptible, and borrows nothing that others are guaranteed."""
         if classes != self.guarantees.classes:
             self.guarantees.classes = classes
             self.accounts.guarantee_anew()

@@ -1,4 +1,4 @@
-"""Reclaim: what is guaranteed to a queue against others, and which of two queues is due something before the other.
+"""Reclaim: what is guaranteed to a queue against others, and which of two queues deserves something before the other.
 
 That is the answer as far as accounts, shares and guarantees go; who may be evicted for it `preemption` decides.
 """
@@ -26,7 +26,7 @@ class Reclaim:
     ) -> bool:
         """Whether what a queue holds, with so much more, is guaranteed to it against siblings of `top`, itself or one above.
 
-        Either `top` stays within its quota, or the queue does, and only what never falls brings those above it beyond theirs.
+        Either `top` stays within its quota, or the queue does, and only non-preemptible work brings those above it beyond theirs.
         """
         if all(held(top, name) + amount <= top.quota.get(name, 0) for name, amount in wanted):
             return True
@@ -42,12 +42,12 @@ class Reclaim:
         )
 
     def is_due_before(self, queue: QueueNode, demand: Charge, other: QueueNode, others: Charge) -> bool:
-        """Whether a queue would hold what is its due with so much more, and another queue more than is its."""
+        """Whether a queue would stay within its deserved share with so much more, and another queue would exceed its own."""
         claim, fair = against(queue, other), self.fair
         if claim is None:
             return False
         mine, theirs = claim.mine, claim.theirs
-        names = fair.contested(mine, insists=True)
+        names = fair.contested(mine, enforce_quota=True)
         wanted = [(name, amount) for name, amount in demand if name in names]
         theirs_then = {name: theirs.used.get(name, 0) + dict(others).get(name, 0) for name, _ in wanted}
         # Within its own quota it is guaranteed that, too: siblings of its that hold what those above are guaranteed give way.

@@ -1,9 +1,9 @@
-"""Reservations: nodes kept free for later.
+"""Reservations: nodes reserved for later.
 
-A hold closes rows from now until its start to whoever would still run then, and until its end to whoever it does not
+A hold closes rows from now until its start to all that would still run then, and until its end to all that it does not
 admit. The scheduler makes holds for blocked units (`actions/reserve.py`: backfill with reservations), administrators by
-Reservation objects: `Maintenance` admits nobody, `Capacity` the pods of a queue. For units estimates of run times count;
-for administrators only time limits do, since nobody is evicted when a window begins.
+Reservation objects: `Maintenance` admits no pod, `Capacity` the pods of a queue. For units estimates of run times count;
+for administrators only time limits do, since no pod is evicted when a window begins.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 600.0, 6 * 3600.0
 HEADS = "head/"
-"""Before a key: what was kept for a unit because it had been passed for too long."""
+"""Before a key: what was reserved for a unit because it had been passed for too long."""
 
 
 @dataclass(slots=True)
 class Hold:
-    """Rows kept from `start` to `end`, seconds since the epoch; before `start` for whoever ends in time.
+    """Rows reserved from `start` to `end`, seconds since the epoch; before `start` they are open to what ends in time.
 
-    unit: for whom, if a unit waits for them; else `given` says. spare: row -> column -> what is left there at the
-    start, for anybody. late: how often the start came and what ran was still there. stale: to be planned anew. lacking: the
+    unit: for whom, if a unit waits for them; else `given` names it. spare: row -> column -> what is left there at the
+    start, for all. late: how often the start came and what ran was still there. stale: to be planned anew. lacking: the
     least that was missing on its rows so far, in thousandths of what is asked for; vain: how often in a row
     a start was missed and no less was missing than before. own: all that runs there is of the unit's own
     queue. check: when something must have ended there, where run times are guessed. head: what is known of a unit that was
-    passed for too long (`actions/heads.py`); without rows only headroom is kept for it.
+    passed for too long (`actions/heads.py`); without rows only headroom is reserved for it.
     """
 
     key: str
@@ -90,7 +90,7 @@ class Head:
 
 
 class Reservations:
-    """All holds. version: changes when somebody who was kept out may be let in."""
+    """All holds. version: changes when work that was closed out may be let in."""
 
     def __init__(self, log: UndoLog, nodes: NodeTable, queues: Queues, runtimes: RunTimes) -> None:
         self.log = log
@@ -101,9 +101,9 @@ class Reservations:
         self.given: dict[str, Reservation] = {}
         self.version = 0
         self.now = 0.0
-        self.due: float | None = None  # when a hold should be made for somebody
+        self.due: float | None = None  # when a hold should be made for a unit that waits
         self.waits: dict[str, Head] = {}  # key -> since when it is passed, also of those that are not first now
-        self.looks_at = -math.inf  # no look at who is first before
+        self.check_at = -math.inf  # the heads of queues are not checked before
         self.head_due: float | None = None  # when a head will have been passed for long enough
         self._labels = -1
         self._weighed: tuple[Unit | None, dict[int, bool]] = (None, {})  # a unit -> id of another -> `_would_take_back`
@@ -131,14 +131,14 @@ class Reservations:
         return (hold for hold in self.holds.values() if hold.unit is not None)
 
     def keep(self, hold: Hold) -> None:
-        """Keep rows for somebody. Whoever ends before may have them meanwhile: the later it begins, the more do."""
+        """Reserve rows. What ends before may have them meanwhile: the later the hold begins, the more does."""
         old = self.holds.get(hold.key)
         if old is not None and (hold.start > old.start or hold.spare != old.spare):
             self.version += 1
         self.holds[hold.key] = hold
 
     def drop(self, hold: Hold) -> None:
-        """Keep them no longer."""
+        """Reserve them no longer."""
         if self.holds.pop(hold.key, None) is not None:
             self.version += 1
 
@@ -149,8 +149,8 @@ class Reservations:
         self._given_up[key] = times, now + min(first * 2.0 ** min(times - 1, 16), max(first, _LONGEST_PAUSE))
         self.drop(hold)
 
-    def rests_until(self, key: str) -> float:
-        """Before this nothing is kept for a unit again, since it came to nothing."""
+    def backoff_until(self, key: str) -> float:
+        """Before this nothing is reserved for a unit again, since it came to nothing."""
         return self._given_up.get(key, (0, 0.0))[1]
 
     def started(self, key: str) -> None:
@@ -236,8 +236,8 @@ class Reservations:
                     node.used.get(name, 0) + amount > most.get(name, math.inf) for name, amount in wanted
                 ):
                     return node
-        firm = queues.guarantees.firm(task) and queues.guarantees.firm(first)
-        return own if firm and queues.guarantees.broken(own.path, tuple(wanted)) is not None else None
+        fixed = queues.guarantees.non_preemptible(task) and queues.guarantees.non_preemptible(first)
+        return own if fixed and queues.guarantees.broken(own.path, tuple(wanted)) is not None else None
 
     def _demand(self, shape: RankedShape) -> Sequence[tuple[int, int]]:
         """What a pod takes of what is left on a row, by column: of a device that is shared, it spoils one."""
@@ -262,15 +262,15 @@ class Reservations:
         if hold.given is not None:
             if hold.given.queue and self.queues.tree.above(hold.given.queue, task.queue):
                 return True
-            return self.now + self.runtimes.services.time_limit(task) <= hold.start
+            return self.now + self.runtimes.services.limits.of(task) <= hold.start
         unit = hold.unit
         if unit is None or task.unit is unit or (task.gang is not None and task.gang is unit.gang):
             return True
         if hold.head is not None:
             if not hold.rows and self.queues.queues[task.queue].path[-1] is not self.queues.queues[unit.tasks[0].queue].path[-1]:
                 return True  # only what its own queues may hold is kept
-            return self._stands_before(unit, task) or (
-                not hold.late and self.now + self.runtimes.services.time_limit(task) <= hold.start
+            return self._goes_before(unit, task) or (
+                not hold.late and self.now + self.runtimes.services.limits.of(task) <= hold.start
             )
         if task.unit is not None and task.unit.overdue:
             return True
@@ -279,20 +279,20 @@ class Reservations:
         first = unit.tasks[0]
         if hold.own and task.queue != first.queue:
             return True  # its own queue keeps it out: others pay nothing for that
-        if self._band(task) > self._band(first) or self._would_take_back(task, unit):
+        if self._queue_priority(task) > self._queue_priority(first) or self._would_take_back(task, unit):
             return True
         total = self.runtimes.total(task)
         if total is None:
             return False
-        # Whoever is ended then does end. What is only thought to was wrong each time that the start was put off: were it believed
-        # again for all who come, one after the other would put it off for ever.
-        certain = self.runtimes.services.time_limit(task) <= total
+        # What is ended at its time limit does end. What is only expected to was wrong each time that the start was put off:
+        # were it believed again for all who come, one after the other would put it off for ever.
+        certain = self.runtimes.services.limits.of(task) <= total
         return self.now + (total if certain else total * (1 + hold.late)) <= hold.start
 
-    def _stands_before(self, unit: Unit, task: Task) -> bool:
-        """Whether a task goes before a unit that was passed for too long, whatever is kept for that one."""
+    def _goes_before(self, unit: Unit, task: Task) -> bool:
+        """Whether a task goes before a unit that was passed for too long, whatever is reserved for that one."""
         first, own = unit.tasks[0], task.unit
-        if self._band(task) > self._band(first) or (own is not None and own.express and not unit.express):
+        if self._queue_priority(task) > self._queue_priority(first) or (own is not None and own.express and not unit.express):
             return True
         if task.queue == first.queue:
             node = self.queues.queues[first.queue]
@@ -311,7 +311,7 @@ class Reservations:
             self._weighed = (unit, {id(other): self._would_take_back(unit.tasks[0], other) for other in others})
 
     def _would_take_back(self, task: Task, unit: Unit) -> bool:
-        """Whether a task, with its gang, is due what the unit would have beyond its queue's due: were it there, it would fall."""
+        """Whether a task, with its gang, deserves what a unit would hold beyond its queue's share: it would preempt the unit."""
         queues = self.queues
         weighed, verdicts = self._weighed
         if weighed is not None and task.unit is weighed and id(unit) in verdicts:
@@ -319,5 +319,5 @@ class Reservations:
         demand = task.unit.demand if task.unit is not None else queues.tree.asked(task.shape)
         return queues.reclaim.is_due_before(queues.queues[task.queue], demand, queues.queues[unit.tasks[0].queue], unit.demand)
 
-    def _band(self, task: Task) -> int:
+    def _queue_priority(self, task: Task) -> int:
         return self.queues.queues[task.queue].path[-1].policy.priority

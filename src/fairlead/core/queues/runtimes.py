@@ -1,4 +1,4 @@
-"""Run times: how long work is thought to run, by what its owner says, else by what ended before it.
+"""Run times: how long work is thought to run, by what its owner declares, else by what ended before it.
 
 What was learned is kept per kind of job, from the most alike (same queue, user, class and size) to all jobs: the latest run times
 of a kind, of which the median beyond what a job has run already is taken. A learned time plans, it never kills. Where nothing is
@@ -16,13 +16,14 @@ from itertools import islice
 
 from fairlead.core.model.queues import RunTimeRecord
 from fairlead.core.pods.tasks import Task
-from fairlead.core.queues.services import Services, begun
+from fairlead.core.queues.attained import begun
+from fairlead.core.queues.services import Services
 
 _KEPT = 200  # run times of a kind
 _ENOUGH = 5  # of them, before a kind is believed
 _KINDS = 4096
 _WRITTEN_KINDS, _WRITTEN = 50, 10  # of a queue, and run times of each, that survive a restart
-_LEAST = 60.0  # seconds; whatever runs is not thought to end sooner without being told
+_LEAST = 60.0  # seconds; what runs is not expected to end sooner unless its owner declares it
 
 Kind = tuple[str | int, ...]
 """(queue, user, class, devices in milli), or less of it: of any user and class, in any queue, all jobs."""
@@ -59,13 +60,13 @@ class RunTimes:
         self.services = services
         self.changed: set[str] = set()
         self._samples: dict[Kind, _Sample] = {}
-        self._known: set[str] = set()  # queues of which this scheduler has heard something itself, or was told
+        self._known: set[str] = set()  # queues of which this scheduler has observed something itself, or restored it
 
     def declared(self, task: Task) -> float | None:
-        """What its owner, or its class, says: the expected duration, else the time limit."""
+        """What its owner, or its class, declares: the expected duration, else the time limit."""
         group = task.gang.group if task.gang is not None else None
         expected = (group.expected if group is not None else 0.0) or task.pod.expected
-        limit = self.services.time_limit(task)
+        limit = self.services.limits.of(task)
         if expected:
             return min(expected, limit)
         return limit if math.isfinite(limit) else None
@@ -103,7 +104,7 @@ class RunTimes:
         self._learn(_kinds(task), seconds)
 
     def written(self, queue: str) -> tuple[RunTimeRecord, ...]:
-        """What is to survive a restart: the latest of the kinds of a queue that were heard of last, in the order of hearing."""
+        """What is to survive a restart: the latest of the kinds of a queue that were observed last, in that order."""
         own = (each for each in reversed(self._samples.items()) if len(each[0]) == _EXACT and each[0][0] == queue)
         records = []
         for (_, user, service_class, devices), sample in islice(own, _WRITTEN_KINDS):
@@ -123,7 +124,7 @@ class RunTimes:
     def _learn(self, kinds: Iterable[Kind], seconds: float) -> None:
         for kind in kinds:
             sample = self._samples.pop(kind, None) or _Sample()
-            self._samples[kind] = sample  # the latest to be heard of goes last
+            self._samples[kind] = sample  # the latest to be observed goes last
             sample.add(seconds)
         while len(self._samples) > _KINDS:
             del self._samples[next(iter(self._samples))]

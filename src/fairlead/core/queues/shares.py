@@ -17,7 +17,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.charges import Charge, key_of, split
 from fairlead.core.model.policy import Policy
 from fairlead.core.queues.division import Claim, divide
-from fairlead.core.queues.tree import Room
+from fairlead.core.queues.tree import PendingClass
 from fairlead.core.queues.usage import UsageBook
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ HOPELESS = frozenset(
         ReasonCode.INVALID_SPEC,
     }
 )
-"""Whoever waits for one of these could not use a larger share."""
+"""What waits for one of these could not use a larger share."""
 
-_TOLD_BY_NODES = frozenset({ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS, ReasonCode.TOO_LARGE})
+_KNOWN_FROM_NODES = frozenset({ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS, ReasonCode.TOO_LARGE})
 _NOTHING: dict[str, int] = {}
 _USAGE_STEP = 60.0  # seconds after which shares follow usage although nothing else happened
 
 
 class Division(NamedTuple):
-    """Who is due what; see `FairShares`."""
+    """What each queue deserves; see `FairShares`."""
 
     share: dict[str, dict[str, int]]
     entitled: dict[str, dict[str, int]]
@@ -52,7 +52,7 @@ class Division(NamedTuple):
 class FairShares:
     """The fair shares of a tree. share: queue -> resource -> base units, only where there is not enough for all siblings.
 
-    entitled: what a queue may hold of these before it stands in others' way.
+    entitled: what a queue may hold of these before others may reclaim from it.
     """
 
     def __init__(self, tree: QueueTree, policy: Policy) -> None:
@@ -60,7 +60,7 @@ class FairShares:
         self.policy = policy
         self.stale = True
         self._waiting: list[int] = []  # pods that waited in each queue
-        self.touched = True  # something came, went or was edited since somebody set this to False
+        self.touched = True  # something came, went or was edited since this was set to False
         self.version = 0
         self.share: dict[str, dict[str, int]] = {}
         self.entitled: dict[str, dict[str, int]] = {}
@@ -94,7 +94,7 @@ class FairShares:
 
     @property
     def division(self) -> Division:
-        """All that shares say, to be put back after a trial."""
+        """All shares, to be put back after a trial."""
         return Division(self.share, self.entitled, self.disputed)
 
     @division.setter
@@ -148,14 +148,15 @@ class FairShares:
             return math.inf
         return unit.since + wait
 
-    def contested(self, node: QueueNode, *, insists: bool = False) -> AbstractSet[str]:
+    def contested(self, node: QueueNode, *, enforce_quota: bool = False) -> AbstractSet[str]:
         """The resources that a queue and its siblings take from each other: those that are scarce among them.
 
-        Where something is short above them there may be enough for all siblings by what is their parent's due, but not by what
-        it holds: then what they are guaranteed decides. insists: it decides though nothing is short, but lies in pieces.
+        Where something is short above them there may be enough for all siblings by what their parent deserves, but not by what
+        it holds: then what they are guaranteed decides. enforce_quota: it decides though nothing is short, but is
+        fragmented.
         """
         own = self.share.get(node.name, _NOTHING)
-        if insists or (not own and self.scarce(node)):
+        if enforce_quota or (not own and self.scarce(node)):
             return {*own, *(name for name, quota in node.quota.items() if quota)}
         return own.keys()
 
@@ -170,9 +171,9 @@ class FairShares:
         return True
 
     def dominant_share(self, node: QueueNode, more: Mapping[str, int] = _NOTHING) -> float:
-        """Dominant part of its due that a queue holds: above 1 it holds more than is fair, or than it is guaranteed.
+        """Dominant part of its deserved share that a queue holds: above 1 it holds more than is fair, or than it is guaranteed.
 
-        Its due of a resource that is scarce among its siblings is its fair share, or its quota if that is more. Where
+        What it deserves of a resource that is scarce among its siblings is its fair share, or its quota if that is more. Where
         nothing is scarce, resources with a quota count; a queue without any quota is guaranteed nothing: its share is 1
         plus its dominant part of the whole cluster. more: what it would hold besides.
         """
@@ -198,9 +199,9 @@ class FairShares:
 
     def dominant_share_with(self, node: QueueNode, unit: Unit) -> float:
         """The same with a unit of it, or of a queue below it, placed."""
-        room = unit.room
-        if isinstance(room, Room) and not self.tree.pools.named:
-            return self.dominant_share(node, room.core)
+        pending_class = unit.pending_class
+        if isinstance(pending_class, PendingClass) and not self.tree.pools.named:
+            return self.dominant_share(node, pending_class.core)
         return self.dominant_share(node, dict(self.tree.asked_together(unit.tasks[: unit.need])))
 
     def most(self, node: QueueNode, unit: Unit) -> dict[str, int]:
@@ -231,30 +232,34 @@ class FairShares:
         }
         totals: dict[str, int] = {}
         for node in self.tree.queues.values():
-            for room in node.rooms.values():
-                if not room.waiting or self.hopeless(room) or self._too_large(room.core.items(), totals):
+            for pending_class in node.pending_classes.values():
+                if (
+                    not pending_class.waiting
+                    or self.hopeless(pending_class)
+                    or self._too_large(pending_class.core.items(), totals)
+                ):
                     continue
-                _request(requests, node, self._asked(room), room.waiting)
-                for task in room.later if room.elastic else ():
+                _request(requests, node, self._asked(pending_class), pending_class.waiting)
+                for task in pending_class.later if pending_class.elastic else ():
                     asked = self.tree.asked(task.shape)
                     if task.shape.most() and not self._too_large(asked, totals):
                         _request(requests, self.tree.queues[task.queue], asked)
         return requests
 
     @staticmethod
-    def hopeless(room: Room) -> bool:
-        """Whether no share would help what waits in a room.
+    def hopeless(pending_class: PendingClass) -> bool:
+        """Whether no share would help what waits in a class.
 
-        What labels, taints and sizes of nodes say is asked of the nodes as they are, not of the last refusal: they may have
-        changed since. Of what depends on other pods and on volumes only the refusal tells.
+        What follows from labels, taints and sizes of nodes is asked of the nodes as they are, not of the last refusal: they may
+        have changed since. What depends on other pods and on volumes is known from the refusal only.
         """
-        why = room.parked.code if room.parked is not None else None
-        if why in HOPELESS and (why not in _TOLD_BY_NODES or any(shape.relations for shape in room.shapes)):
+        why = pending_class.unschedulable.code if pending_class.unschedulable is not None else None
+        if why in HOPELESS and (why not in _KNOWN_FROM_NODES or any(shape.relations for shape in pending_class.shapes)):
             return True
-        return any(shape.most() < count for shape, count in room.shapes.items())
+        return any(shape.most() < count for shape, count in pending_class.shapes.items())
 
     def _too_large(self, wanted: Iterable[tuple[str, int]], totals: dict[str, int]) -> bool:
-        """Whether all that can be had is less than what is needed: that is known before it was looked at. totals: known ones."""
+        """Whether all that can be had is less than what is needed: that is known before it was tried. totals: known ones."""
         for resource, amount in wanted:
             total = totals.get(resource)
             if total is None:
@@ -263,10 +268,10 @@ class FairShares:
                 return True
         return False
 
-    def _asked(self, room: Room) -> Charge:
-        """What one unit of a room asks for, of pools, too, where it can run nowhere else."""
-        unit = room.first() or next(room.units, None) if self.tree.pools.named else None
-        return room.demand if unit is None else self.tree.asked_together(unit.tasks)
+    def _asked(self, pending_class: PendingClass) -> Charge:
+        """What one unit of a class asks for, of pools, too, where it can run nowhere else."""
+        unit = pending_class.first() or next(pending_class.units, None) if self.tree.pools.named else None
+        return pending_class.demand if unit is None else self.tree.asked_together(unit.tasks)
 
     def _divide(self, requests: dict[str, dict[str, int]], now: float, share: dict[str, dict[str, int]]) -> None:
         tree = self.tree
@@ -334,7 +339,7 @@ class FairShares:
 
     def _closed(self, column: int, pool: str) -> int:
         """What is kept closed where victims are leaving, beyond what beneficiaries hold: once they are gone it is to be had."""
-        closed = {id(each): each for stand_ins in self.tree.closing.values() for each in stand_ins if each.row >= 0}
+        closed = {id(each): each for placeholders in self.tree.closing.values() for each in placeholders if each.row >= 0}
         mask = self.tree.pools.mask(pool) if pool and closed else None
         return sum(
             amount
@@ -353,9 +358,9 @@ def _request(requests: dict[str, dict[str, int]], node: QueueNode, charge: Charg
 
 
 def _weights(siblings: Sequence[QueueNode], resource: str) -> list[int | None]:
-    """By what each sibling's part of what is over is divided; None for all where none of them gives a weight.
+    """By what the capacity beyond guarantees is divided among siblings; None for all where none of them gives a weight.
 
-    Percentages are of what is over; those without one divide the rest of it.
+    Percentages are of that capacity; siblings without one divide the rest of it.
     """
     named = [node.named.get(resource) for node in siblings]
     if not any(each is not None and (each.weight is not None or each.weight_percent is not None) for each in named):

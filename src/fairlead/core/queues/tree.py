@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from fairlead.core.pods.ranking import RankedShape
 
 Step = tuple[int, float, float, float, str]
-"""A queue's place among its siblings: (-priority, share with its head, -guarantee, when the head was created, its UID)."""
+"""A queue's position among its siblings: (-priority, share with its head, -guarantee, when the head was created, its UID)."""
 
-Standing = tuple[int, bool, tuple[Step, ...]]
-"""A place among all queues: band at the root, whether the head is no express, and a step for each queue from the root down."""
+QueuePosition = tuple[int, bool, tuple[Step, ...]]
+"""A position among all queues: priority at the root, whether the head is no express, a step for each queue from the root down."""
 
 Key = tuple[int, bool, Step]
-"""As heaps compare siblings: band (at the root only), whether the head is no express, its step."""
+"""As heaps compare siblings: priority (at the root only), whether the head is no express, its step."""
 
 Entry = tuple[Key, int, "QueueNode"]
 """A queue among its siblings: its key, a number of the entry, the queue."""
@@ -39,37 +39,37 @@ Place = tuple[int, int, int, tuple[int, int], float, str]
 
 
 class Seen(NamedTuple):
-    """How what may help a pending class stood when it was checked; `actions.requeue` compares it with how it stands now."""
+    """Versions of what may help a pending class, as of its last check; `actions.requeue` compares them with the present ones."""
 
-    reservations: int = -1  # their version when it was parked
-    kept_out: int = 0  # how many holds kept rows from it then
+    reservations: int = -1  # their version when it became unschedulable
+    kept_out: int = 0  # for how many holds rows were reserved against it then
     surroundings: tuple[int, ...] = ()  # of those of its shapes that depend on other pods
     shares: tuple[int, int] = (-1, -1)  # the version of fair shares, and how many jobs had started
 
 
 class Search:
-    """What is remembered of searches for victims, and for pods to be moved, for a pending class; `actions.make_room` keeps it."""
+    """What is remembered of searches for victims, and for pods to be moved, for a pending class; the actions update it."""
 
-    __slots__ = ("awaits", "budgets", "looks_at", "moves_again", "moves_vain", "moves_wanted", "rests_until", "vain")
+    __slots__ = ("awaits", "backoff_until", "budgets", "check_at", "moves_again", "moves_vain", "moves_wanted", "vain")
 
     def __init__(self) -> None:
-        self.vain = 0  # how often in a row victims were looked for in vain
-        self.rests_until = 0.0  # no search for victims before
-        self.awaits = 0.0  # until when it rests since what leaves by itself is enough for it
-        self.budgets: Reason | None = None  # disruption budgets that keep all who would make room
-        self.looks_at = math.inf  # when these are overridden, or may have changed
-        self.moves_vain = 0  # how often in a row pods to be moved were looked for in vain
+        self.vain = 0  # how many searches for victims in a row were in vain
+        self.backoff_until = 0.0  # no search for victims before
+        self.awaits = 0.0  # until when it is in backoff since what leaves by itself is enough for it
+        self.budgets: Reason | None = None  # disruption budgets that protect all victims that would be enough
+        self.check_at = math.inf  # when these are overridden, or may have changed
+        self.moves_vain = 0  # how many searches for pods to be moved in a row were in vain
         self.moves_again = 0.0  # no search for such pods before
-        self.moves_wanted = False  # such a search was due and rested
+        self.moves_wanted = False  # such a search was due during its backoff
 
     def forget(self) -> None:
         """One of its units has a place: the next searches are not put off."""
-        self.vain, self.rests_until = 0, 0.0
+        self.vain, self.backoff_until = 0, 0.0
         self.moves_vain, self.moves_again = 0, 0.0
 
 
-class Room:
-    """Waiting units of one composition in one queue, a line for each user. parked: why none can be placed now.
+class PendingClass:
+    """Waiting units of one composition in one queue, a line for each user. unschedulable: why none can be placed now.
 
     limited: users for whom a limit stands in the way, and the reason.
     """
@@ -83,15 +83,15 @@ class Room:
         "limited",
         "lines",
         "offered",
-        "parked",
         "pods",
         "queue",
         "replans_at",
+        "reported",
         "search",
         "seen",
         "shapes",
-        "told",
-        "untold",
+        "unreported",
+        "unschedulable",
         "waiting",
     )
 
@@ -106,14 +106,14 @@ class Room:
         self.pods = len(unit.tasks)  # of one unit
         self.lines: dict[str, list[tuple[Rank, Unit]]] = {}
         self.limited: dict[str, Reason] = {}
-        self.parked: Reason | None = None
+        self.unschedulable: Reason | None = None
         self.replans_at = 0.0  # no reservation is planned before
         self.seen = Seen()
         self.search = Search()
         self.held_back: Unit | None = None  # who would reclaim from its queue at once if it started
-        self.offered: Place | None = None  # place of the entry that stands for it among the heads
-        self.untold: list[Unit] = []  # came since the others were told why they wait
-        self.told: ReasonCode | None = None
+        self.offered: Place | None = None  # key of its entry among the heads
+        self.unreported: list[Unit] = []  # came since the others were given the reason
+        self.reported: ReasonCode | None = None
 
     def leave(self) -> None:
         """One of its units waits no longer."""
@@ -135,11 +135,11 @@ class Room:
         return (task for unit in self.units for task in unit.later if task.state is TaskState.WAITING and task.unit is None)
 
     def in_order(self) -> list[Unit]:
-        """Those whom no limit stops, in the order in which they are served as things stand."""
+        """Those of users whom no limit stops, in the present order of service."""
         return sorted((unit for unit in self.units if unit.user not in self.limited), key=self.queue.place)
 
     def first(self) -> Unit | None:
-        """The unit to serve next, of a user whom no limit stops; drops dead ones on the way."""
+        """The unit to serve next, of a user whom no limit stops; drops those that are gone on the way."""
         found, where = None, None
         for user in list(self.lines):
             line = self.lines[user]
@@ -158,22 +158,22 @@ class Room:
         return found
 
 
-def room_of(unit: Unit) -> Room | None:
+def pending_class_of(unit: Unit) -> PendingClass | None:
     """The pending class that a unit waits in; None: in none yet, or what is only tried waits nowhere."""
-    return unit.room if isinstance(unit.room, Room) else None
+    return unit.pending_class if isinstance(unit.pending_class, PendingClass) else None
 
 
 class QueueNode:
-    """One queue: its policy, what it and its descendants hold, and its rooms."""
+    """One queue: its policy, what it and its descendants hold, and its pending classes."""
 
     def __init__(self, name: str, parent: QueueNode | None) -> None:
         self.name = name
         self.parent = parent
         self.policy = Queue(name)
         self.used: dict[str, int] = {}
-        self.leaving: dict[str, int] = {}  # part of what is used: victims' whose room others have been given
-        self.foreign: dict[str, int] = {}  # part of what is used: held by pods of other schedulers, which fall for nobody
-        self.rooms: dict[tuple[object, ...], Room] = {}
+        self.leaving: dict[str, int] = {}  # part of what is used: of victims whose places are given away
+        self.foreign: dict[str, int] = {}  # part of what is used: held by pods of other schedulers, which are never preempted
+        self.pending_classes: dict[tuple[object, ...], PendingClass] = {}
         self.path: tuple[QueueNode, ...] = (self,)
         self.quota: dict[str, int] = {}
         self.limits: dict[str, int] = {}
@@ -185,12 +185,12 @@ class QueueNode:
         self.placed: dict[str, Task] = {}  # uid -> task of this very queue that has a node
         self.guests: dict[str, Task] = {}  # uid -> pod of another scheduler for which this very queue is charged
         self.priorities: dict[int, int] = {}  # class priority -> how many of those placed
-        self.blocked: Rank | None = None  # rank of the unit that everything behind it waits for
+        self.blocked: Rank | None = None  # rank of the unit that everything after it waits for
         self.holds: dict[str, tuple[int, int]] = {}  # user -> (devices, CPU) of this very queue, in milli
         self.past: dict[str, int] = {}  # user -> decayed use of late, as devices in milli
-        self.fell = False  # some user holds less than when the heads were put in order
+        self.heads_outdated = False  # some user holds less than when the heads were put in order
         self.meter: Meter | None = None  # only where there are limits by user or by job
-        self.heads: list[tuple[Place, int, Room]] = []
+        self.heads: list[tuple[Place, int, PendingClass]] = []
         self.listed = 0  # which entry in its parent's heap is its own; 0: none
         self.below: list[Entry] = []  # its children, as `core.order` keeps them
         self.guarantee = 0.0  # the largest part of all that there is of a resource that its quota is
@@ -205,12 +205,12 @@ class QueueNode:
         return scope == "Parent" and (self.parent is None or self.parent in other.path)
 
     def first_refused(self) -> tuple[Unit, Reason] | None:
-        """The first of those that wait in it and were looked at, and why all of its pending class have no place."""
+        """The first of those that wait in it and were tried, and why all of its pending class have no place."""
         found: tuple[Place, Unit, Reason] | None = None
-        for room in self.rooms.values():
-            for user, entries in room.lines.items():
+        for pending_class in self.pending_classes.values():
+            for user, entries in pending_class.lines.items():
                 unit = entries[0][1] if entries else None
-                reason = room.limited.get(user) or room.parked
+                reason = pending_class.limited.get(user) or pending_class.unschedulable
                 if unit is not None and unit.alive and reason is not None and (found is None or self.place(unit) < found[0]):
                     found = self.place(unit), unit, reason
         return found[1:] if found is not None else None
@@ -223,8 +223,8 @@ class QueueNode:
         """What it holds of a resource and is not about to leave."""
         return self.used.get(resource, 0) - self.leaving.get(resource, 0)
 
-    def may_fall(self, resource: str) -> int:
-        """What it holds of a resource without what nobody can reclaim."""
+    def reclaimable(self, resource: str) -> int:
+        """What it holds of a resource without what can never be reclaimed."""
         return self.used.get(resource, 0) - self.foreign.get(resource, 0)
 
     @property
@@ -234,7 +234,7 @@ class QueueNode:
         yield from self.guests.values()
 
     def rivals(self, other: QueueNode) -> tuple[QueueNode, QueueNode] | None:
-        """The two siblings under which this queue and another one stand; None if one is above the other."""
+        """The two siblings below which, or as which, this queue and another one are; None if one is above the other."""
         for one, two in zip(self.path[::-1], other.path[::-1], strict=False):
             if one is not two:
                 return one, two
@@ -245,7 +245,7 @@ class QueueNode:
         return self.path[: self.path.index(top) + 1]
 
     def place(self, unit: Unit) -> Place:
-        """Where a unit stands in this queue: by priority, urgency and level, by what its user holds, by age."""
+        """The order key of a unit in this queue: by priority, urgency and level, by what its user holds, by age."""
         priority, urgency, level, created, name = unit.rank
         devices, cpu = self.holds.get(unit.user, (0, 0))
         return priority, urgency, level, (devices + self.past.get(unit.user, 0), cpu), created, name
@@ -259,7 +259,7 @@ class QueueTree:
         self.pools = Pools(nodes)
         self.queues: dict[str, QueueNode] = {}
         self._totals = -1  # for which capacity of the nodes percentages were worked out
-        # By the victim's uid: stand-ins for what it fills beyond what was given away.
+        # By the victim's uid: placeholders for what it fills beyond what was given away.
         self.closing: Mapping[str, Sequence[Task]] = {}
 
     def charge_at(self, shape: RankedShape, row: int) -> Charge:
@@ -299,7 +299,7 @@ class QueueTree:
     # -- policies ------------------------------------------------------------------------------
 
     def hang(self, node: QueueNode, parent: QueueNode | None) -> None:
-        """A queue stands under another one, or at the root (None)."""
+        """Put a queue under another one, or at the root (None)."""
         node.parent = parent
         for each in self.queues.values():
             path = [each]
@@ -336,7 +336,7 @@ class QueueTree:
             if pool:
                 of_pools[resource] = of_pools.get(resource, 0) + quota
         for resource, together in of_pools.items():
-            quotas[resource] = max(quotas.get(resource, 0), together)  # what is its due in pools is its due of the whole
+            quotas[resource] = max(quotas.get(resource, 0), together)  # what is guaranteed in pools is guaranteed of the whole
         node.quota, node.limits = quotas, limits
         node.pool_limits = [(*split(key), limit) for key, limit in limits.items() if split(key)[1]]
         node.guarantee = max((quota / max(1, self.total(key)) for key, quota in quotas.items()), default=0.0)
@@ -355,7 +355,7 @@ class QueueTree:
         self._totals = -1
 
     def above(self, name: str, queue: str) -> bool:
-        """Whether one queue is another, or stands above it."""
+        """Whether one queue is another, or an ancestor of it."""
         return any(node.name == name for node in self.node_of(queue).path)
 
     def knows(self, name: str) -> bool:

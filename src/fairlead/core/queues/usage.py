@@ -51,7 +51,7 @@ class UsageBook:
         self._records: dict[str, UsageRecord] = {}
 
     def follow(self, tree: QueueTree, now: float) -> None:
-        """Note how many devices are held now; users' past use is told to the queues."""
+        """Note how many devices are held now; users' past use is written to the queues."""
         resources = tree.nodes.gpu_resources
         for name, node in tree.queues.items():
             held = sum(node.used.get(resource, 0) for resource in resources) / WHOLE
@@ -70,7 +70,7 @@ class UsageBook:
             for user in [user for user, past in node.past.items() if not past and not any(node.holds.get(user, ()))]:
                 del users[user], node.past[user]  # nothing is left of what they used
                 node.holds.pop(user, None)
-            node.fell = True
+            node.heads_outdated = True
 
     def part_of(self, name: str, now: float, capacity: int) -> float:
         """A queue's decayed use as a part of so many devices, 0 to 1."""

@@ -1,9 +1,9 @@
 """Waiting work: the pending classes of each queue, and which unit is served next.
 
-Inside a queue, waiting units are kept in pending classes (`tree.Room`): one per composition (shape, priority, size), since every
-verdict about one unit of a class holds for all of them. A class whose first unit cannot be placed is set aside as a whole until
-something happens that could help. In a class each user has a line: among equals the user who holds least of the queue goes
-first, and a limit for one user stops that line alone. Which queue is served next `order` decides.
+Inside a queue, waiting units are kept in pending classes (`tree.PendingClass`): one per composition (shape, priority, size),
+since every verdict about one unit of a class holds for all of them. A class whose first unit cannot be placed is set aside as a
+whole until something happens that could help. In a class each user has a line: among equals the user who holds least of the
+queue goes first, and a limit for one user stops that line alone. Which queue is served next `order` decides.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from fairlead.api.reasons import Reason
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.shares import FairShares
-from fairlead.core.queues.tree import Place, QueueNode, QueueTree, Room, Standing
+from fairlead.core.queues.tree import PendingClass, Place, QueueNode, QueuePosition, QueueTree
 
 
-class Behind(NamedTuple):
-    """Who waits and would take a place in turn, and whose place that is."""
+class BlockedBy(NamedTuple):
+    """The job that waits and would take a place in turn, and the victims whose place that is."""
 
     taker: Unit
-    falling: list[Task]
+    victims: list[Task]
 
 
 class Versions(NamedTuple):
-    """Versions of what may help any parked class."""
+    """Versions of what may help any unschedulable class."""
 
     pairs: int
     storage: int
@@ -43,148 +43,154 @@ class Waiting:
         self.fair = fair
         self.order = QueueOrder(tree.queues, self._first, fair.dominant_share_with)
         self._sequence = 0
-        self.parked: set[Room] = set()
-        self.held_back: set[Room] = set()  # those parked rooms that are held back for a job that waits
-        self.requeue_at: dict[Room, float] = {}  # pending classes that are tried again at some time, whatever happens
-        self.checked = Versions(0, 0, 0, 0, 0)  # when all that are parked were last checked
-        self.limited: set[Room] = set()  # where limits stop some users
-        self.behind: dict[Room, Behind] = {}  # would take from others in vain -> who would take that in turn
-        self.unlisted: list[tuple[Room, Exception]] = []  # could not be put in order, and why
-        self.resting: set[Room] = set()  # were to search for victims, but did so in vain too often of late
+        self.unschedulable: set[PendingClass] = set()
+        self.held_back: set[PendingClass] = set()  # of the unschedulable: held back for a job that waits
+        self.requeue_at: dict[PendingClass, float] = {}  # pending classes that are tried again at some time, whatever happens
+        self.checked = Versions(0, 0, 0, 0, 0)  # as of the last check of all unschedulable classes
+        self.limited: set[PendingClass] = set()  # where limits stop some users
+        self.blocked_by: dict[PendingClass, BlockedBy] = {}  # would take from others in vain -> who would take that in turn
+        self.unlisted: list[tuple[PendingClass, Exception]] = []  # could not be put in order, and why
+        self.backing_off: set[PendingClass] = set()  # a search for victims was due during its backoff
 
     def push(self, name: str, unit: Unit) -> None:
         """Let a unit wait in its queue."""
         node = self.tree.node_of(name)
         composition = unit.composition
-        room = node.rooms.get(composition)
-        if room is None:
-            room = node.rooms[composition] = Room(node, composition, unit)
-        unit.room = room
-        room.waiting += 1
-        room.elastic = room.elastic or bool(unit.later)
-        node.pods_waiting += room.pods
+        pending_class = node.pending_classes.get(composition)
+        if pending_class is None:
+            pending_class = node.pending_classes[composition] = PendingClass(node, composition, unit)
+        unit.pending_class = pending_class
+        pending_class.waiting += 1
+        pending_class.elastic = pending_class.elastic or bool(unit.later)
+        node.pods_waiting += pending_class.pods
         self.fair.touch()
-        heappush(room.lines.setdefault(unit.user, []), (unit.rank, unit))
+        heappush(pending_class.lines.setdefault(unit.user, []), (unit.rank, unit))
         if node.blocked is not None and unit.rank < node.blocked:
             node.blocked = None
             self._reopen(node)
-        room.untold.append(unit)
-        if room.parked is None and unit.user not in room.limited and room.lines[unit.user][0][1] is unit:
-            self._offer(node, room)
-        elif room.parked is not None and node.policy.users_reclaim and room.first() is unit:
-            self.unpark(room)  # what was in vain for another user need not be for this one
+        pending_class.unreported.append(unit)
+        if (
+            pending_class.unschedulable is None
+            and unit.user not in pending_class.limited
+            and pending_class.lines[unit.user][0][1] is unit
+        ):
+            self._offer(node, pending_class)
+        elif pending_class.unschedulable is not None and node.policy.users_reclaim and pending_class.first() is unit:
+            self.requeue(pending_class)  # what was in vain for another user need not be for this one
 
-    def unpark(self, room: Room) -> None:
-        """Something happened that could help the units of this room."""
-        self.parked.discard(room)
-        self.held_back.discard(room)
-        self.requeue_at.pop(room, None)
-        room.parked = room.held_back = None
-        if room.queue.blocked is not None:
-            room.queue.blocked = None
-            self._reopen(room.queue)
-        if not room.waiting:
-            self._dissolve(room)
+    def requeue(self, pending_class: PendingClass) -> None:
+        """Something happened that could help the units of this class: they are tried again."""
+        self.unschedulable.discard(pending_class)
+        self.held_back.discard(pending_class)
+        self.requeue_at.pop(pending_class, None)
+        pending_class.unschedulable = pending_class.held_back = None
+        if pending_class.queue.blocked is not None:
+            pending_class.queue.blocked = None
+            self._reopen(pending_class.queue)
+        if not pending_class.waiting:
+            self._dissolve(pending_class)
         else:
-            self._offer(room.queue, room)
+            self._offer(pending_class.queue, pending_class)
 
-    def park(self, room: Room, reason: Reason, again_at: float | None = None) -> list[Unit]:
-        """None of the units of this room can be placed for now; returns those that must be told why.
+    def mark_unschedulable(self, pending_class: PendingClass, reason: Reason, again_at: float | None = None) -> list[Unit]:
+        """None of the units of this class can be placed for now; returns those for which the reason is to be reported.
 
         again_at: when they are tried again although nothing happened.
         """
         if again_at is not None:
-            self.requeue_at[room] = again_at
-        room.parked = reason
-        self.parked.add(room)
-        if room.held_back is not None:
-            self.held_back.add(room)
-        if room.told != reason.code:
-            room.told = reason.code
-            room.untold = sorted(room.units)
-        return self.to_tell(room)
+            self.requeue_at[pending_class] = again_at
+        pending_class.unschedulable = reason
+        self.unschedulable.add(pending_class)
+        if pending_class.held_back is not None:
+            self.held_back.add(pending_class)
+        if pending_class.reported != reason.code:
+            pending_class.reported = reason.code
+            pending_class.unreported = sorted(pending_class.units)
+        return self.to_report(pending_class)
 
     @property
     def releases(self) -> bool:
         """Whether a pending class is held back for a job that waits no longer."""
-        return any(room.held_back is not None and not room.held_back.alive for room in self.held_back)
+        return any(pending_class.held_back is not None and not pending_class.held_back.alive for pending_class in self.held_back)
 
-    def limit(self, room: Room, user: str, reason: Reason) -> list[Unit]:
-        """A limit stops one user here: his line waits until the limit eases, others are served. Returns his units."""
-        room.limited[user] = reason
-        self.limited.add(room)
-        self._offer(room.queue, room)
-        theirs = sorted(unit for _, unit in room.lines.get(user, ()) if unit.alive)
-        room.untold = [unit for unit in room.untold if unit.user != user]
+    def limit(self, pending_class: PendingClass, user: str, reason: Reason) -> list[Unit]:
+        """A limit stops one user's line here until it allows more, others are served. Returns the line's units."""
+        pending_class.limited[user] = reason
+        self.limited.add(pending_class)
+        self._offer(pending_class.queue, pending_class)
+        theirs = sorted(unit for _, unit in pending_class.lines.get(user, ()) if unit.alive)
+        pending_class.unreported = [unit for unit in pending_class.unreported if unit.user != user]
         return theirs
 
-    def ease(self, eased: set[str]) -> None:
-        """These queues hold less, or may hold more: users whom limits stopped are looked at again."""
-        for room in sorted(
-            (each for each in self.limited if any(node.name in eased for node in each.queue.path)), key=Room.order
+    def retry_limited(self, freed: set[str]) -> None:
+        """These queues hold less, or may hold more: users whom limits stopped are tried again."""
+        for pending_class in sorted(
+            (each for each in self.limited if any(node.name in freed for node in each.queue.path)), key=PendingClass.order
         ):
-            self.limited.discard(room)
-            room.limited.clear()
-            if room.parked is None:
-                self._offer(room.queue, room)
+            self.limited.discard(pending_class)
+            pending_class.limited.clear()
+            if pending_class.unschedulable is None:
+                self._offer(pending_class.queue, pending_class)
 
-    def _dissolve(self, room: Room) -> None:
-        """Nobody waits in a room any more."""
-        room.queue.rooms.pop(room.composition, None)
-        self.limited.discard(room)
-        self.behind.pop(room, None)
+    def _dissolve(self, pending_class: PendingClass) -> None:
+        """No unit waits in a class any more."""
+        pending_class.queue.pending_classes.pop(pending_class.composition, None)
+        self.limited.discard(pending_class)
+        self.blocked_by.pop(pending_class, None)
 
     @property
     def next_due(self) -> float | None:
         """When something is tried again although nothing happened."""
-        return min((*self.requeue_at.values(), *(room.search.rests_until for room in self.resting)), default=None)
+        return min(
+            (*self.requeue_at.values(), *(pending_class.search.backoff_until for pending_class in self.backing_off)), default=None
+        )
 
-    def due(self, now: float) -> list[Room]:
+    def due(self, now: float) -> list[PendingClass]:
         """Pending classes that are tried again by now although nothing happened."""
-        return sorted((room for room, at in self.requeue_at.items() if at <= now), key=Room.order)
+        return sorted((pending_class for pending_class, at in self.requeue_at.items() if at <= now), key=PendingClass.order)
 
-    def rested(self, now: float) -> list[Room]:
-        """Rooms whose rest is over: they may search again. Each is returned once."""
-        found = sorted((each for each in self.resting if each.search.rests_until <= now), key=Room.order)
-        self.resting.difference_update(found)
+    def backoff_over(self, now: float) -> list[PendingClass]:
+        """Pending classes whose backoff is over: they may search again. Each is returned once."""
+        found = sorted((each for each in self.backing_off if each.search.backoff_until <= now), key=PendingClass.order)
+        self.backing_off.difference_update(found)
         return found
 
-    def to_tell(self, room: Room) -> list[Unit]:
-        """Units that wait in a parked room and do not know why yet."""
-        units, room.untold = [unit for unit in room.untold if unit.alive], []
+    def to_report(self, pending_class: PendingClass) -> list[Unit]:
+        """Units of an unschedulable class for which the reason is not reported yet."""
+        units, pending_class.unreported = [unit for unit in pending_class.unreported if unit.alive], []
         return units
 
-    def block(self, room: Room) -> None:
-        """Nothing behind the first unit of this room is served before it, in its queue."""
-        unit = room.first()
+    def block(self, pending_class: PendingClass) -> None:
+        """Nothing after the first unit of this class is served before it, in its queue."""
+        unit = pending_class.first()
         if unit is not None:
-            room.queue.blocked = unit.rank
+            pending_class.queue.blocked = unit.rank
 
     def _reopen(self, node: QueueNode) -> None:
         if node.heads and not node.listed:
             self.order.enlist(node)
 
-    def _offer(self, node: QueueNode, room: Room) -> None:
-        unit = room.first()
+    def _offer(self, node: QueueNode, pending_class: PendingClass) -> None:
+        unit = pending_class.first()
         if unit is None:
             return
-        self._head(node, room, unit)
-        if not node.listed or node.heads[0][2] is room:
+        self._head(node, pending_class, unit)
+        if not node.listed or node.heads[0][2] is pending_class:
             self.order.enlist(node)  # once more if it may go before others now
 
-    def standing(self, unit: Unit, *, held: bool = False) -> Standing:
-        """Where the queue of a unit stands among all, with the unit as its next. held: the unit has places already."""
+    def queue_position(self, unit: Unit, *, held: bool = False) -> QueuePosition:
+        """The position of a unit's queue among all, with the unit as its next. held: the unit has places already."""
         share = (lambda node, _: self.fair.dominant_share(node)) if held else None
-        return self.order.standing(self.tree.node_of(unit.tasks[0].queue), unit, share)
+        return self.order.position(self.tree.node_of(unit.tasks[0].queue), unit, share)
 
-    def turn(self, unit: Unit, *, held: bool = False) -> tuple[Standing, Place]:
-        """What orders units of all queues: where its queue stands, then its place in that queue. held: see `standing`."""
-        return self.standing(unit, held=held), self.tree.node_of(unit.tasks[0].queue).place(unit)
+    def order_key(self, unit: Unit, *, held: bool = False) -> tuple[QueuePosition, Place]:
+        """What orders units of all queues: the position of its queue, then its place in it. held: see `queue_position`."""
+        return self.queue_position(unit, held=held), self.tree.node_of(unit.tasks[0].queue).place(unit)
 
     def restart(self, changed: QueueNode | None = None) -> None:
-        """Shares may have fallen: order the queues anew before serving the next.
+        """Shares may be smaller: order the queues anew before serving the next.
 
-        changed: only what this queue and those above it hold did.
+        changed: only what this queue and those above it hold changed.
         """
         self.order.again(changed)
 
@@ -195,61 +201,68 @@ class Waiting:
     def count_anew(self) -> None:
         """How many units and pods wait is counted anew."""
         for node in self.tree.queues.values():
-            for room in node.rooms.values():
-                room.waiting = sum(1 for _ in room.units)
-            node.pods_waiting = sum(room.waiting * room.pods for room in node.rooms.values())
+            for pending_class in node.pending_classes.values():
+                pending_class.waiting = sum(1 for _ in pending_class.units)
+            node.pods_waiting = sum(pending_class.waiting * pending_class.pods for pending_class in node.pending_classes.values())
 
     def relist(self) -> None:
-        """Put all lines, and all queues, in order anew: who was about to be put back when an exception came is there again."""
+        """Put all lines, and all queues, in order anew: also units that an exception kept from being put back."""
         self.order.clear()
         for node in self.tree.queues.values():
             node.heads.clear()
-            node.fell = False
-            for room in list(node.rooms.values()):
-                room.offered = None
-                if not room.waiting:
-                    self.parked.discard(room)
-                    self.requeue_at.pop(room, None)
-                    self.resting.discard(room)
-                    self._dissolve(room)
-                elif room.parked is None:
+            node.heads_outdated = False
+            for pending_class in list(node.pending_classes.values()):
+                pending_class.offered = None
+                if not pending_class.waiting:
+                    self.unschedulable.discard(pending_class)
+                    self.requeue_at.pop(pending_class, None)
+                    self.backing_off.discard(pending_class)
+                    self._dissolve(pending_class)
+                elif pending_class.unschedulable is None:
                     try:
-                        self._offer(node, room)
+                        self._offer(node, pending_class)
                     except Exception as error:  # the others stand in line all the same
-                        self.unlisted.append((room, error))
-        self.held_back = {room for room in self.parked if room.held_back is not None}
+                        self.unlisted.append((pending_class, error))
+        self.held_back = {pending_class for pending_class in self.unschedulable if pending_class.held_back is not None}
 
-    def devices_waited_for(self, room: Room) -> int:
-        """For how many devices the units of a room wait, in milli."""
-        return room.waiting * sum(amount for resource, amount in room.demand if resource in self.tree.nodes.gpu_resources)
+    def devices_waited_for(self, pending_class: PendingClass) -> int:
+        """For how many devices the units of a class wait, in milli."""
+        return pending_class.waiting * sum(
+            amount for resource, amount in pending_class.demand if resource in self.tree.nodes.gpu_resources
+        )
 
     def _first(self, node: QueueNode) -> Unit | None:
-        if node.fell:
-            # Somebody holds less than when the heads were put in order: he may go before others now.
-            node.fell = False
+        if node.heads_outdated:
+            # A user holds less than when the heads were put in order, and may go before others now.
+            node.heads_outdated = False
             node.heads.clear()
-            for room in node.rooms.values():
-                if room.parked is None and (unit := room.first()) is not None:
-                    self._head(node, room, unit)
+            for pending_class in node.pending_classes.values():
+                if pending_class.unschedulable is None and (unit := pending_class.first()) is not None:
+                    self._head(node, pending_class, unit)
         heads = node.heads
         while heads and node.blocked is None:
-            place, _, room = heads[0]
-            unit = room.first() if room.parked is None else None
+            place, _, pending_class = heads[0]
+            unit = pending_class.first() if pending_class.unschedulable is None else None
             if unit is not None:
                 present = node.place(unit)
                 if present == place:
                     return unit
-                if room.offered == place:  # it is out of date: its user holds more now, or another unit is its first
+                if pending_class.offered == place:  # it is out of date: its user holds more now, or another unit is its first
                     self._sequence += 1
-                    room.offered = present
-                    heapreplace(heads, (present, self._sequence, room))
+                    pending_class.offered = present
+                    heapreplace(heads, (present, self._sequence, pending_class))
                     continue
             heappop(heads)
-            if unit is None and room.parked is None and room.offered == place and not room.waiting:
-                self._dissolve(room)
+            if (
+                unit is None
+                and pending_class.unschedulable is None
+                and pending_class.offered == place
+                and not pending_class.waiting
+            ):
+                self._dissolve(pending_class)
         return None
 
-    def _head(self, node: QueueNode, room: Room, unit: Unit) -> None:
+    def _head(self, node: QueueNode, pending_class: PendingClass, unit: Unit) -> None:
         self._sequence += 1
-        room.offered = node.place(unit)
-        heappush(node.heads, (room.offered, self._sequence, room))
+        pending_class.offered = node.place(unit)
+        heappush(node.heads, (pending_class.offered, self._sequence, pending_class))

@@ -1,7 +1,7 @@
 """Belonging: what is placed stays what it was admitted as, until it ends.
 
 A pod that has a place is charged to the queue, class, user, group, priority and size that it had when it got the place,
-whatever its labels and annotations say later; a PodGroup of which a member has a place keeps its queue, class and minimum. A
+whatever its labels and annotations are later; a PodGroup of which a member has a place keeps its queue, class and minimum. A
 time limit, and a gang's minimum, may become smaller. Requests that the kubelet changed in place are followed: a tenant
 cannot write those.
 
@@ -9,8 +9,8 @@ Before the first pass everything is believed as it is: a scheduler that has just
 queue that does not exist, or does not admit it, is then charged to the default queue of its namespace, and keeps no class
 that it may not use.
 
-Pods that somebody else placed are in no queue. Where the policy says so (`charge_foreign`), the default queue of their namespace
-is charged for them: they count in its quotas, limits and shares, wait in no line, and are nobody's victims.
+Pods that another scheduler placed are in no queue. With the policy `charge_foreign` the default queue of their namespace is
+charged for them: they count in its quotas, limits and shares, wait in no line, and are never victims.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import msgspec
 from fairlead.api.names import DEFAULT_QUEUE, DEFAULT_QUEUE_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.groups import Group
-from fairlead.core.model.pods import Pod, stands_in
-from fairlead.core.model.transactions import Kept, PodRef
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.transactions import Kept, ref_of
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.state.isolation import Isolation
 from fairlead.core.state.placement import Placement
@@ -34,7 +34,7 @@ _FIXED = {
     "service_class": "ServiceClass",
     "group": "pod group",
     "user": "user",
-    "surplus": "elastic replica",
+    "elastic": "elastic replica",
     "priority": "priority",
     "expected": "expected duration",
 }
@@ -42,9 +42,9 @@ _FIXED = {
 
 
 class Belonging:
-    """What was admitted, and what was heard since that says something else.
+    """What was admitted, and what was observed since that differs from it.
 
-    believes: nothing was decided yet, so what objects say is all there is.
+    believes: nothing was decided yet, so objects count as they are.
     """
 
     def __init__(self, tables: Tables, placement: Placement, isolation: Isolation) -> None:
@@ -52,14 +52,14 @@ class Belonging:
         self._placement = placement
         self._isolation = isolation
         self.believes = True
-        self._heard: dict[str, Pod] = {}  # uid of a pod that has a place -> its view, where that says something else
+        self._observed: dict[str, Pod] = {}  # UID of a pod that has a place -> its view, where that differs
         self._groups: dict[str, Group] = {}  # the same of groups
         self._gone: dict[str, Group] = {}  # groups as admitted that were deleted while members had places
         self._left: set[str] = set()  # of those, the ones that may have no member any more
-        self._untold: dict[str, Kept] = {}
+        self._unreported: dict[str, Kept] = {}
         self._foreign: dict[str, dict[str, Task]] = {}  # namespace -> uid -> pod of another scheduler, where queues pay
         self._home: dict[str, str] = {}  # uid of such a pod -> its namespace
-        self._knew_default = True  # whether there was a queue `default` when it was last looked at
+        self._knew_default = True  # whether there was a queue `default` at the last check
         self.payers = 0  # how often another queue was to pay for one
 
     # -- pods ----------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class Belonging:
         if not pod.ours:
             kept.pop("queue", None)  # it never was in one; who pays for it is another question
         named = [_FIXED[field] for field in kept if field != "priority"]
-        if "surplus" in kept:
+        if "elastic" in kept:
             kept["never_preempts"] = old.never_preempts
         limit = self._limit(self._tables.services.of(task).time_limit, old.time_limit, pod.time_limit)
         if limit != pod.time_limit:
@@ -87,33 +87,33 @@ class Belonging:
         if task.state is TaskState.BOUND and not pod.node:
             kept["node"] = old.node  # an older view: nothing leaves its node
         if not kept:
-            self._heard.pop(uid, None)
-            self._untold.pop(uid, None)
+            self._observed.pop(uid, None)
+            self._unreported.pop(uid, None)
             return pod
-        if self._heard.get(uid) != pod:
+        if self._observed.get(uid) != pod:
             self._note(uid, pod, named)
         return msgspec.structs.replace(pod, **kept)
 
     def _note(self, uid: str, pod: Pod, named: list[str]) -> None:
-        known = self._heard.get(uid)
-        self._heard[uid] = pod
-        if named and (known is None or _says(known) != _says(pod)):
+        known = self._observed.get(uid)
+        self._observed[uid] = pod
+        if named and (known is None or _admission(known) != _admission(pod)):
             message = f"the pod is placed, so these values stay as admitted until it ends: {', '.join(named)}"
-            self._untold[uid] = Kept(PodRef(uid, pod.namespace, pod.name), Reason(ReasonCode.ADMITTED_STAYS, message))
+            self._unreported[uid] = Kept(ref_of(pod), Reason(ReasonCode.ADMITTED_STAYS, message))
 
     def note_assumed(self, pod: Pod) -> None:
-        """What was heard of a pod whose binding is on its way: it counts should the binding be refused."""
-        self._heard.setdefault(pod.uid, pod)
+        """The observed view of a pod whose binding is on its way: it counts should the binding be refused."""
+        self._observed.setdefault(pod.uid, pod)
 
     def released(self, uid: str) -> Pod | None:
-        """A binding was refused: the pod's latest view, where that says something else than what was admitted."""
-        self._untold.pop(uid, None)
-        return self._heard.pop(uid, None)
+        """A binding was refused: the pod's latest view, where that differs from what was admitted."""
+        self._unreported.pop(uid, None)
+        return self._observed.pop(uid, None)
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""
-        self._heard.pop(uid, None)
-        self._untold.pop(uid, None)
+        self._observed.pop(uid, None)
+        self._unreported.pop(uid, None)
         home = self._home.pop(uid, None)
         if home is not None:
             del self._foreign[home][uid]
@@ -131,9 +131,9 @@ class Belonging:
 
     @staticmethod
     def started(gang: Gang | None) -> bool:
-        """Whether a member of a gang has a place; one that is kept for a job that resumes is nobody's yet."""
+        """Whether a member of a gang has a place; one that is reserved for a job that resumes does not count yet."""
         return gang is not None and any(
-            (task.row >= 0 or task.pod.node) and not stands_in(task.pod.uid) for task in gang.tasks.values()
+            (task.row >= 0 or task.pod.node) and not task.pod.placeholder for task in gang.tasks.values()
         )
 
     def group(self, gang: Gang, group: Group) -> Group:
@@ -161,8 +161,8 @@ class Belonging:
 
     def differs(self, key: str) -> Reason | None:
         """Why a group's spec is not what counts, or None."""
-        heard, gang = self._groups.get(key), self._tables.gangs.get(key)
-        if heard is None or gang is None or gang.group is None:
+        observed, gang = self._groups.get(key), self._tables.gangs.get(key)
+        if observed is None or gang is None or gang.group is None:
             return None
         fields = (
             ("queue", "queue"),
@@ -171,7 +171,7 @@ class Belonging:
             ("time_limit", "timeLimit"),
             ("expected", "expectedDuration"),
         )
-        named = [shown for field, shown in fields if getattr(heard, field) != getattr(gang.group, field)]
+        named = [shown for field, shown in fields if getattr(observed, field) != getattr(gang.group, field)]
         message = f"members are placed, so these fields of the spec stay as admitted until they end: {', '.join(named)}"
         return Reason(ReasonCode.ADMITTED_STAYS, message)
 
@@ -198,7 +198,7 @@ class Belonging:
             self._left.add(key)
 
     def ended(self) -> list[Group]:
-        """Groups of which no member has a place any more, as they say now; what was kept of others is forgotten."""
+        """Groups of which no member has a place any more, as their objects are now; what was kept of others is forgotten."""
         if not self._groups and not self._gone:
             return []
         gangs = self._tables.gangs
@@ -241,14 +241,14 @@ class Belonging:
             self._recharge(
                 task, msgspec.structs.replace(task.pod, service_class="", priority=min(0, task.pod.priority)), task.queue
             )
-            self._tell(task, f"{refused_class}; the pod runs and counts as one without a ServiceClass")
+            self._note_refused(task, f"{refused_class}; the pod runs and counts as one without a ServiceClass")
         if not tables.queues.tree.knows(task.queue):
             refused = f"queue {task.queue!r} does not exist"
         else:
             refused = tables.admission.refuses_queue(task)
         if refused and (queue := self.default_queue(task.pod.namespace)) != task.queue:
             self._recharge(task, msgspec.structs.replace(task.pod, queue=queue), queue)
-            self._tell(task, f"{refused}; the pod runs and is charged to {queue!r}, the default queue of its namespace")
+            self._note_refused(task, f"{refused}; the pod runs and is charged to {queue!r}, the default queue of its namespace")
         return not refused and not refused_class
 
     def _recharge(self, task: Task, pod: Pod, queue: str) -> None:
@@ -259,12 +259,11 @@ class Belonging:
         if placed and task.charged:
             self._tables.queues.charge(task, 1, task.row)
 
-    def _tell(self, task: Task, message: str) -> None:
-        pod = task.pod
-        self._untold[pod.uid] = Kept(PodRef(pod.uid, pod.namespace, pod.name), Reason(ReasonCode.NOT_ALLOWED, message))
+    def _note_refused(self, task: Task, message: str) -> None:
+        self._unreported[task.pod.uid] = Kept(task.ref, Reason(ReasonCode.NOT_ALLOWED, message))
 
     def default_queue(self, namespace: str) -> str:
-        """The queue of a namespace's pods that name none: its label says, else it is `default`."""
+        """The queue of a namespace's pods that name none: that of the namespace's label, else `default`."""
         return self._tables.pairs.namespaces.get(namespace, {}).get(DEFAULT_QUEUE_LABEL) or DEFAULT_QUEUE
 
     # -- pods of others ------------------------------------------------------------------------
@@ -283,7 +282,7 @@ class Belonging:
         return queue if queue and tables.queues.tree.knows(queue) else ""
 
     def take_in(self, task: Task) -> None:
-        """A pod is on a node, and counted nowhere yet: somebody else's is charged to whoever pays for it."""
+        """A pod is on a node, and counted nowhere yet: one of another scheduler is charged to the queue that pays for it."""
         if task.pod.ours or not self._tables.policy.charge_foreign:
             return
         self._enter(task)
@@ -331,10 +330,10 @@ class Belonging:
                     held[resource] = held.get(resource, 0) + amount
         return held
 
-    def tell(self) -> Iterator[Kept]:
-        """What was not told yet."""
-        untold, self._untold = self._untold, {}
-        yield from untold.values()
+    def report(self) -> Iterator[Kept]:
+        """What was not reported yet."""
+        unreported, self._unreported = self._unreported, {}
+        yield from unreported.values()
 
 
 def _devices(pod: Pod) -> tuple[int, int]:
@@ -345,5 +344,5 @@ def _milli(pod: Pod) -> int:
     return pod.spec.gpus * pod.spec.gpu_milli if pod.spec.gpus else 0
 
 
-def _says(pod: Pod) -> tuple[object, ...]:
+def _admission(pod: Pod) -> tuple[object, ...]:
     return (*(getattr(pod, field) for field in _FIXED), pod.time_limit, _devices(pod))

@@ -41,7 +41,7 @@ class BoundPods:
         return self._tables.shapes.intern(spec, pairs.label_set(pod.namespace, pod.labels), pod.profile)
 
     def _relabel(self, keys: set[str] | None) -> None:
-        """Labels that were not read before are from now on (None: labels at all): shapes must tell them apart."""
+        """Labels that were not read before are from now on (None: labels at all): they become part of shapes."""
         for task in list(self._tables.tasks.values()):
             if keys is None or any(key in keys for key, _ in task.pod.labels):
                 self._reshape(task)

@@ -1,7 +1,7 @@
 """Disruption budgets: whom a plan may evict without breaking one, counted as the plan grows.
 
-What a budget allows is what the API server said last. It asks again before each eviction, so a count that is out of date costs a
-plan, never a budget.
+What a budget allows is what its status held last. The API server asks it again before each eviction, so a count that is out of
+date costs a plan, never a budget.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def protects(budget: DisruptionBudget, pod: Pod, labels: dict[str, str]) -> bool
 class Guard:
     """What may still be evicted while a plan is made. leaving: whom earlier plans evict, of whom a budget may not know yet.
 
-    refused: pods whose eviction the API server refused a short time ago, whatever budgets were heard to allow.
+    refused: pods whose eviction the API server refused a short time ago, whatever budgets allow by their status.
     """
 
     def __init__(
@@ -137,9 +137,9 @@ class Budgets:
         return Guard(list(self.known.values()), leaving, lambda task: self._overrides.is_refused(task, now))
 
     def _unguard(self, budget: DisruptionBudget) -> None:
-        """Pods that a budget kept from preemption may be preempted now: what waits for their places looks again."""
+        """Pods that a budget kept from preemption may be preempted now: what waits for their places is tried again."""
         tables = self._tables
-        if not tables.queues.waiting.parked:
+        if not tables.queues.waiting.unschedulable:
             return
         for task in tables.tasks.values():
             if task.row >= 0 and task.pod.namespace == budget.namespace and protects(budget, task.pod, dict(task.pod.labels)):

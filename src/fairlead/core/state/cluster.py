@@ -20,7 +20,7 @@ from fairlead.core.model.queues import Queue
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.undo import new_version
 from fairlead.core.nodes.storage import StorageObject
-from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.pods.tasks import Placeholder, Task, TaskState
 from fairlead.core.queues.meters import submitted_limits
 from fairlead.core.state.bound import unsized
 from fairlead.core.state.budgets import Budgets
@@ -105,14 +105,14 @@ class ClusterState:
         for task in list(self.nodes.pods[row].values()):
             placement.unassign(task)
             self.evictions.abandon(task)
-            if task.pod.uid not in self.tasks:
-                continue  # a stand-in: it goes with the node
+            if isinstance(task, Placeholder):
+                continue  # it goes with the node
             if task.state in (TaskState.BOUND, TaskState.EVICTING):
                 placement.stray(task, name)
             else:
                 self.pending.wait(task)
         for uid in [uid for uid, where in placement.lingering.items() if where == row]:
-            # What was to have its room has none any more, but the victim still runs: it is charged again.
+            # Its beneficiary has no place any more, but the victim still runs: it is charged again.
             placement.part(self.tasks[uid])
             self.queues.repay(uid)
             placement.stray(self.tasks[uid], name)
@@ -202,7 +202,7 @@ class ClusterState:
     def upsert_class(self, service: ServiceClass) -> None:
         """A class of service came or changed."""
         if self.services.upsert(service):
-            self.queues.name_firm(self.services.firm())
+            self.queues.name_non_preemptible(self.services.non_preemptible())
             for task in self.tasks.values():
                 if task.row >= 0 and task.pod.ours and task.service_class == service.name:
                     self.services.runs(task)
@@ -213,7 +213,7 @@ class ClusterState:
     def remove_class(self, name: str) -> None:
         """A class of service is gone: its pods are served as those without a class."""
         if self.services.remove(name):
-            self.queues.name_firm(self.services.firm())
+            self.queues.name_non_preemptible(self.services.non_preemptible())
             self.pending.admit_again(lambda task: task.service_class == name)
 
     def upsert_queue(self, queue: Queue) -> Reason | None:
@@ -246,7 +246,7 @@ class ClusterState:
         return msgspec.structs.replace(queue, usage=None, run_times=(), forecasts=())
 
     def _guard_gpus(self, name: str) -> None:
-        """Room is kept beside free GPUs while some queue has a quota of GPUs."""
+        """Headroom is kept beside free GPUs while some queue has a quota of GPUs."""
         node = self.queues.queues.get(name)
         policy = node.policy if node is not None and node.exists else Queue(name)
         gpus = self.policy.gpu_resources
@@ -314,7 +314,7 @@ class ClusterState:
     # -- a pass --------------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """A pass begins: what depends on the time is looked at afresh."""
+        """A pass begins: what depends on the time is derived again."""
         self.services.begin(now)
         self.pass_caches.drop()
         guard = self.isolation.guard
@@ -355,12 +355,12 @@ class ClusterState:
             self.isolation,
         )
         times = [due for part in parts if (due := part.next_due) is not None]
-        times += [self.services.next_end] if self.services.next_end is not None else []
-        if self.queues.waiting.parked and (due := self.services.next_due) is not None:
+        times += [self.services.limits.next] if self.services.limits.next is not None else []
+        if self.queues.waiting.unschedulable and (due := self.services.next_due) is not None:
             times.append(due)
         return min(times, default=None)
 
 
 def _who_may(policy: Queue) -> tuple[object, ...]:
-    """The part of a queue's policy that says who may wait in it; its parent does, too."""
+    """The part of a queue's policy that decides what may wait in it; its parent belongs to it."""
     return policy.parent, policy.namespaces, policy.users, policy.classes, submitted_limits(policy)

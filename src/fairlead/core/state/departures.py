@@ -1,4 +1,4 @@
-"""Departures: victims on their way out, since when, and until when anybody waits for them.
+"""Departures: victims on their way out, since when, and until when pods wait for them.
 
 A finalizer, a lost node or a long grace period keeps a pod after its eviction. A place is held for its beneficiary until
 the victim's grace and `victim_timeout` have passed; `actions/outwait.py` releases it then. A victim that did not go is not
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fairlead.core.model.policy import Policy
     from fairlead.core.queues.services import Services
 
-TELL_AFTER = 5.0
-"""Seconds that a place is held before its beneficiary is told for whom it waits: most victims are gone by then."""
+REPORT_AFTER = 5.0
+"""Seconds that a place is held before it is reported which victims its beneficiary waits for: most victims are gone by then."""
 _LONGEST_PAUSE = 6 * 3600.0
 _NAMED = 5
 _HURRY_AGAIN = 60.0
@@ -37,7 +37,7 @@ class Departure(NamedTuple):
 
 
 class Departures:
-    """All victims that are waited for. freed: rows where something became free since held places were looked at last."""
+    """All victims that are waited for. freed: rows where something became free since held places were checked last."""
 
     def __init__(self, policy: Policy, tasks: dict[str, Task], services: Services) -> None:
         self._policy = policy
@@ -45,21 +45,21 @@ class Departures:
         self._services = services
         self.leaving: dict[str, Departure] = {}
         self.freed: set[int] = set()
-        self.going: dict[str, float] = {}  # uid of a pod that is on its way out -> when that was heard
+        self.going: dict[str, float] = {}  # UID of a pod that is on its way out -> when that was observed
         self._stayed: dict[str, tuple[int, float]] = {}  # victim uid -> how often it did not go, not chosen again before
-        self._tell_at: dict[str, float] = {}  # beneficiary uid -> when it is told
+        self._report_at: dict[str, float] = {}  # beneficiary's UID -> when it is reported that it waits
         self._hurried: dict[str, float] = {}  # victim uid -> its time to end is not shortened again before
 
     # -- times to end --------------------------------------------------------------------------
 
     def grace(self, task: Task) -> int:
-        """How long an eviction lets a pod end, in seconds: as its class says, or it itself, no longer than the policy allows."""
+        """Seconds that an eviction gives a pod to end: as its class states, or it itself, no longer than the policy allows."""
         return min(int(self._services.of(task).grace) or task.pod.grace, self._policy.max_grace)
 
     def graces(self, victims: Sequence[Task]) -> tuple[tuple[str, int], ...]:
         """Times to end of victims that are not to have their own.
 
-        Who was deleted already keeps what he was given then unless a delete gives less; 0 would not wait for his containers.
+        A pod that was deleted already keeps the time that it got then unless a delete gives less; 0 would wait for no container.
         """
         given = ((task, max(1, self.grace(task)) if task.pod.terminating else self.grace(task)) for task in victims)
         return tuple((task.pod.uid, grace) for task, grace in given if task.pod.terminating or grace != task.pod.grace)
@@ -69,7 +69,7 @@ class Departures:
         return task.pod.terminating and task.pod.leaves > now + self._policy.max_grace
 
     def note(self, uid: str) -> None:
-        """A pod was said to be on its way out."""
+        """A pod was observed to be on its way out."""
         self.going.setdefault(uid, self._services.now)
 
     def leaving_soon(self, now: float) -> list[tuple[Task, float]]:
@@ -86,9 +86,9 @@ class Departures:
         return found
 
     def slow(self, now: float) -> list[Task]:
-        """Victims whose containers have longer to end than anybody waits for them, each once in a while.
+        """Victims whose containers have longer to end than their beneficiaries wait, each once in a while.
 
-        Whoever deleted them gave them that time, since they were asked to go or just before: a user, or a job's controller.
+        A user or a job's controller gave them that time in a delete, since they were asked to go or just before.
         """
         found = [uid for uid, at in self._slow() if at <= now]
         for uid in found:
@@ -96,13 +96,13 @@ class Departures:
         return [self._tasks[uid] for uid in sorted(found)]
 
     def _slow(self) -> Iterator[tuple[str, float]]:
-        """Such victims, and when their time to end is to be shortened: what was asked of the server is heard of by then."""
+        """Such victims, and when their time to end is to be shortened: what was asked of the server is observed by then."""
         for uid, departure in self.leaving.items():
             task = self._tasks.get(uid)
-            if task is not None and task.pod.terminating and task.pod.leaves > departure.due + TELL_AFTER:
-                yield uid, max(departure.since + TELL_AFTER, self._hurried.get(uid, 0.0))
+            if task is not None and task.pod.terminating and task.pod.leaves > departure.due + REPORT_AFTER:
+                yield uid, max(departure.since + REPORT_AFTER, self._hurried.get(uid, 0.0))
 
-    # -- who is waited for ---------------------------------------------------------------------
+    # -- victims -------------------------------------------------------------------------------
 
     def begin(self, victims: Iterable[Task], beneficiaries: Iterable[Task], now: float) -> None:
         """Victims of one plan are asked to go. All of them are waited for as long as the one with the longest grace.
@@ -115,7 +115,7 @@ class Departures:
         for task in asked:
             self.leaving[task.pod.uid] = Departure(now, due, task.pod.terminating)
         for task in beneficiaries:
-            self._tell_at[task.pod.uid] = now + TELL_AFTER
+            self._report_at[task.pod.uid] = now + REPORT_AFTER
 
     def _left(self, task: Task, now: float) -> float:
         """When a pod that was deleted ends, if that is trusted; else now."""
@@ -128,8 +128,8 @@ class Departures:
             del self.leaving[uid]
         for uid in [uid for uid in self._hurried if uid not in self.leaving]:
             del self._hurried[uid]
-        for uid in [uid for uid in self._tell_at if uid not in tasks or tasks[uid].state is not TaskState.HELD]:
-            del self._tell_at[uid]
+        for uid in [uid for uid in self._report_at if uid not in tasks or tasks[uid].state is not TaskState.HELD]:
+            del self._report_at[uid]
         for uid in [uid for uid in self._stayed if uid not in tasks]:
             del self._stayed[uid]
         if not self.leaving:
@@ -154,15 +154,15 @@ class Departures:
         departure = self.leaving.get(uid)
         return departure is not None and departure.deleted
 
-    def untold(self, now: float) -> list[Task]:
-        """Beneficiaries that have waited long enough to be told for whom, once each."""
-        due = sorted(uid for uid, at in self._tell_at.items() if at <= now)
+    def unreported(self, now: float) -> list[Task]:
+        """Beneficiaries that have waited so long that it is reported for which victims, once each."""
+        due = sorted(uid for uid, at in self._report_at.items() if at <= now)
         for uid in due:
-            del self._tell_at[uid]
+            del self._report_at[uid]
         return [self._tasks[uid] for uid in due]
 
     def reason(self, held: Iterable[Task]) -> Reason | None:
-        """For whom tasks wait that have places, or None if for nobody."""
+        """For which victims tasks with held places wait, or None if for none."""
         victims = sorted({uid for task in held for uid in task.waits_for if uid in self._tasks})
         if not victims:
             return None
@@ -179,8 +179,8 @@ class Departures:
 
     @property
     def next_due(self) -> float | None:
-        """When somebody must be released, or told, or hurried."""
-        if not self.leaving and not self._tell_at:
+        """When a place must be released, a wait reported, or an eviction hastened."""
+        if not self.leaving and not self._report_at:
             return None
         hurried = (at for _, at in self._slow())
-        return min([*(each.due for each in self.leaving.values()), *self._tell_at.values(), *hurried], default=None)
+        return min([*(each.due for each in self.leaving.values()), *self._report_at.values(), *hurried], default=None)

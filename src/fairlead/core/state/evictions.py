@@ -88,9 +88,9 @@ class Evictions:
     def give_up(self, uid: str, now: float, *, rests: bool = False) -> None:
         """The plan that a victim is part of is given up. rests: its beneficiaries wait before they are tried again."""
         victims = {uid, *self.plans.get(uid, ())}
-        looked: set[str] = set()
-        while waiting := {each for victim in victims for each in self.holds.get(victim, ())} - looked:
-            looked |= waiting  # of those that wait, others of their gangs may wait for victims of other plans, and so on
+        reached: set[str] = set()
+        while waiting := {each for victim in victims for each in self.holds.get(victim, ())} - reached:
+            reached |= waiting  # of those that wait, others of their gangs may wait for victims of other plans, and so on
             for beneficiary in sorted(waiting):
                 victims |= self._waits_again(beneficiary, now, rests=rests)
             victims |= {other for victim in victims for other in self.plans.get(victim, ())}
@@ -120,12 +120,12 @@ class Evictions:
     def vacate(self, task: Task) -> None:
         """A place held for a task is given up. When nothing waits for its victims any more they are counted where they run.
 
-        While others of its gang wait for them they fill the room, so it stays closed; so does the room of a pod that only moves.
+        While others of its gang wait for them they fill the place, so it stays closed; so does that of a pod that only moves.
         """
         tasks, row, devices = self._tables.tasks, task.row, task.devices
         self._placement.unassign(task)
         victims = [uid for uid in sorted(task.waits_for) if uid in tasks]
-        if any(len(self.holds.get(uid, ())) > 1 or uid in self._moves.kept for uid in victims):
+        if any(uid in self._moves.kept or len(self.holds.get(uid, ())) > 1 for uid in victims):
             self._leftovers.close(task.pod.spec, row, devices, victims)
         else:
             self.release_victims([task], victims)
@@ -169,7 +169,7 @@ class Evictions:
             self._leftovers.keep_closed(place)
 
     def _stays(self, uid: str, now: float) -> None:
-        """A victim whose room is not needed any more is counted where it runs, until it is gone or for good."""
+        """A victim whose place is not needed any more is counted where it runs, until it is gone or for good."""
         tables = self._tables
         self.holds.pop(uid, None)
         for other in self.plans.pop(uid, ()):

@@ -1,4 +1,4 @@
-"""Finished pods that still say something: members of gangs that succeeded, for as long as their objects are there."""
+"""Finished pods that still count: members of gangs that succeeded, for as long as their objects are there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FinishedPods:
                 completions.start_over([pod, *(task.pod for task in gang.tasks.values())], gang.min_member)
 
     def read(self, gang: Gang, group: Group) -> None:
-        """A gang's PodGroup was heard of first: its status says what succeeded before."""
+        """A gang's PodGroup came first: its status holds what succeeded before."""
         if group.completed is not None:
             self._of(gang).read(group.completed)
 

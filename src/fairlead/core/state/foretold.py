@@ -1,8 +1,8 @@
-"""Intervals of expected starts: how far forecasts were off before says how far this one may be.
+"""Intervals of expected starts: they follow from how far off earlier forecasts were.
 
 Conformal prediction over past forecasts (Vovk et al., 2005), online: of each job that came to wait the first forecast is
 kept, and when the job starts, how long it waited in truth. By size class, log(wait) is fitted as a line in log(forecast), so
-that a forecast that says little is worth little, and what the line leaves is the sample of errors. Jobs that still wait
+that a forecast that predicts little has little weight, and what the line leaves is the sample of errors. Jobs that still wait
 bound theirs from below: the sample's quantiles are those of the estimator of Kaplan and Meier (1958), else long waits would
 be missing from it. The levels of both ends follow what came true (adaptive conformal inference, Gibbs and Candes, NeurIPS
 2021), so that a tenth of the starts lies outside at each end also where the errors change with time.
@@ -44,7 +44,7 @@ _LEAST = 60.0  # seconds; shorter waits and forecasts count as this
 
 
 class Jobs(Protocol):
-    """The jobs of a cluster: pods by UID, gangs by key, and what their classes of service say."""
+    """The jobs of a cluster: pods by UID, gangs by key, and their classes of service."""
 
     @property
     def tasks(self) -> Mapping[str, Task]: ...
@@ -71,7 +71,7 @@ class _Asked(NamedTuple):
     devices: int
     created: float
     foretold: float
-    told: Expected
+    interval: Expected
 
 
 class _Point(NamedTuple):
@@ -141,8 +141,8 @@ class Foretold:
         self._levels: dict[int, tuple[float, float]] = {}
         self._known: set[str] = set()
 
-    def look(self, jobs: Jobs, starts: Mapping[str, float], now: float) -> dict[str, Expected]:
-        """The interval of each job that a forecast made now gives a start; what is told a job first is judged when it starts."""
+    def intervals(self, jobs: Jobs, starts: Mapping[str, float], now: float) -> dict[str, Expected]:
+        """The interval of each job that a forecast made now gives a start; the first one of each job is judged when it starts."""
         for job in [job for job in self._asked if job not in jobs.tasks and job not in jobs.gangs]:
             del self._asked[job]  # it was deleted while it waited
         found: dict[str, Expected] = {}
@@ -160,10 +160,10 @@ class Foretold:
             low, high = self._levels.get(size, (LOW, HIGH))
             beyond = max(waited, LONG) if foretold > LONG else waited
             ends = [lines[size].at(foretold, level, beyond) + unit.created for level in (low, 0.5, high)]
-            told = Expected(*(max(now, each) for each in (ends[1], ends[0], ends[2])))
-            found[job] = told
-            if job not in self._asked and waited <= LONG and not jobs.services.before(first):
-                self._asked[job] = _Asked(first.queue, devices, unit.created, foretold, told)
+            interval = Expected(*(max(now, each) for each in (ends[1], ends[0], ends[2])))
+            found[job] = interval
+            if job not in self._asked and waited <= LONG and not jobs.services.attained.before(first):
+                self._asked[job] = _Asked(first.queue, devices, unit.created, foretold, interval)
         return found
 
     def started(self, job: str, now: float) -> None:
@@ -175,8 +175,8 @@ class Foretold:
         low, high = self._levels.get(size, (LOW, HIGH))
         burst = self._burst(size, now)
         step = _STEP / burst.starts
-        low += step * (LOW - (now < asked.told.earliest))
-        high += step * ((now > asked.told.latest) - (1 - HIGH))
+        low += step * (LOW - (now < asked.interval.earliest))
+        high += step * ((now > asked.interval.latest) - (1 - HIGH))
         self._levels[size] = min(max(low, 0.0), 0.4), min(max(high, 0.6), 1.0)
         self._remember(ForecastRecord(asked.queue, asked.devices, round(asked.foretold), round(now - asked.created)), burst)
         self.changed.add(asked.queue)
@@ -207,7 +207,7 @@ class Foretold:
         self._past.setdefault(_size_of(record.devices), deque(maxlen=_KEPT)).append((record, burst))
 
     def _line(self, size: int, now: float) -> _Line:
-        """What past forecasts of a size class, else of all, say of the next one."""
+        """The line that past forecasts of a size class, else of all, give for the next one."""
         past = list(self._past.get(size, ()))
         of_size = (asked for asked in self._asked.values() if _size_of(asked.devices) == size and now - asked.created > LONG)
         waiting = sorted(of_size, key=lambda each: each.created)

@@ -16,17 +16,17 @@ from typing import NamedTuple, Protocol, Self
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
-from fairlead.core.model.transactions import Fault, PodRef
+from fairlead.core.model.transactions import Fault
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
-from fairlead.core.queues.tree import Room, room_of
+from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.state.tables import Tables
 
-Subject = Unit | Room | Gang | Task | list[Task] | str
-"""Whose data a step looks at: work that waits, or the name of something else, such as `reservation/maintenance`."""
+Subject = Unit | PendingClass | Gang | Task | list[Task] | str
+"""Whose data a step processes: work that waits, or the name of something else, such as `reservation/maintenance`."""
 
 _PAUSE, _LONGEST = 60.0, 3600.0  # seconds until it is tried again: at first, at most
 _FORGET = 2 * _LONGEST  # seconds without a fault after which the pauses begin anew
-_ALIKE = 3  # so many faults of one room in one pass, and all of it is set aside: its units are identical
+_ALIKE = 3  # so many faults of one pending class in one pass, and all of it is set aside: its units are identical
 # Modules that only read the state, apart from caches that are derived anew after every fault. An exception that went through no
 # other module cannot have left amounts half counted.
 _READ_ONLY = (
@@ -40,7 +40,9 @@ _READ_ONLY = (
     "fairlead.core.schedule",
     "fairlead.core.pods.scores.",
     "fairlead.core.model.selectors",
+    "fairlead.core.queues.attained",
     "fairlead.core.queues.services",
+    "fairlead.core.queues.time_limits",
     "fairlead.core.pods.ranking",
     "fairlead.core.pods.shapes",
     "fairlead.core.nodes.tallies",
@@ -131,7 +133,7 @@ class Isolation:
         self._due = Agenda()  # subjects: when each is tried again
         self._ended = Agenda()  # subjects: when a record without further faults is forgotten
         self._abandoned: list[tuple[list[Task], Exception]] = []  # could not be set aside, so that the pass was given up
-        self._rooms: dict[int, int] = {}  # id of a room -> its faults in this pass
+        self._class_faults: dict[int, int] = {}  # id of a pending class -> its faults in this pass
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -165,7 +167,7 @@ class Isolation:
 
     def begin(self, now: float) -> None:
         """A pass begins: whose pause has ended waits again."""
-        self._rooms.clear()
+        self._class_faults.clear()
         for key in self._ended.due(now):
             record = self._records.get(key)
             if record is not None and not record.open:
@@ -196,7 +198,7 @@ class Isolation:
                 self.recovery.wait_again(task)
 
     def drain(self) -> Iterator[Fault]:
-        """The faults that nobody was told of yet."""
+        """The faults that were not reported yet."""
         while self._faults:
             yield self._faults.pop(0)
 
@@ -208,7 +210,9 @@ class Isolation:
         errors = [error, *tables.log.unwind()]
         try:
             tasks = _waiting(tables.tasks, self._widened(subject))
-            awaited = [] if isinstance(subject, Unit | Room) else sorted({uid for task in tasks for uid in task.waits_for})
+            awaited = (
+                [] if isinstance(subject, Unit | PendingClass) else sorted({uid for task in tasks for uid in task.waits_for})
+            )
             self._set_aside(tasks, whole=len(errors) == 1 and _reads_only(error))
             for uid in awaited:
                 recovery.give_up(uid)  # victims fill the places that are given up: they count where they run
@@ -225,10 +229,10 @@ class Isolation:
         at = tables.services.now if now is None else now
         self._note(site, subject, tasks, errors, at)
         unlisted, tables.queues.waiting.unlisted = tables.queues.waiting.unlisted, []
-        for room, own in unlisted:
-            theirs = list(_plainly(room))
+        for pending_class, own in unlisted:
+            theirs = list(_plainly(pending_class))
             recovery.cut_out(theirs)
-            self._note("next", room, theirs, [own], at)
+            self._note("next", pending_class, theirs, [own], at)
 
     def blame(self, site: str, tasks: list[Task], ask: Callable[[Task], object], error: Exception) -> set[Task]:
         """A question about many tasks at once has raised: those about whom it raises alone are set aside, and returned."""
@@ -244,27 +248,27 @@ class Isolation:
         return found
 
     def probe(self, error: Exception) -> None:
-        """What is served next could not be said: whose unit raises when its line is looked at is set aside."""
+        """The next unit could not be determined: a unit that raises when its line is read is set aside."""
         found = False
         self._tables.log.unwind()
         for _, queue in sorted(self._tables.queues.queues.items()):
-            for room in list(queue.rooms.values()):
+            for pending_class in list(queue.pending_classes.values()):
                 left = -1
-                while room.waiting != left:  # each fault takes at least one unit out
-                    unit, left = None, room.waiting
+                while pending_class.waiting != left:  # each fault takes at least one unit out
+                    unit, left = None, pending_class.waiting
                     try:
-                        unit = room.first()
+                        unit = pending_class.first()
                         if unit is not None:
                             queue.place(unit)
                         break
                     except Exception as own:  # the next would raise again: whose fault it is must be found
                         found = True
-                        self.contain("next", unit if unit is not None else room, own)
+                        self.contain("next", unit if unit is not None else pending_class, own)
         if not found:
             raise error
 
     def mend(self) -> None:
-        """Something that only looked has raised: what it tried is taken back, what it remembered is derived anew."""
+        """Something that only reads has raised: what it tried is taken back, what it remembered is derived again."""
         if self._tables.log.unwind():
             self.recovery.recount()
         else:
@@ -293,12 +297,12 @@ class Isolation:
         self.recovery.recount()
 
     def _widened(self, subject: Subject) -> Subject:
-        """A room instead of one of its units once several have failed: the others are identical."""
-        room = room_of(subject) if isinstance(subject, Unit) else None
-        if room is None:
+        """A pending class instead of one of its units once several have failed: the others are identical."""
+        pending_class = pending_class_of(subject) if isinstance(subject, Unit) else None
+        if pending_class is None:
             return subject
-        count = self._rooms[id(room)] = self._rooms.get(id(room), 0) + 1
-        return room if count >= _ALIKE else subject
+        count = self._class_faults[id(pending_class)] = self._class_faults.get(id(pending_class), 0) + 1
+        return pending_class if count >= _ALIKE else subject
 
     def _set_aside(self, tasks: list[Task], *, whole: bool) -> None:
         """Tasks leave their lines and places. whole: nothing can be half counted, unless one of them has a place."""
@@ -330,11 +334,11 @@ class Isolation:
             record.count, record.until, record.open, record.reason = count, now + pause, True, reason
             self._due.put(key, record.until)
         for task in tasks:
-            task.told = reason.code
+            task.reported = reason.code
             if task.gang is not None:
                 self._tables.unsettle(task.gang)
                 task.gang.reason = reason
-        pods = tuple(PodRef(task.pod.uid, task.pod.namespace, task.pod.name) for task in tasks)
+        pods = tuple(task.ref for task in tasks)
         named = subject if isinstance(subject, str) else ""
         fault = Fault(site, pods, reason, gang.key if gang is not None and gang.group is not None else "", named)
         self._faults.append(fault)
@@ -345,7 +349,7 @@ def _plainly(subject: Subject) -> Iterable[Task]:
     """The tasks that a subject names, asked as little as possible."""
     if isinstance(subject, Unit):
         return subject.tasks
-    if isinstance(subject, Room):
+    if isinstance(subject, PendingClass):
         return [task for line in subject.lines.values() for _, unit in line for task in unit.tasks if task.unit is unit]
     if isinstance(subject, Gang):
         return [task for task in subject.tasks.values() if task.state is TaskState.WAITING]

@@ -1,4 +1,4 @@
-"""Leftovers: room that victims still fill beyond what their beneficiaries take; it stays closed until the victims are gone.
+"""Leftovers: capacity that victims still fill beyond what their beneficiaries take; it stays closed until the victims are gone.
 
 A placeholder holds it on its row. No queue is charged for it: the debts of the victims' queues are (`queues.Debt`).
 """
@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.pods.tasks import Placeholder, Task, TaskState
 from fairlead.core.state.placement import Placement
 from fairlead.core.state.tables import Tables
 
 
 class GivenUp(NamedTuple):
-    """A place that is kept for no pod any more, and the UIDs of the victims that may still fill it."""
+    """A place that is not reserved any more, and the UIDs of the victims that may still fill it."""
 
     spec: PodSpec
     row: int
@@ -33,17 +33,16 @@ class Leftovers:
         self._shapes = tables.shapes
         self._tasks = tables.tasks
         self._placement = placement
-        self._by_victim: dict[str, list[Task]] = {}
+        self._by_victim: dict[str, list[Placeholder]] = {}
         tables.queues.tree.closing = self._by_victim
 
     def close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
         """A placeholder on a row until the victims are gone."""
         number = len(self._by_victim.get(victims[0], ()))
         queue, name = self._tasks[victims[0]].queue, f"leaving-{victims[0]}"
-        pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False)
-        placeholder = Task(pod, self._shapes.intern(spec))
+        pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False, placeholder=True)
+        placeholder = Placeholder(pod, self._shapes.intern(spec))
         self._log.call(self._shapes.release, placeholder.shape)
-        placeholder.become(TaskState.EVICTING)  # counted like a victim, and no plan's
         self._placement.assign(placeholder, row, devices)
         for uid in victims:
             self._log.insert(self._by_victim, uid, [*self._by_victim.get(uid, ()), placeholder])
@@ -51,7 +50,7 @@ class Leftovers:
     def hold(self, places: dict[str, tuple[int, tuple[int, ...]]], coming: Iterable[tuple[Sequence[str], Task]]) -> None:
         """Keep closed what victims still occupy beyond what their beneficiaries take, until they are gone.
 
-        places: victim's UID -> its row and devices. coming: what stands in for pods that are moved, and the victims that must
+        places: victim's UID -> its row and devices. coming: placeholders of pods that are moved, and the victims that must
         leave before it is replaced; what these pods take there is taken from what stays closed.
 
         Per row one placeholder holds the difference in amounts and the devices that stayed entirely free. What is left of a
@@ -108,7 +107,7 @@ class Leftovers:
         if requests or left:
             self.close(PodSpec(requests, gpus=len(left), gpu_milli=spec.gpu_milli), row, left, still)
 
-    def of(self, victims: Iterable[str]) -> list[Task]:
+    def of(self, victims: Iterable[str]) -> list[Placeholder]:
         """The placeholders that keep closed what victims still fill beyond what was given away."""
         return list({id(each): each for uid in victims for each in self._by_victim.get(uid, ())}.values())
 
@@ -119,7 +118,7 @@ class Leftovers:
                 self._placement.unassign(placeholder)
                 self._shapes.release(placeholder.shape)
 
-    def forget(self, uid: str) -> list[Task]:
+    def forget(self, uid: str) -> list[Placeholder]:
         """The placeholders that stood for a victim and for no other; they are forgotten, and still on their rows."""
         gone = self._by_victim.pop(uid, [])
         return [each for each in gone if not any(each in others for others in self._by_victim.values())]

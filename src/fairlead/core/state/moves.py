@@ -1,14 +1,14 @@
-"""Moves: places kept for pods that are evicted to make room elsewhere, until their replacements come.
+"""Moves: places reserved for the replacements of pods that are evicted to free capacity elsewhere.
 
 A pod cannot be moved; it is evicted and its controller makes another. Its new place was chosen before, so it is kept by a
-stand-in until a pod of the same owner, queue, group and shape comes to wait, which then gets it at once. If none comes
+placeholder until a pod of the same owner, queue, group and shape comes to wait, which then gets it at once. If none comes
 in time, the place is free again. How many pods are moved is bounded by a budget that fills up with time.
 
 A new place may be where another victim of the plan still runs, or the same pod: on the other device of its node. Then the
 replacement is bound once these are gone.
 
-A queue is charged once for a pod that moves: for its stand-in, or the replacement that waits for it to go, and for the pod
-itself as soon as there is neither, until it is gone. So its replacement is bound beside it only where limits have room for both.
+A queue is charged once for a pod that moves: for its placeholder, or the replacement that waits for it to go, and for the pod
+itself as soon as there is neither, until it is gone. So its replacement is bound beside it only where limits allow both.
 
 No place is free before its holder has left, or counts where it runs again. A step that gives up a place (a replacement that does
 not fit, a move that is dropped, a unit that takes a free place instead) leaves it closed while other victims still fill it.
@@ -24,7 +24,7 @@ import msgspec
 from fairlead.core.model.pods import Pod
 from fairlead.core.nodes.idle import FreeDevices
 from fairlead.core.pods.members import first_to_go
-from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
+from fairlead.core.pods.tasks import Gang, Placeholder, Task, TaskState, Unit
 from fairlead.core.state.departures import Departures
 from fairlead.core.state.leftovers import GivenUp, Leftovers
 from fairlead.core.state.placement import Placement
@@ -47,14 +47,14 @@ class Kept:
 
     victim: str
     key: Key
-    stand_in: Task
+    placeholder: Placeholder
     until: float
     after: tuple[str, ...] = field(default=())
 
     def given_up(self) -> GivenUp:
-        """Its place, while the stand-in is still on its row."""
-        stand_in = self.stand_in
-        return GivenUp(stand_in.shape.spec, stand_in.row, stand_in.devices, self.after)
+        """Its place, while the placeholder is still on its row."""
+        placeholder = self.placeholder
+        return GivenUp(placeholder.shape.spec, placeholder.row, placeholder.devices, self.after)
 
 
 def beyond_minimum(gang: Gang) -> list[Task]:
@@ -89,7 +89,7 @@ class Moves:
     def movable_gang(self, task: Task) -> tuple[Task, ...]:
         """The members of a task's gang if all of them may be stopped and started elsewhere as one, else none.
 
-        Their class says so, and how often they save their work: without that all of it would be lost. Where members have
+        Their class allows it, and states how often they save their work: without that all of it would be lost. Where members have
         succeeded it stays: its controller may make these anew with the others, who need more than they left.
         """
         gang, service = task.gang, self._tables.services.of(task)
@@ -113,7 +113,7 @@ class Moves:
             and not task.shape.relations
             and task.pod.uid not in self.kept
             and services.of(task).movable
-            and services.may_fall(task)
+            and services.is_preemptible(task)
         )
 
     # -- the budget ----------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Moves:
         self._steps -= count
 
     def enough_free(self, unit: Unit) -> bool:
-        """Whether as much of all devices is free as a unit needs, in whatever pieces; a cheap test."""
+        """Whether as much of all devices is free as a unit needs, however fragmented; a cheap test."""
         return self.free.total() >= sum(task.shape.device_milli for task in unit.tasks[: unit.need])
 
     def any_free(self) -> bool:
@@ -158,7 +158,7 @@ class Moves:
 
     # -- places that are kept ------------------------------------------------------------------
 
-    def stand_in(self, victim: Task, *, charged: bool = False) -> Task:
+    def placeholder(self, victim: Task, *, charged: bool = False) -> Placeholder:
         """Something that holds on a row what a victim's replacement will.
 
         charged: to the victim's queue, which is charged for the victim no longer: no other pod of it may have the amount.
@@ -174,26 +174,26 @@ class Moves:
             user=victim.user,
             priority=old.priority,
             service_class=victim.service_class,
+            placeholder=True,
         )
-        made = Task(pod, self._tables.shapes.intern(spec))
+        made = Placeholder(pod, self._tables.shapes.intern(spec), moved=True)
         made.gang = victim.gang if charged else None  # what a job holds is counted by its gang
-        made.become(TaskState.EVICTING)  # counted like a victim, and no plan's
         return made
 
-    def keep(self, victim: Task, stand_in: Task, now: float, after: tuple[str, ...] = ()) -> None:
-        """The stand-in is on its row: remember for whom."""
-        stand_in.instead_of = victim.pod.uid if stand_in.charged else ""
+    def keep(self, victim: Task, placeholder: Placeholder, now: float, after: tuple[str, ...] = ()) -> None:
+        """The placeholder is on its row: remember for whom."""
+        placeholder.instead_of = victim.pod.uid if placeholder.charged else ""
         until = now + max(_KEPT_FOR, self._departures.grace(victim) + _COMES_WITHIN)
-        self._tables.log.insert(self.kept, victim.pod.uid, Kept(victim.pod.uid, _key(victim), stand_in, until, after))
+        self._tables.log.insert(self.kept, victim.pod.uid, Kept(victim.pod.uid, _key(victim), placeholder, until, after))
 
     def after(self, places: dict[str, tuple[int, tuple[int, ...]]], held: Sequence[Task], row: int) -> tuple[str, ...]:
-        """The victims that must leave a row before the stand-ins there can be replaced: none if there is room beside them.
+        """The victims that must leave a row before the placeholders there can be replaced: none if both fit.
 
         places: victim's UID -> the row and devices where it still is. held: the beneficiaries, who come after these in any case.
         """
         here = [uid for uid, place in places.items() if place[0] == row]
-        stand_ins = [task for task in self._tables.nodes.pods[row].values() if task.pod.uid.startswith("moved/")]
-        if not here or not stand_ins:
+        placeholders = [task for task in self._tables.nodes.pods[row].values() if isinstance(task, Placeholder) and task.moved]
+        if not here or not placeholders:
             return ()
         nodes = self._tables.nodes
         leaving = [self._tables.tasks[uid] for uid in here]
@@ -211,7 +211,7 @@ class Moves:
             for device in places[uid][1]:
                 devices[device] -= task.shape.gpu_milli
         beside = all(nodes.free[column].item(row) + amount >= 0 for column, amount in left.items())
-        beside = beside and all(devices[device] >= 0 for task in stand_ins for device in task.devices)
+        beside = beside and all(devices[device] >= 0 for task in placeholders for device in task.devices)
         return () if beside else tuple(sorted(here))
 
     def arrived(self, task: Task) -> None:
@@ -223,18 +223,18 @@ class Moves:
             victim = self._tables.tasks.get(uid)
             if kept.key == key and (victim is None or victim.pod.terminating or victim.state is TaskState.EVICTING):
                 del self.kept[uid]
-                self._discharge(kept.stand_in)
+                self._discharge(kept.placeholder)
                 self.returning[task.pod.uid] = kept
                 return
 
-    def _discharge(self, stand_in: Task) -> None:
+    def _discharge(self, placeholder: Placeholder) -> None:
         """Its queue is not charged for it any more: the replacement has come, and counts as what waits."""
-        row, devices = stand_in.row, stand_in.devices
-        if row < 0 or not stand_in.charged:
+        row, devices = placeholder.row, placeholder.devices
+        if row < 0 or not placeholder.charged:
             return
-        self._placement.unassign(stand_in)
-        stand_in.pod, stand_in.queue = msgspec.structs.replace(stand_in.pod, ours=False), ""
-        self._placement.assign(stand_in, row, devices)
+        self._placement.unassign(placeholder)
+        placeholder.pod, placeholder.queue = msgspec.structs.replace(placeholder.pod, ours=False), ""
+        self._placement.assign(placeholder, row, devices)
 
     def drop(self, *uids: str) -> list[GivenUp]:
         """These victims stay, or no replacement came: their new places, and those that they would have left, are given up.
@@ -255,24 +255,24 @@ class Moves:
         return places
 
     def give_up(self, owners: Collection[str]) -> None:
-        """Jobs with these owners are suspended: they come back to other places than those that are kept for their pods."""
+        """Jobs with these owners are suspended: they come back to other places than those that are reserved for their pods."""
         for uid in [uid for uid, kept in self.kept.items() if kept.key[1] in owners]:
             self._give_up(self.kept.pop(uid))
 
     def vacate(self, kept: Kept) -> None:
-        """Take a stand-in off its row."""
-        if kept.stand_in.row >= 0:
-            self._placement.unassign(kept.stand_in)
-        self._tables.shapes.release(kept.stand_in.shape)
+        """Take a placeholder off its row."""
+        if kept.placeholder.row >= 0:
+            self._placement.unassign(kept.placeholder)
+        self._tables.shapes.release(kept.placeholder.shape)
 
     def awaited(self, kept: Kept) -> set[str]:
         """The victims that must still go before a place is free."""
         return {uid for uid in kept.after if uid in self._placement.lingering}
 
     def may_succeed(self, task: Task, victim: str, row: int) -> bool:
-        """Whether a replacement may have its place once the pod that moves is gone: its queue's limit has no room for both."""
+        """Whether a replacement may have its place once the pod that moves is gone: its queue's limit does not allow both."""
         queues, log = self._tables.queues, self._tables.log
-        if victim not in queues.accounts.owed:
+        if victim not in queues.accounts.debts:
             return False
         mark = log.mark()
         queues.repay(victim)
@@ -285,13 +285,13 @@ class Moves:
         self._give_up(self.returning.pop(uid))
 
     def awaits(self, gang: Gang) -> bool:
-        """Whether places are kept for members of a gang that have not come yet."""
+        """Whether places are reserved for members of a gang that have not come yet."""
         return any(f"{kept.key[0]}/{kept.key[3]}" == gang.key for kept in self.kept.values())
 
     def _give_up(self, kept: Kept) -> None:
         """No replacement came: while a victim still fills the place it stays closed."""
-        stand_in, awaited = kept.stand_in, sorted(self.awaited(kept))
-        row, devices, spec = stand_in.row, stand_in.devices, stand_in.shape.spec
+        placeholder, awaited = kept.placeholder, sorted(self.awaited(kept))
+        row, devices, spec = placeholder.row, placeholder.devices, placeholder.shape.spec
         self.vacate(kept)
         if awaited and row >= 0:
             self._leftovers.close(spec, row, devices, awaited)

@@ -1,7 +1,7 @@
-"""Notices: why tasks wait that no pass serves, kept until they are told.
+"""Notices: why tasks wait that no pass serves, kept until they are reported.
 
-A batch of events may set one task aside several times, and let it wait in line again. Only what still holds is told, for the
-pass has spoken by then: an older reason after a newer one would stay on the pod.
+A batch of events may set one task aside several times, and let it wait in line again. Only what still holds is reported, since
+the pass has reported by then: an older reason after a newer one would stay on the pod.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Notice(msgspec.Struct):
 
 
 class Notices:
-    """Told once per pass, after everything else."""
+    """Reported once per pass, after everything else."""
 
     def __init__(self) -> None:
         self._noted: list[_Notice] = []
@@ -41,13 +41,13 @@ class Notices:
         """
         noted, self._noted = self._noted, []
         latest = {task.pod.uid: number for number, notice in enumerate(noted) for task in notice.tasks}
-        # In a fixed order, in whichever their gangs were looked at.
+        # In a fixed order, in whichever their gangs were processed.
         for number, notice in sorted(enumerate(noted), key=lambda each: each[1].oldest):
-            told = zip(notice.tasks, notice.states, strict=True)
+            noted_states = zip(notice.tasks, notice.states, strict=True)
             yield (
                 [
                     task
-                    for task, state in told
+                    for task, state in noted_states
                     if latest[task.pod.uid] == number and task.state is state and task.unit is None and task.row < 0
                 ],
                 notice.reason,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fairlead.core.model.transactions import PodRef, Warn
+from fairlead.core.model.transactions import Warn
 
 if TYPE_CHECKING:
     from fairlead.core.model.policy import Policy
@@ -20,7 +20,7 @@ _NOTICE = 60.0  # seconds between the warning of a pod and the override of its b
 
 
 class Overrides:
-    """What is remembered of budgets that stood in somebody's way."""
+    """What is remembered of budgets that kept queues from their guarantees."""
 
     def __init__(self, policy: Policy, tasks: dict[str, Task]) -> None:
         self._policy = policy
@@ -69,9 +69,7 @@ class Overrides:
         new = [task for task in tasks if task.pod.uid not in self._warned]
         self._warned |= {task.pod.uid: now for task in new}
         if new:
-            self._warnings.append(
-                Warn(tuple(PodRef(task.pod.uid, task.pod.namespace, task.pod.name) for task in new), "BudgetOverride", message)
-            )
+            self._warnings.append(Warn(tuple(task.ref for task in new), "BudgetOverride", message))
 
     def warnings(self) -> list[Warn]:
         """What pods are to be warned of, once."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
-from fairlead.core.model.pods import stands_in
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queues.services import LATE
 from fairlead.core.state.isolation import Isolation
@@ -43,12 +42,12 @@ class Pending:
     # -- coming to wait ------------------------------------------------------------------------
 
     def wait(self, task: Task, *, counted: bool = False) -> None:
-        """Let a task without a node wait, or say why it cannot even wait. counted: its job was counted among others already."""
+        """Let a task without a node wait, or report why it cannot. counted: its job was counted among others already."""
         tables, pod = self._tables, task.pod
         self.applicants.pop(pod.uid, None)
         task.become(TaskState.WAITING)
-        task.level = tables.services.of(task).level(tables.services.before(task))
-        if not stands_in(pod.uid):  # whose age is that of a job which ran: how long that waited in all is not known
+        task.level = tables.services.of(task).level(tables.services.attained.before(task))
+        if not pod.placeholder:  # whose age is that of a job which ran: how long that waited in all is not known
             task.urgency = tables.services.urgency(task)
             if (due := tables.services.next_urgency(task)) is not None:
                 self._nearing.put(pod.uid, due)
@@ -74,7 +73,7 @@ class Pending:
             self._push(Unit((task,), 1))
 
     def wait_again(self, task: Task) -> None:
-        """A task that was set aside waits in line again, or says why it cannot."""
+        """A task that was set aside waits in line again, or it is reported why it cannot."""
         self.withdraw(task)
         self.wait(task)
 
@@ -148,10 +147,10 @@ class Pending:
                     self.wait(task)
 
     def queue_came(self, name: str) -> None:
-        """Those that named a queue which is there now are looked at again."""
+        """Tasks that named a queue which is there now are admitted or refused again."""
         for task in list(self.queueless.pop(name, {}).values()):
             with self._isolation.guard("admission", task):
-                task.told = None
+                task.reported = None
                 self.wait(task)
 
     def queue_gone(self, name: str) -> None:
@@ -184,7 +183,7 @@ class Pending:
                 self.applicants[uid] = task
                 self._set_aside(task, beyond[uid])
             elif uid not in beyond and uid in self.applicants:
-                task.told = None
+                task.reported = None
                 self.wait(task, counted=True)
 
     def _counts(self, task: Task) -> bool:
@@ -213,8 +212,8 @@ class Pending:
     def rerank(self, task: Task) -> None:
         """What its job has attained was not known when it came to wait."""
         services = self._tables.services
-        level = services.of(task).level(services.before(task))
-        if task.state is TaskState.WAITING and task.level != level and not stands_in(task.pod.uid):
+        level = services.of(task).level(services.attained.before(task))
+        if task.state is TaskState.WAITING and task.level != level and not task.pod.placeholder:
             self.withdraw(task)
             self.wait(task, counted=True)
 
@@ -237,7 +236,7 @@ class Pending:
 
     def settle(self, now: float) -> None:
         """Urgent tasks go up, jobs are counted, and delayed tasks wait again."""
-        self._tables.nodes.settle_labels()
+        self._tables.nodes.settle_name_ranks()
         with self._isolation.guard("settle"):
             self._become_urgent(now)
         if self._crowd:

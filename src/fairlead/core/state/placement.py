@@ -17,7 +17,7 @@ from fairlead.core.state.tables import Tables
 
 _HUGE = 1 << 50
 _LEAST_FREE = -(1 << 61)
-"""Amounts of one pod from which on it is looked at whether those of a node can still be counted, and the least that can be."""
+"""From which amount of one pod on it is checked whether those of a node can still be counted, and the least that can be free."""
 
 
 class Placement:
@@ -74,7 +74,7 @@ class Placement:
             if task.instead_of:
                 self.charge_instead(task)
         nodes.touch(row)
-        if nodes.room_wanted and shape.gpus:
+        if nodes.gpu_headroom_wanted and shape.gpus:
             nodes.gained.add(row)  # fewer free GPUs: work without devices may have a place there now
 
     def unassign(self, task: Task) -> None:
@@ -140,12 +140,12 @@ class Placement:
     def _charge_moved(self, uid: str, instead: Task | None) -> None:
         row = self.lingering.get(uid)
         if row is not None and self._tasks[uid].charged:
-            self._queues.owe_moved(self._tasks[uid], row, instead)
+            self._queues.charge_moved(self._tasks[uid], row, instead)
 
     # -- without a row -------------------------------------------------------------------------
 
     def linger(self, task: Task, row: int) -> None:
-        """A victim's room is given away; until it is gone, others still see it, its labels, its ports and its claims."""
+        """A victim's place is given away; until it is gone, others still see it, its labels, its ports and its claims."""
         self._log.insert(self.lingering, task.pod.uid, row)
         self._pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
         self._holdings.add(task.shape.spec, row, 1)

@@ -6,7 +6,7 @@ import msgspec
 
 from fairlead.core.model.pods import Pod
 from fairlead.core.pods.tasks import PLACED, Task, TaskState
-from fairlead.core.queues.tree import room_of
+from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.finished import FinishedPods
 from fairlead.core.state.parts import Parts
 from fairlead.core.state.tables import Tables
@@ -54,7 +54,7 @@ class Pods:
             return self.adopt(pod) if pod.node or pod.ours else None
         if pod.error is not None and pod.ours != task.pod.ours:
             pod = msgspec.structs.replace(pod, ours=task.pod.ours)  # whose it is cannot be read any more: as before
-        old, heard = task.pod, pod
+        old, observed = task.pod, pod
         keeps = self._belonging.holds(task)
         if pod.error is not None and (old.node or keeps):
             pod = last_readable(old, pod)
@@ -62,7 +62,7 @@ class Pods:
             pod = self._belonging.view(task, pod)
         if old == pod:
             return None
-        if old.surplus != pod.surplus:
+        if old.elastic != pod.elastic:
             self.elastic ^= {pod.uid}
         if task.state is TaskState.EVICTING:
             self._bound.recount(task, pod)
@@ -71,7 +71,7 @@ class Pods:
         elif task.state in (TaskState.ASSUMED, TaskState.HELD) and not pod.terminating and _same(old, pod):
             task.pod = pod  # an older view than what was decided: the binding is on its way
         elif keeps and not pod.terminating:
-            self._belonging.note_assumed(heard)
+            self._belonging.note_assumed(observed)
         elif _same(old, pod) and not pod.terminating:
             task.pod = pod
             if old.nominated != pod.nominated:
@@ -90,7 +90,7 @@ class Pods:
         tables = self._tables
         task = Task(pod, self._bound.shape(pod))
         tables.tasks[pod.uid] = task
-        if pod.surplus:
+        if pod.elastic:
             self.elastic.add(pod.uid)
         if pod.ours and pod.group:
             self._join(task)
@@ -123,7 +123,7 @@ class Pods:
             task.queue = gang.group.queue
 
     def _bound_by_cluster(self, task: Task, pod: Pod) -> None:
-        """The cluster says where a pod is: confirm what was assumed, or take its word."""
+        """A pod is bound in the cluster: what was assumed is confirmed, or the cluster's node counts."""
         tables = self._tables
         row = tables.nodes.rows.get(pod.node)
         same = task.pod.spec == pod.spec and task.pod.unsized == pod.unsized and task.pod.group == pod.group
@@ -153,7 +153,7 @@ class Pods:
     def _runs(self, task: Task) -> None:
         task.become(TaskState.BOUND)
         task.faults = 0
-        task.told = None
+        task.reported = None
         self.newly_bound.append(task)
         self._tables.services.runs(task)
 
@@ -182,8 +182,8 @@ class Pods:
         if task.gang is not None:
             task.gang.fault_at = now
             self._tables.unsettle(task.gang)
-        heard = self._belonging.released(uid)
-        return self.upsert(heard) if heard is not None else None
+        observed = self._belonging.released(uid)
+        return self.upsert(observed) if observed is not None else None
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -229,9 +229,13 @@ class Pods:
     def _leave_line(self, task: Task) -> None:
         if task.unit is None:
             return
-        queues, room = self._tables.queues, room_of(task.unit)
-        if room is not None and room.parked is not None and room.queue.blocked == task.unit.rank:
-            queues.waiting.unpark(room)  # the head of the line is gone: the next may be tried
+        queues, pending_class = self._tables.queues, pending_class_of(task.unit)
+        if (
+            pending_class is not None
+            and pending_class.unschedulable is not None
+            and pending_class.queue.blocked == task.unit.rank
+        ):
+            queues.waiting.requeue(pending_class)  # the head of the line is gone: the next may be tried
         self._pending.withdraw(task)
 
     def _leave_node(self, task: Task) -> None:

@@ -54,7 +54,7 @@ class StateRecovery:
         What they are counted for stays until `recount`, if they have a row.
         """
         tables, evictions = self._tables, self._evictions
-        debts = tables.queues.accounts.owed
+        debts = tables.queues.accounts.debts
         for task in tasks:
             uid, unit = task.pod.uid, task.unit
             if unit is not None:
@@ -64,7 +64,7 @@ class StateRecovery:
                 if unit.gang is not None:
                     tables.unsettle(unit.gang)
             kept = self._moves.returning.pop(uid, None)
-            for each in (task,) if kept is None else (task, kept.stand_in):
+            for each in (task,) if kept is None else (task, kept.placeholder):
                 self._lift(each)
             for victim in task.waits_for:
                 evictions.holds.get(victim, set()).discard(uid)
@@ -84,8 +84,8 @@ class StateRecovery:
         if known is not None:
             self.cut_out((known,))
         for queue in tables.queues.queues.values():
-            for room in queue.rooms.values():
-                for unit in [unit for unit in room.units if any(task.pod.uid == uid for task in unit.tasks)]:
+            for pending_class in queue.pending_classes.values():
+                for unit in [unit for unit in pending_class.units if any(task.pod.uid == uid for task in unit.tasks)]:
                     self.cut_out([task for task in unit.tasks if task.pod.uid == uid] or unit.tasks)
         for pods in tables.nodes.pods:
             pods.pop(uid, None)
@@ -98,8 +98,8 @@ class StateRecovery:
             tables.unsettle(gang)
         self._forget(uid)
         kept = self._moves.kept.pop(uid, None)
-        for stand_in in (*self._leftovers.forget(uid), *((kept.stand_in,) if kept is not None else ())):
-            self._lift(stand_in)
+        for placeholder in (*self._leftovers.forget(uid), *((kept.placeholder,) if kept is not None else ())):
+            self._lift(placeholder)
 
     def _forget(self, uid: str) -> None:
         """Out of what is remembered by UID."""
@@ -108,7 +108,7 @@ class StateRecovery:
         evictions.freed.pop(uid, None)
         self._placement.lingering.pop(uid, None)
         evictions.plans.pop(uid, None)
-        self._tables.queues.accounts.owed.pop(uid, None)
+        self._tables.queues.accounts.debts.pop(uid, None)
         self._pods.elastic.discard(uid)
         self._bound.unread.forget(uid)
         self._belonging.forget(uid)
@@ -179,12 +179,12 @@ class StateRecovery:
             holdings.add(self._tables.tasks[uid].shape.spec, row, 1)
 
     def _queues(self) -> None:
-        """Who is charged: all that a queue pays for and that is listed on a row, stand-ins, too, and strays."""
+        """Who is charged: all that a queue pays for and that is listed on a row, placeholders, too, and strays."""
         self._belonging.judge_anew()
         nodes = self._tables.nodes
         charged = [(task, row) for row in nodes.rows.values() for task in nodes.pods[row].values() if task.charged]
         charged += [(task, -1) for tasks in self._placement.strays.values() for task in tasks.values() if task.charged]
-        debts, instead = self._tables.queues.accounts.owed, {task.instead_of: task for task, _ in charged if task.instead_of}
+        debts, instead = self._tables.queues.accounts.debts, {task.instead_of: task for task, _ in charged if task.instead_of}
         for uid, row in self._placement.lingering.items():
             task = self._tables.tasks[uid]
             if task.charged and (uid in instead or uid not in debts or debts[uid].moves):

@@ -1,9 +1,9 @@
 """Starts: gangs that have their nodes and do not start. Their GPUs are given back when their start timeout is over.
 
 The clock of a gang begins when as many members as it needs have nodes, that of a member beyond these when it has its own. What
-this scheduler placed it judges by its own clock, which may be hours off; what it found is read off the pods, so a restart forgets
-nothing. What failed before is in the PodGroup's status. AIJobs are the operator's: their pods say nothing here (see
-`cluster.convert`).
+this scheduler placed it judges by its own clock, which may be hours off. For what it found it reads the times of the pods, so a
+restart forgets nothing. Earlier failures are in the PodGroup's status. AIJobs are the operator's: their pods carry nothing of
+their starts here (see `cluster.convert`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Container, Iterator
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
 from fairlead.core.model.starts import START_RETRIES, START_TIMEOUT, FailedStarts, StartTrouble
-from fairlead.core.model.transactions import Binding, Evict, PodRef
+from fairlead.core.model.transactions import Binding, Evict
 from fairlead.core.pods.members import leads
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.state.departures import Departures
@@ -34,14 +34,14 @@ class Starts:
         self._touched: set[str] = set()  # gangs to be judged in the next pass
         self._due = Agenda()  # gangs: when they are judged next
         self._retries = Agenda()  # gangs: when they may be placed again
-        self._since: dict[str, tuple[str, float]] = {}  # uid -> the reason that it says, and since when
+        self._since: dict[str, tuple[str, float]] = {}  # UID -> the reason that its status gives, and since when
         self._asked: dict[str, set[str]] = {}  # gang -> UIDs of members that were to go, each once
         self.stay: dict[str, Reason] = {}  # gangs with late members without a controller: those stay
 
-    # -- what is heard -------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def touch(self, gang: Gang) -> None:
-        """Members of a gang came, went, or said something of their start: it is judged in the next pass."""
+        """Members of a gang came, went, or changed in how they start: it is judged in the next pass."""
         self._touched.add(gang.key)
 
     def touch_all(self) -> None:
@@ -67,7 +67,7 @@ class Starts:
         self._asked.pop(key, None)
         self.stay.pop(key, None)
 
-    # -- what is done --------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------
 
     @property
     def next_due(self) -> float | None:
@@ -79,7 +79,7 @@ class Starts:
         """How many gangs failed to start and have not started since, or are late and stay."""
         return sum(gang.failed_starts is not None or key in self.stay for key, gang in self._tables.gangs.items())
 
-    def wake(self, now: float) -> None:
+    def end_backoffs(self, now: float) -> None:
         """Gangs whose backoff is over become units again."""
         for key in list(self._retries.due(now)):
             if (gang := self._tables.gangs.get(key)) is not None:
@@ -132,7 +132,7 @@ class Starts:
         if failed is None:
             return
         running = all(task.state is TaskState.BOUND and task.pod.node for task in gang.tasks.values())
-        over = failed.until if running else failed.until + _LONGEST  # they may find no room
+        over = failed.until if running else failed.until + _LONGEST  # they may find no capacity
         if now >= over:
             gang.failed_starts = None
         else:
@@ -170,10 +170,10 @@ class Starts:
         given = gang.group.start_timeout if gang.group is not None else 0.0
         return given or self._tables.services.of(member).start_timeout or START_TIMEOUT
 
-    def _take_down(self, gang: Gang, falling: list[Task], late: list[Task], now: float, *, alone: bool) -> Iterator[Evict]:
-        """Give their places back, and have the gang wait before it is placed again; who has no controller stays."""
-        victims = [task for task in falling if task.pod.controlled]
-        reason = self._reason(gang, late, kept=len(falling) - len(victims))
+    def _take_down(self, gang: Gang, members: list[Task], late: list[Task], now: float, *, alone: bool) -> Iterator[Evict]:
+        """Give the places of members back, and put the gang in backoff; a member without a controller stays."""
+        victims = [task for task in members if task.pod.controlled]
+        reason = self._reason(gang, late, kept=len(members) - len(victims))
         asked, failed = self._asked.setdefault(gang.key, set()), gang.failed_starts
         again = all(task.pod.uid in asked for task in victims)
         asked.update(task.pod.uid for task in victims)
@@ -183,11 +183,11 @@ class Starts:
             until = math.ceil(now + min(_FIRST * 2.0 ** min(count - 1, 16), _LONGEST))
             gang.failed_starts = FailedStarts(count, float(until), reason.message)
             self._retries.put(gang.key, float(until))
-        tells = bool(victims) or gang.key not in self.stay
-        if len(victims) < len(falling):
+        reports = bool(victims) or gang.key not in self.stay
+        if len(victims) < len(members):
             self.stay[gang.key] = reason
-        if tells:
-            taken = tuple(Binding(_ref(task), task.pod.node) for task in victims)
+        if reports:
+            taken = tuple(Binding(task.ref, task.pod.node) for task in victims)
             yield Evict(taken, gang.key, reason, self._departures.graces(victims))
 
     def _reason(self, gang: Gang, late: list[Task], *, kept: int) -> Reason:
@@ -214,8 +214,3 @@ class Starts:
 def _bound(task: Task) -> float:
     """When a task got its node."""
     return task.started or task.pod.bound
-
-
-def _ref(task: Task) -> PodRef:
-    pod = task.pod
-    return PodRef(pod.uid, pod.namespace, pod.name)

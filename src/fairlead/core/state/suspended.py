@@ -1,17 +1,17 @@
 """Suspended jobs: they hold nothing, and keep their place in line.
 
-To suspend a job the scheduler writes the intent to its PodGroup (`status.target`, made where there is none), with what its pods
-look like; the operator acts on the job's object, whose controller deletes the pods. Once they are gone, stand-ins made
+To suspend a job the scheduler writes the target state to its PodGroup (`status.target`, made where there is none), with a record
+of its pods; the operator acts on the job's object, whose controller deletes the pods. Once they are gone, placeholders made
 from that record wait in their stead, with the rank that the job had: they are served, reserved for and explained like
-pods. When they get places, the intent becomes Running, the places are kept, and each pod that the controller makes takes
+pods. When they get places, the target state becomes Running, the places are kept, and each pod that the controller makes takes
 one. All of that can be read from the PodGroup, what the job has attained, too, so nothing is lost with the scheduler.
 
 An AIJob begins another attempt when it resumes: members that have succeeded before come back with the others, and need places.
-Its roles may be edited meanwhile. Then nothing waits in its stead any more: the intent is withdrawn, pods of the new roles wait
-like any others, what the job attained counts on, and what is kept for pods of the old ones is free.
+Its roles may be edited meanwhile. Then nothing waits in its stead any more: the target is withdrawn, pods of the new roles wait
+like any others, what the job attained counts on, and places that are reserved for pods of the old roles are free.
 
-Nobody may be listening: if pods are still there after a while they are evicted, and the intent is withdrawn. It is withdrawn,
-too, when its user resumes the job, and when nothing is recorded of its pods; again and again until the PodGroup says so.
+There may be no operator: if pods are still there after a while they are evicted, and the target is withdrawn. It is withdrawn,
+too, when its user resumes the job, and when nothing is recorded of its pods; again and again until the PodGroup shows it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import msgspec
 from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE, ROLES_LABEL, fitting
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.groups import Group, Member, Target
-from fairlead.core.model.pods import STAND_IN, Pod, stands_in
-from fairlead.core.model.transactions import Binding, Evict, PodRef, Resume, Suspension, Transaction
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.transactions import Binding, Evict, Resume, Suspension, Transaction
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.moves import Kept
 from fairlead.core.state.parts import Parts
@@ -37,7 +37,7 @@ _AI_JOB = f"{API_VERSION}/AIJob/"
 
 
 class Suspended:
-    """Intents, stand-ins, and the places kept for jobs that resume."""
+    """Target states, placeholders, and the places reserved for jobs that resume."""
 
     def __init__(self, tables: Tables, parts: Parts, pods: Pods) -> None:
         self._tables = tables
@@ -46,21 +46,21 @@ class Suspended:
         self._pending = parts.pending
         self._moves = parts.moves
         self._events = pods
-        self.targets: dict[str, Target] = {}  # group -> an intent that is not Running
+        self.targets: dict[str, Target] = {}  # group -> a target state that is not Running
         self._owners: dict[str, str] = {}  # owner's UID -> group
-        self._stand_ins: dict[str, list[str]] = {}  # group -> UIDs of those that wait or have places
-        self._look: set[str] = set()  # groups whose stand-ins may be due
+        self._placeholders: dict[str, list[str]] = {}  # group -> UIDs of those that wait or have places
+        self._changed: set[str] = set()  # groups whose placeholders may be due
         self._leaving: dict[str, float] = {}  # group -> when its pods should be gone
         self._coming: dict[str, float] = {}  # group -> until when places are kept
         self._epochs: dict[str, int] = {}  # group -> the last one; of groups that are gone the highest is kept, as `_floor`
         self._floor = 0
-        self._over: set[str] = set()  # groups of which something has ended: perhaps nothing is meant with them any more
+        self._over: set[str] = set()  # groups of which something has ended: perhaps no target applies any more
         self._withdrawn: set[str] = set()
-        self._unheard: dict[str, float] = {}  # group -> when its intent is withdrawn once more, unless that was heard of
+        self._unconfirmed: dict[str, float] = {}  # group -> when its target is withdrawn once more, unless that was observed
         self._served: dict[str, tuple[str, ...]] = {}  # group -> owners whose jobs carry on what they attained
         self._roles: dict[str, str] = {}  # group -> digest of the roles that its job has now
         self._paused: set[str] = set()  # groups whose jobs their users have suspended, too
-        self._recalled: set[str] = set()  # owners of which this was heard since the last pass
+        self._recalled: set[str] = set()  # owners whose attained service changed since the last pass
 
     # -- events --------------------------------------------------------------------------------
 
@@ -69,20 +69,20 @@ class Suspended:
         key, target = group.key, group.target
         if group.roles and self._roles.get(key) != group.roles:
             self._roles[key] = group.roles
-            self._look.add(key)
+            self._changed.add(key)
         if target is None:
             if key in self.targets:
                 self.remove(key)  # it was taken out of the group
             return
         if target.epoch >= self._epochs.get(key, 0):
             self._epochs[key] = target.epoch
-            self._unheard.pop(key, None)
+            self._unconfirmed.pop(key, None)
         for owner in target.owners:
             self._owners[owner] = key
-        if target.state == "Suspended" and key not in self._unheard:
+        if target.state == "Suspended" and key not in self._unconfirmed:
             if self.targets.get(key) != target:
                 self.targets[key] = target
-                self._look.add(key)
+                self._changed.add(key)
                 self._moves.give_up(target.owners)
         elif target.state != "Suspended":
             if target.attained:
@@ -95,42 +95,42 @@ class Suspended:
             self._pause(key)
         elif key in self._paused:
             self._paused.discard(key)
-            self._look.add(key)
+            self._changed.add(key)
 
     def _pause(self, key: str) -> None:
-        """Its user suspends it, too: nothing waits in its stead, and nothing is kept for it, until he resumes it."""
+        """Its user suspends it, too: until the user resumes it nothing waits in its stead, and no places are reserved."""
         self._paused.add(key)
         self._coming.pop(key, None)
         self._drop(key)
 
     @property
     def kept(self) -> list[Task]:
-        """The stand-ins that hold the places of jobs that resume."""
-        return [task for key in self._stand_ins for task in self._of(key) if task.row >= 0]
+        """The placeholders that hold the places of jobs that resume."""
+        return [task for key in self._placeholders for task in self._of(key) if task.row >= 0]
 
     def awaits(self, key: str) -> bool:
-        """Whether places are kept for pods of a job that have not come yet."""
+        """Whether places are reserved for pods of a job that have not come yet."""
         return any(task.row >= 0 for task in self._of(key))
 
     def remove(self, key: str) -> None:
-        """A PodGroup is gone, and what was meant with it."""
+        """A PodGroup is gone, and its target state with it."""
         self.targets.pop(key, None)
         self._leaving.pop(key, None)
         self._withdrawn.discard(key)
-        self._unheard.pop(key, None)
+        self._unconfirmed.pop(key, None)
         self._paused.discard(key)
         self._roles.pop(key, None)
         self._drop(key, waiting_only=True)
         owners = self._served.pop(key, ())
         for owner in owners:
-            self._tables.services.carried.pop(owner, None)
+            self._tables.services.attained.carried.pop(owner, None)
         self._recalled.update(owners)
         if key not in self._coming:
             self._owners = {owner: group for owner, group in self._owners.items() if group != key}
         self._over.add(key)
 
     def arrived(self, task: Task) -> None:
-        """A pod of a job that is, or was, suspended came to wait: it takes the place that is kept for it."""
+        """A pod of a job that is, or was, suspended came to wait: it takes the place that is reserved for it."""
         if task.pod.uid in self._moves.returning:
             return  # it has changed since it came
         key = self._owners.get(task.pod.owner, "")
@@ -139,16 +139,16 @@ class Suspended:
         if alike is not None:
             row, devices, until = alike.row, alike.devices, self._coming.get(key, self._tables.services.now)
             self._remove(key, alike)
-            stand_in = self._moves.stand_in(task)
-            self._placement.assign(stand_in, row, devices)
-            self._moves.returning[task.pod.uid] = Kept(task.pod.uid, ("", "", "", "", 0), stand_in, until)
-        elif not placed and self._stand_ins.get(key):
+            placeholder = self._moves.placeholder(task)
+            self._placement.assign(placeholder, row, devices)
+            self._moves.returning[task.pod.uid] = Kept(task.pod.uid, ("", "", "", "", 0), placeholder, until)
+        elif not placed and self._placeholders.get(key):
             self._withdraw(key)  # it was resumed by others
 
     def begin(self, now: float) -> None:
-        """A pass begins: stand-ins come once a job's pods are gone, and go when no pod came to their places."""
+        """A pass begins: placeholders come once a job's pods are gone, and go when no pod came to their places."""
         left, self._events.left = self._events.left, set()
-        self._look.update(key for owner in left if (key := self._owners.get(owner)) in self.targets)
+        self._changed.update(key for owner in left if (key := self._owners.get(owner)) in self.targets)
         if self._recalled:
             recalled, self._recalled = self._recalled, set()
             for task in [task for task in self._tables.tasks.values() if task.pod.owner in recalled]:
@@ -161,12 +161,12 @@ class Suspended:
                 del self._coming[key]
                 self._drop(key)
                 self._over.add(key)
-                self._look.add(key)
-        looked, self._look = self._look, set()
-        for key in sorted(looked):
+                self._changed.add(key)
+        changed, self._changed = self._changed, set()
+        for key in sorted(changed):
             self._drop_outdated(key)
-        for key in sorted(looked & set(self.targets)):
-            if key in self._coming or self._stand_ins.get(key):
+        for key in sorted(changed & set(self.targets)):
+            if key in self._coming or self._placeholders.get(key):
                 continue
             if any(self._pods(key)):
                 self._leaving.setdefault(key, now + _PATIENCE)
@@ -175,13 +175,13 @@ class Suspended:
                 if key not in self._paused:
                     self._raise(key)
                     self._drop_outdated(key)
-                    if key not in self._withdrawn and not self._stand_ins.get(key):
+                    if key not in self._withdrawn and not self._placeholders.get(key):
                         self._withdraw(key)  # nothing is recorded of it: nothing would ever wait in its stead
         if self._over:
             self._forget_over()
 
     def _drop_outdated(self, key: str) -> None:
-        """Stand-ins of roles that their job has no more give way to its own pods."""
+        """Placeholders of roles that their job has no more give way to its own pods."""
         roles = self._roles.get(key)
         if roles and any(label == ROLES_LABEL and value != roles for task in self._of(key) for label, value in task.pod.labels):
             if key in self.targets and key not in self._coming:
@@ -190,38 +190,38 @@ class Suspended:
                 self._drop(key)
 
     def _withdraw(self, key: str) -> None:
-        """Its stand-ins give way to the job's own pods; what it attained is carried on."""
+        """Its placeholders give way to the job's own pods; what it attained is carried on."""
         self._carry_on(key)
         self._drop(key)
         self._withdrawn.add(key)
 
     def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> None:
-        """What a job had attained counts for its pods from now on; those that are there are looked at in the next pass."""
-        carried = self._tables.services.carried
+        """What a job had attained counts for its pods from now on; those that are there are ranked again in the next pass."""
+        carried = self._tables.services.attained.carried
         news = {owner for owner in owners if carried.get(owner) != (attained, since)}
         self._served[key] = tuple(owners)
         self._recalled |= news
         carried.update(dict.fromkeys(news, (attained, since)))
 
     def _carry_on(self, key: str) -> tuple[float, float]:
-        """The same of a job whose stand-ins give way to pods: what it attained, and when it came first."""
-        stand_ins = self._of(key)
-        attained = max((0.0, *(task.pod.attained for task in stand_ins)))
-        since = float(int(min((task.pod.created for task in stand_ins), default=0.0)))  # as a PodGroup can say it
+        """The same of a job whose placeholders give way to pods: what it attained, and when it came first."""
+        placeholders = self._of(key)
+        attained = max((0.0, *(task.pod.attained for task in placeholders)))
+        since = float(int(min((task.pod.created for task in placeholders), default=0.0)))  # as a PodGroup holds it
         if attained and key in self.targets:
             self._carry(key, self.targets[key].owners, attained, since)
         return attained, since
 
     def _forget_over(self) -> None:
-        """Forget whose pods are those of groups with which nothing is meant any more, and the epochs of groups that are gone.
+        """Forget the owners of groups whose targets apply no more, and the epochs of groups that are gone.
 
-        A job's object may remember the epoch of its last intent longer than its PodGroup lives, and heeds only later ones: the
-        next of whatever was forgotten is above all that were.
+        A job's object may remember the epoch of its last target longer than its PodGroup lives, and heeds only later ones: the
+        next epoch of a forgotten group is above all epochs that were.
         """
         over, self._over = self._over, set()
-        due = (self._leaving, self._coming, self._unheard)
-        meant: tuple[Collection[str], ...] = (self.targets, self._stand_ins, self._withdrawn, *due)
-        over = {key for key in over if not any(key in each for each in meant)}
+        due = (self._leaving, self._coming, self._unconfirmed)
+        used: tuple[Collection[str], ...] = (self.targets, self._placeholders, self._withdrawn, *due)
+        over = {key for key in over if not any(key in each for each in used)}
         if any(group in over for group in self._owners.values()):
             self._owners = {owner: group for owner, group in self._owners.items() if group not in over}
         for key in over:
@@ -238,9 +238,15 @@ class Suspended:
         for member in self.targets[key].members:
             for _ in range(member.count):
                 pod = msgspec.structs.replace(
-                    member.pod, uid=f"{STAND_IN}{key}/{number}", namespace=namespace, name=f"{name}-{number}", group=name, node=""
+                    member.pod,
+                    uid=f"suspended/{key}/{number}",
+                    namespace=namespace,
+                    name=f"{name}-{number}",
+                    group=name,
+                    node="",
+                    placeholder=True,
                 )
-                self._stand_ins.setdefault(key, []).append(pod.uid)
+                self._placeholders.setdefault(key, []).append(pod.uid)
                 self._come(pod)
                 number += 1
 
@@ -255,36 +261,36 @@ class Suspended:
                 self._remove(key, task)
 
     def _remove(self, key: str, task: Task) -> None:
-        self._stand_ins[key].remove(task.pod.uid)
-        if not self._stand_ins[key]:
-            del self._stand_ins[key]
+        self._placeholders[key].remove(task.pod.uid)
+        if not self._placeholders[key]:
+            del self._placeholders[key]
             if key not in self.targets:
                 self._coming.pop(key, None)
             self._over.add(key)
         self._events.remove(task.pod.uid)
 
     def _of(self, key: str) -> list[Task]:
-        return [self._tables.tasks[uid] for uid in self._stand_ins.get(key, ()) if uid in self._tables.tasks]
+        return [self._tables.tasks[uid] for uid in self._placeholders.get(key, ()) if uid in self._tables.tasks]
 
     def _pods(self, key: str) -> Iterator[Task]:
         """The pods that a job still has."""
         owners = {owner for owner, group in self._owners.items() if group == key}
-        return (task for task in self._tables.tasks.values() if task.pod.owner in owners and not stands_in(task.pod.uid))
+        return (task for task in self._tables.tasks.values() if task.pod.owner in owners and not task.pod.placeholder)
 
     @property
     def next_due(self) -> float | None:
         """When something happens by itself."""
-        return min((*self._leaving.values(), *self._coming.values(), *self._unheard.values()), default=None)
+        return min((*self._leaving.values(), *self._coming.values(), *self._unconfirmed.values()), default=None)
 
     # -- decisions -----------------------------------------------------------------------------
 
     def suspendable(self, task: Task) -> bool:
-        """Whether its job is suspended when it falls, and not evicted."""
+        """Whether its job is suspended when it is preempted, and not evicted."""
         return (
             bool(task.pod.root)
             and task.pod.profile != KUBERNETES_PROFILE
             and self._tables.services.of(task).mode == "Suspend"
-            and not stands_in(task.pod.uid)
+            and not task.pod.placeholder
         )
 
     def ask(self, victims: Iterable[Task], now: float) -> tuple[Suspension, ...]:
@@ -306,12 +312,13 @@ class Suspended:
             first = tasks[0]
             if first.gang is not None and first.gang.group is not None and len(tasks) < first.gang.needed:
                 continue  # one of them is on its way out: it is started again anyway, and half a gang could never resume
-            log, epoch = self._tables.log, self._next_epoch(key)
+            log, services, epoch = self._tables.log, self._tables.services, self._next_epoch(key)
             log.insert(self._epochs, key, epoch)
             log.insert(self._leaving, key, now + _PATIENCE)
             for task in tasks:
                 log.insert(self._owners, task.pod.owner, key)
-            attained = max(0.0, self._tables.services.attained_by(tasks))  # its start may lie ahead of a clock that was set back
+            # Its start may lie ahead of a clock that was set back.
+            attained = max(0.0, services.attained.of_evicted(tasks, services.now))
             found.append(
                 Suspension(
                     key,
@@ -327,9 +334,9 @@ class Suspended:
         return tuple(found)
 
     def _members(self, tasks: list[Task], attained: float) -> tuple[Member, ...]:
-        """What a job comes back as: the pods that fall, and of an AIJob also those that have succeeded.
+        """What a job comes back as: the pods that are suspended, and of an AIJob also those that have succeeded.
 
-        These start anew with the others. Where their pods are gone, what they ask for is not known: no places are kept for them.
+        These start again with the others. Where their pods are gone, what they ask for is not known: no places are reserved.
         """
         gang, services = tasks[0].gang, self._tables.services
         done = gang.completions.pods() if gang is not None and gang.completions is not None else []
@@ -339,10 +346,10 @@ class Suspended:
             shapes.setdefault(task.shape.number, []).append(task)
         pods, counts = [], []
         for _, alike in sorted(shapes.items()):
-            pods.append(self._record(alike[0].pod, attained, services.first_came(alike[0]), anew=anew))
+            pods.append(self._record(alike[0].pod, attained, services.attained.first_came(alike[0]), anew=anew))
             counts.append(len(alike))
         if anew and done:
-            came = min(map(services.first_came, tasks))
+            came = min(map(services.attained.first_came, tasks))
             kinds = {self._kind(pod): number for number, pod in enumerate(pods)}
             for pod in done:
                 number = kinds.setdefault(self._kind(pod), len(pods))
@@ -383,15 +390,15 @@ class Suspended:
         )
 
     def resume(self, tasks: list[Task], now: float) -> Resume:
-        """Stand-ins got places: their job may run again."""
+        """Placeholders got places: their job may run again."""
         key = tasks[0].gang.key if tasks[0].gang is not None else ""
         self._coming[key] = now + _KEPT_FOR
         epoch = self._epochs[key] = self._next_epoch(key)
         nodes = tuple(self._tables.nodes.names[task.row] for task in tasks)
-        return Resume(key, epoch, tuple(_ref(task) for task in tasks), nodes, *self._carry_on(key))
+        return Resume(key, epoch, tuple(task.ref for task in tasks), nodes, *self._carry_on(key))
 
     def unanswered(self, now: float) -> Iterator[Transaction]:
-        """Where nobody acts on an intent its pods are evicted; intents that are overtaken are withdrawn."""
+        """Where no operator acts on a target its pods are evicted; targets that are overtaken are withdrawn."""
         for key in sorted(key for key, due in self._leaving.items() if due <= now):
             del self._leaving[key]
             self._over.add(key)
@@ -404,14 +411,14 @@ class Suspended:
                 message = f"no operator suspended the job within {_PATIENCE:g} s; its pods are evicted"
                 reason = Reason(ReasonCode.SUSPENDED, message)
                 graces = self._departures.graces(asked)
-                yield Evict(tuple(Binding(_ref(task), task.pod.node) for task in asked), key, reason, graces)
+                yield Evict(tuple(Binding(task.ref, task.pod.node) for task in asked), key, reason, graces)
             if pods:
                 self._withdrawn.add(key)
-        withdrawn, self._withdrawn = self._withdrawn | {key for key, due in self._unheard.items() if due <= now}, set()
+        withdrawn, self._withdrawn = self._withdrawn | {key for key, due in self._unconfirmed.items() if due <= now}, set()
         for key in sorted(withdrawn):
             gang = self._tables.gangs.get(key)
             if gang is not None and gang.group is not None:
-                self._unheard[key] = now + _PATIENCE
+                self._unconfirmed[key] = now + _PATIENCE
             epoch = self._epochs[key] = self._next_epoch(key)
             self.targets.pop(key, None)
             self._over.add(key)
@@ -419,11 +426,11 @@ class Suspended:
 
     def _known(self, key: str) -> tuple[float, float]:
         """What is carried on of a job."""
-        return next((self._tables.services.carried[owner] for owner in self._served.get(key, ())), (0.0, 0.0))
+        return next((self._tables.services.attained.carried[owner] for owner in self._served.get(key, ())), (0.0, 0.0))
 
 
 def _group_of(task: Task) -> str:
-    """Where a job's intent is kept: in its PodGroup, or in one that is made for it."""
+    """The PodGroup that holds a job's target state: its own, or one that is made for it."""
     if task.gang is not None and task.gang.group is not None:
         return task.gang.key
     return made_for(task.pod.namespace, task.pod.root)
@@ -436,14 +443,10 @@ def made_for(namespace: str, root: str) -> str:
     API group are dashes, and dashes are doubled.
     """
     version, kind, name = root.rsplit("/", 2)
-    told = [each.replace("-", "--").replace(".", "-") for each in (kind.lower(), version.rpartition("/")[0]) if each]
-    return f"{namespace}/{fitting('-'.join(told) + '.' + name)}"
+    parts = [each.replace("-", "--").replace(".", "-") for each in (kind.lower(), version.rpartition("/")[0]) if each]
+    return f"{namespace}/{fitting('-'.join(parts) + '.' + name)}"
 
 
 def made_before(namespace: str, kind: str, name: str) -> str:
     """The same as earlier versions called it; an AIJob may have that name, so it is believed only if it was made for this."""
     return f"{namespace}/{kind.lower()}-{name}"[:317]
-
-
-def _ref(task: Task) -> PodRef:
-    return PodRef(task.pod.uid, task.pod.namespace, task.pod.name)

@@ -1,7 +1,7 @@
-"""Pods that are on nodes and of which something cannot be read: how they count, and who is told.
+"""Pods that are on nodes and of which something cannot be read: how they count, and what is reported of them.
 
 What was read of a pod before goes on to count, whatever is written on it later. Only a pod whose size was never known
-closes the node that it is on; then pod and node are named wherever somebody waits for that node.
+closes the node that it is on; then pod and node are named in the reasons of pods that wait for that node.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import msgspec
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.nodes import Node
 from fairlead.core.model.pods import Pod
-from fairlead.core.model.transactions import PodRef, Unread
+from fairlead.core.model.transactions import Unread, ref_of
 from fairlead.core.nodes.table import NodeTable
 
 _MOST_NAMED = 3
 MOST_RESOURCES = 1024
-"""Names of resources that are counted of what pods alone speak of; every node keeps an amount of each."""
+"""Names of resources that are counted that only pods name; every node keeps an amount of each."""
 _SHORT = 200
 
 
@@ -32,7 +32,7 @@ def last_readable(before: Pod, now: Pod) -> Pod:
 
 
 def counted(nodes: NodeTable, pod: Pod) -> Pod:
-    """The pod without resources that no node has offered, where as many names as are kept have been heard of already.
+    """The pod without resources that no node has offered, where as many names are in use as are kept.
 
     Names are free to make up, and each costs an amount on every node. What nodes offer is always counted.
     """
@@ -52,13 +52,13 @@ class UnreadPods:
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
-        self._untold: dict[str, None] = {}
-        self._untold_nodes: dict[str, Node] = {}
+        self._unreported: dict[str, None] = {}
+        self._unreported_nodes: dict[str, Node] = {}
 
     def note_node(self, before: Node | None, node: Node) -> None:
         """A node came or changed."""
         if node.error is not None and (before is None or before.error != node.error):
-            self._untold_nodes[node.name] = node
+            self._unreported_nodes[node.name] = node
 
     def note(self, pod: Pod) -> None:
         """A pod on a node came or changed."""
@@ -69,24 +69,24 @@ class UnreadPods:
             return
         self._pods[pod.uid] = pod
         if known is None or (known.error, known.node, known.unsized) != (pod.error, pod.node, pod.unsized):
-            self._untold[pod.uid] = None
+            self._unreported[pod.uid] = None
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""
         self._pods.pop(uid, None)
-        self._untold.pop(uid, None)
+        self._unreported.pop(uid, None)
 
-    def tell(self) -> Iterator[Unread]:
-        """What was not told yet."""
-        nodes, self._untold_nodes = self._untold_nodes, {}
+    def report(self) -> Iterator[Unread]:
+        """What was not reported yet."""
+        nodes, self._unreported_nodes = self._unreported_nodes, {}
         for node in nodes.values():
             if node.error is not None:
                 yield Unread(None, node.name, node.error, closes=True)
-        untold, self._untold = self._untold, {}
-        for pod in map(self._pods.get, untold):
+        unreported, self._unreported = self._unreported, {}
+        for pod in map(self._pods.get, unreported):
             if pod is not None and pod.error is not None:
                 group = f"{pod.namespace}/{pod.group}" if pod.group and pod.ours else ""
-                yield Unread(PodRef(pod.uid, pod.namespace, pod.name), pod.node, pod.error, pod.unsized, group)
+                yield Unread(ref_of(pod), pod.node, pod.error, pod.unsized, group)
 
     def closers(self, nodes: NodeTable, name: str) -> list[str]:
         """What closes a node, each in words; empty if it is open."""

@@ -42,7 +42,7 @@ class ExpectedStarts:
             return []
         self._due = now + _REST
         before = self._foreseen
-        self._foreseen = self._state.foretold.look(self._state, forecast(self._state, now, _MOST_ENDS), now)
+        self._foreseen = self._state.foretold.intervals(self._state, forecast(self._state, now, _MOST_ENDS), now)
         moved: list[str] = []
         for key, gang in self._state.gangs.items():
             start, old = self._foreseen.get(key), before.get(key)
@@ -56,7 +56,7 @@ class ExpectedStarts:
 
     def _gang_waits(self) -> bool:
         """Whether a gang with an object of its own has been refused. All classes are asked: that drops what waits no more."""
-        first = [room.first() for room in self._state.queues.waiting.parked]
+        first = [pending_class.first() for pending_class in self._state.queues.waiting.unschedulable]
         return any(unit is not None and unit.gang is not None and unit.gang.group is not None for unit in first)
 
 

@@ -7,7 +7,7 @@ import math
 from fairlead.api.reasons import Reason
 from fairlead.core import explain
 from fairlead.core.pods.tasks import Gang, Task, TaskState
-from fairlead.core.queues.tree import room_of
+from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.faults import Faults
 from fairlead.scheduler.outputs import GroupStatus
@@ -72,7 +72,7 @@ class GroupReports:
         if gang is None or gang.group is None:
             return None
         bound = sum(task.state is TaskState.BOUND for task in gang.tasks.values())
-        held = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task.told is not None]
+        held = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task.reported is not None]
         expected = self._starts.interval(key) if not gang.placed() else None
         start, earliest, latest = expected if expected is not None else (None, None, None)
         completed = gang.completions.record if gang.completions is not None else None
@@ -91,8 +91,8 @@ class GroupReports:
         state, reason = self._state, gang.reason
         if reason is None and not bound:
             waiting = next((task.unit for task in gang.tasks.values() if task.unit is not None), None)
-            room = room_of(waiting) if waiting is not None else None
-            shared = room.parked if room is not None else None
+            pending_class = pending_class_of(waiting) if waiting is not None else None
+            shared = pending_class.unschedulable if pending_class is not None else None
             reason = explain.own(state, waiting, shared) if waiting is not None and shared is not None else None
         if reason is None and held:
             reason = state.departures.reason(held)

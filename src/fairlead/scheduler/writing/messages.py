@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.api import names
-from fairlead.core.model.pods import stands_in
 from fairlead.core.model.transactions import Fault, Kept, Overdue, PodRef, Refuse, Unread, Warn
 from fairlead.scheduler.outputs import Trouble
 from fairlead.scheduler.writing.events import Events
@@ -80,5 +79,5 @@ class Messages:
 
 
 def _real(pods: Sequence[PodRef]) -> list[PodRef]:
-    """Without those that only stand for pods of suspended jobs: the cluster knows none of them."""
-    return [pod for pod in pods if not stands_in(pod.uid)]
+    """Without placeholders: the cluster has no such pods."""
+    return [pod for pod in pods if not pod.placeholder]

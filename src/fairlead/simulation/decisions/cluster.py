@@ -209,7 +209,7 @@ class Cluster:
             service_class=job.service_class,
             expected=job.seconds,
             profile=self.theme.profile,
-            surplus=index >= job.least,
+            elastic=index >= job.least,
         )
         self.pods[uid], self.jobs[uid] = pod, job
         self._say(Upsert(pod))

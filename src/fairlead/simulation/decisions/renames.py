@@ -17,6 +17,9 @@ RENAMED: tuple[tuple[bytes, bytes], ...] = (
 """Fragments of a log's JSON: the old one, and what it is now. A value stands with its field where the word alone
 could be an object's name; a field is `"old":`. No present fragment contains an old one, so a log of any age can be read."""
 
+_PLACEHOLDER = re.compile(rb'(\{"uid":"suspended/[^"]*","namespace":"[^"]*","name":"[^"]*")\}')
+"""A reference to a placeholder of a suspended job, from when only its UID said that it is one."""
+
 _TEXT = re.compile(rb'"(message|why)":"(?:[^"\\]|\\.)*"')
 
 
@@ -24,7 +27,7 @@ def renamed(line: bytes) -> bytes:
     """A line of a log, in present names."""
     for old, new in RENAMED:
         line = line.replace(old, new)
-    return line
+    return _PLACEHOLDER.sub(rb'\1,"placeholder":true}', line)
 
 
 def without_texts(outputs: bytes) -> bytes:

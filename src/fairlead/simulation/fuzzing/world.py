@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from fairlead.cluster import intents, views
+from fairlead.cluster import targets, views
 from fairlead.cluster.kinds import KINDS, POD, Kind
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.informer import Informer
@@ -78,7 +78,7 @@ class World:
         self.translator = Translator()
         policy = self._policy()
         self.loop = CoreLoop(policy, self._outputs.extend, recorder(policy) if recorder else None)
-        self.loop.pictures.rest = 30.0
+        self.loop.snapshots.rest = 30.0
         self._informers = {kind.name: self._informer(kind) for kind in KINDS}
 
     def _policy(self) -> Policy:
@@ -92,7 +92,7 @@ class World:
             patience=random.choice((0.0, 30.0, 300.0)),
             move_patience=random.choice((1.0, 60.0)),
             defragment=random.choice((None, None, Defragment(every=120.0, threshold=0.1))),
-            look_again=random.choice((0.0, 30.0, 300.0)),
+            recheck=random.choice((0.0, 30.0, 300.0)),
         )
 
     def _informer(self, kind: Kind[Any]) -> Informer[Any]:
@@ -303,14 +303,14 @@ class World:
                 self._bind(binding, surely=surely)
         elif isinstance(output, Preempt):
             for job in output.suspends:
-                self._intend(job.group, intents.suspended(job), intents.group_for(job) if job.made else None)
+                self._set_target(job.group, targets.suspended(job), targets.group_for(job) if job.made else None)
             for victim in output.victims:
                 self._evict(victim, surely=surely)
         elif isinstance(output, Evict):
             for victim in output.victims:
                 self._evict(victim, surely=surely)
         elif isinstance(output, Resume):
-            self._intend(output.group, intents.running(output), None)
+            self._set_target(output.group, targets.running(output), None)
         elif isinstance(output, Refuse):
             self._told.update(pod.uid for pod in output.pods)
         elif isinstance(output, Trouble):
@@ -355,7 +355,7 @@ class World:
             else:
                 self._stuck.add(uid)
 
-    def _intend(self, key: str, target: Object, made: Object | None) -> None:
+    def _set_target(self, key: str, target: Object, made: Object | None) -> None:
         group = self._objects.get("group", {}).get(key) or made
         if group is not None:
             metadata = {**group["metadata"]}

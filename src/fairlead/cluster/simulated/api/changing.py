@@ -120,7 +120,7 @@ class Changing:
         except schema.Mistyped as error:
             metadata = self._definitions.node_of(resource).children["metadata"]
             if resource.custom and not schema.mistyped(metadata, obj["metadata"]):
-                return obj  # its schema says what is wrong
+                return obj  # its schema decides what is wrong
             shown = merging.go_text(patch) if patch is not None else msgspec.json.encode(obj, order="sorted").decode()
             quoted = msgspec.json.encode(shown).decode()[1:-1]
             cause = errors.invalid_value("patch", quoted, error.converting if patch is not None else str(error))
@@ -155,8 +155,8 @@ class Changing:
             if subresource:
                 raise errors.not_found(resource.group, resource.plural, name)
             if given.get("uid"):
-                told = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: "
-                raise errors.conflict(resource.group, resource.plural, name, told)
+                detail = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: "
+                raise errors.conflict(resource.group, resource.plural, name, detail)
             fresh = {**obj, "metadata": {**given, "name": name}}
             return self._creating.create(resource, namespace, fresh, applied=who, dry_run=dry_run), True
         live = record.object
@@ -224,5 +224,5 @@ class Changing:
 
     @staticmethod
     def _graceful(resource: Resource, obj: Object) -> bool:
-        """Whether a kubelet has still to say that it is gone."""
+        """Whether a kubelet has still to confirm that it is gone."""
         return resource.table == PODS and bool(obj["metadata"].get("deletionGracePeriodSeconds"))

@@ -74,7 +74,7 @@ class Definitions:
 
     @staticmethod
     def check_custom_kind(resource: Resource, obj: Object) -> None:
-        """An object of a custom kind says so. Raises `StatusError` 422."""
+        """An object of a custom kind has its kind and apiVersion. Raises `StatusError` 422."""
         kind, version = obj.get("kind"), obj.get("apiVersion")
         group, _, _ = str(version).rpartition("/")
         for field, given, wanted in (("kind", kind, resource.kind), ("apiVersion", version, resource.api_version)):

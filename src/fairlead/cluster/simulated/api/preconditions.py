@@ -18,8 +18,8 @@ def check_name(given: Object, name: str) -> None:
 def check_uid(resource: Resource, name: str, uid: str, live: Object) -> None:
     """The object still has the UID of the request."""
     if uid != live["metadata"]["uid"]:
-        told = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
-        raise errors.conflict(resource.group, resource.plural, name, told)
+        detail = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
+        raise errors.conflict(resource.group, resource.plural, name, detail)
 
 
 def check_deletion(resource: Resource, obj: Object, conditions: Object) -> None:
@@ -29,5 +29,5 @@ def check_deletion(resource: Resource, obj: Object, conditions: Object) -> None:
         wanted, present = conditions.get(field), metadata[field]
         if wanted and wanted != present:
             differ = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({present})"
-            told = f"{differ}. The object might have been {why}"
-            raise errors.conflict(resource.group, resource.kind, metadata["name"], told)
+            detail = f"{differ}. The object might have been {why}"
+            raise errors.conflict(resource.group, resource.kind, metadata["name"], detail)

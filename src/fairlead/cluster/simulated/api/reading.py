@@ -44,18 +44,18 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """Changes of a selection, from a version on. wake: called when there is something in `changes`."""
+    """Changes of a selection, from a version on. notify: called when there is something in `changes`."""
 
     def __init__(self, store: Store, resource: Resource, selection: Selection, backlog: list[Change]) -> None:
         self.changes: deque[tuple[str, Record]] = deque()
-        self.wake: Callable[[], None] = lambda: None
+        self.notify: Callable[[], None] = lambda: None
         self.resource = resource
         self._store = store
         self._selection = selection
         self._open = True
         for change in backlog:
-            self._hear(change)
-        store.listen(resource.table, self._hear)
+            self._changed(change)
+        store.listen(resource.table, self._changed)
 
     @property
     def store_version(self) -> int:
@@ -63,12 +63,12 @@ class Watch:
         return self._store.version
 
     def close(self) -> None:
-        """Hear no more; may be called again."""
+        """Stop listening; may be called again."""
         if self._open:
             self._open = False
-            self._store.deafen(self.resource.table, self._hear)
+            self._store.deafen(self.resource.table, self._changed)
 
-    def _hear(self, change: Change) -> None:
+    def _changed(self, change: Change) -> None:
         now = change.kind != "DELETED" and self._selection.matches(change.key, change.record.object)
         before = change.before is not None and self._selection.matches(change.key, change.before.object)
         if now:
@@ -78,7 +78,7 @@ class Watch:
             self.changes.append(("DELETED", record))
         else:
             return
-        self.wake()
+        self.notify()
 
 
 class Reading:
@@ -126,8 +126,8 @@ class Reading:
         try:
             version, namespace, name = msgspec.json.decode(bytes.fromhex(token), type=tuple[int, str, str])
         except (ValueError, msgspec.DecodeError) as error:
-            told = "it was not given out by this server"
-            raise errors.bad_request(f"invalid continue token: continue key is not valid: {told}") from error
+            detail = "it was not given out by this server"
+            raise errors.bad_request(f"invalid continue token: continue key is not valid: {detail}") from error
         return version, (namespace, name)
 
     def watch(self, resource: Resource, selection: Selection, version: int | None) -> Watch:

@@ -57,11 +57,11 @@ class Subresources:
         if given.get("uid"):
             check_uid(resource, name, given["uid"], pod)
         if given.get("resourceVersion") not in (None, "", metadata["resourceVersion"]):
-            told = (
+            detail = (
                 f"Precondition failed: ResourceVersion in precondition: {given['resourceVersion']}, "
                 f"ResourceVersion in object meta: {metadata['resourceVersion']}"
             )
-            raise errors.conflict("", "pods", name, told)
+            raise errors.conflict("", "pods", name, detail)
         if metadata.get("deletionTimestamp"):
             raise errors.conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
         spec = pod["spec"]

@@ -1,7 +1,7 @@
 """Which nodes may hold a pod: one small file per Kubernetes plugin's semantics.
 
-Static filters look at a node's class (labels, taints, unschedulable) and are asked once per pair of shape and class.
-Dynamic ones (`resources`, `devices`) look at free amounts. Relations (`base.py`) look at what is around a node.
+Static filters read a node's class (labels, taints, unschedulable) and are asked once per pair of shape and class.
+Dynamic ones (`resources`, `devices`) read free amounts. Relations (`base.py`) read what is around a node.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ORDER = (
 
 
 def first_refusal(spec: PodSpec, node: NodeClass) -> StaticFilter | None:
-    """The first static filter that turns the pair away, or None."""
+    """The first static filter that rejects the pair, or None."""
     for each in STATIC:
         if not each.admits(spec, node):
             return each

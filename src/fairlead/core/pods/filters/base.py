@@ -1,4 +1,4 @@
-"""What a filter is that looks beyond one node's labels and free amounts.
+"""The interface of filters that read more than one node's labels and free amounts.
 
 A `Relation` is made for one shape and judges every node by what is around it: pods elsewhere, ports in use, volumes.
 It answers for all rows at once and for one row; both must agree, and a property test holds them to it.
@@ -42,7 +42,7 @@ class Stop(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What relations look at."""
+    """What relations read."""
 
     nodes: NodeTable
     pairs: Pairs
@@ -81,7 +81,7 @@ class Relation(ABC):
         """Whether one row is out, and in which way."""
 
     def version(self) -> int:
-        """Changes when something elsewhere did that may open a place; what opens on a row itself is told otherwise."""
+        """Changes when something elsewhere did that may open a place; what opens on a row itself is in the nodes' ring."""
         return 0
 
     def close(self) -> None:  # noqa: B027 - most hold nothing

@@ -1,7 +1,7 @@
 """Devices: whole GPUs that are entirely free, or one device with enough of it left.
 
 Exact devices are the kubelet's choice on device-plugin nodes: here they are counted and predicted.
-Fractions are given out only where the node says that its devices are shared.
+Fractions are given out only where the node declares that its devices are shared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def fits(nodes: NodeTable, shape: Shape, rows: Rows, costs: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """For each row whether its devices can serve the shape. costs: what `DeviceFit.costs` says of their states."""
+    """For each row whether its devices can serve the shape. costs: of their states, by `DeviceFit.costs`."""
     result: npt.NDArray[np.bool_] = costs != INFEASIBLE
     if shape.gpu_milli < WHOLE:
         result &= nodes.shares[rows]

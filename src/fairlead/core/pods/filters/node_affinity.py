@@ -35,7 +35,7 @@ class _NodeAffinity:
 def named_nodes(spec: PodSpec) -> frozenset[str] | None:
     """The nodes that the terms name outright, if each of them names some; None: they leave it open.
 
-    Terms are alternatives, what one term names several times must agree. Empty: no node can be meant.
+    Terms are alternatives, what one term names several times must agree. Empty: no node can match.
     """
     if not spec.affinity:
         return None
@@ -58,7 +58,7 @@ def _named(term: SelectorTerm) -> frozenset[str] | None:
 
 
 def labels_read(spec: PodSpec) -> set[str]:
-    """Every label key (and `metadata.name`) that the selectors of this pod look at."""
+    """Every label key (and `metadata.name`) that the selectors of this pod read."""
     keys = {key for key, _ in spec.node_selector}
     for term in (*(spec.affinity or ()), *(term for _, term in spec.preferred_nodes or () if not by_name(term))):
         keys.update(each.key for each in term.expressions)
@@ -68,14 +68,14 @@ def labels_read(spec: PodSpec) -> set[str]:
 
 
 def only_names(term: SelectorTerm) -> frozenset[str] | None:
-    """The nodes that a term means if it does nothing but name them; None: it says something else."""
+    """The nodes that a term selects if it does nothing but name them; None: it does something else."""
     if term.expressions or any(each.key != NAME_FIELD or each.operator != "In" for each in term.fields):
         return None
     return _named(term)
 
 
 def only_excludes(term: SelectorTerm) -> frozenset[str] | None:
-    """The nodes that a term rules out if it does nothing but name these; None: it says something else."""
+    """The nodes that a term rules out if it does nothing but name these; None: it does something else."""
     if term.expressions or len(term.fields) != 1:
         return None
     (only,) = term.fields
@@ -83,7 +83,7 @@ def only_excludes(term: SelectorTerm) -> frozenset[str] | None:
 
 
 def by_name(term: SelectorTerm) -> bool:
-    """Whether a term looks at nodes' names alone."""
+    """Whether a term reads nodes' names alone."""
     return only_names(term) is not None or only_excludes(term) is not None
 
 

@@ -89,7 +89,7 @@ class PodAffinity(Relation):
         return self.may_be_first and deserted
 
     def deserted(self) -> bool:
-        """Whether nobody whom the pod must be near is anywhere yet."""
+        """Whether no pod that this one must be near is anywhere yet."""
         others = [tally.refresh().any for tally in self.near]  # each is refreshed: its sums are read next
         return not any(others)
 

@@ -38,7 +38,7 @@ class Constraint:
         self._ignored: Ints | None = None
 
     def start(self) -> None:
-        """Judging begins: a selector that selects everything counts nobody who is there now, as upstream."""
+        """Judging begins: a selector that selects everything counts no pod that is there now, as upstream."""
         self._ignored = self.tally.refresh().sums.copy() if self.given.selector == () else None
 
     def over(self) -> Mask:

@@ -2,7 +2,7 @@
 
 Restrictions: an inline disk or a ReadWriteOncePod claim that another pod has. Limits: how many volumes of a driver
 a node attaches. Binding: bound volumes by the nodes they can be reached from; claims that wait for their first
-consumer by a volume that suits, or room to make one. Zone: the zone and region labels of bound volumes.
+consumer by a volume that suits, or capacity to make one. Zone: the zone and region labels of bound volumes.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class VolumeBinding(_ByRow):
                 continue
             made_by = storage.classes.get(claim.storage_class) if claim.storage_class else None
             if made_by is not None and not made_by.mode:
-                return Stop(self.plugin, f"storage class {made_by.name} does not say when it binds", error=True)
+                return Stop(self.plugin, f"storage class {made_by.name} has no volumeBindingMode", error=True)
             immediate |= made_by is None or made_by.mode != BINDS_LATE or bool(claim.volume)
         return Stop(self.plugin, "a claim that binds at once is not bound yet") if immediate else None
 
@@ -248,7 +248,7 @@ class VolumeBinding(_ByRow):
         ]
 
     def find(self, claim: Claim, labels: dict[str, str], taken: set[str]) -> Volume | None:
-        """The volume for a claim on a node with these labels: the one kept for it, else the smallest that suits."""
+        """The volume for a claim on a node with these labels: the one reserved for it, else the smallest that suits."""
         storage = self.around.storage
         candidates = [
             volume
@@ -277,7 +277,7 @@ class VolumeBinding(_ByRow):
             return Refusal.UNRESOLVABLE
         driver = storage.drivers.get(made_by.provisioner)
         size = claim.size
-        if size is None or driver is None or not driver.tells_capacity:
+        if size is None or driver is None or not driver.reports_capacity:
             return None
         enough = any(
             each.storage_class == made_by.name and each.size is not None and each.size >= size and matches(each.nodes, labels)

@@ -15,7 +15,7 @@ A placement can lose GPU capacity in three ways, all measured in thousandths of 
 The sum, in steps of a tenth of a device so that near-equal nodes tie, decides; then the node with
 the fewest free devices (best fit), then the one with the least CPU left, then the name.
 
-It never looks ahead: it knows the state, the pod, and what arrived before. Until pods arrive it
+It never plans ahead: it knows the state, the pod, and what arrived before. Until pods arrive it
 assumes a small mixed workload (`PRIOR`), the same everywhere. Old arrivals fade: counts are
 halved whenever `_MEMORY` pods have been counted.
 """

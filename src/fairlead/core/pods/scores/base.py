@@ -69,5 +69,5 @@ class Strategy(ABC):
 
 
 def tightest(free: tuple[int, ...], milli: int) -> tuple[int, int]:
-    """The device with the least room that suffices; the first among equals. Costs nothing."""
+    """The device with the least free capacity that suffices; the first among equals. Costs nothing."""
     return min((left, device) for device, left in enumerate(free) if left >= milli)[1], 0

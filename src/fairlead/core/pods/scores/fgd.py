@@ -155,7 +155,7 @@ def target_workload(counts: Iterable[tuple[Demand, float]]) -> list[tuple[Demand
 
 
 def demand_of(spec: PodSpec) -> Demand:
-    """What fragmentation looks at in a pod."""
+    """What fragmentation counts of a pod."""
     cpu = next((amount for resource, amount in spec.requests if resource == "cpu"), 0)
     return cpu, spec.gpus, spec.gpu_milli if spec.gpus else 0
 

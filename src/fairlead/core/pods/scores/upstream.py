@@ -1,8 +1,8 @@
 """kube-scheduler's own scores: every plugin of its default profile, with its weight and its arithmetic.
 
-Two of them look at one node alone and stand in the shape's key (`Kubernetes.rows`): free room, and balance; with
+Two of them read one node alone and are part of the shape's key (`Kubernetes.rows`): free capacity, and balance; with
 image locality, which changes when nodes' images do. The others are normalised over the nodes that are feasible just
-now, so they are added when a place is looked for: taints that are put up with, preferred node affinity, soft
+now, so they are added when a place is searched for: taints that are tolerated, preferred node affinity, soft
 spreading, and preferred affinity between pods. Divisions are of integers, and fractions are the same doubles as in Go.
 """
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.pods import SpreadConstraint
 from fairlead.core.model.selectors import SelectorTerm, term_holds
-from fairlead.core.nodes.table import LABEL_BITS, NodeClass, NodeTable
+from fairlead.core.nodes.table import NAME_RANK_BITS, NodeClass, NodeTable
 from fairlead.core.nodes.tallies import Tally
 from fairlead.core.pods.filters.node_affinity import by_name, only_excludes, only_names
 from fairlead.core.pods.filters.pod_affinity import who
@@ -241,7 +241,7 @@ class Preferences:
 
     @property
     def any(self) -> bool:
-        """Whether any plugin may tell nodes apart, as things stand."""
+        """Whether any plugin may distinguish nodes in the present state."""
         return (
             self.spread is not None
             or self._taints.most > 0
@@ -261,19 +261,19 @@ class Preferences:
             if scores is not None:
                 total = total + scores * WEIGHTS[plugin]
         ranked = np.full(len(keys), -1, np.int64)
-        ranked[rows] = keys[rows] + (total << LABEL_BITS)
+        ranked[rows] = keys[rows] + (total << NAME_RANK_BITS)
         return ranked
 
     def foremost(self, keys: Ints) -> Ints:
-        """The keys of all rows with what is preferred before the scores in them, whose last bits make room for it."""
+        """The keys of all rows with what is preferred before the scores in them, whose last bits are dropped for it."""
         rows = np.flatnonzero(keys >= 0)
         if not len(rows):
             return keys
         total: Any = sum(scores * WEIGHTS[plugin] for plugin, scores in self._plugins(rows).items() if scores is not None)
         ranked = np.full(len(keys), -1, np.int64)
-        scores, labels = keys[rows] >> LABEL_BITS, keys[rows] & ((1 << LABEL_BITS) - 1)
+        scores, name_ranks = keys[rows] >> NAME_RANK_BITS, keys[rows] & ((1 << NAME_RANK_BITS) - 1)
         scores = (np.minimum(total, _MOST_PREFERRED) << (SCORE_BITS - _PREFERENCE_BITS)) | (scores >> _PREFERENCE_BITS)
-        ranked[rows] = (scores << LABEL_BITS) | labels
+        ranked[rows] = (scores << NAME_RANK_BITS) | name_ranks
         return ranked
 
     def weighted(self, rows: Indices) -> dict[str, Ints]:
@@ -350,7 +350,7 @@ class Spreading:
         self.constraints: list[tuple[SpreadConstraint, Tally]] = []
         namespace = shape.labels.namespace if shape.labels else ""
         for each in constraints:
-            # A selector that matches everything counts nobody, as upstream.
+            # A selector that matches everything counts no pod, as upstream.
             count = around.pairs.count((((namespace,), None, each.selector or None),), live=True)
             counts.append(count)
             if each.topology_key == HOSTNAME:

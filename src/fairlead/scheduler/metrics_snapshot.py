@@ -21,7 +21,7 @@ NO_POOL = "none"
 """Where nodes are counted that are in no pool."""
 
 
-class QueuePicture(msgspec.Struct, frozen=True):
+class QueueSnapshot(msgspec.Struct, frozen=True):
     """One queue. allocated, quota, limit, fair_share: by resource, in the resource's own unit, descendants' included.
 
     jobs, pods, gpus: that wait in it itself. oldest: when the job was made that has waited longest; deadline: when the first
@@ -41,7 +41,7 @@ class QueuePicture(msgspec.Struct, frozen=True):
     usage: float
 
 
-class PoolPicture(msgspec.Struct, frozen=True):
+class PoolSnapshot(msgspec.Struct, frozen=True):
     """One pool. gpus: devices of its nodes; allocated: of them, in parts, too; fragmented: free on nodes that are used in part.
 
     idle: nodes with devices of which none is used.
@@ -55,7 +55,7 @@ class PoolPicture(msgspec.Struct, frozen=True):
     fragmented: float
 
 
-class Picture(msgspec.Struct, frozen=True):
+class MetricsSnapshot(msgspec.Struct, frozen=True):
     """Everything at one time. reasons: code -> jobs that wait for it, as it was told last.
 
     outside: resource -> devices that pods without a queue hold. not_starting: gangs that have, or had, their nodes and did not
@@ -63,18 +63,18 @@ class Picture(msgspec.Struct, frozen=True):
     """
 
     at: float
-    queues: tuple[QueuePicture, ...] = ()
-    pools: tuple[PoolPicture, ...] = ()
+    queues: tuple[QueueSnapshot, ...] = ()
+    pools: tuple[PoolSnapshot, ...] = ()
     reasons: dict[str, int] = {}
     outside: dict[str, float] = {}
     not_starting: int = 0
 
 
-class Pictures:
+class MetricsSnapshots:
     """The latest picture, for the metrics where they are served. rest: seconds between two; 0: none are taken."""
 
     def __init__(self) -> None:
-        self.latest = Picture(0.0)
+        self.latest = MetricsSnapshot(0.0)
         self.rest = 0.0
         self._due = 0.0
         self._stale = False
@@ -96,25 +96,27 @@ class Pictures:
         return True
 
 
-def take(state: ClusterState, now: float) -> Picture:
+def take(state: ClusterState, now: float) -> MetricsSnapshot:
     """The state as it is."""
     queues = state.queues
     reasons: Counter[str] = Counter()
     shown = tuple(_queue(state, node, now, reasons) for _, node in sorted(queues.queues.items()) if node.exists or node.used)
     held = state.belonging.outside()
     outside = {name: held.get(name, 0) / WHOLE for name in state.nodes.gpu_resources if name in state.nodes.resources}
-    return Picture(now, shown, tuple(_pools(state)), dict(reasons), outside, state.starts.failing)
+    return MetricsSnapshot(now, shown, tuple(_pools(state)), dict(reasons), outside, state.starts.failing)
 
 
-def _queue(state: ClusterState, node: QueueNode, now: float, reasons: Counter[str]) -> QueuePicture:
+def _queue(state: ClusterState, node: QueueNode, now: float, reasons: Counter[str]) -> QueueSnapshot:
     jobs, milli, oldest, deadline = 0, 0, None, None
-    for room in node.rooms.values():
-        if not room.waiting:
+    for pending_class in node.pending_classes.values():
+        if not pending_class.waiting:
             continue
-        jobs += room.waiting
-        milli += state.queues.waiting.devices_waited_for(room)
-        reasons[str(room.parked.code) if room.parked is not None else "Waiting"] += room.waiting
-        for unit in room.units:
+        jobs += pending_class.waiting
+        milli += state.queues.waiting.devices_waited_for(pending_class)
+        reasons[str(pending_class.unschedulable.code) if pending_class.unschedulable is not None else "Waiting"] += (
+            pending_class.waiting
+        )
+        for unit in pending_class.units:
             first = unit.tasks[0]
             created = unit.created
             oldest = created if oldest is None else min(oldest, created)
@@ -122,7 +124,7 @@ def _queue(state: ClusterState, node: QueueNode, now: float, reasons: Counter[st
             if longest:
                 late = created + longest
                 deadline = late if deadline is None else min(deadline, late)
-    return QueuePicture(
+    return QueueSnapshot(
         node.name,
         _plain(node.used),
         _plain(node.quota),
@@ -147,7 +149,7 @@ def _plain(amounts: dict[str, int]) -> dict[str, float]:
     return {key: amount / (1000 if split(key)[0] == "cpu" else units_of(key)) for key, amount in amounts.items() if amount}
 
 
-def _pools(state: ClusterState) -> list[PoolPicture]:
+def _pools(state: ClusterState) -> list[PoolSnapshot]:
     nodes, given = state.nodes, state.queues.tree.pools.given
     rows_of: dict[str, list[int]] = {pool: [] for pool in given}
     for row in nodes.rows.values():
@@ -166,7 +168,7 @@ def _pools(state: ClusterState) -> list[PoolPicture]:
         total, left = whole[kinds], free[kinds]
         partly = (left > 0) & (left < total)
         found.append(
-            PoolPicture(
+            PoolSnapshot(
                 pool,
                 len(rows),
                 int(((left == total) & (total > 0)).sum()),

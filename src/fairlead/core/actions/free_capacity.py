@@ -1,6 +1,6 @@
-"""Make room: victims for a unit that has no place, or pods to be moved, or which disruption budgets keep those.
+"""Free capacity: victims for a unit that has no place, or pods to be moved, or which disruption budgets protect those.
 
-The more often a search was in vain, the longer until the next one. When a class that rests is tried again: `requeue`.
+The more often a search was in vain, the longer until the next one. When a class in backoff is tried again: `requeue`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from functools import partial
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.actions.combine import Laid, combine, leaves_pieces
+from fairlead.core.actions.combine import Laid, combine, leaves_fragments
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.leaving import awaited_before, beyond_leaving, enough_leaves
 from fairlead.core.actions.patience import moves_from, reclaims_from
@@ -17,58 +17,58 @@ from fairlead.core.pods.tasks import TaskState, Unit
 from fairlead.core.preemption.override import override
 from fairlead.core.preemption.policy import share_due
 from fairlead.core.preemption.search import Plan, by_upstream, preempt
-from fairlead.core.queues.tree import Search, room_of
+from fairlead.core.queues.tree import Search, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 
-def make_room(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Plan | Moved | Reason | None:
-    """Victims for a unit, or pods to be moved, or which budgets keep those.
+def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Plan | Moved | Reason | None:
+    """Victims for a unit, or pods to be moved, or which budgets protect those.
 
-    The more often there were none, the longer until they are looked for again. What could help is told without looking at
-    devices, gangs and budgets, so a search may be in vain. A place that is free needs none and is never waited for.
-    code: why it has no place. What one user's limit keeps out is no budget's matter: others in its room may start.
+    The more often there were none, the longer until the next search. Whether a search could help is decided without devices,
+    gangs and budgets, so a search may be in vain. A free place needs no victims, and no unit waits for one.
+    code: why it has no place. A unit that one user's limit blocks reports no budgets: others of its pending class may start.
     """
-    room, asks = room_of(unit), code is not ReasonCode.USER_LIMIT
-    if room is None:
+    pending_class, asks = pending_class_of(unit), code is not ReasonCode.USER_LIMIT
+    if pending_class is None:
         return preempt(state, unit)
-    search = room.search
-    if now < search.rests_until:
-        state.queues.waiting.resting.add(room)
+    search = pending_class.search
+    if now < search.backoff_until:
+        state.queues.waiting.backing_off.add(pending_class)
         return search.budgets if asks else None
     leaving = state.departures.leaving_soon(now) if state.departures.going and not by_upstream(unit) else []
     if leaving and (until := enough_leaves(state, unit, leaving)) is not None:
         # No pod is evicted or moved meanwhile.
-        search.rests_until = search.awaits = until
+        search.backoff_until = search.awaits = until
         search.budgets = None
-        state.queues.waiting.resting.add(room)
+        state.queues.waiting.backing_off.add(pending_class)
         return None
     search.awaits = 0.0
     if leaving and awaited_before(state, unit, now):
         leaving = []
     plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now))
     if plan is None and moves_from(state, unit) <= now:
-        plan = _look_for_moves(state, unit, search, now)
+        plan = _search_moves(state, unit, search, now)
     if plan is None and reclaims_from(state, unit) <= now:
-        plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, insists=True))
+        plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, enforce_quota=True))
     if plan is None and share_due(state, unit) <= now:
         plan = beyond_leaving(state, leaving, partial(preempt, state, unit, waited=True))
     search.budgets, again = None, math.inf
-    found = override(state, unit, now, insists=reclaims_from(state, unit) <= now) if plan is None and asks else None
+    found = override(state, unit, now, enforce_quota=reclaims_from(state, unit) <= now) if plan is None and asks else None
     if found is not None:
         answer, at = found
         again = at or math.inf
         if isinstance(answer, Reason):
-            # The same as it was told, while only the numbers behind it change.
+            # The reason that was reported stays the same while only its numbers change.
             search.budgets = answer
         else:
             plan = answer
     search.vain = 0 if plan else search.vain + 1
-    search.rests_until = now + state.policy.search_rest(search.vain)
-    search.looks_at = again
+    search.backoff_until = now + state.policy.search_rest(search.vain)
+    search.check_at = again
     return plan or search.budgets
 
 
-def _look_for_moves(state: ClusterState, unit: Unit, search: Search, now: float) -> Moved | None:
+def _search_moves(state: ClusterState, unit: Unit, search: Search, now: float) -> Moved | None:
     """Pods to be moved for a unit, with victims or without. The more often there were none, the rarer the searches become."""
     search.moves_wanted = now < search.moves_again
     if search.moves_wanted:
@@ -79,15 +79,15 @@ def _look_for_moves(state: ClusterState, unit: Unit, search: Search, now: float)
     return moved
 
 
-def _evict(state: ClusterState, unit: Unit, now: float, *, insists: bool = False) -> Plan | Moved | None:
-    """Victims for a unit; fewer, or none, where others can move to what would be left free in pieces."""
+def _evict(state: ClusterState, unit: Unit, now: float, *, enforce_quota: bool = False) -> Plan | Moved | None:
+    """Victims for a unit; fewer, or none, where others can move to the fragments that would be left free."""
     mark = state.log.mark()
-    plan = preempt(state, unit, insists=insists)
-    if plan is None or not leaves_pieces(state, plan) or moves_from(state, unit) == math.inf:
+    plan = preempt(state, unit, enforce_quota=enforce_quota)
+    if plan is None or not leaves_fragments(state, plan) or moves_from(state, unit) == math.inf:
         state.log.commit()
         return plan
     laid = Laid.of(plan)
     state.log.rollback(mark)
     for task in unit.tasks:
         task.become(TaskState.WAITING)
-    return combine(state, unit, now, plan, insists=insists) or laid.again(state)
+    return combine(state, unit, now, plan, enforce_quota=enforce_quota) or laid.again(state)

@@ -53,7 +53,7 @@ IntervalOption = Annotated[float, typer.Option(min=0.2, max=3600, help="With --w
 _PAGE = 500
 
 
-class Picture:
+class Snapshot:
     """All objects that matter, and a core that has taken them in. now: seconds since the epoch, by the server's clock."""
 
     def __init__(self, now: float, *, missing: tuple[str, ...] = ()) -> None:
@@ -98,7 +98,7 @@ class Picture:
         Pods that a pass cut short did not reach are left out. Nothing that `core` knows changes by it.
         """
         if self._outlook is None:
-            other = Picture(self.now)
+            other = Snapshot(self.now)
             other.__dict__ |= {**self.__dict__, "_core": None, "decisions": []}
             reasons = other.decide()
             starts = other.would_start()
@@ -172,7 +172,7 @@ class Picture:
         }
 
 
-async def read(client: Client) -> Picture:
+async def read(client: Client) -> Snapshot:
     """List everything. Raises `ApiError` and `Unreachable`."""
     missing: list[str] = []
 
@@ -189,18 +189,18 @@ async def read(client: Client) -> Picture:
     queues, groups, classes, reservations, pools, priorities = await asyncio.gather(
         listed(QUEUE), listed(POD_GROUP), listed(SERVICE_CLASS), listed(RESERVATION), listed(NODE_POOL), listed(PRIORITY_CLASS)
     )
-    picture = Picture(client.server_time or time.time(), missing=tuple(sorted(missing)))
-    picture.nodes, picture.pods, picture.namespaces, picture.queues, picture.groups = nodes, pods, namespaces, queues, groups
-    picture.classes, picture.reservations, picture.pools, picture.priorities = classes, reservations, pools, priorities
+    snapshot = Snapshot(client.server_time or time.time(), missing=tuple(sorted(missing)))
+    snapshot.nodes, snapshot.pods, snapshot.namespaces, snapshot.queues, snapshot.groups = nodes, pods, namespaces, queues, groups
+    snapshot.classes, snapshot.reservations, snapshot.pools, snapshot.priorities = classes, reservations, pools, priorities
     try:
-        picture.budgets = await listed(BUDGET)
+        snapshot.budgets = await listed(BUDGET)
     except ApiError as error:
         if error.code != 403:  # who may not see them sees evictions that would not be allowed
             raise
     if any(volume.persistent_volume_claim or volume.ephemeral for pod in pods for volume in pod.spec.volumes or ()):
         for kind in STORAGE:
-            picture.storage[kind.name] = [Change(kind.key(each.metadata), each) for each in await listed(kind)]
-    return picture
+            snapshot.storage[kind.name] = [Change(kind.key(each.metadata), each) for each in await listed(kind)]
+    return snapshot
 
 
 async def list_all(client: Client, path: str, view: type[View]) -> list[View]:
@@ -248,7 +248,7 @@ def run(kubeconfig: str, work: Callable[[Client], Any], *, writes: bool = False)
 def show(
     kubeconfig: str,
     output: Output,
-    picture_of: Callable[[Picture], tuple[Any, Any]],
+    view_of: Callable[[Snapshot], tuple[Any, Any]],
     *,
     watch: bool = False,
     interval: float = 2.0,
@@ -259,10 +259,10 @@ def show(
 
     console = make_console()
     if not watch:
-        picture = run(kubeconfig, read)
-        data, drawing = picture_of(picture)
+        snapshot = run(kubeconfig, read)
+        data, drawing = view_of(snapshot)
         emit(data, output, lambda: console.print(drawing))
-        _warn(picture)
+        _warn(snapshot)
         return
 
     async def look(client: Client) -> None:
@@ -270,12 +270,12 @@ def show(
 
         if output is not Output.TABLE:
             while True:  # one document a line
-                data, _ = picture_of(await read(client))
+                data, _ = view_of(await read(client))
                 typer.echo(msgspec.json.encode(data).decode())
                 await asyncio.sleep(interval)
         with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:
-                live.update(picture_of(await read(client))[1], refresh=True)
+                live.update(view_of(await read(client))[1], refresh=True)
                 await asyncio.sleep(interval)
 
     try:
@@ -284,9 +284,9 @@ def show(
         return
 
 
-def _warn(picture: Picture) -> None:
-    if picture.missing:
-        listed = " and ".join(picture.missing)
+def _warn(snapshot: Snapshot) -> None:
+    if snapshot.missing:
+        listed = " and ".join(snapshot.missing)
         typer.echo(
             f"{listed} are not installed in this cluster: install them with `fairlead crds | kubectl apply -f -`", err=True
         )

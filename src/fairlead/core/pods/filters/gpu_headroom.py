@@ -1,9 +1,9 @@
-"""Room beside free GPUs: pods that ask for no device leave pod slots and CPU for the GPUs that are free on a node.
+"""GPU headroom: pods that ask for no device leave pod slots and CPU for the GPUs that are free on a node.
 
 Without it a tenant's CPU-only pods take every pod slot, or every CPU, of the GPU nodes, and GPUs that a queue is guaranteed
-lie idle. Nothing is kept until some queue has a quota of GPUs, and none for GPUs in use. CPU is kept up to a quarter of what
-the node offers per GPU, so that small nodes still take CPU-only work. It costs two columns per question, and nothing for pods
-that ask for devices.
+lie idle. Nothing is reserved until some queue has a quota of GPUs, and none for GPUs in use. CPU is reserved up to a quarter of
+what the node offers per GPU, so that small nodes still take CPU-only work. It costs two columns per question, and nothing for
+pods that ask for devices.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 COMPLAINT = "node(s) reserve pod slots and CPU for their free GPUs"
 _CPU, _PODS = 0, 2  # the columns that every table of nodes begins with
-_PART = 4  # at most one part in so many of a node's CPU is kept
+_PART = 4  # at most one part in so many of a node's CPU is reserved
 
 
 def fits(nodes: NodeTable, shape: Shape, rows: Rows) -> npt.NDArray[np.bool_]:
-    """For each row whether a pod of the shape leaves the room that is kept there, shape (rows,)."""
-    slots, cpu = _kept(nodes, rows)
+    """For each row whether a pod of the shape leaves what is reserved there, shape (rows,)."""
+    slots, cpu = _reserved(nodes, rows)
     left: npt.NDArray[np.bool_] = (slots == 0) | (nodes.free[_PODS][rows] > slots)
     if shape.cpu:
         left &= (cpu == 0) | (nodes.free[_CPU][rows] - shape.cpu >= cpu)
@@ -35,15 +35,15 @@ def fits(nodes: NodeTable, shape: Shape, rows: Rows) -> npt.NDArray[np.bool_]:
 
 def fits_one(nodes: NodeTable, shape: Shape, row: int) -> bool:
     """`fits` for one row."""
-    slots, cpu = _kept_on(nodes, row)
+    slots, cpu = _reserved_on(nodes, row)
     if slots and nodes.free[_PODS].item(row) <= slots:
         return False
     return not (shape.cpu and cpu) or nodes.free[_CPU].item(row) - shape.cpu >= cpu
 
 
 def counts(nodes: NodeTable, shape: Shape, rows: Rows) -> Ints:
-    """How many pods of the shape each row takes one after the other and still keeps its room, shape (rows,)."""
-    slots, cpu = _kept(nodes, rows)
+    """How many pods of the shape each row takes one after the other and still keeps what is reserved, shape (rows,)."""
+    slots, cpu = _reserved(nodes, rows)
     most = np.iinfo(np.int64).max
     held = np.where(slots > 0, nodes.free[_PODS][rows] - slots, most)
     if shape.cpu:
@@ -52,8 +52,8 @@ def counts(nodes: NodeTable, shape: Shape, rows: Rows) -> Ints:
     return result
 
 
-def _kept(nodes: NodeTable, rows: Rows) -> tuple[Ints, Ints]:
-    """Pod slots and milli-CPU that each row keeps."""
+def _reserved(nodes: NodeTable, rows: Rows) -> tuple[Ints, Ints]:
+    """Pod slots and milli-CPU that each row reserves."""
     free = np.zeros_like(nodes.free[_PODS][rows])
     offered = free.copy()
     for column in nodes.gpu_columns():
@@ -64,7 +64,7 @@ def _kept(nodes: NodeTable, rows: Rows) -> tuple[Ints, Ints]:
     return free * policy.pods_per_free_gpu, free * per_gpu
 
 
-def _kept_on(nodes: NodeTable, row: int) -> tuple[int, int]:
+def _reserved_on(nodes: NodeTable, row: int) -> tuple[int, int]:
     """`_kept` for one row."""
     free = offered = 0
     for column in nodes.gpu_columns():

@@ -1,7 +1,7 @@
-"""What a PodGroup's `status.target` says: whether a job is to run, and what its pods look like while it does not.
+"""The target state of a job, a PodGroup's `status.target`: whether it is to run, and its pods' specs while it is suspended.
 
-`owners` tells the operator whose object to act on. The rest is for the scheduler: `members`, so many pods like each, as it sees
-them, while the job is suspended, and `attained` and `firstCreated`, what it had before, once it has resumed.
+`owners` are the objects for the operator to act on. The rest is for the scheduler: while the job is suspended, `members`, each a
+count and a pod as the core sees it; once it has resumed, `attained` and `firstCreated`, what it had before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairlead.core.model.groups import Member, Target
 from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.transactions import Resume, Suspension
 
-log = structlog.get_logger("intents")
+log = structlog.get_logger("targets")
 
 RUNNING, SUSPENDED = "Running", "Suspended"
 
@@ -30,7 +30,7 @@ def suspended(job: Suspension) -> dict[str, Any]:
         version, _, rest = kind.rpartition("/")[0].rpartition("/")
         owners.append({"apiVersion": version, "kind": rest, "name": kind.rpartition("/")[2], "uid": uid})
     members = [{"count": each.count, "pod": msgspec.json.encode(each.pod).decode()} for each in job.members]
-    served = {"attained": None, "firstCreated": None}  # the members say it
+    served = {"attained": None, "firstCreated": None}  # the members have them
     return {"state": SUSPENDED, "epoch": job.epoch, "owners": owners, "members": members, **served}
 
 
@@ -63,16 +63,17 @@ def group_for(job: Suspension) -> dict[str, Any]:
 
 
 def target(view: views.PodGroup) -> Target | None:
-    """What a PodGroup's target means. A record that cannot be read stands for a pod that asks for nothing: it resumes at once."""
-    told = view.status.target if view.status is not None else None
-    if told is None or not told.state:
+    """The target of a PodGroup. A record that cannot be read stands for a pod that asks for nothing: the job resumes at once."""
+    found = view.status.target if view.status is not None else None
+    if found is None or not found.state:
         return None
     members = []
-    for each in told.members or ():
+    for each in found.members or ():
         try:
             members.append(Member(max(1, each.count), msgspec.json.decode(each.pod, type=Pod)))
         except msgspec.MsgspecError as error:
             log.error("record of a suspended pod cannot be read", group=view.metadata.name, error=str(error))
             members.append(Member(1, Pod("", "", "", PodSpec())))
-    owners = tuple(sorted(owner.uid for owner in told.owners or ()))
-    return Target(told.state, told.epoch, owners, tuple(members), max(0.0, told.attained or 0.0), seconds(told.first_created))
+    owners = tuple(sorted(owner.uid for owner in found.owners or ()))
+    attained, created = max(0.0, found.attained or 0.0), seconds(found.first_created)
+    return Target(found.state, found.epoch, owners, tuple(members), attained, created)
