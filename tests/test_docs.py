@@ -37,6 +37,18 @@ async def test_every_metric_of_the_table_is_served_and_no_other(tmp_path):
         assert process.metrics.render()
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_every_module_that_a_page_names_exists(page):
+    files = [
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.glob("*/**/*.py")
+        if not path.relative_to(ROOT).parts[0].startswith(".")
+    ]
+    named = re.findall(r"`((?:\w+/)*\w+\.py)`", page.read_text())
+    missing = [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)]
+    assert not missing, f"{page.name} names modules that do not exist"
+
+
 def test_every_dependency_has_its_reason():
     names = re.findall(r'^  "([a-z-]+)>=', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     reasons = (ROOT / "docs/dependencies.md").read_text().lower()
