@@ -20,6 +20,12 @@ def why_waiting(reason: Reason, limit: int = 1000) -> tuple[str, str]:
     return "Unschedulable" if reason.is_capacity else str(reason.code), reason.message[:limit]
 
 
+def waiting_condition(reason: Reason, at: str) -> dict[str, str]:
+    """The condition PodScheduled=False of a pod that waits. at: since when, as timestamps are written."""
+    why, message = why_waiting(reason)
+    return {"type": "PodScheduled", "status": "False", "reason": why, "message": message, "lastTransitionTime": at}
+
+
 def reason_shown(reason: Reason | None, limit: int = 1024) -> dict[str, str] | None:
     """Why a group or a queue waits, as it stands in its status."""
     return {"code": str(reason.code), "message": reason.message[:limit]} if reason is not None else None

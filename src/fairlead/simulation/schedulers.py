@@ -86,7 +86,7 @@ class Schedulers:
         await self.start()
 
     async def _two_leaders(self) -> None:
-        """A second instance starts while the first is alive; whoever holds the lease decides."""
+        """A second instance starts while the first is alive; the one that holds the lease decides."""
         old = self.current
         await self.start()
         await asyncio.sleep(self._random.uniform(1.0, 60.0))

@@ -12,7 +12,7 @@ from fairlead.cluster.kubernetes import conditions, events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.queue_statuses import QueueStatuses
 from fairlead.cluster.port import GroupReport, QueueReport
-from fairlead.cluster.reported import group_shown, why_waiting
+from fairlead.cluster.reported import group_shown, waiting_condition, why_waiting
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Translator
 from fairlead.core.model.transactions import PodRef
@@ -43,7 +43,10 @@ class Statuses:
 
     async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
         """`status.nominatedNodeName`, with the condition that names what it waits for."""
-        body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node, "conditions": [self._waiting(reason)]}}
+        body = {
+            "metadata": {"uid": pod.uid},
+            "status": {"nominatedNodeName": node, "conditions": [waiting_condition(reason, self._now())]},
+        }
         await self._status(f"{pod_path(pod)}/status", body)
 
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
@@ -51,19 +54,9 @@ class Statuses:
         report = why_waiting(reason)
         if self._translator.reported.get(pod.uid) == report:
             return
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [self._waiting(reason)]}}
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [waiting_condition(reason, self._now())]}}
         if await self._status(f"{pod_path(pod)}/status", body, retry=True) and pod.uid in self._translator.versions:
             self._translator.reported[pod.uid] = report
-
-    def _waiting(self, reason: Reason) -> dict[str, str]:
-        why, message = why_waiting(reason)
-        return {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": why,
-            "message": message,
-            "lastTransitionTime": self._now(),
-        }
 
     async def group_status(self, group: str, status: GroupReport) -> None:
         """`PodGroup.status`: phase, members placed and succeeded, why not all are, and when they are expected to start."""

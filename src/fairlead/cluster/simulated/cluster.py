@@ -17,7 +17,15 @@ from fairlead.api.reasons import Reason
 from fairlead.cluster import targets, views
 from fairlead.cluster.kinds import KINDS, POD, POD_GROUP, QUEUE, RESERVATION, Kind
 from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, StorageKnown, Synced, Upsert
-from fairlead.cluster.reported import forecasts_shown, group_shown, run_times_shown, shown, usage_shown, why_waiting
+from fairlead.cluster.reported import (
+    forecasts_shown,
+    group_shown,
+    run_times_shown,
+    shown,
+    usage_shown,
+    waiting_condition,
+    why_waiting,
+)
 from fairlead.cluster.simulated import store
 from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.errors import StatusError
@@ -211,7 +219,7 @@ class SimulatedCluster:
 
     async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
         """Write for which node a pod waits while its victims leave."""
-        self._set_status(pod, {"nominatedNodeName": node}, self._waiting(reason))
+        self._set_status(pod, {"nominatedNodeName": node}, waiting_condition(reason, self.api.clock.text()))
 
     def _set_status(self, pod: PodRef, fields: Object, condition: Object) -> None:
         record = self.api.store.get(PODS, (pod.namespace, pod.name))
@@ -223,16 +231,6 @@ class SimulatedCluster:
         status["conditions"] = [*others, condition]
         self.api.store.put(PODS, (pod.namespace, pod.name), {**obj, "metadata": dict(obj["metadata"]), "status": status})
 
-    def _waiting(self, reason: Reason) -> Object:
-        why, message = why_waiting(reason)
-        return {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": why,
-            "message": message,
-            "lastTransitionTime": self.api.clock.text(),
-        }
-
     async def refuse(self, pod: PodRef, reason: Reason) -> None:
         """Write why a pod waits into its conditions."""
         report = why_waiting(reason)
@@ -240,7 +238,7 @@ class SimulatedCluster:
         if record is None or record.object["metadata"]["uid"] != pod.uid or self.translator.reported.get(pod.uid) == report:
             return
         self.translator.reported[pod.uid] = report
-        self._set_status(pod, {}, self._waiting(reason))
+        self._set_status(pod, {}, waiting_condition(reason, self.api.clock.text()))
 
     async def group_status(self, group: str, status: GroupReport) -> None:
         """Write where a pod group stands."""

@@ -84,28 +84,13 @@ class Accounts:
             else:
                 del own.placed[pod.uid]
             own.priorities[pod.priority] = own.priorities.get(pod.priority, 0) + sign
-            self._hold(own, task, sign)
-            if self.guarantees.classes:
-                self.guarantees.charge(task, own.path, charge, sign)
-            for node in own.path:
-                if node.meter is not None:
-                    node.meter.charge(task, charge, sign)
-                log.add_all(node.used, charge, sign)
-                if sign < 0:
-                    self.freed.add(node.name)
-            return own
-        if sign > 0:
-            log.insert(own.placed, pod.uid, task)
         else:
-            log.remove(own.placed, pod.uid)
-        log.add(own.priorities, pod.priority, sign)
-        self._hold(own, task, sign)
-        if self.guarantees.classes:
-            self.guarantees.charge(task, own.path, charge, sign)
-        for node in own.path:
-            if node.meter is not None:
-                node.meter.charge(task, charge, sign)
-            log.add_all(node.used, charge, sign)
+            if sign > 0:
+                log.insert(own.placed, pod.uid, task)
+            else:
+                log.remove(own.placed, pod.uid)
+            log.add(own.priorities, pod.priority, sign)
+        self._count(own, task, charge, sign)
         return own
 
     def _charge_guest(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
@@ -115,6 +100,13 @@ class Accounts:
             log.insert(own.guests, task.pod.uid, task)
         else:
             log.remove(own.guests, task.pod.uid)
+        self._count(own, task, charge, sign)
+        for node in own.path:
+            log.add_all(node.foreign, charge, sign)
+
+    def _count(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
+        """Add or take back an amount in all accounts from a task's queue up to the root."""
+        log = self.log
         self._hold(own, task, sign)
         if self.guarantees.classes:
             self.guarantees.charge(task, own.path, charge, sign)
@@ -122,7 +114,6 @@ class Accounts:
             if node.meter is not None:
                 node.meter.charge(task, charge, sign)
             log.add_all(node.used, charge, sign)
-            log.add_all(node.foreign, charge, sign)
         if sign < 0 and not log.depth:
             self.freed.update(node.name for node in own.path)
 

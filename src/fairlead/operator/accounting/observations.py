@@ -1,4 +1,4 @@
-"""What accounting is told of: objects as they are, and when that was heard."""
+"""What accounting records: objects as they are, and when that was observed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead.operator.use import Used
 
 
 class PodObserved(msgspec.Struct, frozen=True):
-    """A pod as it is; view: None where it is gone. at: when it was heard, seconds since 1970; 0: as it is put down."""
+    """A pod as it is; view: None where it is gone. at: when it was observed, seconds since 1970; 0: when it is recorded."""
 
     key: str
     view: views.Pod | None
@@ -55,6 +55,8 @@ class ScalerObserved(msgspec.Struct, frozen=True):
 Observation = PodObserved | JobObserved | NodeObserved | PoolObserved | ScalerObserved | Used
 
 
-def subject(heard: Observation) -> str:
-    """Of which object something was heard, `namespace/name`."""
-    return "" if isinstance(heard, Used) else heard.name if isinstance(heard, NodeObserved | PoolObserved) else heard.key
+def subject(observed: Observation) -> str:
+    """The object of an observation, `namespace/name`."""
+    if isinstance(observed, Used):
+        return ""
+    return observed.name if isinstance(observed, NodeObserved | PoolObserved) else observed.key

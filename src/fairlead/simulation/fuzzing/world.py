@@ -102,8 +102,8 @@ class World:
         def key(metadata: views.Metadata) -> str:
             return metadata.uid if kind is POD else metadata.key if metadata.namespace else metadata.name
 
-        nobody = cast(Client, None)  # it is never asked: lines come from here
-        return Informer(nobody, kind.name, kind.view, report, lambda: None, key=key)
+        unused = cast(Client, None)  # no request is made: lines come from here
+        return Informer(unused, kind.name, kind.view, report, lambda: None, key=key)
 
     # -- running -------------------------------------------------------------------------------
 
