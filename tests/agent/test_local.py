@@ -311,7 +311,7 @@ async def test_a_job_ends_at_its_time_limit_and_does_not_begin_again(local):
     for name in ("long", "many"):
         told = await local.reaches(name, "Failed")
         assert "attempt" not in told
-    assert local.status("long")["message"] == "it ran for its time limit of 2s"
+    assert local.status("long")["message"] == "it reached its time limit of 2s"
     assert local.status("many")["failedIndexes"] == "0-1"
     await local.until(lambda: not local.processes("FAIRLEAD_JOB=long"))
 
@@ -322,7 +322,7 @@ async def test_an_idle_session_is_shut_down_by_the_rules_of_its_class(local):
     await asyncio.sleep(0.1)
     local.job("session", ["sleep", "1000"], workloadType="Interactive")
     told = await local.reaches("session", "Succeeded")
-    assert told["message"] == "nobody was active for 1s: shut down"
+    assert told["message"] == "no activity for 1s: shut down"
     group = local.api.store.get("fairlead.dev/podgroups", ("default", "session")).object
     assert group["spec"]["serviceClass"] == "notebooks"
 

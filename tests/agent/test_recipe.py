@@ -79,7 +79,11 @@ def test_members_of_a_job_find_each_other_on_this_host(tmp_path):
         ({"command": []}, (), "no command"),
         ({}, [{"name": "v", "nfs": {"server": "s"}}], "is a nfs"),
         ({}, [{"name": "v", "configMap": {"name": "none"}}], "'none' does not exist"),
-        ({}, [{"name": "v", "configMap": {"name": "script", "items": [{"key": "other", "path": "../../x"}]}}], "leads out of"),
+        (
+            {},
+            [{"name": "v", "configMap": {"name": "script", "items": [{"key": "other", "path": "../../x"}]}}],
+            "points outside of",
+        ),
         ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.whatever"}}}]}, (), "spec.whatever"),
         ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "token", "key": "no"}}}]}, (), "no key 'no'"),
         ({"resources": {"limits": {"memory": "much"}}}, (), "memory limit 'much'"),

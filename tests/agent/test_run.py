@@ -205,7 +205,7 @@ async def test_what_cannot_be_attached_to(local):
     code, _, err = await local.run("-i", "-N", "2", "--", "true")
     assert (code, "a single member" in err) == (2, True)
     code, _, err = await local.run("--name", "No Name", "--", "true")
-    assert (code, "is no name for a job" in err) == (2, True)
+    assert (code, "is not a job name" in err) == (2, True)
 
 
 async def test_who_does_not_read_is_let_go_of_and_holds_nobody_up(tmp_path):

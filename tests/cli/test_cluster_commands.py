@@ -275,7 +275,7 @@ def test_what_cannot_be_submitted_is_said_and_a_rehearsal_submits_nothing(box, t
     plain.write_text("echo hello\n")
     for arguments, told in (
         ([str(plain)], "#!/bin/bash"),
-        (["--", "true"], "no image is given"),
+        (["--", "true"], "no image: use"),
         ([], "give a script"),
         (["--image", "i", "--gpus", "many", "--", "true"], "--gpus 'many' is not a number"),
         ([str(tmp_path / "none.sh")], "cannot read"),

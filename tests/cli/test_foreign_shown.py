@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairlead.api.names import DEFAULT_QUEUE_LABEL
-from fairlead.cli.explain import explained
+from fairlead.cli.explain import full_explanation
 from fairlead.cli.quota import quotas
 from fairlead.cli.share import shares
 from fairlead.cli.snapshot import Snapshot
@@ -54,7 +54,7 @@ def test_share_quota_and_explain_tell_who_is_charged(charged):
     used = {user.user: user.used.get(GPU, 0) for user in quota.users}
     assert used.get("team", 0) == (3 if charged else 0)
     tasks, gang = find(shown.state, "pod", "team", "waits")
-    told = explained(shown, "pod/waits", tasks, gang)
+    told = full_explanation(shown, "pod/waits", tasks, gang)
     if charged:
         assert told.code == "LimitExceeded"
         assert "holds 3 of at most 4 nvidia.com/gpu (3 of them held by pods of other schedulers)" in told.message

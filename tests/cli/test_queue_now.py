@@ -96,4 +96,4 @@ def test_the_priority_is_that_of_its_class_wherever_that_is_named(where):
     (job,) = jobs(shown)
     assert job.priority == 1000
     assert {task.pod.priority for task in shown.state.tasks.values()} == {1000}
-    assert not any(task.pod.node or task.row >= 0 for task in shown.state.tasks.values()), "nothing is decided on the picture"
+    assert not any(task.pod.node or task.row >= 0 for task in shown.state.tasks.values()), "nothing is decided on the snapshot"

@@ -19,7 +19,7 @@ def test_a_cause_is_told_in_one_sentence():
 
 def test_metrics_name_the_most_frequent_reason_whatever_the_sentence_says():
     assert Cause((PreemptionReason.USER, PreemptionReason.SHARE)).main.label == "User"
-    assert Cause((PreemptionReason.ELASTIC,)).overriding([]).main.label == "Surplus"
+    assert Cause((PreemptionReason.ELASTIC,)).overriding([]).main.label == "Elastic"
     assert NO_CAUSE.main.label == "Priority", "kube-scheduler knows no other reason"
 
 

@@ -13,7 +13,7 @@ from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.transactions import Evict, Overdue, Refuse, Unread
 from fairlead.scheduler.core_loop import CoreLoop
-from fairlead.scheduler.explanations import pending, standing
+from fairlead.scheduler.explanations import explained, pending
 from fairlead.scheduler.outputs import GroupStatus, QueueStatus
 from tests.builders import cluster, confirm, group, node, pod, refused, run
 from tests.core.worlds import World
@@ -113,7 +113,7 @@ def test_run_times_are_its_own_and_nobody_waits_for_what_is_kept_for_itself(seed
     # Nor is it said to who asks, in statuses and in lists.
     for task in state.tasks.values():
         if task.unit is not None:
-            told = standing(state, [task], task.gang, "x", 400.0, None)
+            told = explained(state, [task], task.gang, "x", 400.0, None)
             mine = root(task.pod.name)
             others = set(NAMES.findall(told.message or "")) - {mine}
             assert not others or told.code == "Reservation", told.message

@@ -160,7 +160,7 @@ def test_jobs_wait_for_each_other_and_failures_are_handled(cluster):
     play(cluster, ["train-worker-0-0"], "Failed", code=1)
     reaches(cluster, "train", "Failed")
     cluster.until(lambda: members(cluster, "rescue"))
-    assert "needed job 'train'" in reaches(cluster, "evaluate", "Failed")["message"]
+    assert "depends on job 'train'" in reaches(cluster, "evaluate", "Failed")["message"]
     assert not members(cluster, "evaluate")
     told = {each["type"]: each["reason"] for each in status(cluster, "loop")["conditions"]}
     assert told["Accepted"] == "DependencyCycle"

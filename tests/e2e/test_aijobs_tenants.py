@@ -66,7 +66,7 @@ def test_an_operator_that_is_not_trusted_says_what_to_do(cluster, plane, ann):
         for name in ("bert", "hers"):
             told = cluster.until(lambda name=name: condition(cluster, name, "Trusted"))
             assert (told["status"], told["reason"]) == ("False", "OperatorNotTrusted")
-            assert f"adds --trust {OPERATOR} to the options" in told["message"]
+            assert f"print the policies again with --trust {OPERATOR}" in told["message"]
             assert "fairlead crds --policies --trust ... | kubectl apply -f -" in told["message"]
         refused = cluster.until(lambda: (found := condition(cluster, "hers", "Accepted"))["status"] == "False" and found)
         assert refused["reason"] == "PodsRefused"

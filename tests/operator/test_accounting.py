@@ -189,10 +189,10 @@ def test_a_suspended_workload_is_not_cancelled(history):
 
 
 def test_pods_of_other_schedulers_are_not_ours(history):
-    heard = pod("lone", node="a", bound=10, phase="Running")
-    heard.view.spec.scheduler_name = "default-scheduler"
+    observed = pod("lone", node="a", bound=10, phase="Running")
+    observed.view.spec.scheduler_name = "default-scheduler"
     accounting = Accounting(history)
-    accounting.apply([heard], 12.0)
+    accounting.apply([observed], 12.0)
     accounting.write(12.0)
     assert entries(history) == []
 

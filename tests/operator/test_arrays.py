@@ -41,7 +41,7 @@ class Story:
 
     def look(self, seconds=0.0):
         self.now += seconds
-        decided = self.run.plan(self.job, self.now, READY, self.gate, idle=self.idle, tell=seconds >= 1.0)
+        decided = self.run.plan(self.job, self.now, READY, self.gate, idle=self.idle, write_counts=seconds >= 1.0)
         self.job.status = decided.status
         for member in decided.create:
             attempt = decided.attempts.get(member.element, 0)
@@ -59,7 +59,7 @@ class Story:
 
     def hear(self, seen):
         self.pods[seen.name] = seen
-        self.run.heard(seen)
+        self.run.observed(seen)
 
     def set(self, element, **fields):
         for seen in list(self.pods.values()):
@@ -75,7 +75,7 @@ class Story:
     def restart_operator(self):
         self.run = ArrayRun(self.job)
         for seen in self.pods.values():
-            self.run.heard(seen)
+            self.run.observed(seen)
 
     @property
     def elements(self):
@@ -177,7 +177,7 @@ def test_an_element_that_fails_starts_again_by_itself_and_ends_nobody_elses():
     story.look()
     story.set(1, phase="Failed", node="n", exit_code=1)
     decided = story.look()
-    assert decided.look_again is not None
+    assert decided.recheck_after is not None
     assert story.elements == [0, 2]
     assert [(each.index, each.attempt, each.restarts) for each in story.job.status.elements] == [(1, 1, 1)]
     story.restart_operator()
@@ -212,7 +212,7 @@ def test_an_element_that_does_nothing_is_shut_down_and_the_others_go_on():
     story.look()
     for index in (0, 1):
         story.set(index, phase="Running", node="n", started=timestamp(T0), role="worker")
-    assert story.look(5.0).look_again == 30.0, "a measurement is due then"
+    assert story.look(5.0).recheck_after == 30.0, "a measurement is due then"
     for _ in range(50):
         story.look(1.0)
     assert len(looks) <= 8, "looks for other reasons do not ask again"
@@ -221,7 +221,7 @@ def test_an_element_that_does_nothing_is_shut_down_and_the_others_go_on():
     ended = story.look(30.0)
     assert story.job.status.failed_indexes == "1"
     assert [note for reason, note, _ in ended.events if reason == "ElementFailed"] == [
-        "element 1: its GPUs were used to 2 % at most within 30m, less than 10 %: shut down"
+        "element 1: GPU utilization was at most 2 % within 30m, below 10 %: shut down"
     ]
     assert [member.element for member in ended.create] == [2], "its place is the next one's"
     assert "sweep-0-worker-0-0" in story.pods

@@ -189,7 +189,7 @@ def test_a_job_with_too_many_members_waits_and_the_numbers_are_named():
         assert condition(world) == (
             "False",
             "TooManyMembers",
-            "it may have 1000 members, at most 999 are allowed: lower replicas or maxReplicas",
+            "it may have 1000 members; at most 999 are allowed: lower replicas or maxReplicas",
         )
         assert not made(world, POD)
         assert not operator.faults.counts
@@ -211,7 +211,7 @@ def test_only_so_many_wait_for_nodes_and_the_rest_is_made_later():
         told = [condition(world, f"array-{number}") for number in range(20)]
         held = [each for each in told if each[1] == "TooManyWaitingPods"]
         assert held
-        assert all("at most 20 may" in message or "at most 30 may" in message for _, _, message in held)
+        assert all("of at most 20 pods" in message or "of at most 30 pods" in message for _, _, message in held)
         resource = world.api.catalog.of_kind(*POD)
         for name in in_vision:
             world.api.delete(resource, "vision", name, {"gracePeriodSeconds": 0})
@@ -234,9 +234,9 @@ def test_what_waits_is_counted_as_it_is():
         namespace, wanted = f"ns{dice.randrange(3)}", dice.randrange(1, 8)
         here = sum(each.startswith(namespace) for each in known)
         whole = dice.random() < 0.5
-        room, why = waiting.room(namespace, wanted, whole=whole)
+        allowance, why = waiting.allowance(namespace, wanted, whole=whole)
         free = wanted if whole and not here and len(known) < 9 else max(0, min(6 - here, 9 - len(known)))
-        assert (waiting.all, room, bool(why)) == (len(known), min(wanted, free), free < wanted)
+        assert (waiting.all, allowance, bool(why)) == (len(known), min(wanted, free), free < wanted)
 
 
 # -- changes after the start -------------------------------------------------------------------
@@ -250,13 +250,13 @@ def admitted(**spec):
 def test_a_time_limit_raised_after_the_start_does_not_restart_it_for_ever():
     changed = job(timeLimit="1000h")
     kept, said = as_admitted(changed, admitted(timeLimit="10s"), changed)
-    assert said == "without effect until the job is submitted anew: timeLimit 1000h (it was made with 10s)"
+    assert said == "no effect until the job is submitted again: timeLimit 1000h (it was made with 10s)"
     story = Story(kept).run()
     story.set(started="2026-01-01T00:00:00Z")
     story.look()
     story.set(phase="Failed", disrupted=True)
     story.look(10.0)
-    assert (story.phase, story.job.status.message) == ("Failed", "it ran for its time limit of 10s")
+    assert (story.phase, story.job.status.message) == ("Failed", "it reached its time limit of 10s")
 
 
 def test_an_elements_time_limit_is_the_one_that_its_pod_was_made_with():
@@ -265,7 +265,7 @@ def test_an_elements_time_limit_is_the_one_that_its_pod_was_made_with():
     story.look()
     story.set(phase="Failed", disrupted=True)
     story.look(10.0)
-    assert (story.phase, story.job.status.message) == ("Failed", "it ran for its time limit of 10s")
+    assert (story.phase, story.job.status.message) == ("Failed", "it reached its time limit of 10s")
     early = Story(job(workers=1, timeLimit="10s")).run()
     early.set(started="2026-01-01T00:00:00Z", limit="1h")
     early.look()

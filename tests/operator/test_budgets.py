@@ -17,7 +17,7 @@ from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
 from fairlead.observability.history import Run, Stay
 from fairlead.observability.store import History
-from fairlead.operator.budgets import Budgets, reckon, standing
+from fairlead.operator.budgets import Budgets, budget_state, reckon
 
 DAY = 86400.0
 QUEUES = f"/apis/{API_VERSION}/queues"
@@ -91,12 +91,12 @@ def test_a_cycle_of_parents_ends(history):
     [(0.0, "WithinBudget", True), (79.9, "WithinBudget", True), (80.0, "BudgetNear", True), (100.1, "OverBudget", False)],
 )
 def test_a_queue_stands_by_what_it_spent(spent, reason, holds):
-    found = standing("vision", queue(amount=100.0), {("vision", "USD"): spent, ("vision", "EUR"): 1e9})
+    found = budget_state("vision", queue(amount=100.0), {("vision", "USD"): spent, ("vision", "EUR"): 1e9})
     assert (found.reason, found.holds) == (reason, holds)
 
 
 def test_no_budget_no_standing():
-    assert standing("vision", queue(), {}) is None
+    assert budget_state("vision", queue(), {}) is None
 
 
 async def test_it_is_told_once_by_a_condition_and_an_event_and_others_conditions_stay(history):

@@ -87,27 +87,27 @@ def test_whatever_the_order_in_which_failures_are_heard(tmp_path, seed):
     accounting = begun(store, size=size)
     failures = []
     for index in range(size):
-        told = index > 0 and rnd.random() < 0.6
-        ended, exit_code = rnd.randint(20, 25), rnd.choice([143, 137]) if told else rnd.choice([1, 2, 127, 139])
-        failures.append((told, ended, exit_code > 128, exit_code, index))
+        evicted = index > 0 and rnd.random() < 0.6
+        ended, exit_code = rnd.randint(20, 25), rnd.choice([143, 137]) if evicted else rnd.choice([1, 2, 127, 139])
+        failures.append((evicted, ended, exit_code > 128, exit_code, index))
     expected = min(failures)[3]
     order = list(failures)
     rnd.shuffle(order)
     while order:
         batch = [order.pop() for _ in range(min(len(order), rnd.randint(1, 3)))]
-        heard = [
-            member(index, phase="Failed", ended=ended, exit_code=exit_code, **(TOLD if told else {}))
-            for told, ended, _, exit_code, index in batch
+        observed = [
+            member(index, phase="Failed", ended=ended, exit_code=exit_code, **(TOLD if evicted else {}))
+            for evicted, ended, _, exit_code, index in batch
         ]
-        accounting.apply(heard, 30.0)
+        accounting.apply(observed, 30.0)
         accounting.write(30.0)
         if rnd.random() < 0.3:
             known = [each for each in failures if each not in order]
             accounting = Accounting(store)
             accounting.apply(
                 [
-                    member(index, phase="Failed", ended=ended, exit_code=exit_code, **(TOLD if told else {}))
-                    for told, ended, _, exit_code, index in known
+                    member(index, phase="Failed", ended=ended, exit_code=exit_code, **(TOLD if evicted else {}))
+                    for evicted, ended, _, exit_code, index in known
                 ]
                 + [member(each[4], phase="Running") for each in order],
                 31.0,

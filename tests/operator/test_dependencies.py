@@ -72,7 +72,7 @@ def test_circles_are_found_and_nobody_in_them_starts():
         decided = plan(jobs[name], [], Given(now=0.0, first=found))
         accepted = next(each for each in decided.status.conditions if each.type == "Accepted")
         assert (accepted.reason, decided.create) == ("DependencyCycle", ())
-    assert judge(jobs["a"], jobs).message == "it waits for itself: a -> b -> c -> a"
+    assert judge(jobs["a"], jobs).message == "dependency cycle: a -> b -> c -> a"
     assert judge(jobs["d"], jobs).state is State.WAITS, "it only waits for one of them"
     assert judge(job("self", "self"), {}).state is State.CYCLE
 
@@ -83,7 +83,7 @@ def test_one_at_a_time():
     hers = job("run-3", "nightly:singleton", singleton="nightly", created="2026-01-03T00:00:00Z", user="eve")
     jobs = among(first, second, hers)
     assert judge(first, jobs).state is State.READY
-    assert judge(second, jobs) == (State.WAITS, "job 'run-1' of the same user is to end first")
+    assert judge(second, jobs) == (State.WAITS, "job 'run-1' of the same user must end first")
     assert judge(hers, jobs).state is State.READY
     done = among(msgspec.structs.replace(first, status=job("x", phase="Failed").status), second)
     assert judge(second, done).state is State.READY

@@ -42,7 +42,7 @@ def test_what_is_noted_reads_back():
     failures = [
         Failure(T0, LOST),
         refused(60, "vision/a", "o,ne %2C two"),
-        Failure(T0 + 70, DEVICE, "", "GPU 3 reported XID 79: the GPU has fallen off the bus"),
+        Failure(T0 + 70, DEVICE, "", "GPU 3 reported XID 79: the GPU has dropped off the bus"),
         Failure(T0 + 80, "vision/b", "system:serviceaccount:x:y", RAN_ELSEWHERE, 0.0213, 7),
     ]
     assert noted(shown(failures)) == failures

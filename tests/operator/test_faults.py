@@ -16,7 +16,7 @@ from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.translate import Change
 from fairlead.observability.store import History
-from fairlead.operator import budgets, gangs, intents, provisioning, recorder, suspensions, upstream
+from fairlead.operator import budgets, gangs, provisioning, recorder, suspensions, targets, upstream
 from fairlead.operator.accounting.accounting import Accounting
 from fairlead.operator.accounting.node_intervals import NodeIntervals, NodeView
 from fairlead.operator.accounting.observations import PodObserved
@@ -65,25 +65,25 @@ def named(kind, key):
 
 
 HEARD = {
-    "jobs.heard": (controller.Jobs, "_job_changed", lambda op: op.jobs.jobs_informer),
+    "jobs.observed": (controller.Jobs, "_job_changed", lambda op: op.jobs.jobs_informer),
     "jobs.pods": (controller.Jobs, "_pod_changed", lambda op: op.jobs.pods_informer),
     "jobs.classes": (controller.Jobs, "_class_changed", lambda op: op.jobs.classes_informer),
-    "nodes.heard": (hardware.Hardware, "_changed", lambda op: op.jobs.hardware.informer),
-    "intents.heard": (intents.Intents, "_changed", lambda op: op.intents.informer),
-    "suspensions.heard": (suspensions.Suspensions, "_heard", lambda op: op.suspensions.informer(JOB)),
-    "gangs.heard": (gangs.Gangs, "_heard", lambda op: op.gangs._informer(first_kind(op))),
-    "upstream.heard": (upstream.Upstream, "_heard", lambda op: op.upstream.informer),
-    "provisioning.heard": (provisioning.Provisioning, "_groups_changed", lambda op: op.provisioning.groups),
+    "nodes.observed": (hardware.Hardware, "_changed", lambda op: op.jobs.hardware.informer),
+    "targets.observed": (targets.Targets, "_changed", lambda op: op.targets.informer),
+    "suspensions.observed": (suspensions.Suspensions, "_observed", lambda op: op.suspensions.informer(JOB)),
+    "gangs.observed": (gangs.Gangs, "_observed", lambda op: op.gangs._informer(first_kind(op))),
+    "upstream.observed": (upstream.Upstream, "_observed", lambda op: op.upstream.informer),
+    "provisioning.observed": (provisioning.Provisioning, "_groups_changed", lambda op: op.provisioning.groups),
     "provisioning.requests": (provisioning.Provisioning, "_requests_changed", lambda op: op.provisioning.requests),
 }
 LOOKS = {
-    "jobs": (controller.Jobs, "_look", lambda op: op.jobs.queue),
-    "nodes": (hardware.Hardware, "_look", lambda op: op.jobs.hardware.queue),
-    "intents": (intents.Intents, "_look", lambda op: op.intents.queue),
-    "suspensions": (suspensions.Suspensions, "_look", lambda op: op.suspensions.queue),
-    "gangs": (gangs.Gangs, "_look", lambda op: op.gangs.queue),
-    "upstream": (upstream.Upstream, "_look", lambda op: op.upstream.queue),
-    "provisioning": (provisioning.Provisioning, "_look", lambda op: op.provisioning.queue),
+    "jobs": (controller.Jobs, "_reconcile", lambda op: op.jobs.queue),
+    "nodes": (hardware.Hardware, "_reconcile", lambda op: op.jobs.hardware.queue),
+    "targets": (targets.Targets, "_reconcile", lambda op: op.targets.queue),
+    "suspensions": (suspensions.Suspensions, "_reconcile", lambda op: op.suspensions.queue),
+    "gangs": (gangs.Gangs, "_reconcile", lambda op: op.gangs.queue),
+    "upstream": (upstream.Upstream, "_reconcile", lambda op: op.upstream.queue),
+    "provisioning": (provisioning.Provisioning, "_reconcile", lambda op: op.provisioning.queue),
 }
 
 
@@ -184,7 +184,7 @@ def test_jobs_that_cannot_be_measured_or_lose_a_node_badly_stop_no_others(monkey
     monkeypatch.setattr(controller, "windows", windows)
 
     class Array:
-        def heard(self, _):
+        def observed(self, _):
             raise Fault
 
     async def story(_, operator):
@@ -259,7 +259,7 @@ def test_accounting_leaves_out_what_fails(owner, method, history, monkeypatch):
     found.apply([pod(name, node="a", bound=10, phase="Running") for name in ("bad", "good")], 12.0)
     found.write(12.0)
     assert [entry.job.name for entry in entries(history)] == ["good"]
-    assert set(faults) == {("history.books", BAD, Fault)}
+    assert set(faults) == {("history.records", BAD, Fault)}
 
 
 def test_a_row_that_the_database_refuses_is_left_out(history, monkeypatch):
@@ -327,7 +327,7 @@ def test_the_recorder_hears_of_others(method, tmp_path, monkeypatch):
         place = {"_note": 0, "_groups_changed": 4, "_namespaces_changed": 5}[method]
         found._informers[place].report([Change(BAD, None), Change(GOOD, None)])
         assert seen == [BAD, GOOD]
-        assert faults.counts == {"history.heard": 1}
+        assert faults.counts == {"history.observed": 1}
 
     in_a_recorder(tmp_path, story)
 
@@ -349,7 +349,7 @@ def test_an_error_in_the_history_never_ends_the_operator(owner, method, tmp_path
         assert not task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert set(faults.counts) <= {"history", "history.books"}
+        assert set(faults.counts) <= {"history", "history.records"}
 
     in_a_recorder(tmp_path, story)
 
@@ -379,7 +379,7 @@ def test_a_queue_that_cannot_be_told_leaves_the_others_their_conditions(tmp_path
         if queue == "bad":
             raise Fault
 
-    monkeypatch.setattr(budgets.Budgets, "_tell", failing)
+    monkeypatch.setattr(budgets.Budgets, "_report", failing)
     monkeypatch.setattr(budgets, "reckon", lambda *_: ({}, {}, {}))
 
     async def story(found, faults):

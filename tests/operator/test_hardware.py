@@ -48,7 +48,7 @@ class Nodes:
 
         async def story():
             self.hardware._changed(Change(name, self.node(name, labels, annotations)))
-            await self.hardware._look(name)
+            await self.hardware._reconcile(name)
 
         asyncio.run(story())
 
@@ -176,21 +176,21 @@ def gpu(node, number="3"):
 
 
 def test_errors_of_the_hardware_are_heard_once_and_those_of_programs_never():
-    heard, asked = [], Asked()
+    observed, asked = [], Asked()
 
     async def told(node, what):
-        heard.append((node, what))
+        observed.append((node, what))
         return True
 
     devices = DeviceErrors(asked, {"n1", "n2"}.__contains__, told)
     asked.answer = {gpu("n1"): 79.0, gpu("n2"): 31.0, gpu("n2", "1"): float("nan"), gpu("stranger"): 48.0, gpu("n2", "4"): 0.0}
     for _ in range(3):
         asyncio.run(devices.ask(asked))
-    assert heard == [("n1", "GPU 3 reported XID 79: the GPU has fallen off the bus")]
+    assert observed == [("n1", "GPU 3 reported XID 79: the GPU has dropped off the bus")]
     assert "DCGM_FI_DEV_XID_ERRORS offset 600s" in asked.questions[0] == question()
     asked.answer = None
     asyncio.run(devices.ask(asked))
-    assert (devices.failures, len(heard)) == (1, 1)
+    assert (devices.failures, len(observed)) == (1, 1)
 
 
 def test_a_device_error_quarantines_and_one_from_before_the_release_does_not():

@@ -42,7 +42,7 @@ NOW = T0 + 3600
 
 def test_a_job_whose_gpus_are_idle_for_the_window_is_ended():
     idle, _ = judge(job(utilizationPolicy=POLICY), pods(), measured(2.0, 4.0), NOW)
-    assert idle == "its GPUs were used to 4 % at most within 30m, less than 10 %: shut down"
+    assert idle == "GPU utilization was at most 4 % within 30m, below 10 %: shut down"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_session_without_activity_is_shut_down_in_time():
     session = {"workloadType": "Interactive", "idleDuration": "20m"}
     assert judge(job(**session), pods(since=NOW - 600), None, NOW) == ("", 600.0)
     assert judge(job(**session, active=NOW - 60), pods(), None, NOW) == ("", 1140.0)
-    assert judge(job(**session, active=NOW - 1200), pods(), None, NOW)[0] == "nobody was active for 20m: shut down"
+    assert judge(job(**session, active=NOW - 1200), pods(), None, NOW)[0] == "no activity for 20m: shut down"
     assert judge(job(**session), pods(since=NOW - 1200), None, NOW)[0] != ""
     assert judge(job(idleDuration="20m"), pods(), None, NOW) == ("", None), "a training is no session"
 
@@ -111,7 +111,7 @@ def test_a_job_that_was_taken_down_for_its_time_limit_has_failed_and_not_been_in
     assert (early.phase, early.running_since, early.interruptions) == ("Restarting", None, 1)
     for left in (pods(terminating=True), []):  # they may be gone before anybody looks
         status = plan(limited, left, Given(now=T0 + 3599)).status
-        assert (status.phase, status.message) == ("Failed", "it ran for its time limit of 1h")
+        assert (status.phase, status.message) == ("Failed", "it reached its time limit of 1h")
 
 
 def test_what_a_job_leaves_to_its_type_and_class():

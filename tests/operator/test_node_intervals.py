@@ -37,8 +37,8 @@ def intervals(history):
     ]
 
 
-def put_down(accounting, *heard, now):
-    accounting.apply(heard, now)
+def put_down(accounting, *observed, now):
+    accounting.apply(observed, now)
     accounting.write(now)
 
 

@@ -93,14 +93,14 @@ def test_a_member_that_fails_takes_the_attempt_with_it_and_costs_one_restart():
     story = Story(job(restart={"limit": 2, "backoff": "10s"})).run()
     story.set("worker-1", phase="Failed", exit_code=1)
     decided = story.look()
-    assert (story.phase, decided.delete, decided.look_again) == ("Restarting", ("bert-worker-0-0", "bert-worker-1-0"), 10.0)
+    assert (story.phase, decided.delete, decided.recheck_after) == ("Restarting", ("bert-worker-0-0", "bert-worker-1-0"), 10.0)
     assert "exit code 1: restart 1 of 2 in 10 s" in story.job.status.message
-    assert story.look(9.0).look_again == 1.0
+    assert story.look(9.0).recheck_after == 1.0
     assert not story.pods
     story.look(1.0)
     assert sorted(story.pods) == ["bert-worker-0-1", "bert-worker-1-1"]
     story.set(phase="Failed", exit_code=1)
-    assert story.look().look_again == 20.0, "it doubles"
+    assert story.look().recheck_after == 20.0, "it doubles"
     story.look(20.0)
     story.set(phase="Failed", exit_code=1)
     story.look()
@@ -114,7 +114,7 @@ def test_a_restart_waits_whatever_the_job_says():
     waits = []
     for _ in range(9):
         story.set(phase="Failed", exit_code=1)
-        waits.append(story.look().look_again)
+        waits.append(story.look().recheck_after)
         story.look(waits[-1])
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
@@ -123,7 +123,7 @@ def test_a_restart_waits_no_less_for_times_being_written_to_the_second():
     story = Story(job(restart={"limit": 9, "backoff": "0s"})).run()
     story.now += 0.9
     story.set(phase="Failed", exit_code=1)
-    assert 1.0 <= story.look().look_again < 2.0
+    assert 1.0 <= story.look().recheck_after < 2.0
 
 
 def test_what_is_made_for_a_job_is_its_users():
@@ -235,8 +235,8 @@ def test_its_user_and_the_scheduler_suspend_it_and_neither_costs_a_restart():
 def test_it_is_cleaned_up_after_a_while():
     story = Story(job(ttlAfterFinished="1h")).run()
     story.set(phase="Succeeded")
-    assert story.look().look_again == 3600.0
-    assert story.look(3599.0).look_again == 1.0
+    assert story.look().recheck_after == 3600.0
+    assert story.look(3599.0).recheck_after == 1.0
     assert not story.deleted_job
     story.look(1.0)
     assert story.deleted_job
@@ -274,7 +274,7 @@ def test_an_elastic_job_starts_with_what_it_needs_and_grows_and_shrinks():
     story.look()
     assert story.phase == "Resizing", "one more is on its way"
     story.set("worker-2", phase="Running")
-    assert story.look(0.5).look_again == 1.5
+    assert story.look(0.5).recheck_after == 1.5
     assert (story.phase, story.job.status.size) == ("Resizing", 2), "others may follow at once"
     decided = story.look(1.5)
     assert (story.phase, story.job.status.size, story.job.status.resizes) == ("Running", 3, 1)

@@ -49,7 +49,7 @@ def test_only_classes_of_the_list_are_asked_for(allowed):
         requests = {key[1] for key, _ in world.api.store.records(REQUESTS)}
         assert requests == ({"of-small-1"} if allowed else set())
         assert operator.provisioning.made == len(requests)
-        message = f"provisioning class huge is not one that may be named here: {', '.join(sorted(allowed)) or 'none'}"
+        message = f"provisioning class huge is not allowed; allowed: {', '.join(sorted(allowed)) or 'none'}"
         assert told(world, "of-huge") == [("False", "ClassNotAllowed", message)]
         assert len(events(world, "of-huge")) == 1
         assert [reason for _, reason, _ in told(world, "of-small")] == (["Requested"] if allowed else ["ClassNotAllowed"])

@@ -20,7 +20,7 @@ class Story:
     def run(self, job, node, seconds, outcome, *, attempt=0, index=0, element=-1, user="ann", kind=GPUS):
         """A member that began just now and ended so many seconds later. outcome: empty: it runs on."""
         begun = Run(job, user, kind, element, "worker", index, attempt, node, self.now)
-        self.runs.heard(begun)
+        self.runs.observed(begun)
         self.now += seconds
         if outcome:
             self.end(begun, outcome)
@@ -29,7 +29,7 @@ class Story:
     def end(self, run, outcome, at=None):
         ended = self.now if at is None else at
         done = {field: getattr(run, field) for field in run.__struct_fields__} | {"ended": ended, "outcome": outcome}
-        self.runs.heard(Run(**done))
+        self.runs.observed(Run(**done))
         if outcome == "Failed":
             self.runs.failed(run.job, run.element, run.attempt)
 

@@ -34,8 +34,8 @@ def test_a_job_is_stopped_at_its_deadline_and_fails_when_its_restarts_are_used_u
     bind(story)
     story.set("0", phase="Running", starting=None)
     stuck(story, "1")
-    assert story.look().look_again == 300.0
-    assert (story.phase, story.look(299.0).look_again) == ("Starting", 1.0)
+    assert story.look().recheck_after == 300.0
+    assert (story.phase, story.look(299.0).recheck_after) == ("Starting", 1.0)
     decided = story.look(1.0)
     assert (story.phase, decided.delete) == ("Restarting", ("bert-worker-0-0", "bert-worker-1-0"))
     assert story.job.status.message == f"bert-worker-1-0 did not start within 5m: {PULLS}: restart 1 of 1 in 10 s"
@@ -113,7 +113,7 @@ def test_a_configuration_that_is_missing_is_given_one_more_start():
         story.look(2.0)
         bind(story)
         stuck(story, "0", "CreateContainerConfigError", 'container main: CreateContainerConfigError: secret "key" not found')
-        assert story.look(10.0).look_again == 20.0
+        assert story.look(10.0).recheck_after == 20.0
         story.look(20.0)
         assert (story.phase, story.job.status.attempt) == (after, 1), attempt
     assert 'secret "key" not found' in story.job.status.message

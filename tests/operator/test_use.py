@@ -42,8 +42,8 @@ class Asked:
 
 
 async def test_measurements_are_shares_of_the_time_since_the_one_before():
-    server, clock, heard = Asked(), [1000.0], []
-    use = Use(server, lambda: clock[0], heard.append)
+    server, clock, observed = Asked(), [1000.0], []
+    use = Use(server, lambda: clock[0], observed.append)
     server.answer = {POD: 25.0, ("vision", "nan"): math.nan, ("vision", "hot"): 130.0, ("vision", "odd"): -1.0}
     await use.measure()
     clock[0] = 1120.0
@@ -52,16 +52,16 @@ async def test_measurements_are_shares_of_the_time_since_the_one_before():
     await use.measure()
     clock[0] = 1e9
     await use.measure()
-    assert heard[0].share == {POD: 0.25, ("vision", "hot"): 1.0, ("vision", "odd"): 0.0}
-    assert [each.seconds for each in heard] == [300.0, 120.0, 300.0, 300.0]
+    assert observed[0].share == {POD: 0.25, ("vision", "hot"): 1.0, ("vision", "odd"): 0.0}
+    assert [each.seconds for each in observed] == [300.0, 120.0, 300.0, 300.0]
 
 
 async def test_what_cannot_be_asked_is_not_measured():
-    server, heard = Asked(), []
-    use = Use(server, lambda: 1000.0, heard.append)
+    server, observed = Asked(), []
+    use = Use(server, lambda: 1000.0, observed.append)
     server.answer = PrometheusError("down")
     await use.measure()
-    assert (heard, use.failures) == ([], 1)
+    assert (observed, use.failures) == ([], 1)
 
 
 def node(name):

@@ -91,19 +91,19 @@ def test_a_quota_may_be_for_a_class_that_is_there_already():
 @pytest.mark.parametrize(
     ("tiers", "quotas", "said"),
     [
-        ([Tier("a", 1), Tier("a", 2)], None, "tier 'a' comes twice"),
-        ([Tier("a", 1), Tier("b", 1)], None, "value of two tiers 1 comes twice"),
-        ([Tier("a", 1)], {"b": Quota(cpu=1)}, "a quota is for 'b', which is no tier here (a)"),
+        ([Tier("a", 1), Tier("a", 2)], None, "tier 'a' appears twice"),
+        ([Tier("a", 1), Tier("b", 1)], None, "value of two tiers 1 appears twice"),
+        ([Tier("a", 1)], {"b": Quota(cpu=1)}, "a quota is for 'b', which is not a tier (a)"),
         ([Tier("system-a", 1)], None, "names that begin with 'system-'"),
-        ([Tier("A_b", 1)], None, "tier 'A_b' is no name"),
+        ([Tier("A_b", 1)], None, "tier 'A_b' is not an object name"),
         ([Tier("a", 2_000_000_000)], None, "between -2147483648 and 1000000000"),
         ([Tier("a", True)], None, "give a whole number"),
         ([Tier("a", 1.5)], None, "give a whole number"),
-        ([Tier("a", 1, is_default=True), Tier("b", 2, is_default=True)], None, "only one tier can be that"),
+        ([Tier("a", 1, is_default=True), Tier("b", 2, is_default=True)], None, "only one tier can be"),
         ([], None, "there are no tiers"),
         ([Tier("a", 1)], {"a": Quota()}, "limits nothing"),
-        (["gold"], None, "tier 'gold' is none; give Tier(name, value)"),
-        ({"gold": 5, "silver": 5}, None, "value of two tiers 5 comes twice"),
+        (["gold"], None, "tier 'gold' is not a tier; give Tier(name, value)"),
+        ({"gold": 5, "silver": 5}, None, "value of two tiers 5 appears twice"),
         ({"gold": "5"}, None, "give a whole number"),
         ([Tier("a", 1)], {"a": Quota(cpu=-1)}, "negative"),
         ([Tier("a", 1)], {"a": Quota(memory="many")}, "'many'"),
@@ -118,7 +118,7 @@ def test_the_admission_configuration_names_the_highest_tier_unless_told():
     seen = []
     manifests(lambda: seen.append(PriorityTiers("t").admission_configuration()))
     assert seen == [admission_configuration("high-priority")]
-    with pytest.raises(InvalidArgument, match="no tier 'gold' here"):
+    with pytest.raises(InvalidArgument, match="tier 'gold' does not exist"):
         manifests(lambda: PriorityTiers("t").admission_configuration("gold") and None)
 
 
@@ -132,23 +132,23 @@ def test_the_admission_configuration_names_the_highest_tier_unless_told():
         ({"min_replicas": 0}, "at least 1"),
         ({"replicas": 9}, "between 2 and 5"),
         ({"requests": {"cpu": "2"}}, "requests of cpu (2) are above its limits (1000m)"),
-        ({"requests": {"memory": "1Gi"}, "limits": {}}, "no cpu is; add it to `requests`"),
-        ({"requests": {"cpu": 1}, "limits": {}, "metrics": [MemoryUtilization()]}, "no memory is"),
+        ({"requests": {"memory": "1Gi"}, "limits": {}}, "none is requested; add it to `requests`"),
+        ({"requests": {"cpu": 1}, "limits": {}, "metrics": [MemoryUtilization()]}, "requested memory, and none is requested"),
         ({"requests": {"cpu": "1 core"}}, "1 core"),
-        ({"metrics": []}, "no metric to follow"),
+        ({"metrics": []}, "there are no metrics"),
         ({"metrics": [CpuUtilization(0)]}, "at least 1"),
         ({"metrics": [GpuUtilization(101)]}, "between 1 and 100"),
         ({"metrics": [RequestRate(math.nan)]}, "nan; give a number above zero"),
         ({"metrics": [RequestRate(-1)]}, "above zero"),
-        ({"metrics": [QueueLength("Q")]}, "queue of a metric 'Q' is no name"),
+        ({"metrics": [QueueLength("Q")]}, "queue of a metric 'Q' is not an object name"),
         ({"metrics": [ExpectedWait("q", 0)]}, "above zero"),
         ({"scale_down": ScaleDown(3601)}, "between 0 and 3600"),
         ({"scale_down": ScaleDown(pods=0)}, "at least 1"),
         ({"gpus": -1}, "at least 0"),
         ({"gpus": 1.0}, "whole number"),
-        ({"app": "Training"}, "no name"),
+        ({"app": "Training"}, "is not an object name"),
         ({"image": " "}, "image is empty"),
-        ({"queue": "a b"}, "no name"),
+        ({"queue": "a b"}, "is not an object name"),
         ({"ports": [70000]}, "between 1 and 65535"),
     ],
 )
@@ -187,7 +187,7 @@ def test_a_tree_says_each_queues_parent():
 @pytest.mark.parametrize(
     ("queues", "said"),
     [
-        ([guaranteed("a", 8, guaranteed("a", 4))], "queue 'a' comes twice"),
+        ([guaranteed("a", 8, guaranteed("a", 4))], "queue 'a' appears twice"),
         ([guaranteed("a", 8, guaranteed("b", 5), guaranteed("c", 4))], "guaranteed 9 nvidia.com/gpu together, it has 8"),
         ([guaranteed("a", 8, limit=4)], "its quota of 8 nvidia.com/gpu is above its limit of 4"),
         ([guaranteed("a", -8)], "-8"),
@@ -195,8 +195,8 @@ def test_a_tree_says_each_queues_parent():
         ([guaranteed("a", "x%")], "x"),
         ([Queue("a", QueueSpec(parent="b"))], "leave `parent` out"),
         ([Queue("a", QueueSpec(priority="high"))], "Expected `int`"),
-        ([Queue("A")], "no name"),
-        ([Queue("a", QueueSpec(resources=[QueueResource(name=GPU), QueueResource(name=GPU)]))], "comes twice"),
+        ([Queue("A")], "is not an object name"),
+        ([Queue("a", QueueSpec(resources=[QueueResource(name=GPU), QueueResource(name=GPU)]))], "appears twice"),
     ],
 )
 def test_trees_that_would_fail_later_fail_now(queues, said):
@@ -209,7 +209,7 @@ def test_percentages_are_compared_with_nothing():
 
 def test_classes_of_unknown_priority_and_two_defaults_are_refused():
     known = {"a": ServiceClassSpec(priority_class_name="gold")}
-    assert "priority class 'gold', which is not there: lead" in refused(ServiceClasses, "s", known, ["lead"])
+    assert "priority class 'gold', which does not exist; existing: lead" in refused(ServiceClasses, "s", known, ["lead"])
     twice = {name: ServiceClassSpec(default_for=["Training"]) for name in "ab"}
     assert "both the default for Training jobs" in refused(ServiceClasses, "s", twice)
     assert "maxWait" in refused(ServiceClasses, "s", {"a": ServiceClassSpec(max_wait="soon")})
@@ -286,13 +286,13 @@ def test_manifests_of_ones_own_take_the_place_of_ours_and_their_roles_are_bound(
     assert not kinds(found, "CustomResourceDefinition")
     assert list(kinds(found, "ClusterRole")) == ["fairlead-scheduler"]
     assert kinds(found, "ClusterRoleBinding")["fairlead-scheduler"]["subjects"][0]["name"] == "fairlead-scheduler"
-    assert "is no manifest" in refused(Fairlead, image="f", manifests=[{"kind": "Role"}])
+    assert "is not a manifest" in refused(Fairlead, image="f", manifests=[{"kind": "Role"}])
 
 
 def test_a_platform_with_two_histories_or_without_an_image_is_refused():
-    assert "one place" in refused(Fairlead, image="f", history_url="sqlite://", history_storage="1Gi")
+    assert "give one of them" in refused(Fairlead, image="f", history_url="sqlite://", history_storage="1Gi")
     assert "image is empty" in refused(Fairlead, image="")
-    assert "is no list of names" in refused(Fairlead, image="f", provisioning_classes="small")
+    assert "is not a list of names" in refused(Fairlead, image="f", provisioning_classes="small")
 
 
 def test_provisioning_classes_are_for_the_policies_and_for_the_operator():

@@ -32,7 +32,7 @@ profiles:
 - {schedulerName: gpus, profile: ai}
 placement: {strategy: fgd, strategyOptions: {}, headBlocks: true}
 preemption: false
-retries: {backoffSeconds: 2, backoffLimitSeconds: 30, searchBackoffLimitSeconds: 5, gangGraceSeconds: 0, lookAgainSeconds: 90}
+retries: {backoffSeconds: 2, backoffLimitSeconds: 30, searchBackoffLimitSeconds: 5, gangGraceSeconds: 0, recheckSeconds: 90}
 leaderElection: {enabled: false, durationSeconds: 30, renewSeconds: 20, retrySeconds: 4}
 events: false
 address: ""

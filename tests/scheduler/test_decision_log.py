@@ -119,5 +119,5 @@ def test_a_missing_log_is_not_found(tmp_path):
 def test_a_closed_writer_is_not_written_to():
     writer = LogWriter(io.BytesIO(), Policy(), limit=10)
     assert writer.full
-    writer.heard(1.0, [Synced()])
+    writer.observed(1.0, [Synced()])
     writer.decided(1.0, [])

@@ -1,4 +1,4 @@
-"""What the core's loop contains: events, statuses, forecasts, pictures, questions, and passes that fail as a whole."""
+"""What the core's loop contains: events, statuses, forecasts, snapshots, questions, and passes that fail as a whole."""
 
 import asyncio
 
@@ -185,9 +185,9 @@ def test_one_status_that_cannot_be_built_does_not_keep_the_others(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "site"), [(expected_starts, "forecast", "forecast"), (metrics_snapshot, "take", "picture")]
+    ("owner", "name", "site"), [(expected_starts, "forecast", "forecast"), (metrics_snapshot, "take", "snapshot")]
 )
-def test_forecasts_and_pictures_fail_alone(monkeypatch, owner, name, site):
+def test_forecasts_and_snapshots_fail_alone(monkeypatch, owner, name, site):
     core, outputs = loop(patience=0.0)
     core.snapshots.rest = 1.0
     monkeypatch.setattr(owner, name, boom)
@@ -360,7 +360,7 @@ def test_what_cannot_be_compared_is_applied_with_the_rest_of_its_batch(monkeypat
 def test_what_cannot_be_recorded_ends_the_recording_and_nothing_else(monkeypatch, tmp_path):
     with (tmp_path / "log").open("wb") as file:
         core, outputs = loop(LogWriter(file, Policy()))
-        monkeypatch.setattr(LogWriter, "heard", boom)
+        monkeypatch.setattr(LogWriter, "observed", boom)
         core.apply([Upsert(pod("good"))], 101.0)
         core.decide(102.0)
     assert "good" in placed(outputs)

@@ -122,7 +122,7 @@ def test_the_judge_counts_what_is_there():
             {"node": {name: given}, "pod": {"canary-0": waits, **{str(key): pod for key, pod in enumerate(pods)}}, **more}, 0.0
         )
 
-    assert starved() == [f"canary-0 waits, {name} have room"]
+    assert starved() == [f"canary-0 waits, {name} have free capacity"]
     assert starved(on(name, cpu="31"))
     assert not starved(on(name, cpu="31500m"))
     assert not starved(on(name, memory="127.5Gi"))

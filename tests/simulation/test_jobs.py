@@ -188,7 +188,7 @@ def test_backlogged_queues_get_their_weights():
         nodes=8,
         gpus_per_node=8,
         tree=synthetic.tree(),
-        dues=synthetic.shares(),
+        deserved=synthetic.shares(),
         window_days=synthetic.HOURS / 24,
     )
     largest = max(each.gpus * each.duration for each in table) / (64 * synthetic.HOURS * 3600) * 100
@@ -196,7 +196,7 @@ def test_backlogged_queues_get_their_weights():
     assert result.never_started == 0
     assert 0.8 < result.utilization <= 1.0, "turns that wait for checkpoints waste little"
     fifo = jobs.simulate(
-        table, nodes=8, gpus_per_node=8, policy="fifo", dues=synthetic.shares(), window_days=synthetic.HOURS / 24
+        table, nodes=8, gpus_per_node=8, policy="fifo", deserved=synthetic.shares(), window_days=synthetic.HOURS / 24
     )
     assert fifo.share_error_points is not None
 

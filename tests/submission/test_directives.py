@@ -36,7 +36,7 @@ def test_a_whole_script():
     assert (found.image, found.env, found.checkpoint) == ("registry/train:1", {"LR": "0.1", "SEED": "7"}, "/ckpt")
     assert (found.restarts, found.ttl) == (5, "7d")
     assert found.left_out == [
-        "line 7: --output: what members print is kept as their logs",
+        "line 7: --output has no effect: the output of members is in their logs",
         "line 7: --mail-type has no meaning here",
     ]
 
@@ -53,14 +53,14 @@ def test_times(text, seconds):
     ("line", "told"),
     [
         ("#SBATCH --nodes=many", "--nodes 'many' is not a number of at least 1"),
-        ("#SBATCH --time=soon", "is no time such as"),
-        ("#SBATCH --time=0", "is no time at all"),
-        ("#SBATCH --mem=lots", "is no size such as 64G"),
+        ("#SBATCH --time=soon", "is not a time such as"),
+        ("#SBATCH --time=0", "is an empty time"),
+        ("#SBATCH --mem=lots", "is not a size such as 64G"),
         ("#SBATCH --gpus=3 --nodes=2", "cannot be divided among 2 nodes"),
         ("#SBATCH --dependency=after:x", "is not one of afterok"),
         ("#SBATCH --dependency=afterok", "with names of jobs"),
-        ("#SBATCH --image=x", "is no option of sbatch; write it in a #FAIRLEAD line"),
-        ("#SBATCH nodes=2", "is no option"),
+        ("#SBATCH --image=x", "is not an option of sbatch: write it in a #FAIRLEAD line"),
+        ("#SBATCH nodes=2", "is not an option"),
         ("#SBATCH --nodes", "needs a value"),
         ("#SBATCH --comment='open", "cannot be read"),
     ],
@@ -76,7 +76,7 @@ def test_gpus_in_all_their_forms():
     assert read("#SBATCH --gres=gpu:a100:4").gpu_model == "a100"
     assert read("#SBATCH --gres=gpu:4").gpus == 4
     assert read("#SBATCH --gpus-per-node=h100:8 -N 3").gpus == 8
-    assert read("#SBATCH --gres=fpga:1").left_out == ["line 1: --gres=fpga:1: only gpu is known here"]
+    assert read("#SBATCH --gres=fpga:1").left_out == ["line 1: --gres=fpga:1: only gpu is supported"]
     assert read("#SBATCH --array=0-99%10").parallelism == 10
 
 
@@ -105,7 +105,7 @@ def test_a_job_of_it():
     ("script", "told"),
     [
         (b"echo hello", "its first line must be such as #!/bin/bash"),
-        (b"\x7fELF\xff", "is no text"),
+        (b"\x7fELF\xff", "is not text"),
         (b"#!" + b"x" * MOST_BYTES, "more than 1 MiB: put data and programs on a volume"),
     ],
 )
@@ -117,14 +117,14 @@ def test_scripts_that_are_refused(script, told):
 
 def test_jobs_that_are_refused():
     for name, profile, told in (
-        ("Bert", Profile({"image": "i"}), "is no name for a job"),
-        ("bert", Profile(), "no image is given"),
+        ("Bert", Profile({"image": "i"}), "is not a job name"),
+        ("bert", Profile(), "no image: use"),
         ("bert", Profile({"image": "i", "env": f"A={'x' * MOST_BYTES}"}), "larger than 1 MiB"),
     ):
         with pytest.raises(DirectiveError) as refused:
             ai_job(name, "vision", asked([]), profile, ["true"], scripted=False)
         assert told in str(refused.value)
-    with pytest.raises(DirectiveError, match="is no list"):
+    with pytest.raises(DirectiveError, match="is not a list"):
         Profile({"volumes": "a: b"})
 
 
@@ -180,14 +180,14 @@ def test_what_stands_alone_swallows_nothing():
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("--exclusive", "cannot be asked for as a whole"),
-        ("--exclusive=user", "cannot be asked for as a whole"),
+        ("--exclusive", "whole nodes cannot be requested"),
+        ("--exclusive=user", "whole nodes cannot be requested"),
         ("-N 2 -n 3 --gpus-per-task=1", "cannot be divided evenly"),
         ("-N 1 -n 9 --ntasks-per-node=4", "are more than"),
         ("--mem=4G --mem-per-cpu=1G", "give one of them"),
-        ("--mem-per-gpu=4G", "no GPUs are asked for"),
-        ("--cpus-per-gpu=4", "no GPUs are asked for"),
-        ("--gpus=4 --gpus-per-node=8", "not the same"),
+        ("--mem-per-gpu=4G", "needs GPUs, and none are requested"),
+        ("--cpus-per-gpu=4", "needs GPUs, and none are requested"),
+        ("--gpus=4 --gpus-per-node=8", "different numbers of GPUs"),
         ("--gpus=volta:3,kepler:5", "members have GPUs of one model"),
         ("--gres=gpu:a100:2,gpu:v100:1", "members have GPUs of one model"),
         ("--gpus=a100:4 --gpus-per-node=h100:4", "GPUs of several models"),
@@ -196,13 +196,13 @@ def test_what_stands_alone_swallows_nothing():
         ("--tres-per-task=gres/gpu:1 -n 4", "give --gpus-per-task"),
         ("--ntasks-per-gpu=2 -n 3", "whole GPUs"),
         ("--ntasks-per-gpu=2 -n 8 --gpus=8", "of those asked for"),
-        ("--ntasks-per-gpu=2", "neither tasks (--ntasks) nor GPUs"),
+        ("--ntasks-per-gpu=2", "needs tasks (--ntasks) or GPUs"),
         ("--ntasks-per-gpu=2 --gpus-per-task=1 -n 2", "goes with neither"),
-        ("--gpu-per-node=4", "is no option of sbatch"),
-        ("--mem_per_cpu=4G", "is no option of sbatch"),
+        ("--gpu-per-node=4", "is not an option of sbatch"),
+        ("--mem_per_cpu=4G", "is not an option of sbatch"),
         ("--cpus=4", "may be --cpus-per-gpu, --cpus-per-task"),
         ("--nodes=²", "is not a number"),
-        ("-d afterok:a?afterany:b", "one of several is not known here"),
+        ("-d afterok:a?afterany:b", "alternatives are not supported"),
     ],
 )
 def test_what_cannot_be_given_is_refused_by_name(line, told):
@@ -309,7 +309,7 @@ def test_one_node_and_nodes_that_are_left_out():
         ("-w node[1-2", "--nodelist: 'node[1-2': its brackets do not match"),
         ("-x /etc/bad", "--exclude: '/etc/bad' is a file of names"),
         ("-w node[1-2] -x node2", "--nodelist and --exclude both name node2"),
-        ("-C a100", "--constraint: nodes have no features here"),
+        ("-C a100", "--constraint: nodes have no features"),
         ("--constraint='intel&gpu'", "nodeSelector"),
         ("-F nodes.txt", "--nodefile: files of names are not read: give --nodelist"),
         ("--begin=16:00", "--begin: start times are not supported. Submit the job at that time"),

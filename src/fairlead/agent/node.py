@@ -429,7 +429,7 @@ class _Run:
         taken = self.agent.devices.take(self.pod.metadata.uid, asked, milli)
         if taken is None:
             raise RecipeError(
-                f"{asked} GPUs are not to be had on {self.agent.name}: {self.agent.devices.free} are free, in thousandths"
+                f"{asked} GPUs are not free on {self.agent.name}; free thousandths of its GPUs: {self.agent.devices.free}"
             )
         return ",".join(map(str, taken))
 

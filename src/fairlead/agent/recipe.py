@@ -55,7 +55,7 @@ def volumes(pod: Manifest, folder: Path, lookup: Lookup) -> dict[str, Path]:
             _files(place, "secrets", volume["secret"], volume["secret"].get("secretName", ""), lookup)
         elif "emptyDir" not in volume and "projected" not in volume:
             kind = next((key for key in volume if key != "name"), "nothing")
-            raise RecipeError(f"volume {name!r} is a {kind}: this node knows hostPath, emptyDir, configMap and secret")
+            raise RecipeError(f"volume {name!r} is a {kind}: this node supports hostPath, emptyDir, configMap and secret")
         place.mkdir(parents=True, exist_ok=True)
         found[name] = place
     return found
@@ -75,7 +75,7 @@ def _files(place: Path, kind: str, source: Manifest, name: str, lookup: Lookup) 
             continue
         file = place / wanted.get(key, key)
         if not file.resolve().is_relative_to(place.resolve()):
-            raise RecipeError(f"{kind} {name!r}: {wanted.get(key, key)!r} leads out of its volume")
+            raise RecipeError(f"{kind} {name!r}: {wanted.get(key, key)!r} points outside of its volume")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(base64.b64decode(value) if kind == "secrets" else value.encode())
         file.chmod(mode)
@@ -168,7 +168,7 @@ def _from(pod: Manifest, origin: Manifest, lookup: Lookup) -> str | None:
         "status.hostIP": "127.0.0.1",
     }
     if path not in known:
-        raise RecipeError(f"an environment variable is to come from {path or sorted(origin)!r}, which this node does not know")
+        raise RecipeError(f"an environment variable refers to {path or sorted(origin)!r}, which this node does not support")
     return str(known[path])
 
 

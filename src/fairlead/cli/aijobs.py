@@ -1,4 +1,4 @@
-"""AIJobs for the commands that explain: what an AIJob says of itself where the scheduler knows no pods of it."""
+"""AIJobs for the commands that explain: the status of an AIJob where the scheduler knows no pods of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def fetch(client: Client, namespace: str, name: str) -> AIJob | None:
 
 
 def over(job: AIJob | None) -> bool:
-    """Whether it has ended: what pods it still has say no more than that."""
+    """Whether it has ended: pods that it still has add nothing to that."""
     return job is not None and job.status is not None and job.status.phase in _OVER
 
 
@@ -68,8 +68,8 @@ def by_status(job: AIJob, now: float) -> Explanation:
 
 def _why(job: AIJob, status: AIJobStatus) -> tuple[str | None, str]:
     """(code, message): why it has no pods."""
-    said = {each.type: each for each in status.conditions}
-    accepted = said.get("Accepted")
+    conditions = {each.type: each for each in status.conditions}
+    accepted = conditions.get("Accepted")
     if over(job):
         return None, status.message
     if accepted is not None and accepted.status == "False":
@@ -99,6 +99,6 @@ def _asks_for(job: AIJob) -> tuple[int, float]:
         try:
             one = convert.pod(msgspec.convert(pod(job, roles[member.role], member, 0), views.Pod), names.DEFAULT_QUEUE)
         except (msgspec.ValidationError, AttributeError, TypeError, ValueError):
-            continue  # its template is not one, as its condition Accepted says
+            continue  # its template is invalid: see its condition Accepted
         gpus += counts[member.role] * one.spec.gpus * one.spec.gpu_milli / WHOLE
     return sum(counts.values()), gpus

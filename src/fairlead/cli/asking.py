@@ -1,4 +1,4 @@
-"""Asking the leader, for whoever may not list the cluster: the aggregated API, else what the objects' statuses say."""
+"""Asking the leader, for users who may not list the cluster: the aggregated API, else the objects' statuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_SERVED = (403, 404, 405, 500, 502, 503, 504)
 
 
 async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Explanation:
-    """What the leader says of a job of one namespace. kind: `pod`, `podgroup`, `job` or `aijob`.
+    """The leader's explanation of a job of one namespace. kind: `pod`, `podgroup`, `job` or `aijob`.
 
     Raises `ApiError`, `Unreachable`.
     """
@@ -71,8 +71,9 @@ async def _by_group(client: Client, namespace: str, name: str, *, made_only: boo
 async def _by_pod(client: Client, namespace: str, name: str) -> Explanation:
     view = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{namespace}/pods/{name}"), type=views.Pod)
     pod = convert.pod(view, names.DEFAULT_QUEUE)
-    told = next((each for each in (view.status.conditions if view.status else None) or () if each.type == "PodScheduled"), None)
-    waits = told is not None and told.status == "False"
+    conditions = (view.status.conditions if view.status else None) or ()
+    scheduled = next((each for each in conditions if each.type == "PodScheduled"), None)
+    waits = scheduled is not None and scheduled.status == "False"
     return bare(
         f"pod/{name}",
         queue=pod.queue,
@@ -83,8 +84,8 @@ async def _by_pod(client: Client, namespace: str, name: str) -> Explanation:
         priority=pod.priority,
         nodes=[pod.node] if pod.node else [],
         user=pod.user,
-        code=told.reason if waits and told is not None else None,
-        message=told.message if waits and told is not None else None,
+        code=scheduled.reason if waits and scheduled is not None else None,
+        message=scheduled.message if waits and scheduled is not None else None,
     )
 
 

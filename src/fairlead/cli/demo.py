@@ -89,7 +89,7 @@ def _day(nodes: int, jobs: int, seed: int) -> LabSummary:
 async def _live(
     console: Console, nodes: int, jobs: int, seed: int, speed: float, port: int, path: Path, until: float | None
 ) -> LabSummary:
-    """The lab at its speed, its API server beside it, and a picture of both."""
+    """The lab at its speed, its API server beside it, and a live screen of both."""
     from rich.live import Live
 
     from fairlead.cluster.simulated.http import Server

@@ -19,7 +19,7 @@ from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.core.forecast import forecast
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.queue_position import behind
-from fairlead.scheduler.explanations import ADVICE, Explanation, advice_of, find, foretold, reason_of, standing, unread_of
+from fairlead.scheduler.explanations import ADVICE, Explanation, advice_of, explained, find, foretold, reason_of, unread_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,8 +62,8 @@ def explain(
 
     explanation = run(kubeconfig, lambda client: _explanation(client, kind, namespace, plain))
     ran = explanation.state in ("Running", "Succeeded")
-    told, at = _fallen(kubeconfig, namespace, plain) if not ran else (None, None)
-    explanation = msgspec.structs.replace(explanation, preempted=told, preempted_at=at)
+    note, at = _latest_preemption(kubeconfig, namespace, plain) if not ran else (None, None)
+    explanation = msgspec.structs.replace(explanation, preempted=note, preempted_at=at)
 
     def table() -> None:
         console().print(_drawing(explanation, namespace))
@@ -98,7 +98,7 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
     tasks, gang = _find(snapshot, kind, namespace, name)
     if job is not None and not tasks:
         return aijobs.by_status(job, snapshot.now)
-    return explained(snapshot, f"{kind}/{name}", tasks, gang)
+    return full_explanation(snapshot, f"{kind}/{name}", tasks, gang)
 
 
 def _namespace(kubeconfig: str) -> str:
@@ -116,18 +116,18 @@ class _Event(msgspec.Struct):
     eventTime: str | None = None  # noqa: N815 - as in Kubernetes
 
 
-def _fallen(kubeconfig: str, namespace: str, name: str) -> tuple[str | None, str | None]:
-    """What the latest event says of who took its place, and when."""
+def _latest_preemption(kubeconfig: str, namespace: str, name: str) -> tuple[str | None, str | None]:
+    """The note and the time of the latest event about a preemption, a move or a suspension."""
 
-    async def intervals(client: Client) -> list[_Event]:
+    async def events_of(client: Client) -> list[_Event]:
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         try:
             page = msgspec.json.decode(await client.get(path, fieldSelector=f"regarding.name={name}"), type=views.RawList)
         except ApiError:
-            return []  # who may not read events still wants to know the rest
+            return []  # a user who may not read events still gets the rest
         return [msgspec.json.decode(raw, type=_Event) for raw in page.items]
 
-    events = [each for each in run(kubeconfig, intervals) if each.reason in ("Preempted", "Rescheduled", "Suspended")]
+    events = [each for each in run(kubeconfig, events_of) if each.reason in ("Preempted", "Rescheduled", "Suspended")]
     latest = max(events, key=lambda each: each.eventTime or "", default=None)
     return (latest.note, latest.eventTime) if latest is not None else (None, None)
 
@@ -160,25 +160,25 @@ def _find(snapshot: Snapshot, kind: str, namespace: str, name: str) -> tuple[lis
     return fail(f"pod {namespace}/{name} belongs to another scheduler: its schedulerName is none of {ours}", Exit.FAILED)
 
 
-def explained(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gang | None) -> Explanation:
-    """Everything about one job; decides once on the picture."""
-    told = standing(snapshot.state, tasks, gang, name, snapshot.now, None)
+def full_explanation(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gang | None) -> Explanation:
+    """Everything about one job; decides once on the snapshot."""
+    explanation = explained(snapshot.state, tasks, gang, name, snapshot.now, None)
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE)]
     reasons = snapshot.decide()
     reason = next((reasons[task.pod.uid] for task in waiting if task.pod.uid in reasons), None) or reason_of(
         snapshot.state, waiting, gang
     )
     reason = reason or unread_of(tasks)
-    said = _told(snapshot, {task.pod.uid for task in waiting})
-    if said is not None and (said.startswith(f"{ReasonCode.WAITING_FOR_VICTIMS}:") and waiting):
-        # Its place is held already; a picture shows its victims only as pods that end.
-        message = said.partition(": ")[2]
+    reported = _reported(snapshot, {task.pod.uid for task in waiting})
+    if reported is not None and (reported.startswith(f"{ReasonCode.WAITING_FOR_VICTIMS}:") and waiting):
+        # Its place is held already; a snapshot shows its victims only as terminating pods.
+        message = reported.partition(": ")[2]
         return msgspec.structs.replace(
-            told,
+            explanation,
             code=str(ReasonCode.WAITING_FOR_VICTIMS),
             message=message,
             numbers={},
-            told=said,
+            reported=reported,
             advice=ADVICE[ReasonCode.WAITING_FOR_VICTIMS],
         )
     starts, evicted = snapshot.would_start(), snapshot.would_evict()
@@ -187,12 +187,12 @@ def explained(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gang | Non
         found = snapshot.state.foretold.intervals(snapshot.state, forecast(snapshot.state, snapshot.now), snapshot.now)
         start = found.get(waiting[0].job)
     return msgspec.structs.replace(
-        told,
+        explanation,
         **foretold(start, snapshot.now),
         code=str(reason.code) if reason is not None else None,
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
-        told=_told(snapshot, {task.pod.uid for task in waiting}),
+        reported=reported,
         advice=advice_of(reason) if reason is not None else None,
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
         would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
@@ -206,14 +206,14 @@ def _quarantined(snapshot: Snapshot) -> list[str]:
     found = []
     for node in sorted(snapshot.nodes, key=lambda each: each.metadata.name):
         if names.QUARANTINED_LABEL in (node.metadata.labels or {}):
-            said = node.metadata.annotations or {}
-            until = said.get(names.QUARANTINED_UNTIL_ANNOTATION, "the label is removed")
-            why = said.get(names.QUARANTINE_REASON_ANNOTATION, "no reason given")
+            annotations = node.metadata.annotations or {}
+            until = annotations.get(names.QUARANTINED_UNTIL_ANNOTATION, "the label is removed")
+            why = annotations.get(names.QUARANTINE_REASON_ANNOTATION, "no reason given")
             found.append(f"{node.metadata.name} until {until}: {why}")
     return found
 
 
-def _told(snapshot: Snapshot, uids: set[str]) -> str | None:
+def _reported(snapshot: Snapshot, uids: set[str]) -> str | None:
     for view in snapshot.pods:
         if view.metadata.uid in uids:
             for condition in (view.status.conditions if view.status else None) or ():
@@ -270,6 +270,6 @@ def _drawing(explanation: Explanation, namespace: str) -> RenderableType:
         row("evicts", ", ".join(explanation.would_evict))
     if explanation.would_start_on:
         row("next", f"would start now on {', '.join(explanation.would_start_on)}")
-    elif explanation.told and explanation.told.partition(": ")[2] != explanation.message:
-        row("reported", explanation.told)
+    elif explanation.reported and explanation.reported.partition(": ")[2] != explanation.message:
+        row("reported", explanation.reported)
     return table

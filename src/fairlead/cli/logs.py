@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Pod = dict[str, Any]
 
-_AGAIN = 0.5  # seconds between two looks while following
+_POLL_INTERVAL = 0.5  # seconds between two reads while following
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -29,7 +29,7 @@ def logs(
     index: Annotated[int, typer.Option("--index", "-i", min=0, help="Index of the member within its role.")] = 0,
     element: Annotated[int | None, typer.Option("--element", "-e", min=0, help="Index of the array element.")] = None,
     attempt: Annotated[int | None, typer.Option(min=0, help="Which attempt.", show_default="the latest")] = None,
-    everybody: Annotated[
+    all_members: Annotated[
         bool, typer.Option("--all", "-a", help="All members; each line is prefixed with the member's name.")
     ] = False,
     container: Annotated[str, typer.Option("--container", "-c", help="Which container.", show_default="the first")] = "",
@@ -47,11 +47,11 @@ def logs(
 
     async def main(client: Client) -> None:
         found = await _members(client, where, name)
-        chosen = _chosen(found, name, role, index, element, attempt, everybody=everybody)
+        chosen = _chosen(found, name, role, index, element, attempt, all_members=all_members)
         width = max(len(each["metadata"]["name"]) for each in chosen)
         prints = [
             print_log(
-                client, each, container, tail, f"{each['metadata']['name']:<{width}} | " if everybody else "", follow=follow
+                client, each, container, tail, f"{each['metadata']['name']:<{width}} | " if all_members else "", follow=follow
             )
             for each in chosen
         ]
@@ -81,7 +81,7 @@ async def _members(client: Client, namespace: str, name: str) -> list[Pod]:
 
 
 def _chosen(
-    found: list[Pod], name: str, role: str, index: int, element: int | None, attempt: int | None, *, everybody: bool
+    found: list[Pod], name: str, role: str, index: int, element: int | None, attempt: int | None, *, all_members: bool
 ) -> list[Pod]:
     if len(found) == 1 and found[0]["metadata"]["name"] == name:
         return found  # a pod was named
@@ -98,7 +98,7 @@ def _chosen(
         == (latest[_label(pod, names.ELEMENT_LABEL)] if attempt is None else attempt)
         and role in ("", _label(pod, names.ROLE_LABEL))
     ]
-    if not everybody and found:
+    if not all_members and found:
         first = role or min(found, key=_made)["metadata"]["labels"][names.ROLE_LABEL]
         found = [pod for pod in found if (_label(pod, names.ROLE_LABEL), _label(pod, names.INDEX_LABEL)) == (first, str(index))][
             :1
@@ -147,7 +147,7 @@ async def print_log(client: Client, pod: Pod, container: str, tail: int | None, 
         printed += len(new)
         if ended:
             return
-        await asyncio.sleep(_AGAIN)
+        await asyncio.sleep(_POLL_INTERVAL)
 
 
 async def _read(client: Client, path: str, query: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""`fairlead operator`: does to users' objects what the scheduler means."""
+"""`fairlead operator`: brings workloads to the target states that the scheduler sets."""
 
 from __future__ import annotations
 

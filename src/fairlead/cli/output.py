@@ -35,7 +35,7 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="table, jso
 
 
 def fail(message: str, code: Exit = Exit.FAILED) -> NoReturn:
-    """Say on stderr what is wrong and what to do, and end with a code."""
+    """Print what is wrong and what to do to stderr, and end with a code."""
     typer.echo(f"fairlead: {message}", err=True)
     raise typer.Exit(int(code))
 

@@ -216,26 +216,26 @@ _OF_ITS_OWN = frozenset(
         ReasonCode.INTERNAL_ERROR,
     }
 )
-"""Reasons that rest on what the scheduler remembers: what it wrote counts, whatever a picture of the cluster suggests."""
+"""Reasons that rest on the scheduler's memory: what it wrote counts, whatever a snapshot of the cluster suggests."""
 
 
 def _why(pods: list[tuple[views.Pod, Pod]], snapshot: Snapshot) -> Why | None:
     """Why a job waits now. A pod's condition stays as it was written while its code does, so it may be long out of date."""
     waiting = [(view, pod) for view, pod in pods if not pod.node]
-    told = next((said for view, _ in waiting if (said := _told(view)) is not None), None)
-    if not waiting or (told is not None and told.code in _OF_ITS_OWN):
-        return told
+    reported = next((why for view, _ in waiting if (why := _reported(view)) is not None), None)
+    if not waiting or (reported is not None and reported.code in _OF_ITS_OWN):
+        return reported
     outlook = snapshot.outlook()
     known = [outlook[pod.uid] for _, pod in waiting if pod.uid in outlook]
     if not known:
-        return told
+        return reported
     if None in known and len(waiting) == len(pods):
         return None  # the job would start, though perhaps not with all that it could use
     reason = next((each for each in known if each is not None), None)
     return Why(*why_waiting(reason)) if reason is not None else None
 
 
-def _told(view: views.Pod) -> Why | None:
+def _reported(view: views.Pod) -> Why | None:
     """What the scheduler wrote into a pod's condition."""
     for condition in (view.status.conditions if view.status else None) or ():
         if condition.type == "PodScheduled" and condition.status == "False":

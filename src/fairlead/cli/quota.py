@@ -135,14 +135,14 @@ def _limited_above(node: QueueNode) -> set[str]:
 def _amount(node: QueueNode, resource: str) -> Amount:
     unit = units_of(resource)
     used, quota_, limit = node.used.get(resource, 0), node.quota.get(resource), node.limits.get(resource)
-    rooms = [each.limits[resource] - each.used.get(resource, 0) for each in node.path if resource in each.limits]
+    left = [each.limits[resource] - each.used.get(resource, 0) for each in node.path if resource in each.limits]
     return Amount(
         resource=resource,
         used=used / unit,
         quota=None if quota_ is None else quota_ / unit,
         guaranteed_left=None if quota_ is None else max(0, quota_ - used) / unit,
         limit=None if limit is None else limit / unit,
-        left=max(0, min(rooms)) / unit if rooms else None,
+        left=max(0, min(left)) / unit if left else None,
     )
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fairlead.cluster.kubernetes.attach import Attached
     from fairlead.cluster.kubernetes.client import Client
 
-_LOOK = 0.3  # seconds between two looks at the pods
+_POLL_INTERVAL = 0.3  # seconds between two reads of the pods
 _ASK = 2.0  # seconds between two questions why it waits
 _ACTIVE = 60.0  # seconds between two notes that the user is active
 _KEPT = "1h"  # how long the job's object stays after its end
@@ -149,8 +149,8 @@ class _Run:
     async def _started(self) -> list[dict[str, Any]]:
         """The members once they run; none where it ended before."""
         asked = 0.0
-        with _telling() as tell:
-            tell(f"{self.name} is submitted")
+        with _progress() as show:
+            show(f"{self.name} is submitted")
             while True:
                 found = await self._pods()
                 if found and all((pod.get("status") or {}).get("phase", "Pending") != "Pending" for pod in found):
@@ -161,8 +161,8 @@ class _Run:
                 now = time.monotonic()
                 if now - asked >= _ASK:
                     asked = now
-                    tell(await self._why(job, found))
-                await asyncio.sleep(_LOOK)
+                    show(await self._why(job, found))
+                await asyncio.sleep(_POLL_INTERVAL)
 
     async def _pods(self) -> list[dict[str, Any]]:
         path = f"/api/v1/namespaces/{self.namespace}/pods"
@@ -194,12 +194,12 @@ class _Run:
         if refused and refused[0]["status"] == "False":
             return f"{self.name} waits: {refused[0].get('message', '')}"
         try:
-            told = await by_leader(self.client, "podgroup", self.namespace, self.name)
+            explanation = await by_leader(self.client, "podgroup", self.namespace, self.name)
         except ApiError:
             return f"{self.name} waits"
         conditions = [each for pod in pods for each in (pod.get("status") or {}).get("conditions") or ()]
         refusals = [each.get("message", "") for each in conditions if (each["type"], each["status"]) == ("PodScheduled", "False")]
-        message = told.message or next((each for each in refusals if each), "")
+        message = explanation.message or next((each for each in refusals if each), "")
         return f"{self.name} waits: {message}" if message else f"{self.name} is starting"
 
     # -- what it prints ------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class _Run:
                     typing.cancel()
         except ApiError:
             await self._print([{"metadata": {"name": pod, "namespace": self.namespace}, "spec": {"containers": [container]}}])
-            return  # it ended before anybody could attach
+            return  # it ended before the attach
         phase = (msgspec.json.decode(await self.client.get(f"/api/v1/namespaces/{self.namespace}/pods/{pod}"))["status"]).get(
             "phase"
         )
@@ -306,8 +306,8 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _telling() -> Iterator[Any]:
-    """Say what is waited for: in place on a terminal, else a line whenever it changes."""
+def _progress() -> Iterator[Any]:
+    """Show why the job waits: in place on a terminal, else a line for each change."""
     if sys.stderr.isatty():
         from rich.console import Console
 
@@ -316,13 +316,13 @@ def _telling() -> Iterator[Any]:
         return
     last = ""
 
-    def tell(text: str) -> None:
+    def show(text: str) -> None:
         nonlocal last
         if text != last:
             typer.echo(f"fairlead: {text}", err=True)
             last = text
 
-    yield tell
+    yield show
 
 
 @contextlib.contextmanager
@@ -362,7 +362,7 @@ async def _pass_sizes(session: Attached, changed: asyncio.Event) -> None:
 
 
 async def _typed() -> AsyncIterator[bytes]:
-    """What comes in, until its end. Read in a thread that is nobody's concern when this ends: a read cannot be cancelled."""
+    """The input until its end. It is read in a thread that this does not wait for: a read cannot be cancelled."""
     queue: asyncio.Queue[bytes] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 

@@ -119,7 +119,7 @@ def scheduler(
 
 
 def _watched(shadow_of: str, ours: Mapping[str, str]) -> dict[str, str]:
-    """Whose pods a shadow looks at, and by which profile: those of our own names by theirs, those of others by profile ai."""
+    """The schedulers whose pods a shadow considers, each with its profile: our own names with theirs, others with profile ai."""
     from fairlead.api.names import AI_PROFILE, ANY_SCHEDULER
 
     if shadow_of == ANY_SCHEDULER:

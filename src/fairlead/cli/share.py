@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Amount(msgspec.Struct, frozen=True):
     """One resource of a queue, in its own unit: devices, millicores, bytes. None: not given.
 
-    fair_share: what is its due now, None while there is enough for all its siblings. weight: as given. foreign: the part of what
-    is allocated that pods of other schedulers hold.
+    fair_share: its deserved share now, None while all its siblings' demand can be met. weight: as given. foreign: the part of
+    the allocation that pods of other schedulers hold.
     """
 
     resource: str
@@ -35,7 +35,7 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True):
-    """One queue. share: how much of its due it holds (1 is all of it); pending: pods that wait."""
+    """One queue. share: what it holds as a part of its deserved share (1 is all of it); pending: pods that wait."""
 
     name: str
     parent: str
@@ -131,8 +131,8 @@ def _table(found: list[Share], resource: str, outside: dict[str, float]) -> Tabl
     rows = []
     for depth, each in _by_tree(found):
         amount = next((one for one in each.resources if one.resource == resource), Amount(resource, 0, None, None))
-        due = amount.quota if amount.fair_share is None else max(amount.fair_share, amount.quota or 0)
-        part = amount.allocated / due if due else 0.0
+        deserved = amount.quota if amount.fair_share is None else max(amount.fair_share, amount.quota or 0)
+        part = amount.allocated / deserved if deserved else 0.0
         bar = "█" * min(20, round(part * 10)) + "·" * max(0, 10 - round(part * 10))
         rows.append(
             [
@@ -143,7 +143,7 @@ def _table(found: list[Share], resource: str, outside: dict[str, float]) -> Tabl
                 _number(amount.fair_share),
                 f"{amount.allocated:g}",
                 f"{each.share:.2f}",
-                bar if due else "no quota",
+                bar if deserved else "no quota",
                 str(each.running),
                 str(each.pending),
             ]

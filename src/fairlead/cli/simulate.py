@@ -182,7 +182,7 @@ def jobs(
                     policy=each,
                     queues=listed,
                     tree=synthetic.tree() if made else (),
-                    dues=synthetic.shares() if made else None,
+                    deserved=synthetic.shares() if made else None,
                     durations=next(known for known in DURATIONS if known == durations),
                     window_days=window if window is not None else usual,
                     time_slicing=time_slicing,

@@ -1,4 +1,4 @@
-"""What a cluster looks like now: everything listed once, and the same core the scheduler runs on it.
+"""A snapshot of a cluster: everything listed once, and the scheduler's own core on it.
 
 The commands that show things (`queue`, `nodes`, `share`, `explain`) share this. They only read.
 """
@@ -54,7 +54,7 @@ _PAGE = 500
 
 
 class Snapshot:
-    """All objects that matter, and a core that has taken them in. now: seconds since the epoch, by the server's clock."""
+    """All relevant objects, and a core that has applied them. now: seconds since the epoch, by the server's clock."""
 
     def __init__(self, now: float, *, missing: tuple[str, ...] = ()) -> None:
         self.now = now
@@ -93,9 +93,9 @@ class Snapshot:
         return self._core
 
     def outlook(self) -> dict[str, Reason | None]:
-        """What the scheduler would say now of each pod that waits: UID -> why it does, None: it would start.
+        """What a pass would decide now for each pending pod: UID -> why it waits, None: it would start.
 
-        Pods that a pass cut short did not reach are left out. Nothing that `core` knows changes by it.
+        Pods that a pass cut short did not reach are left out. The state of `core` does not change.
         """
         if self._outlook is None:
             other = Snapshot(self.now)
@@ -144,7 +144,7 @@ class Snapshot:
         )
 
     def decide(self) -> dict[str, Reason]:
-        """What the scheduler would say now: pod UID -> why it waits; those that would start have none."""
+        """What a pass would decide now: pod UID -> why it waits; pods that would start have none."""
         self.core.decide(self.now)
         reasons: dict[str, Reason] = {}
         for each in self.decisions:
@@ -195,7 +195,7 @@ async def read(client: Client) -> Snapshot:
     try:
         snapshot.budgets = await listed(BUDGET)
     except ApiError as error:
-        if error.code != 403:  # who may not see them sees evictions that would not be allowed
+        if error.code != 403:  # without these rights evictions are shown that budgets would not allow
             raise
     if any(volume.persistent_volume_claim or volume.ephemeral for pod in pods for volume in pod.spec.volumes or ()):
         for kind in STORAGE:
@@ -221,7 +221,7 @@ async def list_all(client: Client, path: str, view: type[View]) -> list[View]:
 
 
 def run(kubeconfig: str, work: Callable[[Client], Any], *, writes: bool = False) -> Any:
-    """Run a coroutine function with an open client; whatever goes wrong ends the command with its exit code."""
+    """Run a coroutine function with an open client; an error ends the command with its exit code."""
 
     async def main() -> Any:
         async with Client(load(kubeconfig or None), connections=8, read_only=not writes) as client:
@@ -253,7 +253,7 @@ def show(
     watch: bool = False,
     interval: float = 2.0,
 ) -> None:
-    """Print what a picture shows: (data for JSON and YAML, something rich to draw); once, or until Ctrl-C."""
+    """Print a view of a snapshot, (data for JSON and YAML, something rich to draw): once, or until Ctrl-C."""
     from fairlead.cli.output import console as make_console
     from fairlead.cli.output import emit
 
@@ -265,7 +265,7 @@ def show(
         _warn(snapshot)
         return
 
-    async def look(client: Client) -> None:
+    async def refresh(client: Client) -> None:
         from rich.live import Live
 
         if output is not Output.TABLE:
@@ -279,7 +279,7 @@ def show(
                 await asyncio.sleep(interval)
 
     try:
-        run(kubeconfig, look)
+        run(kubeconfig, refresh)
     except KeyboardInterrupt:
         return
 

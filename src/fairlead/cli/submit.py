@@ -27,7 +27,7 @@ TimeOption = Annotated[str, typer.Option("--time", "-t", help="Time limit: 90, 1
 ImageOption = Annotated[str, typer.Option(help="Container image; default: that of the namespace's submit profile.")]
 EnvOption = Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be repeated.")]
 
-_LOOK = 1.0
+_POLL_INTERVAL = 1.0
 _MANIFESTS = (".yaml", ".yml", ".json")
 
 
@@ -58,7 +58,7 @@ def submit(
     image: ImageOption = "",
     env: EnvOption = None,
     wait: Annotated[
-        bool, typer.Option("--wait", "-W", help="Wait for the jobs to end; the exit code tells how they ended.")
+        bool, typer.Option("--wait", "-W", help="Wait for the jobs to end; the exit code reports how they ended.")
     ] = False,
     dry_run: Annotated[bool, typer.Option(help="Print the manifests and the expected start; submit nothing.")] = False,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Default: the kubeconfig's.")] = "",
@@ -240,7 +240,7 @@ async def ended(client: Client, key: str) -> str:
         last = str((found.get("status") or {}).get("phase", last))
         if last in ("Succeeded", "Failed"):
             return last
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_INTERVAL)
 
 
 def _rehearse(manifests: list[dict[str, Any]], kubeconfig: str, namespace: str) -> None:
@@ -264,7 +264,7 @@ async def _expected(client: Client, manifests: list[dict[str, Any]], namespace: 
         objects = (await read(client)).objects()
     except ApiError as error:
         return [f"the expected start is unknown: {error.message}"]
-    told = []
+    starts = []
     for manifest in manifests:
         if manifest["kind"] != "AIJob":
             continue
@@ -277,9 +277,9 @@ async def _expected(client: Client, manifests: list[dict[str, Any]], namespace: 
         key = f"{job.metadata.namespace}/{job.metadata.name}"
         found = next((each for each in whatif.play(changed).jobs if each.job == key), None)
         if found is None or found.starts == "never":
-            told.append(f"{key} would not start now: {found.reason if found is not None else 'unknown reason'}")
+            starts.append(f"{key} would not start now: {found.reason if found is not None else 'unknown reason'}")
         elif found.starts == "now":
-            told.append(f"{key} would start now on {', '.join(found.nodes)}")
+            starts.append(f"{key} would start now on {', '.join(found.nodes)}")
         else:
-            told.append(f"{key} would start in about {found.wait_seconds or 0:.0f} s: {found.reason}")
-    return told
+            starts.append(f"{key} would start in about {found.wait_seconds or 0:.0f} s: {found.reason}")
+    return starts

@@ -144,8 +144,8 @@ def _show(result: WhatIf) -> None:
     columns += [Column("STARTS NOW"), Column("WOULD START"), Column("NODES / REASON", flexible=True)]
     if rows:
         screen.print(listing(columns, rows))
-    for fallen in result.after.evicted:
-        screen.print(Text(f"evicted: {fallen.pod} of queue {fallen.queue} on {fallen.node}, for {fallen.by}"))
+    for victim in result.after.evicted:
+        screen.print(Text(f"evicted: {victim.pod} of queue {victim.queue} on {victim.node}, for {victim.by}"))
     screen.print(listing(_QUEUE_COLUMNS, _queue_rows(result.before, result.after)))
     screen.print(f"GPUs in use: {result.before.utilization:.1%}, would be {result.after.utilization:.1%}")
 

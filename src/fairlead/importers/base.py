@@ -58,7 +58,7 @@ class Imported(msgspec.Struct):
         """A name that Kubernetes takes."""
         plain = _NOT_A_NAME.sub("-", name.lower()).strip("-.")[:253] or "unnamed"
         if plain != name and not any(note.object == about and note.field == "name" for note in self.notes):
-            self.note(about, "name", f"is called {plain!r} here: Kubernetes takes no other characters")
+            self.note(about, "name", f"is renamed to {plain!r}: Kubernetes allows no other characters")
         return plain
 
     def amount(self, about: str, field: str, resource: str, text: object) -> str | None:
@@ -78,7 +78,7 @@ def manifests(documents: Iterable[Any]) -> list[dict[str, Any]]:
         if document is None:
             continue
         if not isinstance(document, dict):
-            raise ImportFailed("a document is no Kubernetes object: it is not a mapping")
+            raise ImportFailed("a document is not a Kubernetes object: it is not a mapping")
         items = document.get("items") if str(document.get("kind", "")).endswith("List") else None
         for item in items if isinstance(items, list) else [document]:
             if (

@@ -20,7 +20,7 @@ def read(objects: list[dict[str, Any]]) -> Imported:
         if each.get("kind") == "Queue":
             _queue(made, each)
         else:
-            made.note(f"{each.get('kind')}/{name_of(each)}", "kind", "is nothing that is carried over")
+            made.note(f"{each.get('kind')}/{name_of(each)}", "kind", "is not carried over")
     return made
 
 
@@ -34,10 +34,10 @@ def _queue(made: Imported, manifest: dict[str, Any]) -> None:
         if entry:
             resources.append({"name": resource, **entry})
     for short in sorted(set(given) - set(_RESOURCES)):
-        made.note(about, f"resources.{short}", "is not a resource of KAI's that is known here")
+        made.note(about, f"resources.{short}", "is not a known resource of KAI")
     for field in ("preemptMinRuntime", "reclaimMinRuntime"):
         if spec.get(field):
-            made.note(about, field, f"{spec[field]}: a ServiceClass has preemption.minRuntime, for its jobs in all queues")
+            made.note(about, field, f"{spec[field]}: set preemption.minRuntime of a ServiceClass, for its jobs in all queues")
     parent = str(spec.get("parentQueue") or "")
     priority = spec.get("priority")
     made.add(
@@ -59,9 +59,9 @@ def _resource(made: Imported, about: str, short: str, given: dict[str, Any]) -> 
         if value is None:
             continue
         if not isinstance(value, int | float) or isinstance(value, bool):
-            made.note(about, f"resources.{short}.{field}", f"left out: {value!r} is no number")
+            made.note(about, f"resources.{short}.{field}", f"left out: {value!r} is not a number")
         elif not math.isfinite(value):
-            made.note(about, f"resources.{short}.{field}", f"left out: {value!r} is no amount")
+            made.note(about, f"resources.{short}.{field}", f"left out: {value!r} is not an amount")
         elif value >= 0:
             entry[field] = _amount(made, about, f"{short}.{field}", short, value)
         elif field == "quota":
@@ -70,9 +70,7 @@ def _resource(made: Imported, about: str, short: str, given: dict[str, Any]) -> 
     if isinstance(weight, int | float) and not isinstance(weight, bool) and 0 <= weight < 1 << 31:
         entry["weight"] = int(weight)
         if weight != int(weight):
-            made.note(
-                about, f"resources.{short}.overQuotaWeight", f"{weight} becomes {int(weight)}: weights are whole numbers here"
-            )
+            made.note(about, f"resources.{short}.overQuotaWeight", f"{weight} becomes {int(weight)}: weights are whole numbers")
     return entry
 
 

@@ -15,11 +15,11 @@ from fairlead.api.quantity import QuantityError
 from fairlead.importers.base import Imported, listed, mapping, name_of, whole
 
 _UNSAID = {
-    "admissionChecks": "there are no admission checks here",
-    "admissionChecksStrategy": "there are no admission checks here",
-    "stopPolicy": "a queue cannot be stopped here; set its limits to 0",
-    "flavorFungibility": "a pod goes where it fits",
-    "admissionScope": "past use counts by `fairShare.usageHalfLifeSeconds` of the scheduler",
+    "admissionChecks": "admission checks are not supported",
+    "admissionChecksStrategy": "admission checks are not supported",
+    "stopPolicy": "queues cannot be stopped; set the queue's limits to 0",
+    "flavorFungibility": "not needed: pods are placed where they fit",
+    "admissionScope": "set `fairShare.usageHalfLifeSeconds` of the scheduler instead",
 }
 
 
@@ -46,7 +46,7 @@ def read(objects: list[dict[str, Any]]) -> Imported:
         made.add("ServiceClass", name_of(each), {"priorityClassName": made.named(name_of(each), about)}, about)
     for kind, others in sorted(by_kind.items()):
         for each in others:
-            made.note(f"{kind}/{name_of(each)}", "kind", "is nothing that is carried over")
+            made.note(f"{kind}/{name_of(each)}", "kind", "is not carried over")
     return made
 
 
@@ -67,12 +67,10 @@ def _pools(made: Imported, flavors: list[dict[str, Any]]) -> dict[str, str]:
         if labels:
             pools[name_of(each)] = made.named(name_of(each), about)
             made.add("NodePool", name_of(each), {"nodeSelector": {"matchLabels": labels}}, about)
-            made.note(
-                about, "nodeLabels", "a pod is not given them: it goes where its own nodeSelector lets it, and is charged there"
-            )
+            made.note(about, "nodeLabels", "not added to pods: a pod is placed by its own nodeSelector and charged there")
         for field in ("nodeTaints", "tolerations", "topologyName"):
             if spec.get(field):
-                made.note(about, field, "is the pods' own affair")
+                made.note(about, field, "belongs in the pods' own spec")
     return pools
 
 
@@ -110,16 +108,16 @@ def _cluster_queue(made: Imported, manifest: dict[str, Any], pools: dict[str, st
         made.note(
             about,
             "preemption.withinClusterQueue",
-            "Never: here jobs of higher priority take the place of lower ones; use a class with mode Never",
+            "Never: jobs of higher priority preempt lower ones; use a ServiceClass with preemption.mode Never",
         )
     if preemption.get("reclaimWithinCohort", "Never") == "Never":
         made.note(
             about,
             "preemption.reclaimWithinCohort",
-            "Never: here a queue takes back what it lent (`fairShare.reclaim` of the scheduler)",
+            "Never: a queue reclaims what it lent (`fairShare.reclaim` of the scheduler)",
         )
     if preemption.get("borrowWithinCohort"):
-        made.note(about, "preemption.borrowWithinCohort", "a ServiceClass with preemption.scope Parent does this here")
+        made.note(about, "preemption.borrowWithinCohort", "use a ServiceClass with preemption.scope Parent")
     for field, message in _UNSAID.items():
         if spec.get(field) not in (None, [], {}, "None"):
             made.note(about, field, message)
@@ -148,7 +146,7 @@ def _resources(made: Imported, about: str, spec: dict[str, Any], pools: dict[str
                     known = limits.get(key, Fraction(0))
                     limits[key] = None if more is None or known is None else known + nominal + more
                 if each.get("lendingLimit") is not None:
-                    made.note(about, f"{resource}.lendingLimit", "whatever a queue leaves idle is lent here")
+                    made.note(about, f"{resource}.lendingLimit", "idle quota is always lent")
     weight = mapping(spec.get("fairSharing")).get("weight")
     found = []
     for (resource, pool), quota in sorted(quotas.items()):
@@ -175,7 +173,7 @@ def _weight(made: Imported, about: str, text: object) -> int:
         made.note(
             about,
             "fairSharing.weight",
-            f"{text} is taken in hundredths: weights are whole numbers here, compare those of its siblings",
+            f"{text} is multiplied by 100: weights are whole numbers. Check the weights of its siblings",
         )
         return int(value * 100)
     return int(value)

@@ -47,9 +47,7 @@ def read(texts: list[str]) -> Imported:
         elif any(_LINE.match(line.strip()) for line in lines):
             _make(made, _dumped(made, lines))
         else:
-            raise ImportFailed(
-                "this is neither what `sacctmgr dump` writes nor what `sacctmgr -P show assoc` or `sacctmgr -P show qos` prints"
-            )
+            raise ImportFailed("this is not output of `sacctmgr dump`, `sacctmgr -P show assoc` or `sacctmgr -P show qos`")
     return made
 
 
@@ -104,11 +102,11 @@ def _associations(made: Imported, rows: list[dict[str, str]]) -> dict[str, _Acco
         fields = {field: value.strip() for field, value in row.items() if value.strip()}
         parent = fields.pop("parentname", "")
         if not name or clusters.setdefault(name, cluster) != cluster:
-            made.note(f"Account/{name}", "Cluster", f"{cluster!r} has one of this name, too: it is left out")
+            made.note(f"Account/{name}", "Cluster", f"{cluster!r} also has an account of this name, which is left out")
         elif user:
             users = accounts[name].users if name in accounts else {}
             if fields.get("partition"):
-                made.note(f"Account/{name}", "Partition", f"limits of {user!r} there alone are not carried over")
+                made.note(f"Account/{name}", "Partition", f"limits of {user!r} in this partition are not carried over")
                 users.setdefault(user, {})
             else:
                 users[user] = fields
@@ -121,7 +119,7 @@ def _associations(made: Imported, rows: list[dict[str, str]]) -> dict[str, _Acco
             if name != "root":
                 accounts[name] = _Account(name, "" if parent == "root" else parent, fields)
     if len(accounts) > 1 and not placed:
-        made.note("sacctmgr show assoc", "ParentName", "is not shown: all queues have no parent; print it with `tree`")
+        made.note("sacctmgr show assoc", "ParentName", "is missing: all queues get no parent. Print the table with `tree`")
     return accounts
 
 
@@ -151,7 +149,7 @@ def _account(made: Imported, account: _Account, accounts: dict[str, _Account]) -
     share = fields.pop("fairshare", "")
     weight = int(share) if share.isdigit() else None
     if share and weight is None:
-        made.note(about, "Fairshare", f"{share!r} is no number: the queue has no weight")
+        made.note(about, "Fairshare", f"{share!r} is not a number: the queue gets no weight")
     resources = []
     for resource in sorted(set(limits) | ({"nvidia.com/gpu"} if weight is not None else set())):
         entry: dict[str, Any] = {"name": resource}
@@ -171,7 +169,7 @@ def _account(made: Imported, account: _Account, accounts: dict[str, _Account]) -
     }
     made.add("Queue", account.name, spec, about)
     if account.users and any(each.parent == account.name for each in accounts.values()):
-        made.note(about, "users", "may use the queues below it only if those name them")
+        made.note(about, "users", "may use its child queues only if those name them")
     for field in sorted(set(fields) - _KNOWN_FOR_ACCOUNTS):
         made.note(about, field, f"{fields[field]!r} is not carried over")
     _note_users(made, about, account)
@@ -189,7 +187,7 @@ def _note_users(made: Imported, about: str, account: _Account) -> None:
     """What single users have beyond limits: all users of a queue are alike here."""
     shares = {fields["fairshare"] for fields in account.users.values() if "fairshare" in fields} - {"parent"}
     if len(shares) > 1:
-        made.note(about, "Fairshare", "differs between its users; here users of a queue have equal shares")
+        made.note(about, "Fairshare", "differs between its users; users of a queue have equal shares")
     for field in sorted({field for fields in account.users.values() for field in fields} - _KNOWN_FOR_USERS):
         owners = ", ".join(sorted(user for user, fields in account.users.items() if field in fields))
         made.note(about, field, f"of {owners} is not carried over")
@@ -207,12 +205,12 @@ def _per_user(made: Imported, about: str, account: _Account) -> dict[str, Any]:
             if value.isdigit():
                 found.setdefault(ours, int(value))
         elif given:
-            made.note(about, field, "differs between its users; here all users of a queue have the same limits")
+            made.note(about, field, "differs between its users; all users of a queue have the same limits")
     grouped = [_tres(made, about, "GrpTRES", fields["grptres"]) for fields in account.users.values() if "grptres" in fields]
     if grouped and len(grouped) == len(account.users) and all(each == grouped[0] for each in grouped):
         found["resources"] = grouped[0]
     elif grouped:
-        made.note(about, "GrpTRES", "differs between its users; here all users of a queue have the same limits")
+        made.note(about, "GrpTRES", "differs between its users; all users of a queue have the same limits")
     return found
 
 
@@ -241,11 +239,11 @@ def _tres(made: Imported, about: str, field: str, text: str) -> dict[str, str | 
             if number.replace(".", "", 1).isdigit() and unit in _SIZES:
                 found[resource] = f"{number}{_SIZES[unit]}"
             else:
-                made.note(about, field, f"{part!r} is no amount of memory")
+                made.note(about, field, f"{part!r} is not an amount of memory")
         elif value.isdigit():
             found[resource] = int(value)
         else:
-            made.note(about, field, f"{part!r} is no number")
+            made.note(about, field, f"{part!r} is not a number")
     return found
 
 
@@ -254,15 +252,15 @@ def _tres(made: Imported, about: str, field: str, text: str) -> dict[str, str | 
 _MODES = {"requeue": "Requeue", "suspend": "Suspend", "gang": "Suspend", "off": "Never"}
 _KNOWN_FOR_QOS = {"name", "id", "description", "priority", "preemptmode", "preemptexempttime", "gracetime", "maxwall"}
 _OF_QUEUES = {
-    "grptres": "limits of a QOS are limits of queues here",
-    "maxtrespu": "limits of users are perUser of queues here",
-    "maxjobspu": "limits of users are perUser of queues here",
-    "maxsubmitpu": "limits of users are perUser of queues here",
-    "grpjobs": "limits of a QOS are limits of queues here",
-    "grpsubmitjobs": "limits of a QOS are limits of queues here",
-    "usagefactor": "use counts the same in all classes here",
-    "preempt": "whom a class may take is decided by priority and preemption.scope here",
-    "flags": "flags are not known here",
+    "grptres": "set limits of queues instead",
+    "maxtrespu": "set perUser of queues instead",
+    "maxjobspu": "set perUser of queues instead",
+    "maxsubmitpu": "set perUser of queues instead",
+    "grpjobs": "set limits of queues instead",
+    "grpsubmitjobs": "set limits of queues instead",
+    "usagefactor": "usage counts the same in all classes",
+    "preempt": "priority and preemption.scope decide which jobs a class may preempt",
+    "flags": "flags are not supported",
 }
 
 
@@ -272,7 +270,7 @@ def _one_qos(made: Imported, fields: dict[str, str]) -> None:
     priority = int(fields["priority"]) if fields.get("priority", "").lstrip("-").isdigit() else 0
     value = max(_LEAST_PRIORITY, min(_MOST_PRIORITY, priority))
     if value != priority:
-        made.note(about, "Priority", f"{priority} becomes {value}: a PriorityClass goes no further")
+        made.note(about, "Priority", f"{priority} becomes {value}: the limit of a PriorityClass")
     made.add_priority(f"slurm-{name}", value, about)
     mode = fields.get("preemptmode", "").lower()
     preemption: dict[str, Any] = {"mode": _MODES.get(mode, "Requeue")}

@@ -14,7 +14,7 @@ def read(objects: list[dict[str, Any]]) -> Imported:
     made = Imported()
     for each in objects:
         if each.get("kind") != "Queue":
-            made.note(f"{each.get('kind')}/{name_of(each)}", "kind", "is nothing that is carried over")
+            made.note(f"{each.get('kind')}/{name_of(each)}", "kind", "is not carried over")
         elif name_of(each) != "root":
             _queue(made, each)
     return made
@@ -26,7 +26,7 @@ def _queue(made: Imported, manifest: dict[str, Any]) -> None:
     deserved, capability = mapping(spec.get("deserved")), mapping(spec.get("capability"))
     guarantee = mapping(mapping(spec.get("guarantee")).get("resource"))
     if guarantee:
-        made.note(about, "guarantee", "is a quota here: what the queue leaves idle is lent until it comes")
+        made.note(about, "guarantee", "becomes a quota: idle quota is lent until the queue needs it")
     quotas = {**guarantee, **deserved}
     weight = spec.get("weight")
     resources = []
@@ -44,9 +44,9 @@ def _queue(made: Imported, manifest: dict[str, Any]) -> None:
     if spec.get("reclaimable") is False:
         made.note(about, "reclaimable", "false: give its jobs a ServiceClass with preemption.mode Never")
     if mapping(spec.get("affinity")):
-        made.note(about, "affinity", "nodes are chosen by the pods' own nodeSelector and affinity")
+        made.note(about, "affinity", "not needed: pods choose nodes by nodeSelector and affinity")
     if listed(spec.get("extendClusters")):
-        made.note(about, "extendClusters", "other clusters are not known here")
+        made.note(about, "extendClusters", "other clusters are not supported")
     if spec.get("dequeueStrategy") == "fifo":
         made.note(about, "dequeueStrategy", "fifo is `placement.headBlocks` of the scheduler, for all queues")
     parent = str(spec.get("parent") or "")

@@ -1,1 +1,1 @@
-"""The operator: what the scheduler means, done to the objects that users wrote. A process of its own, with its own rights."""
+"""The operator: brings users' objects to the target states that the scheduler sets. A separate process with its own rights."""

@@ -20,7 +20,6 @@ from fairlead.operator.budgets import Budgets
 from fairlead.operator.faults import Faults
 from fairlead.operator.gangs import Gangs
 from fairlead.operator.history_api import HistoryApi
-from fairlead.operator.intents import Counters, Intents
 from fairlead.operator.jobs.controller import Jobs
 from fairlead.operator.jobs.counters import Counters as JobCounters
 from fairlead.operator.jobs.hardware import CONDITIONS
@@ -28,6 +27,7 @@ from fairlead.operator.jobs.limits import Bounds
 from fairlead.operator.provisioning import Provisioning
 from fairlead.operator.recorder import Recorder
 from fairlead.operator.suspensions import Suspensions
+from fairlead.operator.targets import Counters, Targets
 from fairlead.operator.upstream import Upstream
 from fairlead.operator.workloads import known
 
@@ -66,7 +66,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operator:
-    """One operator on an open client. `run` returns when it was told to stop, or lost its lease. Raises `HistoryError`.
+    """One operator on an open client. `run` returns after `stop` or the loss of its lease. Raises `HistoryError`.
 
     speed: of the client's clock against the loop's, in simulations.
     """
@@ -81,9 +81,9 @@ class Operator:
             client, speed=speed, prometheus=prometheus, faults=faults, bounds=bounds, conditions=options.node_conditions
         )
         workloads = known(grouping.RULES.values())
-        self.intents = Intents(client, self.jobs, workloads, faults)
-        self.suspensions = Suspensions(client, workloads.values(), self.intents.counters, speed=speed, faults=faults)
-        self.intents.unintended = self.suspensions.unintended
+        self.targets = Targets(client, self.jobs, workloads, faults)
+        self.suspensions = Suspensions(client, workloads.values(), self.targets.counters, speed=speed, faults=faults)
+        self.targets.untargeted = self.suspensions.untargeted
         self.gangs = Gangs(client, workloads.values(), speed=speed, faults=faults)
         self.upstream = Upstream(client, faults)
         self.provisioning = Provisioning(client, classes=options.provisioning_classes, speed=speed, faults=faults)
@@ -119,8 +119,8 @@ class Operator:
     async def _lead(self) -> None:
         """All that runs, each by itself: what fails is begun again, and the others go on."""
         parts: dict[str, Callable[[], Awaitable[None]]] = {
-            "intents.watch": self.intents.informer.run,
-            "intents.queue": self.intents.queue.run,
+            "targets.watch": self.targets.informer.run,
+            "targets.queue": self.targets.queue.run,
             "suspensions.watch": self.suspensions.run,
             "gangs.watch": self.gangs.run,
             "upstream.watch": self.upstream.informer.run,
@@ -145,14 +145,14 @@ class Operator:
             for name, part in parts.items():
                 group.create_task(self.faults.kept(name, part))
             if self.recorder is not None and self.options.history_address:
-                # Whoever gave an address that cannot be served is told so at once.
+                # An address that cannot be served ends the operator at once, with the error.
                 group.create_task(HistoryApi(self.jobs.client, self.options.history_address, self.recorder.history).run())
 
     def _values(self) -> Values:
         unmeasured, writes = self.jobs.idleness.failures + self.jobs.hardware.devices.failures, self.elector.client.writes
         if self.recorder is not None and self.recorder.use is not None:
             unmeasured += self.recorder.use.failures
-        yield from of_operator(self.intents.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
+        yield from of_operator(self.targets.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
         yield "fairlead_operator_nodes_quarantined", float(self.jobs.hardware.quarantined)
         yield "fairlead_operator_faults", {(site,): float(count) for site, count in list(self.faults.counts.items())}
         yield "fairlead_operator_untrusted", float(bool(self.jobs.maker.untrusted_as))
@@ -172,17 +172,17 @@ class Operator:
 
     def _unready(self) -> str:
         trouble = self.elector.client.trouble()
-        if not (self.intents.synced and self.jobs.synced):
+        if not (self.targets.synced and self.jobs.synced):
             return f"{NOT_SYNCED}; {trouble}" if trouble else NOT_SYNCED
         return trouble
 
 
-def of_operator(intents: Counters, jobs: JobCounters, groups: int, unmeasured: int, api_writes: int) -> list[tuple[str, Value]]:
+def of_operator(targets: Counters, jobs: JobCounters, groups: int, unmeasured: int, api_writes: int) -> list[tuple[str, Value]]:
     """What an operator counts. groups: that were made; unmeasured: how often the use or the errors of GPUs could not be asked."""
     return [
-        ("fairlead_operator_suspensions", intents.suspended),
-        ("fairlead_operator_resumptions", intents.resumed),
-        ("fairlead_operator_reconciles", intents.reconciles),
+        ("fairlead_operator_suspensions", targets.suspended),
+        ("fairlead_operator_resumptions", targets.resumed),
+        ("fairlead_operator_reconciles", targets.reconciles),
         ("fairlead_operator_pod_groups_created", groups),
         ("fairlead_operator_pods_created", jobs.created),
         ("fairlead_operator_pods_deleted", jobs.deleted),

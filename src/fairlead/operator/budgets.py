@@ -1,7 +1,7 @@
-"""Budgets of queues: what each spent within its period, out of the ledger: metrics, a condition and an event. Nothing is stopped.
+"""Budgets of queues: what each spent within its period, from the ledger: metrics, a condition and an event. Nothing is stopped.
 
-A queue pays for itself and for the queues below it. What was spent is reckoned every few minutes, in another thread. Condition
-`WithinBudget` of the queue is written when it changes, and says in whose name, so that nobody need ask the ledger.
+A queue pays for itself and for the queues below it. What was spent is computed every few minutes, in another thread. Condition
+`WithinBudget` of the queue is written when it changes, with the amounts, so that users need no access to the ledger.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class _Queue(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """How a queue stands: condition WithinBudget. message: with round numbers, so that it changes as seldom as the reason."""
+class BudgetState(msgspec.Struct, frozen=True):
+    """Condition WithinBudget of a queue. message: with round numbers, so that it changes as seldom as the reason."""
 
     holds: bool
     reason: str  # WithinBudget, BudgetNear, OverBudget
@@ -61,7 +61,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Budgets:
-    """Reckons while it runs. spent, given, warned: what queues with a budget spent, may spend, and from when on to warn."""
+    """Computes what was spent while it runs. spent, given, warned: by queue with a budget: spent, allowed, warning threshold."""
 
     def __init__(self, client: Client, history: History, *, speed: float = 1.0, faults: Faults | None = None) -> None:
         self.client = client
@@ -71,27 +71,27 @@ class Budgets:
         self.given: Amounts = {}
         self.warned: Amounts = {}
         self._queues: dict[str, QueueSpec] = {}
-        self._told: dict[str, tuple[str, str]] = {}  # queue -> reason and message of its condition, as it was read
-        self._wake = asyncio.Event()
+        self._written: dict[str, tuple[str, str]] = {}  # queue -> reason and message of its condition, as it was read
+        self._due = asyncio.Event()
         self.faults = faults or Faults(client, speed=speed)
-        heard = self.faults.each("budgets.heard", self._changed, _ABOUT)
-        self.informer = Informer(client, _QUEUES, strict(_Queue), heard, self._wake.set, key=lambda metadata: metadata.name)
+        take = self.faults.each("budgets.observed", self._changed, _ABOUT)
+        self.informer = Informer(client, _QUEUES, strict(_Queue), take, self._due.set, key=lambda metadata: metadata.name)
 
     async def run(self) -> None:
-        """Reckon until cancelled: every few minutes, and soon after a budget changed."""
+        """Compute until cancelled: every few minutes, and soon after a budget changed."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.faults.kept("budgets.watch", self.informer.run))
-            await self._wake.wait()  # all queues have been heard of
+            await self._due.wait()  # all queues are listed
             while True:
-                self._wake.clear()
+                self._due.clear()
                 await self._reckon()
                 await asyncio.sleep(1.0 / self.speed)  # not at each of many changes
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_EVERY / self.speed):
-                        await self._wake.wait()
+                        await self._due.wait()
 
     async def _reckon(self) -> None:
-        """Reckon once, and tell; a queue that cannot be reckoned is left out."""
+        """Compute once, and write the conditions; a queue that cannot be computed is left out."""
         faults: list[tuple[str, str, Exception]] = []
 
         def report(site: str, subject: str, error: Exception) -> None:
@@ -100,14 +100,14 @@ class Budgets:
         try:
             found = await asyncio.to_thread(reckon, self.history, dict(self._queues), self.client.clock(), report)
         except HistoryError as error:
-            log.error("budgets cannot be reckoned", error=str(error))
+            log.error("costs of budgets not computed", error=str(error))
             return
         for site, subject, fault in faults:
             self.faults.note(site, subject, fault, _ABOUT)
         self.spent, self.given, self.warned = found
         for queue in sorted(self._queues):
             try:
-                await self._tell(queue)
+                await self._report(queue)
             except (ApiError, Unreachable) as error:
                 log.warning("condition not written", queue=queue, error=str(error)[:300])
             except Exception as error:
@@ -115,33 +115,33 @@ class Budgets:
 
     def _changed(self, change: Change[_Queue]) -> None:
         known = self._queues.get(change.key)
-        self._told.pop(change.key, None)
+        self._written.pop(change.key, None)
         if change.view is None or change.error:
             self._queues.pop(change.key, None)
         else:
             self._queues[change.key] = change.view.spec
             for each in change.view.status.conditions:
                 if each.type == WITHIN_BUDGET:
-                    self._told[change.key] = (each.reason, each.message)
+                    self._written[change.key] = (each.reason, each.message)
         now = self._queues.get(change.key)
         if (known and known.budget) != (now and now.budget):
-            self._wake.set()
+            self._due.set()
 
-    async def _tell(self, queue: str) -> None:
-        """Write the condition of a queue if it changed, with an event where somebody should look."""
-        now = standing(queue, self._queues[queue], self.spent)
-        before = self._told.get(queue)
+    async def _report(self, queue: str) -> None:
+        """Write the condition of a queue if it changed, with an event where its reason changed."""
+        now = budget_state(queue, self._queues[queue], self.spent)
+        before = self._written.get(queue)
         if before == (None if now is None else (now.reason, now.message)):
             return
         since = timestamp(self.client.clock())
-        told = []
+        written = []
         if now is not None:
-            told = [conditions.condition(WITHIN_BUDGET, holds=now.holds, reason=now.reason, message=now.message, since=since)]
-        await conditions.apply(self.client, "queues", queue, told, _MANAGER)
+            written = [conditions.condition(WITHIN_BUDGET, holds=now.holds, reason=now.reason, message=now.message, since=since)]
+        await conditions.apply(self.client, "queues", queue, written, _MANAGER)
         if now is None:
-            self._told.pop(queue, None)
+            self._written.pop(queue, None)
             return
-        self._told[queue] = (now.reason, now.message)
+        self._written[queue] = (now.reason, now.message)
         if now.reason != (before[0] if before else WITHIN_BUDGET):
             about = {"apiVersion": names.API_VERSION, "kind": "Queue", "name": queue}
             who = {"controller": _MANAGER, "instance": _MANAGER}
@@ -149,18 +149,18 @@ class Budgets:
             await events.write(self.client, about, now.reason, now.message, action="Reckoning", warning=warning, **who)
 
 
-def standing(queue: str, spec: QueueSpec, spent: Amounts) -> Standing | None:
-    """How a queue stands by what it spent; None: it has no budget."""
+def budget_state(queue: str, spec: QueueSpec, spent: Amounts) -> BudgetState | None:
+    """The condition of a queue by what it spent; None: it has no budget."""
     budget = spec.budget
     if budget is None:
         return None
     amount = spent.get((queue, budget.currency), 0.0)
     whole = f"{budget.amount:g} {budget.currency} for {budget.period}"
     if amount > budget.amount:
-        return Standing(holds=False, reason="OverBudget", message=f"more than the budget of {whole} is spent")
+        return BudgetState(holds=False, reason="OverBudget", message=f"spent more than the budget of {whole}")
     if amount >= budget.amount * budget.warn_percent / 100:
-        return Standing(holds=True, reason="BudgetNear", message=f"more than {budget.warn_percent:g} % of {whole} is spent")
-    return Standing(holds=True, reason=WITHIN_BUDGET, message=f"of {whole}, less than {budget.warn_percent:g} % is spent")
+        return BudgetState(holds=True, reason="BudgetNear", message=f"spent more than {budget.warn_percent:g} % of {whole}")
+    return BudgetState(holds=True, reason=WITHIN_BUDGET, message=f"spent less than {budget.warn_percent:g} % of {whole}")
 
 
 def reckon(

@@ -24,7 +24,7 @@ log = structlog.get_logger("faults")
 FIRST_WAIT, LONGEST_WAIT = 1.0, 3600.0
 REASON = "InternalError"
 _TEXT = 300  # characters of an exception that are shown
-_MOST_TELLING = 32  # events that wait for their answers; further ones are left to the log
+_MOST_EVENTS = 32  # events that wait for their answers; further ones are only logged
 
 Report = Callable[[str, str, Exception], None]
 """Takes a fault: its site, the object's key, and what was raised."""
@@ -48,26 +48,26 @@ def reraised(_site: str, _subject: str, error: Exception) -> None:
 
 
 class Faults:
-    """Counts and tells faults. counts: by site. speed: of the client's clock against the loop's."""
+    """Counts and reports faults. counts: by site. speed: of the client's clock against the loop's."""
 
     def __init__(self, client: Client, *, speed: float = 1.0) -> None:
         self.client = client
         self.speed = speed
         self.counts: Counter[str] = Counter()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._events: set[asyncio.Task[None]] = set()
         self._late: dict[tuple[str, str], tuple[int, Change[Any] | None]] = {}  # what could not be taken in, and how often
 
     def note(self, site: str, subject: str, error: Exception, about: About | None = None, uid: str = "") -> None:
-        """A fault: logged, counted and, where the kind is known, told by an event on the object `namespace/name`."""
+        """A fault: logged, counted and, where the kind is known, reported by an event on the object `namespace/name`."""
         self.counts[site] += 1
         log.error("fault", site=site, subject=subject, error=str(error)[:_TEXT], exc_info=error)
-        note = f"the operator failed on it ({site}: {type(error).__name__}: {str(error)[:_TEXT]}) and tries again later"
+        note = f"internal error of the operator ({site}: {type(error).__name__}: {str(error)[:_TEXT]}); it is retried later"
         if about is not None and subject:
-            self.tell(subject, REASON, note, about, uid)
+            self.write_event(subject, REASON, note, about, uid)
 
-    def tell(self, subject: str, reason: str, note: str, about: About, uid: str = "") -> None:
+    def write_event(self, subject: str, reason: str, note: str, about: About, uid: str = "") -> None:
         """A warning event on the object `namespace/name`, written in the background."""
-        if len(self._telling) >= _MOST_TELLING:
+        if len(self._events) >= _MOST_EVENTS:
             return
         namespace, _, name = subject.rpartition("/")
         regarding = {"apiVersion": about.api_version, "kind": about.kind, "namespace": namespace, "name": name}
@@ -75,11 +75,11 @@ class Faults:
         who = {"controller": "fairlead.dev/operator", "instance": "fairlead-operator"}
         writing = events.write(self.client, regarding, reason, note, action="Reconciling", warning=True, **who)
         task = asyncio.ensure_future(writing)
-        self._telling.add(task)
-        task.add_done_callback(self._told)
+        self._events.add(task)
+        task.add_done_callback(self._event_done)
 
-    def _told(self, task: asyncio.Task[None]) -> None:
-        self._telling.discard(task)
+    def _event_done(self, task: asyncio.Task[None]) -> None:
+        self._events.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.warning("event not written", error=str(task.exception())[:_TEXT])
 

@@ -1,4 +1,4 @@
-"""PodGroups for workloads whose pods start together though nobody wrote one: JobSets, PyTorchJobs, RayClusters and their like.
+"""PodGroups for workloads whose pods start together, where the user wrote none: JobSets, PyTorchJobs, RayClusters and so on.
 
 Each kind that is served is watched; for each object whose pods Fairlead schedules, a PodGroup is made that the object owns, so
 that it goes with it. A PodGroup of that name which a user wrote is left alone; an event names one that belongs to another object.
@@ -34,7 +34,7 @@ _MERGE = "application/merge-patch+json"
 
 
 class _Object(msgspec.Struct, rename="camel"):
-    """Any object; the parts that count are looked at as they are."""
+    """Any object; its spec is read as it is."""
 
     metadata: views.Metadata
     spec: dict[str, Any] = {}
@@ -52,10 +52,10 @@ class Gangs:
         self.speed = speed
         self.made = 0
         self.faults = faults or Faults(client, speed=speed)
-        self.queue = WorkQueue(self._look, site="gangs", report=self._fault)
+        self.queue = WorkQueue(self._reconcile, site="gangs", report=self._fault)
         self._kinds = {f"{each.api_version} {each.plural}": each for each in kinds if each.gangs is not None}
         self._objects: dict[str, _Object] = {}  # `version plural namespace/name` -> object
-        self._told: dict[str, str] = {}  # UID of an object -> that of a PodGroup of its name which is another's
+        self._reported: dict[str, str] = {}  # UID of an object -> that of a PodGroup of its name which is another's
         self._names: dict[str, dict[str, str]] = {}  # UID of an object -> gang -> what its PodGroup is called
 
     def _fault(self, site: str, key: str, error: Exception) -> None:
@@ -79,23 +79,23 @@ class Gangs:
 
     def _informer(self, kind: Workload) -> Informer[_Object]:
         path = f"/apis/{kind.api_version}/{kind.plural}"
-        heard = self.faults.each("gangs.heard", partial(self._heard, kind), About(kind.api_version, kind.kind))
-        return Informer(self.client, path, _Object, heard, lambda: None)
+        take = self.faults.each("gangs.observed", partial(self._observed, kind), About(kind.api_version, kind.kind))
+        return Informer(self.client, path, _Object, take, lambda: None)
 
-    def _heard(self, kind: Workload, change: Change[_Object]) -> None:
+    def _observed(self, kind: Workload, change: Change[_Object]) -> None:
         key = f"{kind.api_version} {kind.plural} {change.key}"
         if change.view is None:
             gone = self._objects.pop(key, None)  # its PodGroups go with it
             if gone is not None:
                 self._names.pop(gone.metadata.uid, None)
-                self._told.pop(gone.metadata.uid, None)
+                self._reported.pop(gone.metadata.uid, None)
         elif change.error:
             log.error("it cannot be read", kind=kind.kind, key=change.key, error=change.error)
         else:
             self._objects[key] = change.view
             self.queue.add(key)
 
-    async def _look(self, key: str) -> None:
+    async def _reconcile(self, key: str) -> None:
         kind, found = self._kinds[key.rpartition(" ")[0]], self._objects.get(key)
         if found is None or kind.gangs is None:
             return
@@ -153,7 +153,7 @@ class Gangs:
             self.queue.add(f"{kind.api_version} {kind.plural} {owner.key}")  # it went in between
             return
         if not _owned(group.metadata, owner):
-            self._tell_of_other(kind, owner, group)
+            self._report_other(kind, owner, group)
             return
         asks = group.spec.min_member, group.spec.queue or "", {**(group.metadata.labels or {}), **marks}
         if asks != (needed, spec.get("queue", ""), group.metadata.labels or {}):
@@ -161,13 +161,13 @@ class Gangs:
             patch = {"metadata": changed, "spec": {"queue": None, **spec}}
             await self.client.patch(f"{path}/{name}", encode(patch), _MERGE)
 
-    def _tell_of_other(self, kind: Workload, owner: views.Metadata, group: views.PodGroup) -> None:
-        """A PodGroup of another object's: its pods would start, and be suspended, with that."""
+    def _report_other(self, kind: Workload, owner: views.Metadata, group: views.PodGroup) -> None:
+        """Report a PodGroup that belongs to another object: pods would start, and be suspended, with that object."""
         other = next((each for each in group.metadata.owner_references or () if each.controller), None)
-        if other is not None and self._told.get(owner.uid) != group.metadata.uid:
-            self._told[owner.uid] = group.metadata.uid
-            message = f"its PodGroup {group.metadata.name} belongs to {other.kind} {other.name}: give one of them another name"
-            self.faults.tell(owner.key, "NameTaken", message, About(kind.api_version, kind.kind), owner.uid)
+        if other is not None and self._reported.get(owner.uid) != group.metadata.uid:
+            self._reported[owner.uid] = group.metadata.uid
+            message = f"its PodGroup {group.metadata.name} belongs to {other.kind} {other.name}: rename one of them"
+            self.faults.write_event(owner.key, "NameTaken", message, About(kind.api_version, kind.kind), owner.uid)
 
 
 def _owned(metadata: views.Metadata, owner: views.Metadata) -> bool:

@@ -1,4 +1,4 @@
-"""The aggregated API `history.fairlead.dev`: what a namespace's jobs used, for whoever may not read the database.
+"""The aggregated API `history.fairlead.dev`: what a namespace's jobs used, for users who may not read the database.
 
 /apis/history.fairlead.dev/v1alpha1/namespaces/NS/jobs             ?name= user= queue= state=A,B since= until= limit=
 /apis/history.fairlead.dev/v1alpha1/jobs                           the same of all namespaces
@@ -35,7 +35,7 @@ class HistoryApi:
     def __init__(self, client: Client, address: str, history: History) -> None:
         self.client = client
         self.history = history
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
         routes = [
             ("jobs", self._jobs),
             ("namespaces/{namespace}/jobs", self._jobs),
@@ -53,7 +53,7 @@ class HistoryApi:
         except ValueError as error:
             return refusal(400, "BadRequest", str(error))
         try:
-            async with self._turns:
+            async with self._slots:
                 found = await asyncio.to_thread(self.history.jobs, wanted, self.client.clock())
         except HistoryError as error:
             return refusal(503, "ServiceUnavailable", str(error))
@@ -68,7 +68,7 @@ class HistoryApi:
     async def _runs(self, request: web.Request) -> web.Response:
         namespace, uid = request.match_info["namespace"], request.match_info["uid"]
         try:
-            async with self._turns:
+            async with self._slots:
                 found = await asyncio.to_thread(self.history.runs, uid)
         except HistoryError as error:
             return refusal(503, "ServiceUnavailable", str(error))
@@ -92,10 +92,10 @@ def _wanted(request: web.Request) -> Wanted:
     states = [each for each in asked.get("state", "").split(",") if each]
     unknown = set(states) - {str(each) for each in State}
     if unknown:
-        raise ValueError(f"state {min(unknown)!r} is none of {', '.join(State)}")
+        raise ValueError(f"state {min(unknown)!r} is unknown: choose one of {', '.join(State)}")
     limit = asked.get("limit", "1000")
     if not limit.isdigit() or not int(limit):
-        raise ValueError(f"limit {limit!r} is no number above 0")
+        raise ValueError(f"limit {limit!r} is not a number above 0")
     return Wanted(
         namespace=request.match_info.get("namespace", ""),
         name=asked.get("name", ""),
@@ -113,5 +113,5 @@ def _moment(text: str | None) -> float | None:
         return None
     found = float(text)
     if not math.isfinite(found):
-        raise ValueError(f"{text!r} is no time in seconds")
+        raise ValueError(f"{text!r} is not a time in seconds")
     return found

@@ -1,6 +1,6 @@
 """ProvisioningRequests: a gang that asks for it has its nodes requested as a whole, of Cluster Autoscaler, and not pod by pod.
 
-A PodGroup with the annotation `fairlead.dev/provisioning-class` that waits for capacity (never for a quota, or its turn) gets a
+A PodGroup with the annotation `fairlead.dev/provisioning-class` that waits for capacity (not for quota or queue order) gets a
 ProvisioningRequest of that class for the pods it needs, made of PodTemplates like them; the pods are marked as its consumers, so
 that nothing is scaled up for them twice. What becomes of it is a condition of the PodGroup. A request that failed, or whose
 capacity is gone again, is made anew after a while, as long as the gang waits. All of it belongs to the PodGroup and goes with it.
@@ -122,13 +122,13 @@ class Provisioning:
         self.speed = speed
         self.made = 0
         self.faults = faults or Faults(client, speed=speed)
-        self.queue = WorkQueue(self._look, site="provisioning", report=self._fault)
+        self.queue = WorkQueue(self._reconcile, site="provisioning", report=self._fault)
         self._groups: dict[str, _Group] = {}
         self._requests: dict[str, dict[str, _Request]] = {}  # group's key -> request's name -> request
         self._of: dict[str, str] = {}  # request's key -> group's key
         self._missing = {"groups", "requests"}
-        heard = self.faults.each("provisioning.heard", self._groups_changed, _ABOUT)
-        self.groups = Informer(client, _GROUPS, _Group, heard, lambda: self._listed("groups"))
+        take = self.faults.each("provisioning.observed", self._groups_changed, _ABOUT)
+        self.groups = Informer(client, _GROUPS, _Group, take, lambda: self._listed("groups"))
         self.requests = Informer(
             client,
             f"/apis/{API}/{_PLURAL}",
@@ -150,7 +150,7 @@ class Provisioning:
             for each in (self.groups.run, self.requests.run, self.queue.run):
                 group.create_task(self.faults.kept("provisioning.watch", each))
 
-    # -- what is heard -------------------------------------------------------------------------
+    # -- what is observed ----------------------------------------------------------------------
 
     def _listed(self, what: str) -> None:
         self._missing.discard(what)
@@ -187,7 +187,7 @@ class Provisioning:
 
     # -- what is done --------------------------------------------------------------------------
 
-    async def _look(self, key: str) -> None:
+    async def _reconcile(self, key: str) -> None:
         group = self._groups.get(key)
         if group is None or not group.asked:
             return
@@ -202,7 +202,7 @@ class Provisioning:
         ]
         latest = max(mine, key=lambda each: _number(each.metadata.name), default=None)
         if latest is not None:
-            await self._tell(group, latest)
+            await self._report_request(group, latest)
         if not group.waits:
             return
         spent = latest.condition(*_SPENT) if latest is not None else None
@@ -224,33 +224,33 @@ class Provisioning:
                     self.client, f"/api/v1/namespaces/{group.metadata.namespace}/podtemplates/{kind['podTemplateRef']['name']}"
                 )
 
-    async def _tell(self, group: _Group, request: _Request) -> None:
-        """What became of a request, as a condition of the PodGroup; when it changed, as an event, too."""
+    async def _report_request(self, group: _Group, request: _Request) -> None:
+        """The state of a request as a condition of the PodGroup; when it changed, as an event, too."""
         spent, done = request.condition(*_SPENT), request.condition(PROVISIONED)
         found = spent or done
         holds = spent is None and done is not None
         reason = found.type if found is not None else "Requested"
         message = f"ProvisioningRequest {request.metadata.name}"
         message += f": {found.message or found.reason}" if found is not None and (found.message or found.reason) else ""
-        await self._say(group, holds=holds, reason=reason, message=message, warning=spent is not None)
+        await self._write_condition(group, holds=holds, reason=reason, message=message, warning=spent is not None)
 
     async def _refuse(self, group: _Group) -> None:
-        """Nothing is asked for: its class is none of the administrator's."""
+        """No request is made: its class is not in the administrator's list."""
         allowed = ", ".join(sorted(self.classes)) or "none"
-        message = f"provisioning class {group.asked[:253]} is not one that may be named here: {allowed}"
-        await self._say(group, holds=False, reason=_NOT_ALLOWED, message=message, warning=True)
+        message = f"provisioning class {group.asked[:253]} is not allowed; allowed: {allowed}"
+        await self._write_condition(group, holds=False, reason=_NOT_ALLOWED, message=message, warning=True)
 
-    async def _say(self, group: _Group, *, holds: bool, reason: str, message: str, warning: bool) -> None:
-        """The condition, and an event, where they are not what was said before."""
+    async def _write_condition(self, group: _Group, *, holds: bool, reason: str, message: str, warning: bool) -> None:
+        """Write the condition, and an event, if they changed."""
         known = next((each for each in group.status.conditions if each.type == PROVISIONED), None)
-        said = (holds, reason, message[: events.NOTE_LIMIT])
-        if known is not None and (known.status == "True", known.reason, known.message) == said:
+        current = (holds, reason, message[: events.NOTE_LIMIT])
+        if known is not None and (known.status == "True", known.reason, known.message) == current:
             return
         since = timestamp(self.client.clock())
-        told = conditions.condition(PROVISIONED, holds=holds, reason=reason, message=message, since=since)
+        condition = conditions.condition(PROVISIONED, holds=holds, reason=reason, message=message, since=since)
         metadata = group.metadata
         try:
-            await conditions.apply(self.client, "podgroups", metadata.key, [told], _MANAGER)
+            await conditions.apply(self.client, "podgroups", metadata.key, [condition], _MANAGER)
         except ApiError as error:
             if error.code != 404:
                 raise
@@ -261,12 +261,12 @@ class Provisioning:
         await events.write(self.client, about, reason, message, action="Provisioning", warning=warning, **who)
 
     async def _request(self, group: _Group, number: int) -> None:
-        """Ask for the nodes of the pods that it needs, once all of them are there."""
+        """Request the nodes of the pods that it needs, once all of them exist."""
         metadata, needed = group.metadata, group.spec.min_member
-        everybody = await self._waiting(group)
-        waiting = everybody[:needed]
+        pending = await self._waiting(group)
+        waiting = pending[:needed]
         if len(waiting) < needed:
-            return  # it is told when they come: its reason is another until then
+            return  # its reason changes when they come, and it is reconciled again
         kinds: dict[bytes, tuple[Manifest, int]] = {}
         for each in waiting:
             template = _template(each)
@@ -290,7 +290,7 @@ class Provisioning:
         if parameters:
             spec["parameters"] = parameters
         body = {"apiVersion": API, "kind": "ProvisioningRequest", "metadata": {**ours, "name": name}, "spec": spec}
-        await self._consume(everybody, name, group.asked)
+        await self._consume(pending, name, group.asked)
         if await create(self.client, f"/apis/{API}/namespaces/{metadata.namespace}/{_PLURAL}", body):
             self.made += 1
             log.info("requested", group=metadata.key, request=name, kind=group.asked, pods=len(waiting))
@@ -310,13 +310,13 @@ class Provisioning:
 
     async def _consume(self, pods: list[Manifest], request: str, kind: str) -> None:
         """Mark pods as those that the nodes are for; the autoscaler then leaves them to the request."""
-        turns = asyncio.Semaphore(_AT_ONCE)
+        slots = asyncio.Semaphore(_AT_ONCE)
 
         async def one(pod: Manifest) -> None:
             metadata = pod["metadata"]
             patch = {"metadata": {"uid": metadata["uid"], "annotations": {_CONSUMES: request, _OF_CLASS: kind}}}
             path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-            async with turns:
+            async with slots:
                 try:
                     await self.client.patch(path, encode(patch), "application/merge-patch+json")
                 except ApiError as error:
@@ -327,8 +327,8 @@ class Provisioning:
 
 
 def _number(name: str) -> int:
-    told = name.rpartition("-")[2]
-    return int(told) if told.isdigit() else 0
+    suffix = name.rpartition("-")[2]
+    return int(suffix) if suffix.isdigit() else 0
 
 
 def _template(pod: Manifest) -> Manifest:
@@ -342,7 +342,7 @@ def _template(pod: Manifest) -> Manifest:
     for part in ("containers", "initContainers"):
         if part in spec:
             spec[part] = [_plain(each, added) for each in spec[part]]
-    # What tells one member from another says nothing of the node that it needs.
+    # What distinguishes members from each other does not affect which node they need.
     own = (names.ATTEMPT_LABEL, names.ELEMENT_LABEL, names.INDEX_LABEL, *_INDEXES)
     labels = {name: value for name, value in (pod["metadata"].get("labels") or {}).items() if name not in own}
     return {"metadata": {"labels": labels}, "spec": spec}

@@ -1,7 +1,7 @@
-"""The recorder: hears of jobs, pods and nodes, and has them put down in the history.
+"""The recorder: observes jobs, pods and nodes, and writes them to the history.
 
-What is heard is put down once a second, in another thread, since databases make one wait. Where the database cannot be reached
-it is kept, and put down later.
+Observations are written once a second, in another thread, since databases block. While the database cannot be reached they are
+kept in memory, and written later.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Recorder:
     """Records while it runs.
 
     url: of the database. keep: seconds after which ended jobs are forgotten; speed: of the client's clock against the loop's.
-    prometheus: where the use of GPUs is measured, if it is. rows, failures: written, and times that it could not be. Raises
+    prometheus: where the use of GPUs is measured, if it is. rows: written; failures: writes that failed. Raises
     `HistoryError`.
     """
 
@@ -82,28 +82,27 @@ class Recorder:
         self._groups: dict[str, views.PodGroup] = {}
         self._queues: dict[str, str] = {}
         self.faults = faults or Faults(client, speed=speed)
-        self._unsaid: list[tuple[str, str, Exception]] = []  # faults of accounting, from its thread
+        self._unreported: list[tuple[str, str, Exception]] = []  # faults of accounting, from its thread
         self._accounting = Accounting(
             self.history,
             self._groups.get,
             lambda name: self._queues.get(name) or names.DEFAULT_QUEUE,
-            lambda *fault: self._unsaid.append(fault),
+            lambda *fault: self._unreported.append(fault),
         )
-        self._heard: list[Observation] = []
+        self._observed: list[Observation] = []
         self._missing = {"pods", "namespaces", "jobs", "groups", "nodes", "pools"}
-        self._closing = [
-            self._accounting.close_others
-        ]  # what ends rows of what went while nobody looked: once all that is there is known
-        self._told = self._forgot = 0.0
+        # Called once everything that exists is known: ends the rows of what went while no recorder ran.
+        self._closing = [self._accounting.close_others]
+        self._written = self._forgot = 0.0
         self.use = Use(prometheus, client.clock, self._note, speed=speed) if prometheus is not None else None
         self._informers: tuple[Informer[Any], ...] = (
-            Informer(client, "/api/v1/pods", views.Pod, self._hears(PodObserved), lambda: self._listed("pods")),
-            Informer(client, _JOBS, strict(AIJob), self._hears(JobObserved), lambda: self._listed("jobs")),
+            Informer(client, "/api/v1/pods", views.Pod, self._observer(PodObserved), lambda: self._listed("pods")),
+            Informer(client, _JOBS, strict(AIJob), self._observer(JobObserved), lambda: self._listed("jobs")),
             Informer(
                 client,
                 "/api/v1/nodes",
                 NodeView,
-                self._hears(NodeObserved),
+                self._observer(NodeObserved),
                 lambda: self._listed("nodes"),
                 key=lambda metadata: metadata.name,
             ),
@@ -111,7 +110,7 @@ class Recorder:
                 client,
                 _POOLS,
                 strict(PoolView),
-                self._hears(_pool_observed),
+                self._observer(_pool_observed),
                 lambda: self._listed("pools"),
                 key=lambda metadata: metadata.name,
             ),
@@ -119,14 +118,14 @@ class Recorder:
                 client,
                 _GROUPS,
                 views.PodGroup,
-                self.faults.each("history.heard", self._groups_changed),
+                self.faults.each("history.observed", self._groups_changed),
                 lambda: self._listed("groups"),
             ),
             Informer(
                 client,
                 "/api/v1/namespaces",
                 _Namespace,
-                self.faults.each("history.heard", self._namespaces_changed),
+                self.faults.each("history.observed", self._namespaces_changed),
                 lambda: self._listed("namespaces"),
                 key=lambda metadata: metadata.name,
             ),
@@ -134,7 +133,7 @@ class Recorder:
 
     @property
     def pool_use(self) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
-        """GPU-seconds by pool since this began: used, and held while somebody looked."""
+        """GPU-seconds by pool since the start: used, and held while the use was measured."""
         return dict(self._accounting.pool_used), dict(self._accounting.pool_measured)
 
     async def run(self) -> None:
@@ -160,7 +159,7 @@ class Recorder:
             self.client,
             _SCALERS,
             ScalerView,
-            self._hears(ScalerObserved),
+            self._observer(ScalerObserved),
             lambda: self._closing.append(self._accounting.close_scalers),
         ).run()
 
@@ -177,42 +176,42 @@ class Recorder:
         elif not change.error:
             self._groups[change.key] = change.view
 
-    def _hears(self, heard: Callable[[str, Any, float], Observation]) -> Callable[[list[Change[Any]]], None]:
-        """What takes an informer's changes in; such as cannot be read are left out."""
+    def _observer(self, observed: Callable[[str, Any, float], Observation]) -> Callable[[list[Change[Any]]], None]:
+        """Takes an informer's changes; those that cannot be read are left out."""
 
         def take(change: Change[Any]) -> None:
             if not change.error:
-                self._note(heard(change.key, change.view, self.client.clock()))
+                self._note(observed(change.key, change.view, self.client.clock()))
 
-        return self.faults.each("history.heard", take)
+        return self.faults.each("history.observed", take)
 
-    def _note(self, heard: Observation) -> None:
-        if len(self._heard) < _MOST_KEPT:
-            self._heard.append(heard)
-        elif len(self._heard) == _MOST_KEPT:
-            log.error("the history cannot be written: what happens from now on will be missing in it")
+    def _note(self, observed: Observation) -> None:
+        if len(self._observed) < _MOST_KEPT:
+            self._observed.append(observed)
+        elif len(self._observed) == _MOST_KEPT:
+            log.error("too many unwritten records: further changes are lost until the database answers")
 
     async def _flush(self) -> None:
         """Nothing before all is known: default queues are labels of namespaces."""
         now = self.client.clock()
-        if self._missing or not (self._heard or now - self._told >= _ALIVE):
+        if self._missing or not (self._observed or now - self._written >= _ALIVE):
             return
-        batch, self._heard = self._heard, []
+        batch, self._observed = self._observed, []
         try:
             await self._aside(batch, now)
         except HistoryError as error:
             self.failures += 1
-            self._heard = [*batch, *self._heard]
+            self._observed = [*batch, *self._observed]
             log.error("history", error=str(error))
         except Exception as error:
             self.failures += 1
             self.faults.note("history", "", error)  # the history is not the work: what cannot be kept is lost, and no more
-            self._told = now
+            self._written = now
         else:
-            self._told = now
-        unsaid, self._unsaid = self._unsaid, []
-        for site, subject, fault in unsaid:
-            self.faults.note(site, subject, fault, _POD if site == "history.books" and "/" in subject else None)
+            self._written = now
+        unreported, self._unreported = self._unreported, []
+        for site, subject, fault in unreported:
+            self.faults.note(site, subject, fault, _POD if site == "history.records" and "/" in subject else None)
 
     async def _aside(self, batch: list[Observation], now: float) -> None:
         await asyncio.to_thread(self._record, batch, now)
@@ -225,7 +224,7 @@ class Recorder:
             except HistoryError:
                 raise
             except Exception as error:
-                self._unsaid.append(("history.books", "", error))
+                self._unreported.append(("history.records", "", error))
             del self._closing[0]
         batch.clear()  # it was taken in, and is not to be applied again where its rows cannot be written
         self.rows += self._accounting.write(now)

@@ -1,8 +1,8 @@
-"""Suspensions without an intent: what Fairlead suspended is resumed once no PodGroup says that it is to be suspended.
+"""Suspensions without a target state: what Fairlead suspended is resumed once no PodGroup's target suspends it.
 
 A PodGroup may be deleted, made anew or lose its target while a job is suspended for it; that of a RayJob's cluster goes with the
 cluster when the RayJob is suspended; and a request of an operator that has lost its lease may be carried out after everything
-else is over. So what is suspended says for which PodGroup, and carries a label by which it is found however it came about.
+else is over. So a suspended object names its PodGroup, and carries a label by which it is found however it came about.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.targets import SUSPENDED
 from fairlead.cluster.translate import Change
 from fairlead.operator.faults import About, Faults
-from fairlead.operator.intents import Counters
+from fairlead.operator.targets import Counters
 from fairlead.operator.workloads.base import POLICY, Manifest, Workload
 from fairlead.operator.workqueue import WorkQueue
 
@@ -32,7 +32,7 @@ _MERGE = "application/merge-patch+json"
 
 
 class Suspensions:
-    """Watches what is suspended by us. counters: those of intents."""
+    """Watches what is suspended by us. counters: those of `Targets`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Suspensions:
         self.speed = speed
         self.counters = counters
         self.faults = faults or Faults(client, speed=speed)
-        self.queue = WorkQueue(self._look, site="suspensions", report=self._fault)
+        self.queue = WorkQueue(self._reconcile, site="suspensions", report=self._fault)
         self._kinds = {f"{each.api_version} {each.plural}": each for each in kinds if each.suspend_at}
         self._groups: dict[str, str] = {}  # `version plural namespace/name` -> the PodGroup that it is suspended for
         self._suspended: dict[str, set[str]] = {}  # PodGroup -> what is suspended for it
@@ -70,11 +70,11 @@ class Suspensions:
     def informer(self, kind: Workload) -> Informer[views.OnlyMetadata]:
         """Of what is suspended of a kind."""
         prefix = "/api/v1" if kind.api_version == "v1" else f"/apis/{kind.api_version}"
-        heard = self.faults.each("suspensions.heard", partial(self._heard, kind), About(kind.api_version, kind.kind))
+        take = self.faults.each("suspensions.observed", partial(self._observed, kind), About(kind.api_version, kind.kind))
         label = f"{names.SUSPENDED_BY_LABEL}={POLICY}"
-        return Informer(self.client, f"{prefix}/{kind.plural}", views.OnlyMetadata, heard, lambda: None, selector=label)
+        return Informer(self.client, f"{prefix}/{kind.plural}", views.OnlyMetadata, take, lambda: None, selector=label)
 
-    def _heard(self, kind: Workload, change: Change[views.OnlyMetadata]) -> None:
+    def _observed(self, kind: Workload, change: Change[views.OnlyMetadata]) -> None:
         key = f"{kind.api_version} {kind.plural} {change.key}"
         known = self._groups.pop(key, "")
         if known:
@@ -89,13 +89,13 @@ class Suspensions:
         self._suspended.setdefault(group, set()).add(key)
         self.queue.add(key)
 
-    def unintended(self, group: str) -> None:
-        """A PodGroup, `namespace/name`, is gone, or does not say any more that something is to be suspended."""
+    def untargeted(self, group: str) -> None:
+        """A PodGroup, `namespace/name`, is gone, or its target no longer suspends anything."""
         for key in sorted(self._suspended.get(group, ())):
             self.queue.add(key)
 
-    async def _look(self, key: str) -> None:
-        """Resume an object unless its PodGroup says now that it is to be suspended."""
+    async def _reconcile(self, key: str) -> None:
+        """Resume an object unless its PodGroup's target suspends it now."""
         kind = self._kinds[key.rpartition(" ")[0]]
         namespace, _, name = key.rpartition(" ")[2].partition("/")
         path = kind.path(namespace, name)
@@ -108,14 +108,14 @@ class Suspensions:
             return
         metadata = manifest["metadata"]
         wanted = (metadata.get("annotations") or {}).get(names.SUSPENDED_FOR_ANNOTATION, "")
-        if wanted and await self._intended(namespace, wanted):
+        if wanted and await self._is_suspended(namespace, wanted):
             return
         patch["metadata"]["resourceVersion"] = metadata["resourceVersion"]
         await self.client.patch(path, encode(patch), _MERGE)
         self.counters.resumed += "spec" in patch
         log.warning("resumed, since no PodGroup suspends it", workload=f"{kind.kind}/{namespace}/{name}", group=wanted)
 
-    async def _intended(self, namespace: str, name: str) -> bool:
+    async def _is_suspended(self, namespace: str, name: str) -> bool:
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}"
         body = await self._read(path)
         status = msgspec.json.decode(body, type=views.PodGroup).status if body is not None else None

@@ -1,8 +1,8 @@
-"""Conditions of upstream's PodGroups: what is known of the gang that stands for one is written to it, in upstream's words.
+"""Conditions of upstream's PodGroups: the state of the gang that represents one is written to it, in upstream's terms.
 
 `PodGroupScheduled` is True once as many members as are needed have nodes, False with the reason while they wait;
-`DisruptionTarget` says that the gang was preempted, and for whom. Whoever made the group (a Job's or a JobSet's controller) reads
-them as if kube-scheduler had written them. Source of the contract: `scheduling.k8s.io/v1alpha2`, Kubernetes 1.36.
+`DisruptionTarget` reports that the gang was preempted, and for which job. The group's maker (a Job's or a JobSet's controller)
+reads them as if kube-scheduler had written them. Source of the contract: `scheduling.k8s.io/v1alpha2`, Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class _Theirs(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-def said(gang: Gang) -> list[Condition]:
-    """What there is to say of a gang; times are filled in by whoever writes it. What has run to its end is said no more of."""
+def conditions_of(gang: Gang) -> list[Condition]:
+    """The conditions of a gang, without times: the writer sets them. A gang that has run to its end has none."""
     found: list[Condition] = []
     status = gang.status
     if status.phase == "Scheduled":
@@ -84,16 +84,16 @@ class Upstream:
         self.client = client
         self.written = 0
         self.faults = faults or Faults(client)
-        self.queue = WorkQueue(self._look, site="upstream", report=self._fault)
-        path, heard = f"/apis/{names.API_VERSION}/podgroups", self.faults.each("upstream.heard", self._heard, _ABOUT)
-        self.informer = Informer(client, path, Gang, heard, lambda: None, selector=names.UPSTREAM_LABEL)
+        self.queue = WorkQueue(self._reconcile, site="upstream", report=self._fault)
+        path, take = f"/apis/{names.API_VERSION}/podgroups", self.faults.each("upstream.observed", self._observed, _ABOUT)
+        self.informer = Informer(client, path, Gang, take, lambda: None, selector=names.UPSTREAM_LABEL)
         self._gangs: dict[str, Gang] = {}
 
     def _fault(self, site: str, key: str, error: Exception) -> None:
         gang = self._gangs.get(key)
         self.faults.note(site, key, error, _ABOUT, gang.metadata.uid if gang is not None else "")
 
-    def _heard(self, change: Change[Gang]) -> None:
+    def _observed(self, change: Change[Gang]) -> None:
         if change.view is None:
             self._gangs.pop(change.key, None)
         elif change.error:
@@ -102,10 +102,10 @@ class Upstream:
             self._gangs[change.key] = change.view
             self.queue.add(change.key)
 
-    async def _look(self, key: str) -> None:
-        """Make the conditions of the group behind one gang what they should be."""
+    async def _reconcile(self, key: str) -> None:
+        """Write the conditions of the group that one gang represents."""
         gang = self._gangs.get(key)
-        if gang is None or not (wanted := said(gang)):
+        if gang is None or not (wanted := conditions_of(gang)):
             return
         owner = next((each for each in gang.metadata.owner_references or () if each.controller), None)
         if owner is None:
@@ -122,21 +122,23 @@ class Upstream:
     async def _write(self, path: str, owner: views.OwnerReference, theirs: _Theirs, wanted: list[Condition]) -> None:
         old = {each.type: each for each in theirs.status.conditions}
         now = timestamp(self.client.clock())
-        told = []
+        current = []
         for each in wanted:
             before = old.get(each.type)
             since = before.last_transition_time if before is not None and before.status == each.status else now
-            told.append(msgspec.structs.replace(each, last_transition_time=since))
-        if all(old.get(each.type) == each for each in told):
+            current.append(msgspec.structs.replace(each, last_transition_time=since))
+        if all(old.get(each.type) == each for each in current):
             return
-        # What was said once and is not looked at now stays: one who applies says all that he says.
-        kept = [each for kind, each in old.items() if kind in (SCHEDULED, DISRUPTED) and kind not in {new.type for new in told}]
+        # A condition of ours that is not written now stays: a server-side apply names all fields that its manager owns.
+        kept = [
+            each for kind, each in old.items() if kind in (SCHEDULED, DISRUPTED) and kind not in {new.type for new in current}
+        ]
         metadata = {"name": owner.name, "namespace": theirs.metadata.namespace, "uid": owner.uid}
         body = {
             "apiVersion": owner.api_version,
             "kind": owner.kind,
             "metadata": metadata,
-            "status": {"conditions": [*told, *kept]},
+            "status": {"conditions": [*current, *kept]},
         }
         await self.client.apply(f"{path}/status", encode(body), _MANAGER)
         self.written += 1

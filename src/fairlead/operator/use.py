@@ -30,13 +30,13 @@ class Used(msgspec.Struct, frozen=True):
 
 
 class Use:
-    """Measures while it runs. told: takes each measurement; metric: percent of a GPU, with labels that name namespace and pod."""
+    """Measures while it runs. report: takes each measurement; metric: percent of a GPU, labels: of its namespace and pod."""
 
     def __init__(
         self,
         prometheus: Prometheus,
         clock: Callable[[], float],
-        told: Callable[[Used], None],
+        report: Callable[[Used], None],
         *,
         metric: str = "DCGM_FI_DEV_GPU_UTIL",
         labels: tuple[str, str] = ("namespace", "pod"),
@@ -45,7 +45,7 @@ class Use:
         self.failures = 0
         self._prometheus = prometheus
         self._clock = clock
-        self._told = told
+        self._report = report
         self._labels = labels
         self._speed = speed
         self._question = f"avg by ({', '.join(labels)}) (avg_over_time({metric}[{round(EVERY)}s]))"
@@ -58,7 +58,7 @@ class Use:
             await self.measure()
 
     async def measure(self) -> None:
-        """Ask once. What fails is logged; for that time nobody knows."""
+        """Ask once. A failure is logged; for that time the use is unknown."""
         now = self._clock()
         try:
             answer = await self._prometheus.query(self._question, self._labels)
@@ -72,4 +72,4 @@ class Use:
         share = {
             (key[0], key[1]): min(_MOST, max(0.0, percent)) / _MOST for key, percent in answer.items() if not math.isnan(percent)
         }
-        self._told(Used(share, lasted, now))
+        self._report(Used(share, lasted, now))

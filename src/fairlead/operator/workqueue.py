@@ -1,6 +1,6 @@
-"""Keys to look at: each once however often it was named, again after a while where that failed.
+"""Keys to reconcile: each once however often it was added, and again after a delay where that failed.
 
-As client-go's work queue: a key that is being looked at when it is named again is looked at once more afterwards.
+As client-go's work queue: a key that is added while it is being reconciled is reconciled once more afterwards.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 
 
 class WorkQueue:
-    """Looks at keys, `workers` at a time. look: raises `ApiError` or `Unreachable` where it must be tried again.
+    """Reconciles keys, `workers` at a time. reconcile: raises `ApiError` or `Unreachable` where it must be tried again.
 
-    Whatever else it raises is a fault of that key, reported as one of `site`; the others go on.
+    Any other exception is a fault of that key, reported as one of `site`; the others go on.
     """
 
     def __init__(
-        self, look: Callable[[str], Awaitable[None]], workers: int = 16, *, site: str = "", report: Report = reraised
+        self, reconcile: Callable[[str], Awaitable[None]], workers: int = 16, *, site: str = "", report: Report = reraised
     ) -> None:
-        self._look = look
+        self._reconcile = reconcile
         self._workers = workers
         self._site = site
         self._report = report
         self._waiting: dict[str, None] = {}
         self._busy: set[str] = set()
         self._failures: dict[str, int] = {}
-        self._wake = asyncio.Event()
+        self._ready = asyncio.Event()
 
     def add(self, key: str) -> None:
-        """Look at this key."""
+        """Reconcile this key."""
         self._waiting[key] = None
-        self._wake.set()
+        self._ready.set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._work())
@@ -51,13 +51,13 @@ class WorkQueue:
         while True:
             key = next((each for each in self._waiting if each not in self._busy), None)
             if key is None:
-                self._wake.clear()
-                await self._wake.wait()
+                self._ready.clear()
+                await self._ready.wait()
                 continue
             del self._waiting[key]
             self._busy.add(key)
             try:
-                await self._look(key)
+                await self._reconcile(key)
                 self._failures.pop(key, None)
             except Exception as error:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
@@ -66,7 +66,7 @@ class WorkQueue:
             finally:
                 self._busy.discard(key)
                 if self._waiting:
-                    self._wake.set()
+                    self._ready.set()
 
     def _failed(self, key: str, error: Exception) -> None:
         if isinstance(error, ApiError | Unreachable):

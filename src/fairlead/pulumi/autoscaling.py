@@ -184,7 +184,7 @@ class AutoscaledDeployment(pulumi.ComponentResource):
         checks.whole(max_replicas, "max_replicas", 1)
         if min_replicas > max_replicas:
             raise InvalidArgument(
-                f"min_replicas {min_replicas} is above max_replicas {max_replicas}; exchange them or raise the latter"
+                f"min_replicas {min_replicas} is above max_replicas {max_replicas}; swap them or raise max_replicas"
             )
         checks.whole(replicas, "replicas", min_replicas, max_replicas)
         checks.whole(gpus, "gpus", 0)
@@ -246,19 +246,19 @@ def _resources(
     for resource, value in asked.items():
         if resource in capped and parse(value) > parse(capped[resource]):
             raise InvalidArgument(
-                f"requests of {resource} ({value}) are above its limits ({capped[resource]}); raise the limit or ask for less"
+                f"requests of {resource} ({value}) are above its limits ({capped[resource]}); raise the limit or lower it"
             )
     return {"requests": asked, "limits": capped}
 
 
 def _followed(metrics: Sequence[Metric], requests: Mapping[str, str]) -> list[dict[str, Any]]:
     if not metrics:
-        raise InvalidArgument("there is no metric to follow; give one, such as CpuUtilization(50)")
+        raise InvalidArgument("there are no metrics; give at least one, such as CpuUtilization(50)")
     for each in metrics:
         resource = {CpuUtilization: "cpu", MemoryUtilization: "memory"}.get(type(each))
         if resource is not None and not parse(requests.get(resource, "0")):
             raise InvalidArgument(
-                f"{type(each).__name__} is a percentage of what is requested, and no {resource} is; add it to `requests`"
+                f"{type(each).__name__} is a percentage of the requested {resource}, and none is requested; add it to `requests`"
             )
     return [each.metric() for each in metrics]
 

@@ -23,7 +23,7 @@ def name(value: object, what: str, longest: int = 253) -> str:
     """A name as Kubernetes takes it: lower case letters, digits, `-`, and `.` between parts. longest: characters."""
     if not isinstance(value, str) or len(value) > longest or not all(_LABEL.fullmatch(part) for part in value.split(".")):
         raise InvalidArgument(
-            f"{what} {value!r} is no name for an object: use at most {longest} lower case letters, digits, '-' and '.', "
+            f"{what} {value!r} is not an object name: use at most {longest} lower case letters, digits, '-' and '.', "
             "with a letter or digit at both ends"
         )
     return value
@@ -55,7 +55,7 @@ def unique(values: Iterable[object], what: str) -> None:
     seen: set[object] = set()
     for value in values:
         if value in seen:
-            raise InvalidArgument(f"{what} {value!r} comes twice; give each its own")
+            raise InvalidArgument(f"{what} {value!r} appears twice; use each only once")
         seen.add(value)
 
 

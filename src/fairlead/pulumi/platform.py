@@ -74,9 +74,9 @@ class Fairlead(pulumi.ComponentResource):
             raise InvalidArgument("image is empty; give the image of Fairlead that the cluster can pull")
         checks.whole(replicas, "replicas", 1)
         if isinstance(provisioning_classes, str) or not all(isinstance(each, str) and each for each in provisioning_classes):
-            raise InvalidArgument(f"provisioning_classes: {provisioning_classes!r} is no list of names")
+            raise InvalidArgument(f"provisioning_classes: {provisioning_classes!r} is not a list of names")
         if history_url is not None and history_storage is not None:
-            raise InvalidArgument("history_url and history_storage are both given; the history is kept in one place")
+            raise InvalidArgument("history_url and history_storage are both given; give one of them")
         asked = checks.amounts({"cpu": "1", "memory": "1Gi"} if requests is None else requests, "requests")
         super().__init__("fairlead:index:Fairlead", name, None, opts)
         self._name = name
@@ -235,7 +235,7 @@ def _checked(manifest: dict[str, Any]) -> dict[str, Any]:
     """A manifest of the caller's."""
     metadata = manifest.get("metadata") if isinstance(manifest, dict) else None
     if not (isinstance(metadata, dict) and metadata.get("name") and manifest.get("kind") and manifest.get("apiVersion")):
-        raise InvalidArgument(f"manifests: {str(manifest)[:80]!r} is no manifest: it needs apiVersion, kind and metadata.name")
+        raise InvalidArgument(f"manifests: {str(manifest)[:80]!r} is not a manifest: it needs apiVersion, kind and metadata.name")
     return manifest
 
 

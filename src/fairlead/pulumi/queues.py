@@ -73,8 +73,8 @@ class ServiceClasses(pulumi.ComponentResource):
         for key, each in classes.items():
             if priority_classes is not None and each.priority_class_name and each.priority_class_name not in priority_classes:
                 raise InvalidArgument(
-                    f"service class {key!r} is of priority class {each.priority_class_name!r}, which is not there: "
-                    f"{', '.join(priority_classes) or 'there is none'}"
+                    f"service class {key!r} is of priority class {each.priority_class_name!r}, which does not exist; existing: "
+                    f"{', '.join(priority_classes) or 'none'}"
                 )
             for kind in each.default_for:
                 if kind in defaults:

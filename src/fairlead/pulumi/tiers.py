@@ -61,9 +61,9 @@ class Quota:
 
 
 DEFAULT_TIERS = (
-    Tier("high-priority", 1_000_000, "Production and deadlines: goes first."),
-    Tier("medium-priority", 100_000, "Training as usual."),
-    Tier("low-priority", 10_000, "Whatever may wait: takes what is free, gives way."),
+    Tier("high-priority", 1_000_000, "Production and deadlines: scheduled first."),
+    Tier("medium-priority", 100_000, "Ordinary training."),
+    Tier("low-priority", 10_000, "Work that can wait: uses free capacity and is preempted first."),
 )
 DEFAULT_QUOTAS: Mapping[str, Quota] = {"high-priority": Quota(cpu=20, memory="100Gi")}
 
@@ -161,7 +161,7 @@ class PriorityTiers(pulumi.ComponentResource):
         known = {tier.name for tier in self.tiers}
         for tier in tiers:
             if tier not in known:
-                raise InvalidArgument(f"there is no tier {tier!r} here; these are: {', '.join(sorted(known))}")
+                raise InvalidArgument(f"tier {tier!r} does not exist; tiers: {', '.join(sorted(known))}")
         return admission_configuration(*(tiers or [max(self.tiers, key=lambda tier: tier.value).name]))
 
 
@@ -189,7 +189,7 @@ def _as_tiers(given: Sequence[Tier] | Mapping[str, int]) -> tuple[Tier, ...]:
         return tuple(Tier(name, value) for name, value in given.items())
     for each in given:
         if not isinstance(each, Tier):
-            raise InvalidArgument(f"tier {each!r} is none; give Tier(name, value), or all of them as {{name: value}}")
+            raise InvalidArgument(f"tier {each!r} is not a tier; give Tier(name, value), or all of them as {{name: value}}")
     return tuple(given)
 
 
@@ -205,11 +205,11 @@ def _check(tiers: Sequence[Tier], quotas: Mapping[str, Quota], existing: Sequenc
     checks.unique((tier.value for tier in tiers), "value of two tiers")
     defaults = [tier.name for tier in tiers if tier.is_default]
     if len(defaults) > 1:
-        raise InvalidArgument(f"{', '.join(defaults)} are all the cluster's default; only one tier can be that")
+        raise InvalidArgument(f"{', '.join(defaults)} are all defaults of the cluster; only one tier can be")
     known = {*(tier.name for tier in tiers), *existing}
     for named in quotas:
         if named not in known:
             raise InvalidArgument(
-                f"a quota is for {named!r}, which is no tier here ({', '.join(sorted(known))}); "
+                f"a quota is for {named!r}, which is not a tier ({', '.join(sorted(known))}); "
                 "give the tier, or name the class in `existing`"
             )

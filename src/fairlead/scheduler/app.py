@@ -49,7 +49,7 @@ _GATHER = 0.004
 _LEASE_NAMESPACE = "kube-system"
 _LEASE_NAME = "fairlead-scheduler"
 _FAILED_PASSES = 3  # in a row, and the scheduler is not ready
-_SNAPSHOT_REST = 5.0  # seconds between two pictures for the metrics
+_SNAPSHOT_REST = 5.0  # seconds between two snapshots for the metrics
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     address: host:port of /metrics, /healthz and /readyz; empty serves none. visibility: host:port of the aggregated API
     `visibility.fairlead.dev`, external_metrics: of `external.metrics.k8s.io`; empty: not served.
-    schedulers: whose pods are ours, `*` for everybody's, and their profiles. shadow: write nothing, only report.
+    schedulers: those whose pods are ours, `*` for all, and their profiles. shadow: write nothing, only report.
     lease_*: seconds, see `Elector`.
     """
 
@@ -106,9 +106,9 @@ class Core(Protocol):
 
 
 class Scheduler:
-    """One scheduler on an open client. `run` returns when it was told to stop or lost its lease.
+    """One scheduler on an open client. `run` returns when it was asked to stop or lost its lease.
 
-    recorder: hears what the core hears and decides. report: takes what a shadow would have done.
+    recorder: receives what the core observes and decides. report: takes what a shadow would have done.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Scheduler:
         log.info("stopped")
 
     async def _lead(self) -> None:
-        """The core starts deciding only here: it hears of the world from the leader's watches alone."""
+        """The core starts deciding only here: it observes the cluster by the leader's watches alone."""
         loop = asyncio.get_running_loop()
         gathered: list[ClusterEvent] = []
 

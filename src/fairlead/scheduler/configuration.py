@@ -1,7 +1,7 @@
 """The scheduler's configuration file: which names it answers to, by which profile, and how it runs.
 
 One YAML document. Everything has a default, so the smallest file is its first two lines; what is not known is an error
-that says where. `fairlead scheduler --config-schema` prints the JSON Schema for editors.
+that names its place. `fairlead scheduler --config-schema` prints the JSON Schema for editors.
 """
 
 from __future__ import annotations
@@ -73,22 +73,22 @@ class Preemption(_Section, frozen=True):
 class Retries(_Section, frozen=True):
     """Seconds: first and longest wait after a refused write; longest rest between searches in vain; grace of half-bound gangs.
 
-    lookAgainSeconds: after these whoever speaks of other pods is tried again, whatever was heard; 0: never.
+    recheckSeconds: jobs whose constraints refer to other pods are requeued after so long, whatever has changed; 0: never.
     """
 
     backoff_seconds: _Positive = 1.0
     backoff_limit_seconds: _Positive = 60.0
     search_backoff_limit_seconds: _NotNegative = 10.0
     gang_grace_seconds: _NotNegative = 60.0
-    look_again_seconds: _NotNegative = 300.0
+    recheck_seconds: _NotNegative = 300.0
 
 
 class FairShare(_Section, frozen=True):
     """Shares among queues. reclaim: queues below theirs take back. usageHalfLifeSeconds: 0, past use does not count.
 
-    users: among equals in a queue whoever holds least of it goes first. shareWaitSeconds: after so long a job with which its
-    queue stays within its share is served though a lender is left with less than its own, and the first job of a queue is
-    passed by others no more; 0: never.
+    users: among equal jobs in a queue, those of the user that holds least of it go first. shareWaitSeconds: after so long a job
+    with which its queue stays within its share is served though a lender is left with less than its own, and no other job may
+    pass the first job of a queue; 0: never.
     """
 
     reclaim: bool = True
@@ -99,15 +99,15 @@ class FairShare(_Section, frozen=True):
 
 
 class Backfill(_Section, frozen=True):
-    """Nodes kept for the first jobs that wait in vain. reservations: for how many, 0: none; patienceSeconds: after how long."""
+    """Nodes reserved for the first pending jobs. reservations: for how many, 0: none; patienceSeconds: after how long."""
 
     reservations: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1
     patience_seconds: _NotNegative = 300.0
 
 
 class Defragmentation(_Section, frozen=True):
-    """Nodes that hold little are emptied though nobody waits. everySeconds: 0, never; between: hours of the UTC day such as
-    `02:00-05:00`, empty: always; moves: pods at most at a time; threshold: only while that part of what is free lies in pieces.
+    """Nodes with few pods are emptied though no job waits for it. everySeconds: 0, never; between: hours of the UTC day such as
+    `02:00-05:00`, empty: always; moves: pods at most at a time; threshold: only while that part of what is free is fragmented.
     """
 
     every_seconds: _NotNegative = 0.0
@@ -127,7 +127,7 @@ class Defragmentation(_Section, frozen=True):
 
 class Consolidation(_Section, frozen=True):
     """Pods that are evicted only to run elsewhere, so that what waits fits. movesPerMinute: so many at most, 0: none;
-    patienceSeconds: for what has waited so long. defragmentation: besides, though nobody waits.
+    patienceSeconds: for what has waited so long. defragmentation: besides, while no job waits for it.
     """
 
     moves_per_minute: _NotNegative = 20.0
@@ -155,7 +155,7 @@ class LeaderElection(_Section, frozen=True):
 
 
 class Configuration(_Section, frozen=True):
-    """The whole file. chargeForeignPods: pods that somebody else placed count as held by the default queue of their namespace."""
+    """The whole file. chargeForeignPods: other schedulers' pods count as held by the default queue of their namespace."""
 
     api_version: Literal["config.fairlead.dev/v1alpha1"]
     kind: Literal["SchedulerConfiguration"]
@@ -208,7 +208,7 @@ class Configuration(_Section, frozen=True):
             backoff=self.retries.backoff_seconds,
             backoff_limit=self.retries.backoff_limit_seconds,
             search_backoff_limit=self.retries.search_backoff_limit_seconds,
-            recheck=self.retries.look_again_seconds,
+            recheck=self.retries.recheck_seconds,
         )
         election = self.leader_election
         return Options(
@@ -233,7 +233,7 @@ def adopt(configuration: Configuration) -> None:
 
 
 def default() -> Configuration:
-    """What holds where nothing is said."""
+    """The configuration without a file."""
     return Configuration(api_version="config.fairlead.dev/v1alpha1", kind="SchedulerConfiguration")
 
 
@@ -268,7 +268,7 @@ def parse(document: Any, path: str) -> Configuration:
 
 
 def _mistake(given: Configuration) -> str:
-    """What a schema cannot say."""
+    """What is wrong that a schema cannot express."""
     twice = [name for name, count in Counter(each.scheduler_name for each in given.profiles).items() if count > 1]
     if twice:
         return f"profiles: schedulerName {twice[0]!r} is listed twice"

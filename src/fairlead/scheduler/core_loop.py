@@ -1,7 +1,7 @@
 """The core's loop without its thread: events are applied, passes decide, outputs are delivered.
 
 One bad event is logged and counted, and the loop goes on. Nothing is decided before everything that
-exists has been heard (`Synced`). Everything is a function of the events and of the times that `apply`
+exists has been observed (`Synced`). Everything is a function of the events and of the times that `apply`
 and `decide` are given, so a log of both replays exactly (`decision_log.py`).
 """
 
@@ -29,7 +29,7 @@ from fairlead.scheduler import taking
 from fairlead.scheduler.counters import Counters
 from fairlead.scheduler.echoes import Echoes
 from fairlead.scheduler.faults import Faults
-from fairlead.scheduler.metrics_snapshot import MetricsSnapshots
+from fairlead.scheduler.metrics_snapshot import SNAPSHOT_ACTION, MetricsSnapshots
 from fairlead.scheduler.outputs import Output, Trouble
 from fairlead.scheduler.reports.reporter import Reporter
 
@@ -54,9 +54,9 @@ class _Again(msgspec.Struct):
 
 
 class Recorder:
-    """Hears what the core hears and decides; this one forgets it."""
+    """Receives what the core observes and decides; this one discards it."""
 
-    def heard(self, now: float, events: list[ClusterEvent]) -> None:
+    def observed(self, now: float, events: list[ClusterEvent]) -> None:
         """Events are about to be applied."""
 
     def decided(self, now: float, outputs: list[Output]) -> None:
@@ -83,7 +83,7 @@ class _Outbox:
 
 
 class CoreLoop:
-    """Owns the state. deliver: takes outputs, in order; recorder: hears everything."""
+    """Owns the state. deliver: takes outputs, in order; recorder: receives everything."""
 
     def __init__(self, policy: Policy, deliver: Callable[[list[Output]], None], recorder: Recorder | None = None) -> None:
         self.state = ClusterState(policy)
@@ -91,8 +91,8 @@ class CoreLoop:
         self.synced = False
         self.deliver = deliver
         self.stale = True
-        """Whether something was heard since the latest pass that could change what it decided."""
-        self._soon: float | None = None  # when a pass is due for what was heard and could wait
+        """Whether something was observed since the latest pass that could change what it decided."""
+        self._soon: float | None = None  # when a pass is due for what was observed and could wait
         self._recorder = recorder
         self._echoes = Echoes(self.state.tasks, self.state.pods.finished)
         self._faults = Faults(self.counters)
@@ -102,7 +102,7 @@ class CoreLoop:
 
     def apply(self, events: list[ClusterEvent], now: float) -> None:
         """Take events in, in order."""
-        self._record(lambda recorder: recorder.heard(now, events))
+        self._record(lambda recorder: recorder.observed(now, events))
         self.counters.events += len(events)
         for event in events:
             try:
@@ -119,7 +119,7 @@ class CoreLoop:
                 self._apply(event, now)
 
     def _record(self, write: Callable[[Recorder], None]) -> None:
-        """Have something recorded. What cannot be ends the recording: with a gap it would tell what never happened."""
+        """Have something recorded. What cannot be recorded ends the recording: with a gap it would show what never happened."""
         if self._recorder is None:
             return
         try:
@@ -161,7 +161,7 @@ class CoreLoop:
             self.stale = True
 
     def _make_whole(self, event: ClusterEvent, now: float) -> None:
-        """The state after an event that was applied in part: usable, and as near to what was said as it can be."""
+        """The state after an event that was applied in part: usable, and as near to the event as it can be."""
         isolation = self.state.isolation
         about = event.object if isinstance(event, Upsert) else None
         uid = about.uid if isinstance(about, Pod) else event.key if isinstance(event, Gone) and event.kind == "pod" else ""
@@ -281,9 +281,9 @@ class CoreLoop:
         begun = time.perf_counter()
         try:
             if self.snapshots.renew(self.state, now):
-                self.counters.spent("picture", time.perf_counter() - begun)
+                self.counters.spent(SNAPSHOT_ACTION, time.perf_counter() - begun)
         except Exception as error:
-            self._faults.note("picture", "", error)
+            self._faults.note(SNAPSHOT_ACTION, "", error)
 
     def _recover(self) -> None:
         """A pass failed outside every guard: the next begins with a whole state."""
@@ -316,7 +316,7 @@ class CoreLoop:
             due = self.state.next_due
         except Exception as error:
             self._faults.note("next", "when a pass is due", error)
-            due = None  # passes come when something is heard, and every few seconds
+            due = None  # passes come when something is observed, and every few seconds
         again = min((each.due for each in self._again.values()), default=None)
         times = (due, self.reports.next_due, self.snapshots.next_due, self._soon, again)
         return min((time for time in times if time is not None), default=None)

@@ -1,6 +1,6 @@
 """The core's thread: events in, transactions out.
 
-It owns the state; nobody else touches it. Events are applied as they come, between two passes.
+It owns the state; no other thread touches it. Events are applied as they come, between two passes.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class CoreThread(threading.Thread):
         return self._loop.snapshots.latest
 
     def show(self, rest: float) -> None:
-        """Have pictures taken from now on. rest: seconds between two."""
+        """Have snapshots taken from now on. rest: seconds between two."""
         self._loop.snapshots.rest = rest
 
     @property
     def synced(self) -> bool:
-        """Whether everything that exists has been heard."""
+        """Whether everything that exists has been observed."""
         return self._loop.synced
 
     @property
@@ -84,14 +84,14 @@ class CoreThread(threading.Thread):
         """Have a question answered between two passes; it must change nothing."""
         answer: Future[Answer] = Future()
 
-        def look() -> None:
+        def respond() -> None:
             if answer.set_running_or_notify_cancel():
                 try:
                     answer.set_result(self._loop.answer(question))
                 except Exception as error:
                     answer.set_exception(error)
 
-        self._inbox.put(look)
+        self._inbox.put(respond)
         return answer
 
     def stop(self) -> None:
@@ -122,7 +122,7 @@ class CoreThread(threading.Thread):
         return _IDLE if due is None else min(_IDLE, max(0.01, due - self._clock()))
 
     def _must_decide(self) -> bool:
-        """Whether a pass could do anything, or nothing was heard for so long that one is due."""
+        """Whether a pass could do anything, or nothing was observed for so long that one is due."""
         loop = self._loop
         due = loop.next_due
         idle = time.monotonic() - self._passed >= _IDLE

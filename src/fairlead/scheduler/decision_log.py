@@ -1,4 +1,4 @@
-"""The decision log: what the core heard and decided, as JSON lines, and its exact replay.
+"""The decision log: what the core observed and decided, as JSON lines, and its exact replay.
 
 First line: what wrote it, and the policy. Then `{"at", "events"}` for each batch of events and `{"at",
 "pass", "outputs"}` for each pass, in the order in which they happened. A bug report is this file.
@@ -39,7 +39,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
 
 
-class _Heard(msgspec.Struct, frozen=True):
+class _Observed(msgspec.Struct, frozen=True):
     at: float
     events: list[ClusterEvent]
 
@@ -58,7 +58,7 @@ class _Line(msgspec.Struct, frozen=True, rename={"number": "pass"}):
 
 
 class LogWriter(Recorder):
-    """Writes a decision log. limit: bytes after which it stops; `full` says so."""
+    """Writes a decision log. limit: bytes after which it stops; `full` is set then."""
 
     def __init__(
         self, file: BinaryIO, policy: Policy, *, limit: int = 1 << 30, on_full: Callable[[], None] = lambda: None
@@ -71,10 +71,10 @@ class LogWriter(Recorder):
         self._passes = 0
         self._write(Header(fairlead=__version__, format=FORMAT, policy=policy))
 
-    def heard(self, now: float, events: list[ClusterEvent]) -> None:
+    def observed(self, now: float, events: list[ClusterEvent]) -> None:
         """Note a batch of events."""
         if events:
-            self._write(_Heard(now, events))
+            self._write(_Observed(now, events))
 
     def decided(self, now: float, outputs: list[Output]) -> None:
         """Note a pass; it is on its way to the disk when this returns."""

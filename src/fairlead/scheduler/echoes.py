@@ -1,7 +1,7 @@
-"""What is heard again without having changed: echoes of our own writes of status, and lists after a watch broke.
+"""Events that change nothing: echoes of our own writes of status, and lists after a watch broke.
 
-They are a third of what a quiet scheduler hears, and none of them can change a decision. Another third says that what was decided
-has come to pass; it has to be taken in, but nobody waits for the pass after it.
+They are a third of what a quiet scheduler observes, and none of them can change a decision. Another third confirms what was
+decided; these events have to be applied, but no decision waits for the pass after them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlead.core.pods.tasks import Task
 
 
 class Echoes:
-    """Remembers what was heard last.
+    """Remembers what was observed last.
 
     tasks: the pods that the state knows, by UID; they remember themselves. finished: UIDs of those that ended and count on.
     """
@@ -29,11 +29,11 @@ class Echoes:
     def __init__(self, tasks: Mapping[str, Task], finished: Container[str]) -> None:
         self._tasks = tasks
         self._finished = finished
-        self._heard: dict[tuple[str, str], object] = {}
+        self._observed: dict[tuple[str, str], object] = {}
         self._judged: dict[tuple[str, str], str] = {}
 
     def is_echo(self, event: ClusterEvent) -> bool:
-        """Whether an event says nothing new; it counts as heard from now on."""
+        """Whether an event contains nothing new; it counts as observed from now on."""
         if isinstance(event, Upsert):
             about = event.object
             if isinstance(about, Pod):
@@ -51,13 +51,13 @@ class Echoes:
                 about = msgspec.structs.replace(about, usage=None, run_times=(), forecasts=())
             elif isinstance(about, Group):
                 about = msgspec.structs.replace(about, completed=None, failed_starts=None)  # likewise
-            known = self._heard.get(key) == about
-            self._heard[key] = about
+            known = self._observed.get(key) == about
+            self._observed[key] = about
             return known
         if isinstance(event, Gone):
             if event.kind == POD.name:
                 return event.key not in self._tasks and event.key not in self._finished
-            self._heard.pop((event.kind, event.key), None)
+            self._observed.pop((event.kind, event.key), None)
             self._judged.pop((JUDGED.get(event.kind, ""), event.key), None)
         elif isinstance(event, Judged):
             known = self._judged.get((event.kind, event.name)) == event.complaint
@@ -66,7 +66,7 @@ class Echoes:
         return False
 
     def can_wait(self, event: ClusterEvent, placed_on: Callable[[Task], str]) -> bool:
-        """Whether an event only says that what was decided is so by now: that a pod is bound where it was placed, or has started.
+        """Whether an event only confirms what was decided: a pod is bound where it was placed, or has started.
 
         placed_on: the name of the node that a pod has been given, empty: none.
         """
@@ -82,5 +82,5 @@ class Echoes:
         return msgspec.structs.replace(task.pod, node=now.node, **begun) == now
 
     def forget(self, kind: str, name: str) -> None:
-        """Something that was heard is not in force: whenever it is heard again it may be."""
-        self._heard.pop((kind, name), None)
+        """Something that was observed is not in force: the next time it is observed it may be."""
+        self._observed.pop((kind, name), None)

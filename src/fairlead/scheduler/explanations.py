@@ -1,7 +1,7 @@
 """Explanations: where a job stands, who is ahead of it, what stands in its way, and when it is expected to start.
 
-Told by the leader from its state as it is, deciding nothing (`live`), and by `fairlead explain` from a picture of the
-cluster. The order is that of `core.standing`.
+The leader makes them from its state as it is, deciding nothing (`live`), `fairlead explain` from a snapshot of the
+cluster. The order is that of `core.queue_position`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairlead.core.state.suspended import made_before, made_for
 from fairlead.scheduler.core_loop import CoreLoop
 
 SHOWN = 5
-"""So many of those ahead are told."""
+"""So many of the jobs ahead are listed."""
 
 ADVICE = {
     "Resources": "It starts when enough capacity is free; jobs with a lower priority in its queue may be preempted for it.",
@@ -64,7 +64,7 @@ _QUARANTINED = (
 
 
 def advice_of(reason: Reason) -> str | None:
-    """What helps against a reason, if anybody knows."""
+    """What helps against a reason, if that is known."""
     return _QUARANTINED if reason.numbers.get("quarantined") else ADVICE.get(str(reason.code))
 
 
@@ -72,10 +72,10 @@ class Explanation(msgspec.Struct, frozen=True):
     """One job. position: 1 is next in its queue; ahead: the first of those before it, and why; null once it is placed.
 
     rank: the terms that decide who is next, the first that differs counts. expected_start: if all runs as long as it is thought
-    to, RFC 3339; earliest_start, latest_start: it starts between them in eight cases of ten. message: what the scheduler says of
-    it now, numbers: those behind it; told: what the object's conditions say; would_start_on: where a pass that began now would
-    put it; would_evict: whom it would take the place of. quarantined: nodes that are kept from it, until when and why. behind:
-    who waits and would take its place in turn, so that it evicts no pod.
+    to, RFC 3339; earliest_start, latest_start: it starts between them in eight cases of ten. message: why it waits now, numbers:
+    those of the message; reported: the message in the object's conditions; would_start_on: where a pass that began now would
+    place it; would_evict: its victims there. quarantined: nodes that are kept from it, until when and why. behind: the pending
+    job that would preempt it at once, so that it evicts no pod.
     """
 
     object: str
@@ -98,7 +98,7 @@ class Explanation(msgspec.Struct, frozen=True):
     code: str | None
     message: str | None
     numbers: dict[str, int]
-    told: str | None = None
+    reported: str | None = None
     advice: str | None = None
     would_start_on: list[str] = []
     would_evict: list[str] = []
@@ -133,22 +133,22 @@ class PendingJob(msgspec.Struct, frozen=True):
     expected_start: str | None
 
 
-def foretold(told: Expected | None, now: float) -> dict[str, Any]:
+def foretold(expected: Expected | None, now: float) -> dict[str, Any]:
     """When a job is expected to start, as fields of an `Explanation`."""
-    if told is None:
+    if expected is None:
         return dict.fromkeys(("expected_start", "expected_wait_seconds", "earliest_start", "latest_start"))
     return {
-        "expected_start": timestamp(told.start),
-        "expected_wait_seconds": max(0.0, told.start - now),
-        "earliest_start": timestamp(told.earliest),
-        "latest_start": timestamp(told.latest),
+        "expected_start": timestamp(expected.start),
+        "expected_wait_seconds": max(0.0, expected.start - now),
+        "earliest_start": timestamp(expected.earliest),
+        "latest_start": timestamp(expected.latest),
     }
 
 
-def standing(
+def explained(
     state: ClusterState, tasks: list[Task], gang: Gang | None, name: str, now: float, start: Expected | None
 ) -> Explanation:
-    """What the state says of a job. start: when it is expected to."""
+    """The explanation of a job by the state. start: when it is expected to start."""
     queue = tasks[0].queue if tasks else (gang.group.queue if gang is not None and gang.group is not None else "")
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE, TaskState.HELD)]
     placed = [task for task in tasks if task.state is TaskState.BOUND]
@@ -264,9 +264,10 @@ def live(core: CoreLoop, kind: str, namespace: str, name: str, now: float) -> Ex
         return None
     state = core.state
     start = core.reports.starts.interval(tasks[0].job) if tasks else None
-    told = standing(state, tasks, gang, f"{kind}/{name}", now, start)
-    ahead = [_masked(each, namespace) for each in told.ahead]
-    return msgspec.structs.replace(told, ahead=ahead, behind=_masked(told.behind, namespace) if told.behind is not None else None)
+    found = explained(state, tasks, gang, f"{kind}/{name}", now, start)
+    ahead = [_masked(each, namespace) for each in found.ahead]
+    behind = _masked(found.behind, namespace) if found.behind is not None else None
+    return msgspec.structs.replace(found, ahead=ahead, behind=behind)
 
 
 def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:

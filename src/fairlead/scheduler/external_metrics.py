@@ -2,11 +2,11 @@
 
     /apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC?labelSelector=queue%3DNAME
 
-Each metric has one value per queue, with that of the queues below it, and the label `queue`. A namespace is told of the
-queues that it may use, see `may_follow`: the HorizontalPodAutoscaler controller asks with one account for everybody's
-autoscalers, so RBAC cannot tell them apart; the namespace of the request can. The leader answers from its state as it is,
-between two passes. What it does not know it does not tell: before it has heard of everything, and about queues that are not
-there, there is no value, and autoscalers keep the size they have. It never tells zero for unknown.
+Each metric has one value per queue, with that of the queues below it, and the label `queue`. A namespace sees the
+queues that it may use (`may_follow`). The HorizontalPodAutoscaler controller asks with one account for all autoscalers, so
+RBAC cannot distinguish them; the namespace of the request does. The leader answers from its state as it is, between two
+passes. What is unknown has no value, never zero: before all objects have been observed, and for queues that do not exist,
+autoscalers keep the size they have.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ def backlogs(core: CoreLoop, namespace: str, wanted: Test | None, now: float) ->
 
 
 def may_follow(core: CoreLoop, namespace: str, node: QueueNode, below: Sequence[QueueNode]) -> bool:
-    """Whether a namespace is told what waits in a queue: if it may use the queue, and each queue above it.
+    """Whether a namespace sees what waits in a queue: if it may use the queue, and each queue above it.
 
-    Of a queue that names users, who of the namespace's users asks is not known: it is told once a pod of one of them is there,
+    Which of the namespace's users asks is not known. So a queue that names users is visible once a pod of one of them is there,
     waiting or running, in the queue or in one below it.
     """
     labels = dict(core.state.admission.namespaces.get(namespace, {}))

@@ -1,4 +1,4 @@
-"""The gauges of a scheduler: its latest picture as metrics."""
+"""The gauges of a scheduler: its latest snapshot as metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_POOL: dict[str, Callable[[PoolSnapshot], float]] = {
 
 
 def of_snapshot(snapshot: MetricsSnapshot) -> Values:
-    """What a picture shows. Queues that have nothing of a kind have no value of it: no job waits, no limit is set."""
+    """The values of a snapshot. Queues that have nothing of a kind have no value of it: no job waits, no limit is set."""
     for name, held in _HELD.items():
         yield name, {(queue.name, *split(key)): amount for queue in snapshot.queues for key, amount in held(queue).items()}
     for name, read in _OF_QUEUE.items():

@@ -61,12 +61,12 @@ class InlineCore:
         return self._core.snapshots.latest
 
     def show(self, rest: float) -> None:
-        """Have pictures taken from now on. rest: seconds between two."""
+        """Have snapshots taken from now on. rest: seconds between two."""
         self._core.snapshots.rest = rest
 
     @property
     def synced(self) -> bool:
-        """Whether everything that exists has been heard."""
+        """Whether everything that exists has been observed."""
         return self._core.synced
 
     @property
@@ -92,7 +92,7 @@ class InlineCore:
         """There is nothing to wait for."""
 
     def send(self, events: list[ClusterEvent]) -> None:
-        """Take events in; a pass follows, unless they say nothing new."""
+        """Take events in; a pass follows, unless they contain nothing new."""
         if self._alive:
             self._core.apply(events, self._clock())
             if self._core.stale:

@@ -1,7 +1,7 @@
-"""A picture of queues and pools in numbers, for the metrics: taken between passes, read by whoever scrapes.
+"""A snapshot of queues and pools in numbers, for the metrics: taken between passes, read by scrapes.
 
-It is taken on the core's thread, at most every few seconds, from what is counted anyway; the one thing that looks at every
-waiting job is who has waited longest. A scrape reads the latest picture and never waits for the core.
+It is taken on the core's thread, at most every few seconds, from what is counted anyway; the one thing that visits every
+waiting job is the longest wait. A scrape reads the latest snapshot and never waits for the core.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from fairlead.core.model.units import WHOLE
 from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
 
+SNAPSHOT_ACTION = "snapshot"
+"""Label `action` of the time that snapshots take, and the site of their faults."""
 NO_POOL = "none"
 """Where nodes are counted that are in no pool."""
 
@@ -56,7 +58,7 @@ class PoolSnapshot(msgspec.Struct, frozen=True):
 
 
 class MetricsSnapshot(msgspec.Struct, frozen=True):
-    """Everything at one time. reasons: code -> jobs that wait for it, as it was told last.
+    """Everything at one time. reasons: code -> jobs that wait for it, as it was reported last.
 
     outside: resource -> devices that pods without a queue hold. not_starting: gangs that have, or had, their nodes and did not
     start.
@@ -71,7 +73,7 @@ class MetricsSnapshot(msgspec.Struct, frozen=True):
 
 
 class MetricsSnapshots:
-    """The latest picture, for the metrics where they are served. rest: seconds between two; 0: none are taken."""
+    """The latest snapshot, for the metrics where they are served. rest: seconds between two; 0: none are taken."""
 
     def __init__(self) -> None:
         self.latest = MetricsSnapshot(0.0)
@@ -85,7 +87,7 @@ class MetricsSnapshots:
         return self._due if self._stale else None
 
     def renew(self, state: ClusterState, now: float) -> bool:
-        """The state may have changed. Whether a picture was taken: not too often."""
+        """The state may have changed. Whether a snapshot was taken: not too often."""
         if not self.rest:
             return False
         self._stale = now < self._due

@@ -28,13 +28,13 @@ class GroupStatus(msgspec.Struct, frozen=True, tag=True):
         """When it is expected to start."""
         return self.expected_start, self.earliest_start, self.latest_start
 
-    def says(self) -> tuple[object, ...]:
-        """What must be told at once when it changes."""
+    def urgent(self) -> tuple[object, ...]:
+        """What is written at once when it changes."""
         return self.phase, self.scheduled, self.completed, self.failed_starts, self.reason and self.reason.code
 
-    def counts_only(self, told: GroupStatus | None) -> bool:
-        """Whether it differs from what was told in nothing but how many are scheduled."""
-        return told is not None and told != self and msgspec.structs.replace(told, scheduled=self.scheduled) == self
+    def counts_only(self, reported: GroupStatus | None) -> bool:
+        """Whether it differs from what was reported only in how many are scheduled."""
+        return reported is not None and reported != self and msgspec.structs.replace(reported, scheduled=self.scheduled) == self
 
 
 class Trouble(msgspec.Struct, frozen=True, tag=True):
@@ -45,7 +45,7 @@ class Trouble(msgspec.Struct, frozen=True, tag=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True, tag=True):
-    """What to say of a queue: what it and its descendants hold, pods that wait in it, its due; as (resource, base units).
+    """The status of a queue: what it and its descendants hold, its pending pods, its share; as (resource, base units).
 
     reason: why the first job that waits in it does. foreign: the part of what is allocated that pods of other schedulers hold.
     """

@@ -56,7 +56,7 @@ class Happened(msgspec.Struct, frozen=True, tag="happened", tag_field="kind"):
 
 
 class ReallyEvicted(msgspec.Struct, frozen=True, tag="really_evicted", tag_field="kind"):
-    """A running pod that had not finished was deleted by somebody."""
+    """A running pod that had not finished was deleted."""
 
     at: float
     pod: str

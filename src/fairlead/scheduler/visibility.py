@@ -1,4 +1,4 @@
-"""The aggregated API `visibility.fairlead.dev`: positions and explanations for whoever may not list the cluster.
+"""The aggregated API `visibility.fairlead.dev`: positions and explanations for users that may not list the cluster.
 
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/pods/NAME/explanation
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/podgroups/NAME/explanation
@@ -7,7 +7,7 @@
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/pendingjobs
 
 The leader answers from its state as it is, between two passes; nothing is decided and nothing is written for it. RBAC on these
-resources, per namespace, says who may ask; of other namespaces an answer tells how many are ahead and why, not whose they are.
+resources, per namespace, decides who may ask; of other namespaces an answer shows how many are ahead and why, not whose they are.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Visibility:
     def __init__(self, client: Client, address: str, ask: Ask, clock: Callable[[], float] = time.time) -> None:
         self._ask = ask
         self._clock = clock
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
         routes = [
             ("namespaces/{namespace}/{plural:pods|podgroups|jobs|aijobs}/{name}/explanation", self._explanation),
             ("namespaces/{namespace}/pendingjobs", self._pending),
@@ -55,7 +55,7 @@ class Visibility:
     # -- answers -------------------------------------------------------------------------------
 
     async def _answer(self, question: Callable[[CoreLoop], Any]) -> Any:
-        async with self._turns, asyncio.timeout(_LIMIT):
+        async with self._slots, asyncio.timeout(_LIMIT):
             return await asyncio.wrap_future(self._ask(question))
 
     async def _explanation(self, request: web.Request) -> web.Response:

@@ -80,12 +80,12 @@ async def _operator_memory(tasks: int, parallelism: int) -> float:
                 array = {"indexes": f"0-{tasks - 1}", "parallelism": parallelism}
                 world.create(ai_job("sweep", 1, array=array, seconds=0.1), _NAMESPACE)
                 await until(lambda: phase(world, "sweep") in ("Succeeded", "Failed"), limit=60 + tasks / 20)
-                told = Path(f"/proc/{operator.pid}/status").read_text()
+                usage = Path(f"/proc/{operator.pid}/status").read_text()
             finally:
                 operator.terminate()
                 await operator.wait()
                 await process.kill()
-    return round(int(re.findall(r"VmHWM:\s+(\d+) kB", told)[0]) / 1024, 1)
+    return round(int(re.findall(r"VmHWM:\s+(\d+) kB", usage)[0]) / 1024, 1)
 
 
 async def work_off(tasks: int, parallelism: int, seconds: float) -> ArrayRun:
@@ -181,8 +181,8 @@ async def _elastic(least: int, most: int, every: float, minutes: float, seed: in
             running = sum(1 for pod in pods(world, "train") if _phase(pod) == "Running")
             used += running
             free += most - taken
-    told = status(world, "train")
-    resizes = told.get("resizes", 0) - before
+    after = status(world, "train")
+    resizes = after.get("resizes", 0) - before
     return Elastic(
         least,
         most,
@@ -190,9 +190,9 @@ async def _elastic(least: int, most: int, every: float, minutes: float, seed: in
         round(used / free, 4),
         resizes,
         round(resizes / changes, 3),
-        told.get("restarts", 0) + told.get("interruptions", 0),
+        after.get("restarts", 0) + after.get("interruptions", 0),
         lost.units,
-        told.get("phase", ""),
+        after.get("phase", ""),
     )
 
 
@@ -282,12 +282,12 @@ async def _live_through(seed: int, moments: list[float], faults: FaultPlan | Non
 
 
 def _end_of(world: World, name: str) -> str:
-    told = status(world, name)
-    found = f"{told['phase']} after {told.get('restarts', 0)} restarts"
-    if told.get("completedIndexes"):
-        found += f", elements {told['completedIndexes']}"
-    if told.get("failedIndexes"):
-        found += f", but not {told['failedIndexes']}"
+    last = status(world, name)
+    found = f"{last['phase']} after {last.get('restarts', 0)} restarts"
+    if last.get("completedIndexes"):
+        found += f", elements {last['completedIndexes']}"
+    if last.get("failedIndexes"):
+        found += f", but not {last['failedIndexes']}"
     return found
 
 
@@ -408,7 +408,7 @@ def phase(world: World, name: str) -> str:
 
 
 async def until(condition: Callable[[], bool], limit: float) -> None:
-    """Wait, looking often. Raises `TimeoutError`."""
+    """Wait for a condition, which is polled. Raises `TimeoutError`."""
     loop = asyncio.get_running_loop()
     end = loop.time() + limit
     while not condition():

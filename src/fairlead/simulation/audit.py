@@ -2,7 +2,7 @@
 
 Every binding is judged when it is written. A node above its allocatable, or a queue above its limit,
 counts against the scheduler only if what it did not know was older than a watch may be late: an
-outsider's pod, a shrunken node or an edited limit are known to it only when the watch tells it.
+outsider's pod, a shrunken node or an edited limit are known to it only by the watch.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Auditor:
         self._bound: dict[str, str] = {}  # uid -> node
         self._used: dict[str, Counter[str]] = defaultdict(Counter)
         self._held: dict[str, tuple[str, tuple[tuple[str, int], ...], str]] = {}  # uid -> node, requests, queue
-        self._outside: dict[str, float] = {}  # node -> when somebody else changed it
+        self._outside: dict[str, float] = {}  # node -> when an outsider changed it
         self._edited: dict[str, float] = {}  # queue -> when its limit was edited
         self._queue_used: Counter[str] = Counter()
         self.writes = Writes(self._store, world.clock.now, self._wrong)
         for table in (PODS, NODES, _QUEUES, _GROUPS):
-            self._store.listen(table, self._heard)
+            self._store.listen(table, self._changed)
 
     @property
     def digest(self) -> str:
@@ -76,14 +76,14 @@ class Auditor:
         self._outside[node] = self.world.clock.now()
 
     def edited(self, queue: str) -> None:
-        """Somebody edited a queue's limit."""
+        """An administrator edited a queue's limit."""
         self._edited[queue] = self.world.clock.now()
 
     def _wrong(self, message: str) -> None:
         if len(self.violations) < 100:
             self.violations.append(f"{self.world.clock.text()} {message}")
 
-    def _heard(self, change: Change) -> None:
+    def _changed(self, change: Change) -> None:
         self.changed_at = self.world.clock.now()
         self._hash.update(f"{change.version} {change.kind} {change.table} {change.key}".encode())
         if change.table == PODS:
@@ -213,7 +213,7 @@ class Auditor:
             record = self._store.get(_GROUPS, key)  # type: ignore[assignment]
             if record is None or key not in going - loose:
                 continue
-            # Members that succeeded count, also those whose pods are gone: of these the gang's status tells.
+            # Members that succeeded count, also those whose pods are gone: these are in the gang's status.
             runs = count + max(over[key], (record.object.get("status") or {}).get("succeeded", 0))
             if runs < record.object["spec"]["minMember"]:
                 self._wrong(f"settled: gang {key} runs {runs} of {record.object['spec']['minMember']}")
@@ -261,11 +261,11 @@ class Auditor:
                         used[resource] = used.get(resource, 0) - amount
                     ours["queues"][above.name] = {resource: amount for resource, amount in used.items() if amount}
         ours["queues"] = {name: used for name, used in ours["queues"].items() if used}
-        # Places are kept for pods that were moved and have not come back: a core that begins knows nothing of them.
+        # Pods that were moved and have not come back have reserved places: a core that begins knows nothing of them.
         for kept in (*live.moves.kept.values(), *live.moves.returning.values()):
             for each in (ours, theirs) if kept.placeholder.row >= 0 else ():
                 each["nodes"].pop(live.nodes.names[kept.placeholder.row], None)
-        # So they are for jobs that resume, until their pods come: that they are meant to run is all that is written.
+        # So have jobs that resume, until their pods come: only their target state, Running, is written.
         for task in live.suspended.kept:
             for each in (ours, theirs):
                 each["tasks"].pop(task.pod.uid, None)
@@ -298,7 +298,7 @@ class Auditor:
 
     @staticmethod
     def _rests(live: ClusterState, beneficiary: Binding, now: float) -> bool:
-        """Whether the live core only rests: it searched in vain too often of late, and would find victims if it looked now."""
+        """Whether the live core only rests: it searched in vain too often of late, and would find victims if it searched now."""
         task = live.tasks.get(beneficiary.pod.uid)
         unit = task.unit if task is not None else None
         pending_class = pending_class_of(unit) if unit is not None else None
@@ -315,7 +315,7 @@ class Auditor:
 
     @staticmethod
     def _kept(live: ClusterState, bindings: Sequence[Binding]) -> bool:
-        """Whether the live core keeps one of these places for somebody else."""
+        """Whether the live core reserves one of these places for another job."""
         for each in bindings:
             task, row = live.tasks.get(each.pod.uid), live.nodes.rows.get(each.node)
             closed = live.reserved.closed(task) if task is not None and row is not None else None
@@ -324,12 +324,12 @@ class Auditor:
         return False
 
     def _conserves(self, live: ClusterState, fresh: CoreLoop, now: float) -> None:
-        """A core that knows nothing of what was tried would start nobody else. now: by the clock of the live one."""
+        """A core that knows nothing of what was tried would start no other job. now: by the clock of the live one."""
         outputs: list[Output] = []
         fresh.deliver = outputs.extend
         for _ in range(3):
             fresh.decide(now)
-        differs = False  # who takes a place that is kept in the live core makes others owe something that nobody owes there
+        differs = False  # a job in a place that the live core reserves changes what its queue holds, and so what is reclaimable
         for each in outputs:
             places = each.bindings if isinstance(each, Place) else each.beneficiaries if isinstance(each, Preempt) else ()
             if self._kept(live, places):
@@ -359,7 +359,7 @@ def _comparable(state: ClusterState) -> dict[str, dict[str, Any]]:
 
 
 def everything(world: World) -> list[ClusterEvent]:
-    """All objects of a world as the scheduler would be told of them."""
+    """All objects of a world, in the events by which the scheduler would receive them."""
     translator, events = Translator(), list[ClusterEvent]()
     for kind in watched(Watch.ALWAYS):
         found = [msgspec.convert(record.object, kind.view) for _, record in world.api.store.sorted(kind.table)]

@@ -22,9 +22,9 @@ BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 
 Rank = tuple[float, float, int, int]
 
-_CANDIDATES = 200  # jobs behind the head that one pass of EASY looks at
+_CANDIDATES = 200  # jobs behind the head that one pass of EASY considers
 _LEVELS = (3_600.0, 36_000.0)  # attained GPU-seconds from which `las` puts a job on the next level
-_ROUND = 600.0  # seconds between two looks of `las` at who has attained what
+_ROUND = 600.0  # seconds between two updates of attained service by `las`
 
 
 def simulate(
@@ -61,7 +61,7 @@ class _Engine:
         return job.submitted, job.duration, job.gpus, index
 
     def next_round(self) -> float | None:
-        """When the policy wants to look again although nothing happens."""
+        """When the policy wants to decide again although nothing happens."""
         return None
 
     def run(self, progress: Callable[[int, int], None] | None) -> list[Run]:
@@ -71,8 +71,8 @@ class _Engine:
             times = [self.ends[0][0]] if self.ends else []
             if arrived < len(jobs):
                 times.append(jobs[arrivals[arrived]].submitted)
-            if (look := self.next_round()) is not None:
-                times.append(look)
+            if (again := self.next_round()) is not None:
+                times.append(again)
             self.now = min(times)
             while self.ends and self.ends[0][0] <= self.now:
                 finished += self._end(*heappop(self.ends))
@@ -116,14 +116,14 @@ class _Engine:
 
 
 class _Fifo(_Engine):
-    """By submission; a head that does not fit holds up everybody."""
+    """By submission; a head that does not fit holds up all jobs."""
 
     def serve(self) -> None:
         self.serve_in_order()
 
 
 class _Shortest(_Engine):
-    """The shortest first; whoever does not fit is passed."""
+    """The shortest first; jobs that do not fit are passed."""
 
     def rank(self, index: int) -> Rank:
         job = self.jobs[index]
@@ -229,9 +229,9 @@ class _Easy(_Backfill):
 
 
 class _LeastAttained(_Engine):
-    """Least attained service in levels, run times unknown: whoever has used less takes the GPUs of who has used more.
+    """Least attained service in levels, run times unknown: jobs that used less preempt jobs that used more.
 
-    Inside a level by submission. A suspension is charged; those of the lowest standing fall, nobody for nothing.
+    Inside a level by submission. A suspension is charged; those of the lowest rank are suspended, and none in vain.
     """
 
     def __init__(self, jobs: Sequence[TraceJob], nodes: int, gpus_per_node: int, charges: Charges, estimates: Estimates) -> None:
@@ -257,7 +257,7 @@ class _LeastAttained(_Engine):
             gpus = self.jobs[index].gpus
             place = self.pool.find(gpus) if self.pool.fits(gpus) else None
             if place is None and running and running[0][0] > level and refused.get(gpus, level + 1) > level:
-                nodes = self._make_room(level, gpus, running)
+                nodes = self._suspend_for(level, gpus, running)
                 if nodes is not None:
                     place = self.pool.on(nodes, gpus)
                     running = [each for each in running if each[2] in self.places]
@@ -268,8 +268,8 @@ class _LeastAttained(_Engine):
                 self.start(index, place)
         self.waiting = sorted(left + self.suspended)
 
-    def _make_room(self, level: int, gpus: int, running: list[tuple[int, Rank, int]]) -> list[int] | None:
-        """Suspend the lowest standing until the job has its nodes; None if they do not suffice."""
+    def _suspend_for(self, level: int, gpus: int, running: list[tuple[int, Rank, int]]) -> list[int] | None:
+        """Suspend jobs, the lowest rank first, until the job has its nodes; None if they do not suffice."""
         wanted, free = self.pool.nodes_of(gpus), self.pool.free[:]
         per_node = min(gpus, self.pool.size)
         nodes = [node for node, each in enumerate(free) if each >= per_node]

@@ -68,7 +68,7 @@ def placement(
         queue = f"queue-{(number // gang) % queues:03d}"
         state.upsert_pod(_pod(number, (number // gang) % shapes, queue, group))
     gc.collect()
-    gc.freeze()  # as the scheduler does once it has heard of everything
+    gc.freeze()  # as the scheduler does once everything has been observed
     placed = transactions = 0
     start = time.perf_counter()
     for transaction in schedule(state, 0.0):

@@ -1,6 +1,6 @@
 """Months of users with buggy jobs on nodes of which one is bad: whether it is found, and whether any other is blamed.
 
-What decides is what decides in the operator (`operator/jobs/runs.py`, `evidence.py`), fed with runs as it would hear of them;
+What decides is what decides in the operator (`operator/jobs/runs.py`, `evidence.py`), fed with runs as it would observe them;
 what is played is the rest: users, jobs, crashes, restarts, places. Everything follows from the seed.
 """
 
@@ -120,7 +120,7 @@ class _World:
         self.waiting: dict[str, deque[_Job]] = {}  # node that they are pinned to -> jobs, in order
         self.number = 0
         self.now = 0.0
-        self.looks = False
+        self.checks = False
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         self.number += 1
@@ -160,13 +160,13 @@ class _World:
             self.free[name] -= job.gpus
         job.places, job.started = places, self.now
         for index in range(job.members):
-            self.hear(job, index)
+            self.observe(job, index)
         lasts, job.culprit, job.through_node = self.fate(job)
         self.at(self.now + lasts, lambda: self.end(job))
         return True
 
     def place(self, job: _Job) -> list[str]:
-        """Where its members go, not back to where one failed if it can be helped; nothing: there is no room."""
+        """Where its members go, not back to where one failed if it can be helped; nothing: they do not fit."""
         names = [job.pinned] if job.pinned else list(self.names)
         if job.gang:
             names = [name for name in names if self.until.get(name, 0.0) <= self.now]
@@ -176,8 +176,8 @@ class _World:
         names.sort(key=lambda name: name in job.avoids)
         places: list[str] = []
         for name in names:
-            room = self.free[name] // job.gpus
-            places += [name] * min(room, job.members - len(places))
+            fits = self.free[name] // job.gpus
+            places += [name] * min(fits, job.members - len(places))
             if len(places) == job.members:
                 return places
         return []
@@ -201,7 +201,7 @@ class _World:
             self.free[name] += job.gpus
         for index in range(job.members):
             outcome = "Succeeded" if job.culprit < 0 else "Failed" if index == job.culprit else "Stopped"
-            self.hear(job, index, outcome)
+            self.observe(job, index, outcome)
         if job.culprit < 0:
             self.learn(self.runs.over(job.name, self.now))
         else:
@@ -223,22 +223,22 @@ class _World:
             return
         job.avoids.append(node)
         self.at(self.now + _BACKOFF * 2.0 ** (job.attempt - 1), lambda: self.arrive(job))
-        if not self.looks:
-            self.looks = True
-            self.at(self.now + _TICK, self.look)
+        if not self.checks:
+            self.checks = True
+            self.at(self.now + _TICK, self.check)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """As the operator does, while it is open what a failure means."""
         self.learn(self.runs.settle(self.now))
-        self.looks = self.runs.waits
-        if self.looks:
-            self.at(self.now + _TICK, self.look)
+        self.checks = self.runs.waits
+        if self.checks:
+            self.at(self.now + _TICK, self.check)
 
-    def hear(self, job: _Job, index: int, outcome: str = "") -> None:
+    def observe(self, job: _Job, index: int, outcome: str = "") -> None:
         kind = f"gpu {job.pinned}"
         ended = self.now if outcome else 0.0
         member = (-1, "worker", index, job.attempt)
-        self.runs.heard(Run(job.name, job.user, kind, *member, job.places[index], job.started, ended, outcome))
+        self.runs.observed(Run(job.name, job.user, kind, *member, job.places[index], job.started, ended, outcome))
 
     # -- nodes ---------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ _SOON = 1.0  # seconds within which what is due is awaited before the settled st
 _WAITS = 30  # so often at most: something is always due somewhere
 _STILL = 10.0  # seconds without a write, by the slower clock, before the settled state is judged: a search rests as long
 _PATIENCE = 2 * _HOUR
-_DRAIN = 96 * _HOUR  # in which whatever was submitted must come to its end, where that is promised
+_DRAIN = 96 * _HOUR  # in which whatever was submitted must come to its end, in workloads that guarantee it
 
 
 class Outcome(msgspec.Struct):
@@ -103,7 +103,7 @@ def collect_rarely() -> None:
     """For a process of its own: little here is garbage that only the collector finds, some 5 MB of each day."""
     if next(_DAYS) % _COLLECT_EVERY == 0:
         gc.collect()
-        gc.freeze()  # as the scheduler does once it has heard of everything
+        gc.freeze()  # as the scheduler does once everything has been observed
         gc.set_threshold(1_000_000, 50, 1000)  # 6 % of a day's time
 
 
@@ -181,7 +181,7 @@ class Run:
         )
 
     def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        """Nothing may raise where nobody catches it."""
+        """An exception that nothing caught is a violation."""
         self.auditor.violations.append(f"uncaught: {context.get('message')}: {context.get('exception')!r}")
 
     async def _until(self, at: float) -> None:
@@ -199,7 +199,7 @@ class Run:
     # -- calm ----------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        """Nobody disturbs anything any more, and nobody is limited: whatever was submitted comes to its end."""
+        """No more disturbances and no limits: whatever was submitted comes to its end."""
         for team in TEAMS:
             self.storms.set_limit(team, self.world.gpus)
         end = self.now + _DRAIN

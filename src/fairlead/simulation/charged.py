@@ -55,7 +55,7 @@ class ChargedLoop(VirtualLoop):
             self.spend(spent)
 
     def free(self, call: Callable[Given, Result]) -> Callable[Given, Result]:
-        """The same, at nobody's expense, with all that follows from it."""
+        """The same, charged to no process, with all that follows from it."""
 
         def wrapped(*args: Given.args, **kwargs: Given.kwargs) -> Result:
             begun = time.thread_time()

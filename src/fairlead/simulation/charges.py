@@ -47,7 +47,7 @@ class Run:
         self.held = 0.0  # seconds for which it held its GPUs, until it was suspended last
         self.since = -1.0  # when it was given its GPUs, -1 while it has none
         self.started = -1.0
-        self.expected = -1.0  # when it was first expected to start, -1: nobody asked or nobody knew
+        self.expected = -1.0  # when it was first expected to start, -1: not asked or not known
         self.earliest = self.latest = -1.0  # of the same forecast, the interval that 80 % of starts should lie in
         self.asked = False  # whether that was asked
         self.ends = -1.0

@@ -1,4 +1,4 @@
-"""A month of faults with the history kept beside it: every hour of every node is somebody's, or idle.
+"""A month of faults with the history kept beside it: every hour of every node is a user's, or idle.
 
 The days of `chaos` (nodes that go, preemption, crashes, killed schedulers), with prices on the pools, and a recorder that is
 killed again and again, without a last word, and goes on from its database. In the end the ledger must balance.
@@ -94,7 +94,7 @@ class _Costed(Run):
         api = self.world.api
         api.create(api.served(names.API_VERSION, "nodepools"), "", manifest)
 
-    async def keep_books(self) -> None:
+    async def record_history(self) -> None:
         """One recorder after the other."""
         while True:
             transport = SimulatedTransport(self.world.wire, self.plan, latency=0.002, partition=Partition())
@@ -122,11 +122,11 @@ def run(days: float, seed: int) -> Costs:
 
         async def main() -> tuple[_Costed, Any]:
             lived = _Costed(seed, settings, Path(folder))
-            books = asyncio.create_task(lived.keep_books())
+            recording = asyncio.create_task(lived.record_history())
             outcome = await lived.run()
-            books.cancel()
+            recording.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await books
+                await recording
             return lived, outcome
 
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:

@@ -32,12 +32,12 @@ _GIB = 1 << 30
 _GPUS_PER_NODE = 8
 _QUEUES = 10
 _GANG = 10
-_WIDE = 4  # GPUs of a pod that waits for pieces to be put together
+_WIDE = 4  # GPUs of a pod that waits for consolidation
 _GANGS_PER_NODE = 41 / 500
 
 
 class CycleBench(msgspec.Struct):
-    """One scenario. decision_seconds: the pass that answers what happened; victims: pods that are to fall, or to move.
+    """One scenario. decision_seconds: the pass that answers what happened; victims: pods that are to be evicted, or moved.
 
     placed: pods that got a place at once, beneficiaries: once the victims are gone.
     """
@@ -60,8 +60,8 @@ def run(scenario: Scenario, nodes: int) -> CycleBench:
     `mixed`: twenty queues with quota, half of them over it and the others with as much waiting as runs, in singles and gangs;
     the first pass after a start. `verdict`: a gang of 10 x 8 GPUs that cannot fit. `reclaim`: a queue below its share asks
     for one GPU. `hero`: it asks for half of the cluster in one gang of 8-GPU pods. `consolidate`: half of the one-GPU pods of
-    a full cluster ended at random, and 41 gangs of ten 4-GPU pods (for 500 nodes; in proportion) ask for four fifths of what
-    is free in pieces.
+    a full cluster ended at random, and 41 gangs of ten 4-GPU pods (for 500 nodes; in proportion) ask for four fifths of the
+    free GPUs, which are fragmented.
     """
     return _SCENARIOS[scenario](nodes)
 
@@ -96,7 +96,7 @@ def _fill(state: ClusterState, nodes: int, queues: list[str]) -> int:
 
 def _timed(scenario: str, state: ClusterState, nodes: int, running: int, pending: int) -> CycleBench:
     gc.collect()
-    gc.freeze()  # as the scheduler does once it has heard of everything
+    gc.freeze()  # as the scheduler does once everything has been observed
     start = time.perf_counter()
     decided = list(schedule(state, 1e6))
     seconds = time.perf_counter() - start
@@ -139,7 +139,7 @@ def _mixed(nodes: int) -> CycleBench:
 
 
 def _full(nodes: int) -> tuple[ClusterState, int]:
-    """A queue that holds everything beside one that is owed half."""
+    """A queue that holds everything beside one whose deserved share is half."""
     state = _cluster(nodes)
     half = nodes * _GPUS_PER_NODE // 2
     state.upsert_queue(_queue("guest", half))
@@ -159,7 +159,7 @@ def _gang(state: ClusterState, queue: str, members: int) -> int:
 
 def _verdict(nodes: int) -> CycleBench:
     state, running = _full(nodes)
-    # Of the queue that holds everything, at equal priority: there is nobody to fall for it.
+    # Of the queue that holds everything, at equal priority: no job may be preempted for it.
     return _timed("verdict", state, nodes, running, _gang(state, "guest", _GANG))
 
 

@@ -25,7 +25,7 @@ _UNKNOWN = 3600.0
 
 
 class Estimates:
-    """Estimates in seconds; `ended` tells it of each job that has run."""
+    """Estimates in seconds; `ended` reports each job that has run."""
 
     def __init__(self, jobs: Sequence[TraceJob], kind: Durations, seed: int = 0) -> None:
         self.jobs = jobs
@@ -50,8 +50,8 @@ class Estimates:
                 return math.exp(mean)
         return _UNKNOWN
 
-    def said(self, index: int) -> float | None:
-        """What a job's owner says; None where nobody says anything and it must be learned."""
+    def stated(self, index: int) -> float | None:
+        """The estimate of a job's owner; None where there is none and it must be learned."""
         return None if self.kind == "learned" else self.of(index)
 
     def ended(self, index: int) -> None:

@@ -25,7 +25,7 @@ def quotas_of(queues: Mapping[str, int], gpus: int) -> dict[str, float]:
 
 
 def tree_of(queues: Mapping[str, int], gpus: int) -> list[Queue]:
-    """The queues of a table, side by side; what is over is divided evenly."""
+    """The queues of a table, side by side; over-quota capacity is divided evenly."""
     return [
         Queue(name, resources=(QueueResource("nvidia.com/gpu", quota=int(quota * WHOLE)),))
         for name, quota in quotas_of(queues, gpus).items()
@@ -40,7 +40,7 @@ def simulate(
     policy: str = DEFAULT,
     queues: Mapping[str, int] | None = None,
     tree: Sequence[Queue] = (),
-    dues: Mapping[str, float] | None = None,
+    deserved: Mapping[str, float] | None = None,
     durations: Durations = "exact",
     window_days: float = 0.0,
     charges: Charges | None = None,
@@ -52,9 +52,9 @@ def simulate(
     """Replay `jobs` on `nodes` x `gpus_per_node` GPUs by one of `POLICIES`.
 
     queues: queue -> nodes; quotas are given in that proportion, and jobs of other queues dropped. tree: the queues as they
-    are, for the production pass; dues: what part of all GPU time each should hold. durations: what policies that
-    plan by run times are told. turns: whether the production pass lets jobs take turns by attained service; without, it
-    reserves places by run times. max_loss: seconds of work since a checkpoint that a turn costs at most, 0 for any.
+    are, for the production pass; deserved: what part of all GPU time each should hold. durations: the estimates for policies
+    that plan by run times. time_slicing: whether the production pass preempts by attained service; without, it reserves
+    places by run times. max_loss: seconds of work since a checkpoint that a time slice costs at most, 0 for any.
     window_days: over which utilization is counted, 0 for all of the run. progress: called with (jobs finished, jobs in all).
     """
     if policy not in POLICIES:
@@ -96,5 +96,5 @@ def simulate(
         gpus=nodes * gpus_per_node,
         window_days=window_days,
         quotas=quotas,
-        dues=dues,
+        deserved=deserved,
     )

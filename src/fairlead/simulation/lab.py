@@ -68,7 +68,7 @@ class Lab:
         self.world = World(nodes=nodes, seed=seed, speed=speed, start=start, plan=FaultPlan(seed))
         self.log: deque[str] = deque(maxlen=8)
         self.tenants = Tenants(self.world, self._day(0), notice=self.log.append)
-        # The lease counts real seconds; in the lab nobody else wants it.
+        # The lease counts real seconds; in the lab no other process wants it.
         options = Options(address="", lease_duration=3600.0, lease_renew=3000.0, lease_retry=1200.0, writers=64)
         self.process = Process(self.world, 0, options=options, recorder=recorder)
         self.team_seconds: dict[str, float] = dict.fromkeys(TEAMS, 0.0)
@@ -83,7 +83,7 @@ class Lab:
 
     @property
     def state(self) -> ClusterState:
-        """The scheduler's state, to be looked at."""
+        """The scheduler's state, to be read."""
         return self.process.core.state
 
     def start(self, *, endless: bool = False) -> None:
@@ -107,7 +107,7 @@ class Lab:
         self.world.clock.call_later(DAY, self._next_day)
 
     def _sample(self) -> None:
-        """Add up what was held since the last look."""
+        """Add up what was held since the last sample."""
         elapsed, self._sampled = self.now - self._sampled, self.now
         for team, milli in self.held().items():
             self.gpu_seconds += elapsed * milli / WHOLE

@@ -52,7 +52,7 @@ def run(pods: int, nodes: int) -> Lifecycles:
 
 async def _run(pods: int, nodes: int) -> Lifecycles:
     loop = asyncio.get_running_loop()
-    api = ApiServer(Clock(start=START, loop=loop), history=100)  # nobody watches from the past
+    api = ApiServer(Clock(start=START, loop=loop), history=100)  # no client watches from the past
     Kubelet(api)
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "8"}
     for number in range(nodes):

@@ -44,7 +44,7 @@ PRIORITIES = {"high-priority": 1_000_000, "medium-priority": 100_000, "low-prior
 
 
 class Attached:
-    """Somebody at a terminal of the agent's. beside: a container begun for him; running: its life."""
+    """A client at a terminal of the agent's. beside: a container begun for it; running: the container's life."""
 
     def __init__(self, terminal: Terminal, beside: Container | None = None, running: asyncio.Future[int] | None = None) -> None:
         self._terminal = terminal
@@ -74,18 +74,18 @@ class Attached:
         return await self._running if self._running is not None else 0
 
     def leave(self) -> None:
-        """Nobody is there any more: what was begun for him ends."""
+        """The client has left: what was begun for it ends."""
         if self._beside is not None:
             self._beside.kill()
 
 
 class Local:
-    """Use as a context. directory: where jobs work that do not say; history: URL of the database for what they used."""
+    """Use as a context. directory: where jobs without one of their own work; history: URL of the database for what they used."""
 
     def __init__(self, agent: AgentOptions, *, port: int = 0, directory: Path | None = None, history: str = "") -> None:
         loop = asyncio.get_running_loop()
         names.share_by({*names.SHARING_AGENTS, names.OWN_AGENT})  # whatever the configuration lists, its agent shares
-        # The history tells jobs of different lives apart by their UIDs.
+        # The history distinguishes jobs of different lives by their UIDs.
         self.api = ApiServer(Clock(start=time.time(), loop=loop), seed=secrets.randbits(64), history=10_000)
         self.wire = Wire(self.api)
         self.server = Server(self.wire, port=port)
@@ -159,7 +159,7 @@ class Local:
             beside = Container(recipe, None, terminal)
             return Attached(terminal, beside, asyncio.ensure_future(beside.run()))
         if container.terminal is None:
-            raise bad_request(f"container {wanted.container} has neither stdin nor tty: its logs tell what it prints")
+            raise bad_request(f"container {wanted.container} has neither stdin nor tty: its output is in its logs")
         return Attached(container.terminal)
 
     def _log(self, pod: dict[str, Any], container: str) -> str:

@@ -10,7 +10,7 @@ from fairlead.simulation.workload import FAILS, Job
 from fairlead.simulation.world import GPU, POOL_LABEL
 
 Strike = Callable[[], Awaitable[None]]
-"""Something that goes wrong, or that somebody does."""
+"""Something that goes wrong, or that a user does."""
 
 
 class People:

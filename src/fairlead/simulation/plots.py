@@ -1,4 +1,4 @@
-"""Pictures of replays, to a file."""
+"""Plots of replays, to a file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fairlead.simulation.report import JobsResult
 
 
 class PlotError(RuntimeError):
-    """The picture cannot be drawn: what is missing."""
+    """The plot cannot be drawn: what is missing."""
 
 
 def draw(result: JobsResult, path: Path) -> None:
-    """Mean and 99th percentile of each queue's waits, and its GPU time. The suffix says the format. Raises `PlotError`."""
+    """Mean and 99th percentile of each queue's waits, and its GPU time. The suffix determines the format. Raises `PlotError`."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

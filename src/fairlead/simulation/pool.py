@@ -1,4 +1,4 @@
-"""Free GPUs of equal nodes, for policies that are told of nothing else."""
+"""Free GPUs of equal nodes, for policies that know nothing else."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Replay of a job trace through the production pass: arrivals, completions and suspensions on a virtual clock.
 
 A job of up to one node's GPUs is one pod; a larger one is a gang of whole-node pods and one for the remainder. Run times are
-those of the trace and nothing fails. Whoever falls is charged as `charges` says, and waits again with what it attained.
+those of the trace and nothing fails. A preempted job is charged as `charges` defines, and waits again with what it attained.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairlead.simulation.traces import TraceJob
 
 _GPU = "nvidia.com/gpu"
 _HOUR = 3600.0
-_FORESEEN_EVERY = 600.0  # seconds between two looks at expected starts
+_FORESEEN_EVERY = 600.0  # seconds between two forecasts of starts
 
 BATCH = ServiceClass(
     "batch",
@@ -41,14 +41,14 @@ BATCH = ServiceClass(
 
 
 POLICY = Policy(strategy="binpack", reservations=0)
-"""What goes with time slicing: a job that attained little takes its place, so nothing is kept for later."""
+"""What goes with time slicing: a job that attained little preempts for its place, so nothing is reserved."""
 
 
 PATIENT = ServiceClass("batch", mode="Suspend", checkpoint_interval=1800.0)
-"""The class of all jobs where nobody takes turns."""
+"""The class of all jobs without time slicing."""
 
 RESERVING = Policy(strategy="binpack")
-"""What goes without turns: reservations, backfill behind them, and moves, as they are by default."""
+"""What goes without time slicing: reservations, backfill behind them, and moves, as they are by default."""
 
 
 def simulate(
@@ -94,7 +94,7 @@ class _Replay:
         for queue in queues:
             self.state.upsert_queue(queue)
         self.events: EventQueue[tuple[str, int]] = EventQueue()
-        self.unasked: list[int] = []  # jobs that have come since expected starts were looked at
+        self.unasked: list[int] = []  # jobs that have come since starts were forecast
         self.due = math.inf  # when a pass is due although nothing happens
         self.finished = 0
 
@@ -117,7 +117,7 @@ class _Replay:
         if what == "arrives":
             self._submit(index)
             self.unasked.append(index)
-        elif what == "look":
+        elif what == "pass":
             self.due = math.inf
         elif what == "foresee":
             self._foresee()
@@ -130,11 +130,11 @@ class _Replay:
         self.unasked.clear()
         if waiting:
             now = self.events.now
-            told = self.state.foretold.intervals(self.state, forecast(self.state, now), now)
+            expected = self.state.foretold.intervals(self.state, forecast(self.state, now), now)
             for index in waiting:
                 run = self.runs[index]
                 run.asked = True
-                if (found := told.get(self._job(index))) is not None:
+                if (found := expected.get(self._job(index))) is not None:
                     run.expected, run.earliest, run.latest = found.start, found.earliest, found.latest
         if len(self.events):  # else nothing happens any more
             self.events.push(self.events.now + _FORESEEN_EVERY, ("foresee", 0))
@@ -146,7 +146,7 @@ class _Replay:
         return f"{index}/0/{self.runs[index].suspensions}"
 
     def _decide(self) -> None:
-        """Passes until nothing moves: who falls makes room at once."""
+        """Passes until nothing moves: victims free their places at once."""
         state, now = self.state, self.events.now
         moved = True
         while moved:
@@ -156,7 +156,7 @@ class _Replay:
         due = state.next_due
         if due is not None and due < self.due:
             self.due = max(due, now)
-            self.events.push(self.due, ("look", 0))
+            self.events.push(self.due, ("pass", 0))
 
     def _apply(self, transaction: Transaction) -> bool:
         if isinstance(transaction, Place):
@@ -199,14 +199,14 @@ class _Replay:
                     created=job.submitted,
                     service_class=self.service,
                     attained=run.held * job.gpus,
-                    expected=self._said(index),
+                    expected=self._stated(index),
                 )
             )
 
-    def _said(self, index: int) -> float:
-        """What its owner says of the run time that is left; 0 where it is to be learned."""
-        said = self.estimates.said(index)
-        return 0.0 if said is None else max(1.0, said - self.runs[index].done)
+    def _stated(self, index: int) -> float:
+        """The run time that is left by its owner's estimate; 0 where it is to be learned."""
+        stated = self.estimates.stated(index)
+        return 0.0 if stated is None else max(1.0, stated - self.runs[index].done)
 
     def _suspend(self, index: int) -> None:
         self._remove(index)

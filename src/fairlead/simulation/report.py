@@ -77,8 +77,8 @@ class JobsResult(msgspec.Struct):
     wait: completion - submission - run time, so that waits after a suspension count, too. utilization: useful GPU time / GPU
     time, over `window_days` from the first submission; without a window to the last completion.
     lost_gpu_hours: work done twice and pauses, the price of suspensions. share_error_points: the largest difference between what
-    a queue held and its due, in hundredths of all GPU time of the window; None where no due is known. comparisons: the same of
-    other policies on the same jobs.
+    a queue held and its deserved share, in hundredths of all GPU time of the window; None where no share is known.
+    comparisons: the same of other policies on the same jobs.
     """
 
     policy: str
@@ -109,9 +109,9 @@ def summarize(
     gpus: int,
     window_days: float = 0.0,
     quotas: Mapping[str, float] | None = None,
-    dues: Mapping[str, float] | None = None,
+    deserved: Mapping[str, float] | None = None,
 ) -> JobsResult:
-    """The figures of a replay. runs: in the order of jobs; quotas: queue -> GPUs; dues: queue -> its part of all GPU time."""
+    """The figures of a replay. runs: in the order of jobs; quotas: queue -> GPUs; deserved: queue -> its part of all GPU time."""
     done = [index for index, run in enumerate(runs) if run.finished >= 0]
     makespan = max((runs[index].finished for index in done), default=0.0)
     until = window_days * _DAY or makespan
@@ -140,14 +140,14 @@ def summarize(
         never_started=sum(run.started < 0 for run in runs),
         suspensions=sum(run.suspensions for run in runs),
         lost_gpu_hours=sum((runs[index].held - jobs[index].duration) * jobs[index].gpus for index in done) / 3600,
-        share_error_points=max(abs(held.get(name, 0.0) - due) * 100 for name, due in dues.items()) if dues else None,
+        share_error_points=max(abs(held.get(name, 0.0) - due) * 100 for name, due in deserved.items()) if deserved else None,
         rho=_rho([fairness[index] for index in done if index in fairness]),
         queues=[
             QueueResult(
                 name,
                 (quotas or {}).get(name),
                 held[name],
-                (dues or {}).get(name),
+                (deserved or {}).get(name),
                 len(indices),
                 sum(jobs[index].duration * jobs[index].gpus for index in indices) / 3600,
                 sum(runs[index].suspensions for index in indices),
@@ -165,7 +165,7 @@ _LONG = 600.0
 
 
 def expected_starts(jobs: Sequence[TraceJob], runs: Sequence[Run]) -> list[ExpectedStarts]:
-    """Errors of the starts that were foretold, by size; empty if nobody asked."""
+    """Errors of the starts that were foretold, by size; empty if there were no forecasts."""
     asked = [
         (job, run)
         for job, run in zip(jobs, runs, strict=True)
@@ -180,21 +180,21 @@ def expected_starts(jobs: Sequence[TraceJob], runs: Sequence[Run]) -> list[Expec
 
 
 def _expected(name: str, asked: Sequence[tuple[TraceJob, Run]]) -> ExpectedStarts:
-    told = [(job, run) for job, run in asked if run.expected >= 0]
-    errors = sorted(abs(run.expected - run.started) / (run.started - job.submitted) for job, run in told)
+    predicted = [(job, run) for job, run in asked if run.expected >= 0]
+    errors = sorted(abs(run.expected - run.started) / (run.started - job.submitted) for job, run in predicted)
     within = sum(error <= 0.5 for error in errors) / len(errors) if errors else 1.0
-    early = sum(run.started < run.earliest for _, run in told) / len(told) if told else 0.0
-    late = sum(run.started > run.latest for _, run in told) / len(told) if told else 0.0
+    early = sum(run.started < run.earliest for _, run in predicted) / len(predicted) if predicted else 0.0
+    late = sum(run.started > run.latest for _, run in predicted) / len(predicted) if predicted else 0.0
     return ExpectedStarts(
         name,
         len(asked),
-        len(asked) - len(told),
+        len(asked) - len(predicted),
         _median(errors),
         within,
         1.0 - early - late,
         early,
         late,
-        _median([run.latest - run.earliest for _, run in told]),
+        _median([run.latest - run.earliest for _, run in predicted]),
         _median([run.started - job.submitted for job, run in asked]),
     )
 

@@ -1,6 +1,6 @@
 """Users of a simulated cluster who submit AIJobs and Jobs of classes of service, and the operator that sees to them.
 
-Classes suspend, requeue, take turns or keep what they have; jobs are single pods, gangs, elastic or arrays. Their users pause
+Classes suspend, requeue, slice time or keep what they have; jobs are single pods, gangs, elastic or arrays. Their users pause
 and delete some of them. Once the cluster is left alone every job must come to its end.
 """
 
@@ -28,10 +28,10 @@ _AI_JOBS, _PLAIN_JOBS, _GROUPS = "fairlead.dev/aijobs", "batch/jobs", "fairlead.
 _ENDED = ("Succeeded", "Failed")
 _RESTARTS = 1000  # no job ends for the cluster's faults: what was submitted must succeed, unless it is wrong itself
 _OWN = {"limit": 1, "backoff": "5s"}  # of jobs that are wrong themselves
-_MOST_STARTS = 100  # of one job; more is somebody's place going round in circles
+_MOST_STARTS = 100  # of one job; more is a preemption cycle
 
 _CLASSES: dict[str, dict[str, Any]] = {
-    "turns": {
+    "sliced": {
         "priorityClassName": "batch",
         "preemption": {"mode": "Suspend"},
         "checkpointInterval": "30m",
@@ -49,7 +49,7 @@ _CLASSES: dict[str, dict[str, Any]] = {
     "serving": {"priorityClassName": "serving", "preemption": {"mode": "Requeue", "scope": "Cluster"}},
 }
 _OF_PRIORITY = {
-    100: ("turns", "turns", "patient", "patient", "loose"),
+    100: ("sliced", "sliced", "patient", "patient", "loose"),
     1000: ("urgent",),
     5000: ("steady",),
     10_000: ("serving",),
@@ -86,8 +86,8 @@ class Researchers(People):
     def _possible(self, job: Job) -> Job:
         """The job, no larger than half of what the nodes that it may run on would hold: it must come to its end."""
         nodes = self.world.pools[job.pool] if job.pool else list(self.world.manifests)
-        room = sum(int(self.world.allocatable(node)[GPU]) // job.gpus for node in nodes)
-        return msgspec.structs.replace(job, pods=max(1, min(job.pods, room // 2)))
+        capacity = sum(int(self.world.allocatable(node)[GPU]) // job.gpus for node in nodes)
+        return msgspec.structs.replace(job, pods=max(1, min(job.pods, capacity // 2)))
 
     def _manifest(self, job: Job) -> Object:
         draw = self._random
@@ -145,7 +145,7 @@ class Researchers(People):
         self.world.clock.call_later(self._random.uniform(5.0, 150.0), partition.heal)
 
     async def _pause(self) -> None:
-        """Somebody pauses a job of his, and resumes it some time later."""
+        """A user pauses one of their jobs, and resumes it some time later."""
         key = self._some_job()
         if key is not None and self._set_suspend(key, suspend=True):
             self.world.clock.call_later(self._random.uniform(20.0, 3600.0), lambda: self._resume(key))
@@ -190,19 +190,19 @@ class Researchers(People):
         await self._operator.kill()
 
     def _changed(self, change: Change) -> None:
-        told = change.record.object.get("status") or {}
+        status = change.record.object.get("status") or {}
         before = (change.before.object.get("status") or {}) if change.before is not None else {}
-        self.restarts += max(0, _times(told) - _times(before))
+        self.restarts += max(0, _times(status) - _times(before))
         if change.key in self._kinds and self._over(change.key):
             self.finished.add(change.key[1])
 
     @property
     def done(self) -> bool:
-        """Whether every job that somebody wants has come to its end."""
+        """Whether every job that was not deleted has come to its end."""
         return all(self._over(key) for key in self._kinds)
 
     def wrong(self) -> list[str]:
-        """What must not be when all is quiet: a job that says what its pods do not, or that says nothing."""
+        """What must not be when all is quiet: a job whose status differs from its pods, or that has none."""
         running: Counter[Key] = Counter()
         for (namespace, _), record in self.world.api.store.records(PODS):
             pod = record.object
@@ -233,7 +233,7 @@ class Researchers(People):
                 namespace, _, name = named.partition("/")
                 group = self.world.api.store.get(_GROUPS, (namespace, name))
                 target = (group.object.get("status") or {}).get("target") if group is not None else None
-                found.append(f"job {key} did not end: {self._status(key)}, meant to be {target}")
+                found.append(f"job {key} did not end: {self._status(key)}, target {target}")
         return found
 
     def _status(self, key: Key) -> Object:
@@ -242,10 +242,10 @@ class Researchers(People):
         return found
 
     def _over(self, key: Key) -> bool:
-        told = self._status(key)
+        status = self._status(key)
         if self._kinds[key] == _AI_JOBS:
-            return told.get("phase") in _ENDED
-        return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in told.get("conditions") or ())
+            return status.get("phase") in _ENDED
+        return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in status.get("conditions") or ())
 
 
 def _lasting(role: dict[str, Any], name: str, members: int, seconds: float) -> dict[str, Any]:

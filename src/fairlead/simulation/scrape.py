@@ -20,6 +20,7 @@ from fairlead.observability.endpoints import served
 from fairlead.observability.metrics import Metrics, Values, of_scheduler
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.gauges import of_snapshot
+from fairlead.scheduler.metrics_snapshot import SNAPSHOT_ACTION
 from fairlead.scheduler.writing.counters import WriteCounters
 
 _GPU = "nvidia.com/gpu"
@@ -28,19 +29,19 @@ _NOW = 1e6
 
 
 class Scrape(msgspec.Struct):
-    """The result. picture_milliseconds: on the core's thread, at most every 5 s; scrape: over HTTP, on others."""
+    """The result. snapshot_milliseconds: on the core's thread, at most every 5 s; scrape: over HTTP, on others."""
 
     queues: int
     jobs: int
     series: int
     kilobytes: float
-    picture_milliseconds: float
+    snapshot_milliseconds: float
     scrape_milliseconds: float
     slowest_scrape_milliseconds: float
 
 
 def run(queues: int, jobs: int, repeats: int = 10) -> Scrape:
-    """Fill a core, take its picture, and scrape it. Half of the jobs run."""
+    """Fill a core, take its snapshot, and scrape it. Half of the jobs run."""
     core = CoreLoop(Policy(), lambda _: None)
     core.snapshots.rest = 1e-9
     nodes = max(1, jobs // 16)
@@ -57,9 +58,9 @@ def run(queues: int, jobs: int, repeats: int = 10) -> Scrape:
         core.decide(_NOW + 1)
     took = []
     for number in range(repeats):
-        before = core.counters.actions.get("picture", 0.0)
+        before = core.counters.actions.get(SNAPSHOT_ACTION, 0.0)
         core.decide(_NOW + 10 + number)
-        took.append(core.counters.actions["picture"] - before)
+        took.append(core.counters.actions[SNAPSHOT_ACTION] - before)
     text, times = asyncio.run(_scraped(core, repeats))
     series = sum(1 for line in text.splitlines() if line and not line.startswith("#"))
     return Scrape(
@@ -67,7 +68,7 @@ def run(queues: int, jobs: int, repeats: int = 10) -> Scrape:
         jobs=jobs,
         series=series,
         kilobytes=round(len(text) / 1000, 1),
-        picture_milliseconds=round(1000 * statistics.median(took), 2),
+        snapshot_milliseconds=round(1000 * statistics.median(took), 2),
         scrape_milliseconds=round(1000 * statistics.median(times), 2),
         slowest_scrape_milliseconds=round(1000 * max(times), 2),
     )

@@ -31,7 +31,7 @@ def tree() -> tuple[Queue, ...]:
 
 
 def shares() -> dict[str, float]:
-    """Queue -> the part of the cluster that is its due while all wait."""
+    """Queue -> the part of the cluster that it deserves while all wait."""
     total = sum(sum(weights) for weights in _HALVES.values())
     return {f"w{weight}": weight / total for weights in _HALVES.values() for weight in weights}
 

@@ -23,7 +23,7 @@ JOB_LABEL = "fairlead.dev/simulated-job"
 _CLASSES = {value: name for name, value in PRIORITIES.items()}
 _RESTART = 5.0
 _TRIES, _TOO_LONG = 3, 3600.0
-"""How often a user starts a job with a fault of its own, and how long he looks at one that does not start."""
+"""How often a user starts a job with a fault of its own, and how long one that does not start is left waiting."""
 _GROUPS = "fairlead.dev/podgroups"
 
 
@@ -44,7 +44,7 @@ class _Run:
 
 
 class Tenants(People):
-    """Submits jobs at their times. notice: told of what happens, for a person to read."""
+    """Submits jobs at their times. notice: called with what happens, for a person to read."""
 
     def __init__(self, world: World, jobs: list[Job], notice: Callable[[str], None] = lambda _: None) -> None:
         self.world = world

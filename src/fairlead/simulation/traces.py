@@ -1,6 +1,6 @@
 """Readers of trace files: openb node and pod lists, the Philly job table. Plain or xz-compressed CSV.
 
-Where the originals are and how to convert them is told in docs/traces.md.
+docs/traces.md describes where the originals are and how to convert them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What if: a cluster as it is, changed on paper, and what the scheduler would do about it. Nothing is touched.
 
-The production pass decides on a state made from the cluster's objects; its bindings are taken for done, whoever is evicted
-comes back as a waiting pod, until it decides nothing more. What still waits then is forecast. The same is done without the
+The production pass decides on a state made from the cluster's objects; its bindings count as done, and evicted pods
+come back as waiting ones, until it decides nothing more. What still waits then is forecast. The same is done without the
 changes, for comparison.
 """
 
@@ -54,7 +54,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Evicted(msgspec.Struct, frozen=True):
-    """One pod that would fall, and for whom."""
+    """One pod that would be evicted, and for which job."""
 
     pod: str
     queue: str
@@ -95,13 +95,13 @@ def what_if(before: Objects, after: Objects, policy: Policy = _DEFAULT, then: Po
     """Compare two states of a cluster. policy: the scheduler's; then: how it would be afterwards, if that differs."""
     one, two = play(before, policy), play(after, then or policy)
     old, new = {each.job: each for each in one.jobs}, {each.job: each for each in two.jobs}
-    fallen = {each.pod for each in one.evicted}
+    evicted_before = {each.pod for each in one.evicted}
     return WhatIf(
         before=one,
         after=two,
         starts=sorted(job for job, each in new.items() if each.starts == "now" and (job not in old or old[job].starts != "now")),
         delayed=sorted(job for job, each in new.items() if job in old and _later(each) > _later(old[job]) * 1.1 + 1.0),
-        evicted=sorted(each.pod for each in two.evicted if each.pod not in fallen),
+        evicted=sorted(each.pod for each in two.evicted if each.pod not in evicted_before),
     )
 
 
@@ -112,7 +112,7 @@ def _later(job: Job) -> float:
 
 
 def play(objects: Objects, policy: Policy = _DEFAULT) -> Outcome:
-    """What the scheduler would do from here on, without anybody else doing anything."""
+    """What the scheduler would do from here on, without any other changes."""
     return _Trial(objects, policy).run()
 
 
@@ -176,7 +176,7 @@ class _Trial:
                 fields = {"uid": f"{task.pod.uid}+", "node": "", "started": None, "created": self.objects.now, "nominated": ""}
                 state.upsert_pod(msgspec.structs.replace(task.pod, **fields))
             if task.job in self.started and not any(each.job == task.job and each.row >= 0 for each in state.tasks.values()):
-                del self.started[task.job]  # it fell again before anything was done: it did not start
+                del self.started[task.job]  # it was evicted again before anything was done: it did not start
 
     def _job(self, first: Task, mates: list[Task], foreseen: dict[str, float]) -> Job:
         start = foreseen.get(first.job)
@@ -229,7 +229,7 @@ _OF_ITS_STATE = (
     "ToBeDeletedByClusterAutoscaler",
     "DeletionCandidate",
 )
-"""Taints that tell how one node is, such as cordoned, and nothing of others like it."""
+"""Taints for the state of one node, such as cordoned, which nodes like it do not share."""
 _HOST = "kubernetes.io/hostname"
 
 # -- changes -----------------------------------------------------------------------------------
@@ -333,11 +333,11 @@ def add_nodes(objects: Objects, count: int, like: str) -> None:
         model = max(objects.nodes, key=_devices)
     taints = [each for each in model.spec.taints or () if not each.key.startswith(_OF_ITS_STATE)]
     spec = msgspec.structs.replace(model.spec, unschedulable=False, taints=taints)
-    said = {key: value for key, value in (model.metadata.labels or {}).items() if key != names.QUARANTINED_LABEL}
+    copied = {key: value for key, value in (model.metadata.labels or {}).items() if key != names.QUARANTINED_LABEL}
     taken = {each.metadata.name for each in objects.nodes}
     fresh = (name for number in itertools.count() if (name := f"what-if-{number:04d}") not in taken)
     for name in itertools.islice(fresh, count):
-        labels = said | ({_HOST: name} if _HOST in said else {})
+        labels = copied | ({_HOST: name} if _HOST in copied else {})
         metadata = msgspec.structs.replace(model.metadata, name=name, uid=name, labels=labels)
         objects.nodes.append(msgspec.structs.replace(model, metadata=metadata, spec=spec))
 
@@ -348,7 +348,7 @@ def _devices(node: views.Node) -> int:
 
 
 def drain(objects: Objects, node: str) -> None:
-    """A node goes; its pods that somebody recreates wait again, the others are gone. Raises `WhatIfError`."""
+    """A node goes; its pods that a controller recreates wait again, the others are gone. Raises `WhatIfError`."""
     if not any(each.metadata.name == node for each in objects.nodes):
         raise WhatIfError(f"node {node!r} does not exist")
     objects.nodes = [each for each in objects.nodes if each.metadata.name != node]

@@ -1,4 +1,4 @@
-"""Writes of a simulated run, counted for each object and hour: a loop that writes on and on is told of by name."""
+"""Writes of a simulated run, counted for each object and hour: a loop that writes on and on is reported by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlead.cluster.simulated.store import Change, Store
 MOST = 200
 """Writes of one object within one hour of the clock."""
 _HEARTBEATS = ("coordination.k8s.io/leases",)
-"""Kinds whose objects are written to say that a process lives; of all others a write says that something changed."""
+"""Kinds whose objects are written to show that a process lives; of all others a write means that something changed."""
 _HOUR = 3600.0
 
 
@@ -23,9 +23,9 @@ class Writes:
         self._wrong = wrong
         self._hour = -1
         self._counts: Counter[tuple[str, tuple[str, str]]] = Counter()
-        store.listen_all(self._heard)
+        store.listen_all(self._changed)
 
-    def _heard(self, change: Change) -> None:
+    def _changed(self, change: Change) -> None:
         if change.table in _HEARTBEATS:
             return
         hour = int(self._now() // _HOUR)

@@ -86,7 +86,7 @@ def _options(text: str, where: str, *, ours: bool) -> list[tuple[str, str, str]]
         elif word.startswith("-") and len(word) > 1:
             name, equals, value = SHORT.get(word[1], word[1]), word[2:], word[2:].removeprefix("=")
         else:
-            raise DirectiveError(f"{where}: {word!r} is no option; write --name=value")
+            raise DirectiveError(f"{where}: {word!r} is not an option: write --name=value")
         foreign = name not in OF_SBATCH and name not in OURS and name not in SAME
         if not equals and foreign:  # of a plugin: whether it stands alone is not known
             value = words.pop(0) if words and not words[0].startswith("-") else ""
@@ -95,7 +95,7 @@ def _options(text: str, where: str, *, ours: bool) -> list[tuple[str, str, str]]
                 raise DirectiveError(f"{where}: --{name} needs a value")
             value = words.pop(0)
         if name in OURS and not ours:
-            raise DirectiveError(f"{where}: --{name} is no option of sbatch; write it in a #FAIRLEAD line")
+            raise DirectiveError(f"{where}: --{name} is not an option of sbatch: write it in a #FAIRLEAD line")
         found.append((name, value, where))
     return found
 
@@ -110,7 +110,7 @@ def _whole(name: str, where: str) -> str:
     if begin:
         raise DirectiveError(f"{where}: --{name} may be {', '.join(f'--{each}' for each in begin)}: write it whole")
     if _AMOUNT.search(name):
-        raise DirectiveError(f"{where}: --{name} is no option of sbatch; what it asks for would be left out")
+        raise DirectiveError(f"{where}: --{name} is not an option of sbatch: correct or remove it")
     return name
 
 
@@ -174,7 +174,7 @@ def _refused(why: str) -> _Handler:
 
 
 def _printed(reading: _Reading, option: _Option) -> None:
-    reading.made.left_out.append(f"{option.where}: --{option.given}: what members print is kept as their logs")
+    reading.made.left_out.append(f"{option.where}: --{option.given} has no effect: the output of members is in their logs")
 
 
 def _nodes(reading: _Reading, option: _Option) -> None:
@@ -196,7 +196,7 @@ def _gres(reading: _Reading, option: _Option) -> None:
     others = [each for each in listed if not re.fullmatch("gpu(:.*)?", each)]
     ours = [each.partition(":")[2] or "1" for each in listed if each not in others]
     unknown = [each for each in others if each not in ("", "none")]
-    reading.made.left_out += [f"{option.where}: --gres={each}: only gpu is known here" for each in unknown]
+    reading.made.left_out += [f"{option.where}: --gres={each}: only gpu is supported" for each in unknown]
     if ours:
         reading.models["gpus_per_node"], reading.sizes.gpus_per_node = _gpus(",".join(ours), option.name, option.where)
     elif "none" in others:
@@ -220,7 +220,7 @@ _HANDLERS: dict[str, _Handler] = {
     **{name: _sized(field, lambda option: option.number(option.value, 1)) for name, field in COUNTS.items()},
     **{name: _devices(field) for name, field in DEVICES.items()},
     **{name: _sized(field, lambda option: _memory(option.value, option.name, option.where)) for name, field in MEMORY.items()},
-    "exclusive": _refused("a node cannot be asked for as a whole; ask for its GPUs (--gpus-per-node) or CPUs"),
+    "exclusive": _refused("whole nodes cannot be requested: request their GPUs (--gpus-per-node) or CPUs"),
     "hold": _kept("held", lambda _: True),
     "nodelist": _kept("on", lambda option: _hosts(option.value, option.name, option.where)),
     "exclude": _kept("not_on", lambda option: _hosts(option.value, option.name, option.where)),
@@ -259,7 +259,7 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
     kinds = {model for model in reading.models.values() if model}
     if len(kinds) > 1:
         raise DirectiveError(
-            f"GPUs of several models are asked for ({', '.join(sorted(kinds))}), and members are alike: give one"
+            f"GPUs of several models are requested ({', '.join(sorted(kinds))}), and members are alike: give one"
         )
     made.gpu_model = next(iter(kinds), "")
     made.nodes, made.gpus = each.count, each.gpus
@@ -296,7 +296,7 @@ def duration(text: str, where: str = "--time") -> str:
         return text
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if found is None:
-        raise DirectiveError(f"{where}: {text!r} is no time such as 90, 1:30:00, 2-12:00:00 or 36h")
+        raise DirectiveError(f"{where}: {text!r} is not a time such as 90, 1:30:00, 2-12:00:00 or 36h")
     days, first, second, third = (int(part) if part is not None else None for part in found.groups())
     first = first or 0
     if days is not None:
@@ -306,7 +306,7 @@ def duration(text: str, where: str = "--time") -> str:
     else:
         seconds = first * 60 + (second or 0)
     if not seconds:
-        raise DirectiveError(f"{where}: {text!r} is no time at all")
+        raise DirectiveError(f"{where}: {text!r} is an empty time: give at least one second")
     return f"{seconds}s"
 
 
@@ -329,7 +329,7 @@ def _number(text: str, name: str, where: str, least: int = 0) -> int:
 def _memory(text: str, name: str, where: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.upper())
     if found is None:
-        raise DirectiveError(f"{where}: --{name} {text!r} is no size such as 64G")
+        raise DirectiveError(f"{where}: --{name} {text!r} is not a size such as 64G")
     amount = Fraction(found[1])
     if amount.denominator != 1:
         raise DirectiveError(f"{where}: --{name} {text!r}: give a whole number, in a smaller unit")
@@ -342,7 +342,7 @@ def _dependencies(text: str, where: str) -> list[tuple[str, str]]:
     for part in text.split(","):
         when, *jobs = part.split(":")
         if "?" in part:
-            raise DirectiveError(f"{where}: --dependency {part!r}: one of several is not known here, `,` asks for all")
+            raise DirectiveError(f"{where}: --dependency {part!r}: alternatives are not supported; `,` requires all")
         if when not in _WHEN or (not jobs and when != "singleton") or not all(jobs):
             raise DirectiveError(
                 f"{where}: --dependency {part!r} is not one of {', '.join(_WHEN)}, with names of jobs: afterok:prepare"
@@ -358,7 +358,7 @@ def _environment(text: str, where: str, left_out: list[str]) -> dict[str, str]:
         if equals and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             found[name] = value
         elif part not in ("NONE", "ALL", ""):
-            left_out.append(f"{where}: {part!r}: the environment of this shell does not travel; give {part}=VALUE")
+            left_out.append(f"{where}: {part!r}: the environment of this shell is not copied: give {part}=VALUE")
     return found
 
 

@@ -19,14 +19,14 @@ class HostlistError(ValueError):
 def hosts(text: str) -> list[str]:
     """The names in a list, each once, in their order. Raises `HostlistError`."""
     if "/" in text or text.startswith("^"):
-        raise HostlistError(f"{text!r} is a file of names, which is not read: write the names")
+        raise HostlistError(f"{text!r} is a file of names, which is not read: write out the names")
     found: dict[str, None] = {}
     for part in _parts(text):
         found |= dict.fromkeys(_expanded(part))
         if len(found) > MOST_HOSTS:
             raise HostlistError(f"{text[:100]!r} names more than {MOST_HOSTS} nodes")
     if not found:
-        raise HostlistError("no node is named")
+        raise HostlistError("no node is named: give at least one")
     return list(found)
 
 
@@ -55,7 +55,7 @@ def _expanded(part: str) -> list[str]:
         found = [name + ending for name in found for ending in endings]
     for name in found:
         if len(name) > _LONGEST or not _NAME.fullmatch(name):
-            raise HostlistError(f"{name[:100]!r} is no name of a node")
+            raise HostlistError(f"{name[:100]!r} is not a node name")
     return found
 
 
@@ -65,9 +65,9 @@ def _numbers(text: str, part: str) -> list[str]:
     for each in text.split(","):
         numbers = _RANGE.fullmatch(each.strip())
         if numbers is None:
-            raise HostlistError(f"{part[:100]!r}: {each!r} in its brackets is no number and no range such as 01-04")
+            raise HostlistError(f"{part[:100]!r}: {each!r} in its brackets is neither a number nor a range such as 01-04")
         first, last = numbers[1], numbers[2] or numbers[1]
         if int(last) < int(first) or int(last) - int(first) >= MOST_HOSTS:
-            raise HostlistError(f"{part[:100]!r}: {each!r} is no range of 1 to {MOST_HOSTS} nodes")
+            raise HostlistError(f"{part[:100]!r}: {each!r} is not a range of 1 to {MOST_HOSTS} nodes")
         found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return found

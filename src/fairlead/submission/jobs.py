@@ -45,7 +45,7 @@ def _listed(data: dict[str, str], field: str) -> list[Any]:
     except yaml.YAMLError as error:
         raise DirectiveError(f"{field} in ConfigMap {PROFILE} is not YAML: {error}") from error
     if not isinstance(found, list):
-        raise DirectiveError(f"{field} in ConfigMap {PROFILE} is no list")
+        raise DirectiveError(f"{field} in ConfigMap {PROFILE} is not a list")
     return found
 
 
@@ -58,7 +58,7 @@ def check_script(script: bytes, name: str) -> str:
     try:
         text = script.decode()
     except UnicodeDecodeError as error:
-        raise DirectiveError(f"{name} is no text: give a script, or a program of the image after `--`") from error
+        raise DirectiveError(f"{name} is not text: give a script, or a program of the image after `--`") from error
     if not text.startswith("#!"):
         raise DirectiveError(f"{name} names no interpreter: its first line must be such as #!/bin/bash")
     return text
@@ -75,11 +75,11 @@ def script_map(name: str, namespace: str, script: str, owner: Manifest | None = 
 def ai_job(name: str, namespace: str, asked: Asked, profile: Profile, command: list[str], *, scripted: bool) -> Manifest:
     """The AIJob. command: what runs, with arguments; scripted: they are the script's. Raises `DirectiveError`."""
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(name) > 40:
-        raise DirectiveError(f"{name!r} is no name for a job: lower-case letters, digits and '-', at most 40; give --name")
+        raise DirectiveError(f"{name!r} is not a job name: give --name with at most 40 lower-case letters, digits and '-'")
     image = asked.image or profile.image
     if not image:
         raise DirectiveError(
-            f"no image is given: use --image, a line `#FAIRLEAD --image=...`, or `image` in the namespace's ConfigMap {PROFILE}"
+            f"no image: use --image, a line `#FAIRLEAD --image=...`, or `image` in the namespace's ConfigMap {PROFILE}"
         )
     env = {**profile.env, **asked.env}
     if sum(len(key) + len(value) for key, value in env.items()) > _MOST_ENV:

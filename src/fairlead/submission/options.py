@@ -65,9 +65,9 @@ KNOWN = (
 )
 """Options of sbatch that are read."""
 ALTERNATIVES = {
-    "gpus-per-socket": "give --gpus-per-node: how many sockets a node has is not known here",
+    "gpus-per-socket": "give --gpus-per-node: the number of sockets of a node is unknown",
     "tres-per-task": "give --gpus-per-task and --cpus-per-task",
-    "constraint": "nodes have no features here: ask for a GPU model (--gres=gpu:MODEL:N), for nodes by name (--nodelist, "
+    "constraint": "nodes have no features: request a GPU model (--gres=gpu:MODEL:N) or nodes by name (--nodelist, "
     "--exclude), or submit an AIJob with a nodeSelector on labels of the nodes",
     "nodefile": "files of names are not read: give --nodelist",
 }

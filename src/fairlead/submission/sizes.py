@@ -68,7 +68,7 @@ def _with_tasks_of_gpus(sizes: Sizes) -> Sizes:
         gpus = sizes.gpus_per_node * (sizes.nodes or 1)
     if sizes.tasks is None:
         if not gpus:
-            raise SizeError("--ntasks-per-gpu is given, but neither tasks (--ntasks) nor GPUs are asked for")
+            raise SizeError("--ntasks-per-gpu needs tasks (--ntasks) or GPUs")
         return msgspec.structs.replace(sizes, tasks=gpus * each)
     if sizes.tasks % each or (gpus is not None and gpus * each != sizes.tasks):
         raise SizeError(f"--ntasks={sizes.tasks} are not --ntasks-per-gpu={each} on each of whole GPUs, or of those asked for")
@@ -109,7 +109,7 @@ def _gpus(sizes: Sizes, count: int, tasks: int) -> int:
         found["--gpus"] = sizes.gpus // count
     if len(set(found.values())) > 1:
         shown = ", ".join(f"{option}: {amount}" for option, amount in found.items())
-        raise SizeError(f"the GPUs of a member are not the same by each option ({shown}): give one of them")
+        raise SizeError(f"the options give different numbers of GPUs for a member ({shown}): give one of them")
     return next(iter(found.values()), 0)
 
 
@@ -119,7 +119,7 @@ def _cpus(sizes: Sizes, tasks: int, gpus: int) -> int | None:
         if sizes.cpus_per_task is not None:
             raise SizeError("--cpus-per-task and --cpus-per-gpu: give one of them")
         if not gpus:
-            raise SizeError("--cpus-per-gpu is given, but no GPUs are asked for")
+            raise SizeError("--cpus-per-gpu needs GPUs, and none are requested")
         return sizes.cpus_per_gpu * gpus
     if sizes.cpus_per_task is not None:
         return sizes.cpus_per_task * tasks
@@ -132,13 +132,13 @@ def _memory(sizes: Sizes, cpus: int | None, gpus: int, notes: list[str]) -> int 
     if len(given) > 1:
         raise SizeError("--mem, --mem-per-cpu and --mem-per-gpu: give one of them")
     if 0 in given:
-        notes.append("all memory of a node cannot be asked for: without a size the members use what is free where they run")
+        notes.append("all memory of a node cannot be requested. Without a size the members use the free memory of their nodes")
         return None
     if sizes.memory_per_cpu is not None:
         return sizes.memory_per_cpu * (cpus or 1)
     if sizes.memory_per_gpu is not None:
         if not gpus:
-            raise SizeError("--mem-per-gpu is given, but no GPUs are asked for")
+            raise SizeError("--mem-per-gpu needs GPUs, and none are requested")
         return sizes.memory_per_gpu * gpus
     return sizes.memory
 

@@ -128,7 +128,7 @@ def lifecycles(
 
 
 class FirstFrame(msgspec.Struct):
-    """Seconds from the command to the first picture on a terminal."""
+    """Seconds from the command to the first frame on a terminal."""
 
     seconds: float
 

@@ -152,7 +152,7 @@ class Client:
         return await self._request("GET", path, query=query)
 
     async def post(self, path: str, body: bytes, *, patient: bool = True, dry_run: bool = False) -> bytes:
-        """POST, tried once unless the server did nothing (429); not patient: then neither. dry_run: nothing is made."""
+        """POST, tried once unless the server refused it unread (429); not patient: then neither. dry_run: nothing is made."""
         return await self._request("POST", path, body, query={"dryRun": "All"} if dry_run else None, patient=patient)
 
     async def put(self, path: str, body: bytes, *, patient: bool = True) -> bytes:

@@ -359,18 +359,18 @@ class Mistyped(Exception):
         """The message of server-side apply, which reads objects by their schema."""
         found = self.value
         if self.wanted in ("int64", "float64"):
-            got = f"expected numeric (int or float), got {_GO_TYPES.get(type(found), 'nil')}"
+            detail = f"expected numeric (int or float), got {_GO_TYPES.get(type(found), 'nil')}"
         elif self.wanted == "bool":
-            got = f"expected boolean, got &{{{found}}}"
+            detail = f"expected boolean, got &{{{found}}}"
         elif self.wanted.startswith("[]"):
-            got = f"expected list, got &{{{found}}}"
+            detail = f"expected list, got &{{{found}}}"
         elif self.wanted.startswith(("map[", "v1.", "interface")):
-            got = f"expected map, got &{{{found}}}"
+            detail = f"expected map, got &{{{found}}}"
         elif self.wanted == "string":
-            got = f"expected string, got &value.valueUnstructured{{Value:{found}}}"
+            detail = f"expected string, got &value.valueUnstructured{{Value:{found}}}"
         else:
-            got = str(self)
-        return f".{self.path}: {got}"
+            detail = str(self)
+        return f".{self.path}: {detail}"
 
 
 _GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}", dict: "map[string]interface {}"}

@@ -23,11 +23,8 @@ class PreemptionReason(IntEnum):
     @property
     def label(self) -> str:
         """As metrics name it."""
-        return _LABELS.get(self) or self.name.capitalize()
+        return self.name.capitalize()
 
-
-_LABELS = {PreemptionReason.ELASTIC: "Surplus"}
-"""Values in metrics that differ from the name."""
 
 _SENTENCES = {
     PreemptionReason.ELASTIC: "the victims are elastic replicas",

@@ -171,7 +171,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     terminating: bool = False
     finished: bool = False
     never_preempts: bool = False
-    elastic: bool = msgspec.field(default=False, name="surplus")
+    elastic: bool = False
     stays: bool = False
     controlled: bool = True
     error: Reason | None = None

@@ -74,7 +74,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     searches: int = 3
     search_backoff: float = 0.1
     search_backoff_limit: float = 10.0
-    recheck: float = msgspec.field(default=300.0, name="look_again")
+    recheck: float = 300.0
     strategy_options: dict[str, object] = {}
 
     def write_rest(self, faults: int) -> float:

@@ -86,7 +86,7 @@ class Driver(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A CSIDriver. reports_capacity: volumes are provisioned only where it published enough capacity."""
 
     name: str
-    reports_capacity: bool = msgspec.field(default=False, name="tells_capacity")
+    reports_capacity: bool = False
 
 
 class StorageCapacity(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

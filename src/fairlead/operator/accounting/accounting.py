@@ -1,7 +1,7 @@
-"""Jobs and their pods as they are heard of, put down in the history.
+"""Jobs and their pods as they are observed, recorded in the history.
 
-A job is an AIJob, or what owns a PodGroup or a pod, or the pod by itself. AIJobs say themselves where they stand; of other kinds
-that is read off their pods. There is no clock here; `recorder` hears the cluster and has it put down.
+A job is an AIJob, or what owns a PodGroup or a pod, or the pod by itself. The state of an AIJob is in its status; of other kinds
+it is derived from their pods. There is no clock here; `recorder` observes the cluster and has it recorded.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class Accounting:
         self.scalers = ScalerIntervals()
         self._causes = Causes()
         self.pool_used: dict[tuple[str, ...], float] = {}  # (pool,) -> GPU-seconds used, since we began
-        self.pool_measured: dict[tuple[str, ...], float] = {}  # of so many that were held and looked at
-        self._alive_at: float | None = None  # up to when the writer before had heard all; 0: there was none
-        self._live = False  # all that exists was heard, and since then all that happens
+        self.pool_measured: dict[tuple[str, ...], float] = {}  # of the GPU-seconds held and measured
+        self._alive_at: float | None = None  # up to when the previous writer had observed everything; 0: there was none
+        self._live = False  # everything that exists was observed, and since then every change
         self._jobs: dict[str, Job] = {}
         self._runs: dict[str, Run] = {}  # those that have not ended
         self._pods: dict[str, str] = {}  # a pod's key -> its uid
@@ -86,12 +86,12 @@ class Accounting:
         self._changed_jobs: set[str] = set()
         self._changed_runs: dict[str, Run] = {}
 
-    def apply(self, heard: Iterable[Observation], now: float) -> None:
-        """Take in what was heard, in its order. Raises `HistoryError`, having taken in nothing.
+    def apply(self, observed: Iterable[Observation], now: float) -> None:
+        """Apply observations, in their order. Raises `HistoryError`, having applied none.
 
-        What cannot be taken in, one by one, is reported and left out.
+        An observation that cannot be applied is reported and left out.
         """
-        batch = list(heard)
+        batch = list(observed)
         if not self._live:
             batch.sort(key=lambda each: not isinstance(each, PoolObserved))  # a node that went on is not one without a price
         if self._alive_at is None:
@@ -103,7 +103,7 @@ class Accounting:
             try:
                 self._take(each, each.at or now)
             except Exception as error:
-                self._report("history.books", subject(each), error)
+                self._report("history.records", subject(each), error)
 
     def _take(self, each: Observation, at: float) -> None:
         if isinstance(each, JobObserved):
@@ -113,7 +113,7 @@ class Accounting:
         elif isinstance(each, NodeObserved):
             self.nodes.node(each.name, each.view, at)
         elif isinstance(each, ScalerObserved):
-            self.scalers.heard(each.key, each.view, at)
+            self.scalers.observed(each.key, each.view, at)
         elif isinstance(each, PoolObserved):
             self.nodes.pool(each.name, each.spec, at)
         else:
@@ -141,11 +141,11 @@ class Accounting:
         return len(rows)
 
     def close_scalers(self) -> None:
-        """All autoscalers were heard of: others went while nobody looked."""
+        """All autoscalers are listed: others went while no recorder ran."""
         self.scalers.close_others(self._alive_at)
 
     def close_others(self) -> None:
-        """All that exists was heard: what is open otherwise ended while nobody looked, no later than anything was heard."""
+        """Everything is listed: other open rows ended while no recorder ran, no later than the last observation."""
         jobs, runs, alive_at = self.history.open_ends()
         self._live = True
         self.nodes.close_others(alive_at)
@@ -160,7 +160,7 @@ class Accounting:
                 self._changed_jobs.add(job.uid)
 
     def _load(self, batch: list[Observation]) -> None:
-        """What is written already of those heard of for the first time."""
+        """Load what is written already of those observed for the first time."""
         jobs: dict[str, None] = {}
         ended: dict[str, views.Pod] = {}
         for each in batch:
@@ -172,7 +172,7 @@ class Accounting:
                 try:
                     jobs[self._owners.job_of(self._read(each.view), each.view).uid if member is None else member.job] = None
                 except Exception as error:
-                    self._report("history.books", each.key, error)
+                    self._report("history.records", each.key, error)
                     continue
                 if member is None:
                     ended[each.view.metadata.uid] = each.view
@@ -193,20 +193,20 @@ class Accounting:
 
     # -- AIJobs --------------------------------------------------------------------------------
 
-    def _job(self, heard: JobObserved, now: float) -> None:
-        if heard.job is None:
-            uid = self._own.pop(heard.key, "")
+    def _job(self, observed: JobObserved, now: float) -> None:
+        if observed.job is None:
+            uid = self._own.pop(observed.key, "")
             job = self._jobs.get(uid)
             if job is not None and job.ended_at is None:
                 self._keep(msgspec.structs.replace(job, state=State.CANCELLED, ended_at=now, message="deleted"))
             elif job is not None:
                 self._changed_jobs.add(uid)  # so that it is let go of
             return
-        metadata, spec, status = heard.job.metadata, heard.job.spec, heard.job.status or AIJobStatus()
-        before = self._own.get(heard.key)
+        metadata, spec, status = observed.job.metadata, observed.job.spec, observed.job.status or AIJobStatus()
+        before = self._own.get(observed.key)
         if before is not None and before != metadata.uid:
-            self._job(JobObserved(heard.key, None), now)
-        self._own[heard.key] = metadata.uid
+            self._job(JobObserved(observed.key, None), now)
+        self._own[observed.key] = metadata.uid
         known = self._jobs.get(metadata.uid)
         ended = status.phase in ("Succeeded", "Failed")
         exit_code = 0 if status.phase == "Succeeded" else known.exit_code if known is not None else None
@@ -253,11 +253,11 @@ class Accounting:
         if not others:
             self._of.pop(job, None)
 
-    def _pod(self, heard: PodObserved, now: float) -> None:
-        view = heard.view
-        uid = self._pods.get(heard.key, "")
+    def _pod(self, observed: PodObserved, now: float) -> None:
+        view = observed.view
+        uid = self._pods.get(observed.key, "")
         if uid and (view is None or view.metadata.uid != uid):
-            self._gone(heard.key, uid, now)
+            self._gone(observed.key, uid, now)
         if view is None or view.spec.scheduler_name not in names.SCHEDULERS:
             return
         pod, status = self._read(view), view.status or views.PodStatus()
@@ -272,7 +272,7 @@ class Accounting:
             self._leave(member.job, pod.uid)
             member.job = job.uid
         member.placed, member.evicted = bool(pod.node), is_evicted(status)
-        self._pods[heard.key] = pod.uid
+        self._pods[observed.key] = pod.uid
         self._of.setdefault(job.uid, set()).add(pod.uid)
         if pod.node and run is None and not member.ended:
             run = self._begin(pod, job, queue, self._start(status, now))
@@ -304,7 +304,7 @@ class Accounting:
         return run
 
     def _end_as(self, run: Run, status: views.PodStatus, now: float) -> None:
-        """A pod ended, as its containers tell."""
+        """A pod ended: when and how, by its containers' statuses."""
         ended = [each for each in terminated(status) if each.exit_code] or terminated(status)
         exit_code = ended[0].exit_code if ended else None
         outcome = f"{status.phase}: {status.reason}" if status.reason else status.phase
@@ -313,8 +313,8 @@ class Accounting:
     def _failed(self, uid: str, attempt: int, failure: Failure) -> None:
         """A pod of a job failed: the job's exit code is that of the first cause."""
         known = self._jobs[uid]
-        if failure.told and known.exit_code and not self._causes.knows(uid):
-            return  # written by the writer before us: what is told to go is told so for that
+        if failure.evicted and known.exit_code and not self._causes.knows(uid):
+            return  # written by the previous writer: the pod was deleted because of that failure
         code = self._causes.failed(uid, attempt, failure)
         if code is not None and known.state != State.SUCCEEDED:
             self._keep(msgspec.structs.replace(known, exit_code=code))
@@ -322,13 +322,13 @@ class Accounting:
     def _start(self, status: views.PodStatus, now: float) -> float:
         """When a run began.
 
-        When it was heard: what had its place before was heard to go before. Of what was there before us, when it was
-        bound, but what the writer before us would have heard it has put down.
+        The time of its observation: the previous holder of its place was observed to go before. Of a pod that existed before
+        this process, the time of its binding, but no earlier than the previous writer's last observation.
         """
         return now if self._live else min(now, max(bound_at(status) or now, self._alive_at or 0.0))
 
     def _used(self, measured: Used) -> None:
-        """Put down what runs that go on used of late."""
+        """Record what runs under way used since the last measurement."""
         for (namespace, name), share in measured.share.items():
             run = self._runs.get(self._pods.get(f"{namespace}/{name}", ""))
             lasted = min(measured.seconds, measured.at - run.started_at) if run is not None else 0.0
@@ -356,7 +356,7 @@ class Accounting:
         self._runs.pop(run.uid, None)
 
     def _judge(self, uid: str, now: float, gone: _Member | None = None) -> None:
-        """Where a job stands that does not say so itself. gone: the pod of it that just went."""
+        """Derive the state of a job without a status of its own. gone: the pod of it that just went."""
         job = self._jobs.get(uid)
         if job is None or job.kind == "AIJob":
             return

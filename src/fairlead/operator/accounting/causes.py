@@ -1,7 +1,7 @@
 """First causes: with which exit code a job failed, where its other pods are ended because of that.
 
-Within one attempt a pod that failed by itself comes before those that were told to go, then the one that failed first, and of
-one second an exit of its own before one by a signal.
+Within one attempt a pod that failed by itself comes before pods that were deleted or evicted, then the one that failed first,
+and within one second an exit of its own before one by a signal.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ _SIGNALS = 128  # exit codes above are those of processes that a signal ended
 
 
 class Failure(msgspec.Struct, frozen=True, order=True):
-    """A pod that failed. The smaller is the cause. told: it was told to go before; at: seconds since 1970."""
+    """A pod that failed. The smaller is the cause. evicted: it was deleted or evicted before; at: seconds since 1970."""
 
-    told: bool
+    evicted: bool
     at: float
     by_signal: bool
     exit_code: int
 
     @classmethod
-    def of(cls, exit_code: int, at: float, *, told: bool) -> Failure:
+    def of(cls, exit_code: int, at: float, *, evicted: bool) -> Failure:
         """The failure of a pod."""
-        return cls(told, at, exit_code > _SIGNALS, exit_code)
+        return cls(evicted, at, exit_code > _SIGNALS, exit_code)
 
 
 class Causes:
@@ -42,7 +42,7 @@ class Causes:
         return failure.exit_code
 
     def knows(self, job: str) -> bool:
-        """Whether a failure of the job was heard of."""
+        """Whether a failure of the job was observed."""
         return job in self._known
 
     def began(self, job: str, attempt: int, *, counted: bool) -> bool:

@@ -46,7 +46,7 @@ class Intervals(Generic[Row]):
             self._changed[row.uid] = row
 
     def close_others(self, present: Container[str], alive_at: float | None) -> None:
-        """All that is there has been heard of: the rest went while nobody looked, no later than anything was heard."""
+        """Everything is listed: other rows ended while no recorder ran, no later than the last observation."""
         for key, row in list(self.open.items()):
             if key not in present:
                 self.end(key, max(row.started_at, alive_at or row.started_at))

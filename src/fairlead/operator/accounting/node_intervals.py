@@ -1,7 +1,7 @@
 """Which nodes were there, with which devices and at which price.
 
-An interval begins when a node is heard of, or when its devices, its pool or its price change; then the one before ends. There is
-no clock here; `recorder` hears the cluster and writes.
+An interval begins when a node is observed first, or when its devices, its pool or its price change; then the one before ends.
+There is no clock here; `recorder` observes the cluster and writes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NodeIntervals:
         self._pools: dict[str, NodePoolSpec] = {}
 
     def close_others(self, alive_at: float | None) -> None:
-        """All nodes have been heard of."""
+        """All nodes are listed."""
         self.intervals.close_others(self._nodes, alive_at)
 
     def node(self, name: str, view: NodeView | None, now: float) -> None:
@@ -95,7 +95,7 @@ class NodeIntervals:
         self.intervals.put(fresh, view.metadata.uid, now)
 
     def _pool_of(self, view: NodeView) -> tuple[str, Price | None]:
-        """A node's pool and its price: the first with one that selects it, else the first, else what its labels say."""
+        """A node's pool and its price: the first pool with a price that selects it, else the first pool, else its labels."""
         labels = view.metadata.labels or {}
         mine = [(name, spec) for name, spec in sorted(self._pools.items()) if _selects(spec, labels)]
         for name, spec in mine:

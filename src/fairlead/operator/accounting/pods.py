@@ -18,7 +18,7 @@ def devices_of(pod: Pod) -> float:
 
 
 def bound_at(status: views.PodStatus) -> float:
-    """When a pod got its node, as far as its status says; 0: it does not."""
+    """When a pod got its node, by its status; 0: unknown."""
     scheduled = next((each for each in status.conditions or () if each.type == "PodScheduled" and each.status == "True"), None)
     return seconds(scheduled.last_transition_time if scheduled is not None else None) or seconds(status.start_time)
 
@@ -28,14 +28,14 @@ def is_evicted(status: views.PodStatus) -> bool:
 
 
 def failure_of(view: views.Pod) -> Failure | None:
-    """How a pod failed, as far as its containers say."""
+    """How a pod failed, by its containers' statuses."""
     status = view.status or views.PodStatus()
     failed = [each for each in terminated(status) if each.exit_code]
     if status.phase not in ("Succeeded", "Failed") or not failed:
         return None
     at = min((seconds(each.finished_at) for each in failed if each.finished_at), default=0.0)
-    told = view.metadata.deletion_timestamp is not None or is_evicted(status)
-    return Failure.of(failed[0].exit_code, at, told=told)
+    evicted = view.metadata.deletion_timestamp is not None or is_evicted(status)
+    return Failure.of(failed[0].exit_code, at, evicted=evicted)
 
 
 def terminated(status: views.PodStatus) -> list[views.Terminated]:

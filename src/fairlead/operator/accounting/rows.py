@@ -32,10 +32,10 @@ class Rows(msgspec.Struct):
             history.write(self.jobs, self.runs, alive_at=now, stays=self.nodes, scalers=self.scalers)
         except HistoryError as error:
             history.write((), (), alive_at=now)  # raises where the database itself is away: then all of it is kept
-            log.warning("the history takes the rows one by one", error=str(error)[:300])
+            log.warning("history rows are written one by one", error=str(error)[:300])
             whole: HistoryError | None = error
         except Exception as error:
-            log.warning("the history takes the rows one by one", error=str(error)[:300])
+            log.warning("history rows are written one by one", error=str(error)[:300])
             whole = None
         else:
             return

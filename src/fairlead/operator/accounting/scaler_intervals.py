@@ -36,7 +36,7 @@ class ScalerIntervals:
         self.intervals: Intervals[Scaler] = Intervals(lambda row: f"{row.namespace}/{row.name}")
         self._there: set[str] = set()
 
-    def heard(self, key: str, view: ScalerView | None, now: float) -> None:
+    def observed(self, key: str, view: ScalerView | None, now: float) -> None:
         """One as it is; None: it is gone."""
         if view is None:
             self._there.discard(key)
@@ -57,5 +57,5 @@ class ScalerIntervals:
         self.intervals.put(fresh, view.metadata.uid, now)
 
     def close_others(self, alive_at: float | None) -> None:
-        """All have been heard of."""
+        """All autoscalers are listed."""
         self.intervals.close_others(self._there, alive_at)

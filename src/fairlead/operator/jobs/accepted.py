@@ -1,7 +1,7 @@
-"""What an AIJob's conditions say beside what `plan` does: why it is not made, what is not in force, whose it is.
+"""An AIJob's conditions beside those of `plan`: why it is not made, which changes have no effect, which user its pods belong to.
 
-`Accepted=False` names what is wrong, with what to do. `Trusted=False` appears where the API server does not believe the operator
-whose its pods are.
+`Accepted=False` names what is wrong and what to do. `Trusted=False` appears where the API server does not accept the operator's
+statement of the pods' user.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Taken(Exception):
 
 
 class Notes(msgspec.Struct):
-    """What is to be said of one job. job, pods: (reason, message) of what is wrong with it, and with the making of its pods.
+    """Problems of one job. job, pods: (reason, message) of what is wrong with it, and with the creation of its pods.
 
     change: of what changed in its spec without effect; untrusted: the user that its pods got instead of its own.
     refusals: how often in a row the API server refused a member; until rests_until none is made again, of the same generation.
@@ -53,7 +53,7 @@ class Notes(msgspec.Struct):
         return max(0.0, self.rests_until - now) if generation == self.rests_of else 0.0
 
     def on(self, status: AIJobStatus, job: AIJob, now: float) -> AIJobStatus:
-        """A status that says so as well."""
+        """A status with these conditions as well."""
         reason, message = self.job if self.job[0] else self.pods
         queue, service_class = job.spec.queue or "", job.spec.service_class or ""
         conditions = list(status.conditions)
@@ -64,8 +64,8 @@ class Notes(msgspec.Struct):
         elif self.change and _status(conditions, "Accepted") != "False":
             conditions = _with(conditions, "Accepted", True, "ChangeWithoutEffect", self.change, now)
         if self.untrusted:
-            said = f"its pods belong to user {self.untrusted}, not to the job's: {trust(self.untrusted)}"
-            conditions = _with(conditions, "Trusted", False, "OperatorNotTrusted", said, now)
+            message = f"its pods belong to user {self.untrusted} instead of the job's user: {trust(self.untrusted)}"
+            conditions = _with(conditions, "Trusted", False, "OperatorNotTrusted", message, now)
         else:
             conditions = [each for each in conditions if each.type != "Trusted"]
         old = job.status.conditions if job.status is not None else []
@@ -76,8 +76,8 @@ class Notes(msgspec.Struct):
 def trust(user: str) -> str:
     """What an administrator has to do."""
     return (
-        f"an administrator adds --trust {user} to the options with which the policies were printed (all that are trusted "
-        "are named in one command: fairlead crds --policies --trust ... | kubectl apply -f -)"
+        f"an administrator must print the policies again with --trust {user} and all other trusted users in one command: "
+        "fairlead crds --policies --trust ... | kubectl apply -f -"
     )
 
 
@@ -95,7 +95,7 @@ def held(job: AIJob, why: tuple[str, str], now: float) -> Plan:
 
 
 def taken(kind: str, name: str, job: AIJob) -> tuple[str, str]:
-    """What there is to say of something that has the job's name and is not its own."""
+    """The problem of an object that has the job's name and belongs to another."""
     where = f"namespace {job.metadata.namespace}"
     return "NameTaken", f"{kind} {name} exists in {where} and is not this job's: delete it, or give the job another name"
 
@@ -105,14 +105,14 @@ def as_admitted(job: AIJob, group: views.PodGroup, given: AIJob) -> tuple[AIJob,
     kept, spec = group.spec, given.spec
     changed = [
         f"{name} {now or 'none'} (it was made with {then or 'none'})"
-        for name, told, now, then in (
+        for name, given_now, now, then in (
             ("queue", True, spec.queue, kept.queue),
             ("serviceClass", bool(spec.service_class), job.spec.service_class, kept.service_class),
             ("timeLimit", bool(spec.time_limit), job.spec.time_limit, kept.time_limit),
         )
-        if told and (now or "") != (then or "")
+        if given_now and (now or "") != (then or "")
     ]
-    message = f"without effect until the job is submitted anew: {', '.join(changed)}" if changed else ""
+    message = f"no effect until the job is submitted again: {', '.join(changed)}" if changed else ""
     admitted = msgspec.structs.replace(
         job.spec, queue=kept.queue or None, service_class=kept.service_class or None, time_limit=kept.time_limit or None
     )

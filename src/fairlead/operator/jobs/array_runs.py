@@ -23,13 +23,13 @@ class ArrayRuns:
         return key in self._runs
 
     def forget(self, key: str) -> None:
-        """The next plan begins with what is there."""
+        """The next plan starts from the pods that exist."""
         self._runs.pop(key, None)
 
-    def heard(self, key: str, pod: PodSeen) -> None:
+    def observed(self, key: str, pod: PodSeen) -> None:
         """A pod of an array came or changed."""
         if key in self._runs:
-            self._runs[key][1].heard(pod)
+            self._runs[key][1].observed(pod)
 
     def gone(self, key: str, pod: PodSeen) -> None:
         """A pod of an array is no more."""
@@ -45,7 +45,7 @@ class ArrayRuns:
         opens: Gate | None,
         *,
         idle: Idle | None,
-        tell: bool,
+        write_counts: bool,
     ) -> Plan:
         """The next step of an array. pods: of which a run is made where there is none."""
         made_from = f"{job.metadata.uid} {job.spec.array.indexes if job.spec.array is not None else ''}"
@@ -56,6 +56,6 @@ class ArrayRuns:
             except WrongIndexes as error:
                 return held(job, ("WrongIndexes", str(error)), now)
             for pod in pods:
-                run.heard(pod)
+                run.observed(pod)
             self._runs[key] = made_from, run
-        return run.plan(job, now, first, opens, idle=idle, tell=tell)
+        return run.plan(job, now, first, opens, idle=idle, write_counts=write_counts)

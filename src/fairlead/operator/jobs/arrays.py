@@ -1,8 +1,9 @@
 """Arrays: the same job many times. Each element goes its own way by the rules of `plan`; here they are made and counted.
 
-What is done is kept as two sets of indexes in the job's status; an element under way is its pods, and what it has behind it
-(attempts, restarts) a line in the status as soon as there is anything. A look costs what happened since the last one, not how
-many there are. Pods are made as they find places: only so many wait for a node at a time as already run, within limits.
+Finished elements are two sets of indexes in the job's status; an element under way is its pods, and its history (attempts,
+restarts) a line in the status as soon as it has any. The cost of a reconciliation grows with what happened since the last one,
+not with the number of elements. Pods are made as they find places: only so many wait for a node at a time as already run, within
+limits.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Gate = Callable[[int], State]
 """Whether an element may begin: READY, WAITS or FAILED."""
 
 Idle = Callable[[AIJob, Iterable[PodSeen]], tuple[str, float | None]]
-"""Why an element, as a job of its own with its pods, is shut down, empty if it is not; and in how many seconds to look again."""
+"""Why an element, as a job of its own with its pods, is shut down, empty if it is not; and in how many seconds to recheck."""
 
 
 class ArrayRun:
@@ -48,14 +49,14 @@ class ArrayRun:
         self._ran: dict[int, str] = {}  # since when those ran that went while they did
         self._dirty: set[int] = set(self.behind)
         self._timers: list[tuple[float, int]] = []
-        self._judged: dict[int, float] = {}  # when it is looked at next whether an element does anything
+        self._judged: dict[int, float] = {}  # when an element is next checked for idleness
         self._blamed: list[Blame] = []
         self._failed: list[tuple[int, int]] = []
         self._size = len(members(job, 0))
 
-    # -- what is heard -------------------------------------------------------------------------
+    # -- what is observed ----------------------------------------------------------------------
 
-    def heard(self, pod: PodSeen) -> None:
+    def observed(self, pod: PodSeen) -> None:
         """A pod of an element came or changed."""
         index = pod.element
         if index in self.completed or index in self.failed:
@@ -86,89 +87,97 @@ class ArrayRun:
         gate: Gate | None = None,
         *,
         idle: Idle | None = None,
-        tell: bool = True,
+        write_counts: bool = True,
     ) -> Plan:
         """The next step.
 
-        gate: of each element, where these wait for those of another array. idle: where elements are shut down that do nothing.
-        tell: whether counts that changed are wanted.
+        gate: of each element, where these wait for those of another array. idle: where idle elements are shut down.
+        write_counts: whether changed counts are written.
         """
         all_pods = [pod for pods in (*self.active.values(), self._left) for pod in pods.values()] if self._ends(job) else ()
-        look = Step(job, all_pods, Given(now=now))
-        before = Phase(look.old.phase)
+        current = Step(job, all_pods, Given(now=now))
+        before = Phase(current.old.phase)
         if before in FINISHED:
-            return look.finished()
+            return current.finished()
         if job.spec.suspend:
-            return self._suspend(look, before)
+            return self._suspend(current, before)
         if first.state is not State.READY and not self.active and not self.behind and not self.completed:
             return Step(job, (), Given(now=now, first=first)).wait(before)
-        return self._go_on(look, before, gate or (lambda _: State.READY), idle, tell)
+        return self._go_on(current, before, gate or (lambda _: State.READY), idle, write_counts)
 
     @staticmethod
     def _ends(job: AIJob) -> bool:
-        """Whether all pods are to be looked at, and not only those about which there is news."""
+        """Whether all pods are to be checked, and not only those that changed."""
         return job.spec.suspend or (job.status is not None and job.status.phase in FINISHED)
 
-    def _suspend(self, look: Step, before: Phase) -> Plan:
+    def _suspend(self, current: Step, before: Phase) -> Plan:
         for index, pods in self.active.items():
             old = self.behind.get(index, ElementStatus(index=index))
             if any(pod.attempt == old.attempt for pod in pods.values()):
                 self.behind[index] = msgspec.structs.replace(
                     old, attempt=old.attempt + 1, interruptions=old.interruptions + 1, resume_at=None
                 )
-        leaving = look.leaving(look.attempt.pods.values()) + look.leaving(look.attempt.stale)
+        leaving = current.leaving(current.attempt.pods.values()) + current.leaving(current.attempt.stale)
         if before is not Phase.SUSPENDED:
-            look.events.append(("Suspended", "suspended by its user", False))
+            current.events.append(("Suspended", "suspended by its user", False))
             self._dirty.update(self.active)
-        status = self._status(look, step(before, Phase.SUSPENDED), suspended="User")
-        return Plan(status, delete=leaving, events=tuple(look.events))
+        status = self._status(current, step(before, Phase.SUSPENDED), suspended="User")
+        return Plan(status, delete=leaving, events=tuple(current.events))
 
-    def _go_on(self, look: Step, before: Phase, gate: Gate, idle: Idle | None, tell: bool) -> Plan:
+    def _go_on(self, current: Step, before: Phase, gate: Gate, idle: Idle | None, write_counts: bool) -> Plan:
         create: list[Member] = []
-        delete = list(look.leaving(self._left.values()))
+        delete = list(current.leaving(self._left.values()))
         self._left.clear()
         remembered = False
-        while self._timers and self._timers[0][0] <= look.now:
+        while self._timers and self._timers[0][0] <= current.now:
             self._dirty.add(heappop(self._timers)[1])
         dirty, self._dirty = sorted(self._dirty), set()
         for index in dirty:
             if index in self.completed or index in self.failed:
                 continue
-            made, left, changed = self._element(look, index, idle)
+            made, left, changed = self._element(current, index, idle)
             create += made
             delete += left
             remembered = remembered or changed
-        create += self._begin(look.job, gate)
+        create += self._begin(current.job, gate)
         if not self.waiting and not self.active:
-            return self._end(look, before, delete)
+            return self._end(current, before, delete)
         busy = self._busy()
         phase = Phase.RUNNING if busy or self.completed or self.failed else Phase.PENDING
         if phase is not before:
-            look.events.append((str(phase), f"{busy} of {len(self.indexes)} elements run", False))
-        told = tell or remembered or phase is not before
-        status = self._status(look, step(before, phase)) if told else look.old
+            current.events.append((str(phase), f"{busy} of {len(self.indexes)} elements run", False))
+        written = write_counts or remembered or phase is not before
+        status = self._status(current, step(before, phase)) if written else current.old
         attempts = {each.element: self.behind[each.element].attempt for each in create if each.element in self.behind}
-        again = max(0.0, self._timers[0][0] - look.now) if self._timers else None
-        made, gone, events = tuple(create), tuple(delete), tuple(look.events)
+        again = max(0.0, self._timers[0][0] - current.now) if self._timers else None
+        made, gone, events = tuple(create), tuple(delete), tuple(current.events)
         blamed, self._blamed = tuple(self._blamed), []
         failed, self._failed = tuple(self._failed), []
         return Plan(
-            status, made, gone, look_again=again, events=events, attempts=attempts, untold=not told, blamed=blamed, failed=failed
+            status,
+            made,
+            gone,
+            recheck_after=again,
+            events=events,
+            attempts=attempts,
+            unwritten=not written,
+            blamed=blamed,
+            failed=failed,
         )
 
-    def _element(self, look: Step, index: int, idle: Idle | None) -> tuple[Iterable[Member], Iterable[str], bool]:
-        """One element's next step: whom to make, whom to delete, and whether what it has behind it changed."""
+    def _element(self, current: Step, index: int, idle: Idle | None) -> tuple[Iterable[Member], Iterable[str], bool]:
+        """One element's next step: members to make, pods to delete, and whether its history changed."""
         pods = self.active.get(index, {})
         old = self.behind.get(index, ElementStatus(index=index))
-        # Pods of attempts that are over may be long in going; they say nothing of the one under way.
+        # Pods of earlier attempts may take long to terminate; they do not count for the one under way.
         present = [pod for pod in pods.values() if pod.attempt == old.attempt]
         if any(pod.node for pod in present):
             self._unplaced.discard(index)
         if len(pods) == self._size == 1 and idle is None:
             (pod,) = pods.values()
             if pod.phase in ("Pending", "Running") and pod.attempt == old.attempt and not pod.terminating:
-                ends = due(look.job, pod.bound, pod.starting) if pod.starting is not None else math.inf
-                if ends > look.now:
+                ends = due(current.job, pod.bound, pod.starting) if pod.starting is not None else math.inf
+                if ends > current.now:
                     if pod.starting is not None:
                         heappush(self._timers, (ends, index))
                     return (), (), False  # by far the commonest: it is on its way
@@ -184,16 +193,16 @@ class ArrayRun:
             avoided_nodes=old.avoided_nodes,
             starts=old.starts,
         )
-        as_job = msgspec.structs.replace(look.job, status=status)
-        why = self._judge(idle, as_job, present, index, look.now) if idle is not None else ""
-        decided = plan(as_job, list(pods.values()), Given(now=look.now, element=index, idle=why))
+        as_job = msgspec.structs.replace(current.job, status=status)
+        why = self._judge(idle, as_job, present, index, current.now) if idle is not None else ""
+        decided = plan(as_job, list(pods.values()), Given(now=current.now, element=index, idle=why))
         after = decided.status
         if after.phase in ("Succeeded", "Failed"):
             (self.completed if after.phase == "Succeeded" else self.failed).add(index)
             self._blamed += decided.blamed
             self._failed += decided.failed
             if after.phase == "Failed":
-                look.events.append(("ElementFailed", f"element {index}: {after.message}", True))
+                current.events.append(("ElementFailed", f"element {index}: {after.message}", True))
             self._forget(index)
             return (), decided.delete, False
         if index not in self.active:
@@ -214,20 +223,20 @@ class ArrayRun:
         self._failed += decided.failed
         if changed:
             self.behind[index] = behind
-            look.events += decided.events
+            current.events += decided.events
         if behind.resume_at:
             heappush(self._timers, (seconds(behind.resume_at), index))
-        elif changed and decided.look_again is not None:
+        elif changed and decided.recheck_after is not None:
             self._dirty.add(index)
-            heappush(self._timers, (look.now, index))
-        elif decided.look_again is not None:
-            heappush(self._timers, (look.now + decided.look_again, index))
+            heappush(self._timers, (current.now, index))
+        elif decided.recheck_after is not None:
+            heappush(self._timers, (current.now + decided.recheck_after, index))
         if decided.create:
             self._unplaced.add(index)
         return decided.create, decided.delete, changed
 
     def _judge(self, idle: Idle, job: AIJob, pods: Iterable[PodSeen], index: int, now: float) -> str:
-        """Why an element does nothing; it is looked at again when that may be so, once for however many looks."""
+        """Why an element is idle; it is rechecked when it may be, once for however many reconciliations."""
         why, again = idle(job, pods)
         due = self._judged.get(index, 0.0)
         if again is not None and not now < due <= now + again:
@@ -236,7 +245,7 @@ class ArrayRun:
         return why
 
     def _begin(self, job: AIJob, gate: Gate) -> list[Member]:
-        """Elements that may begin now, as far as there is room for them."""
+        """Elements that may begin now, within the limits."""
         spec = job.spec.array
         at_once = spec.parallelism if spec is not None and spec.parallelism else len(self.indexes)
         ahead = min(max(LEAST_AHEAD, len(self.active) - len(self._unplaced)), MOST_AHEAD)
@@ -268,7 +277,7 @@ class ArrayRun:
         self._unplaced.discard(index)
         self._judged.pop(index, None)
 
-    def _end(self, look: Step, before: Phase, delete: list[str]) -> Plan:
+    def _end(self, current: Step, before: Phase, delete: list[str]) -> Plan:
         phase = Phase.FAILED if self.failed else Phase.SUCCEEDED
         few = indexes.shown(self.failed)
         message = (
@@ -276,7 +285,7 @@ class ArrayRun:
             if self.failed
             else f"all {len(self.indexes)} elements have succeeded"
         )
-        ended = look.end(before, phase, message)
+        ended = current.end(before, phase, message)
         status = msgspec.structs.replace(ended.status, **self._counts())
         return msgspec.structs.replace(ended, status=status, delete=(*delete, *ended.delete))
 
@@ -290,6 +299,6 @@ class ArrayRun:
             "elements": [self.behind[index] for index in sorted(self.behind)],
         }
 
-    def _status(self, look: Step, phase: Phase, suspended: str = "") -> AIJobStatus:
-        started = look.old.started_at or (timestamp(look.now) if phase is Phase.RUNNING else None)
-        return msgspec.structs.replace(look.status(phase, suspended=suspended, started_at=started), **self._counts())
+    def _status(self, current: Step, phase: Phase, suspended: str = "") -> AIJobStatus:
+        started = current.old.started_at or (timestamp(current.now) if phase is Phase.RUNNING else None)
+        return msgspec.structs.replace(current.status(phase, suspended=suspended, started_at=started), **self._counts())

@@ -1,4 +1,4 @@
-"""The attempt of a job that is under way: its members, their pods, and who of them has run to its end, works, or is lost.
+"""The attempt of a job that is under way: its members, their pods, and which of them have ended, work, or are lost.
 
 An attempt is one start of the job as a whole. Nothing is decided here; `plan` does that.
 """
@@ -31,7 +31,7 @@ _PENDING, _RUNNING, _SUCCEEDED, _FAILED = "Pending", "Running", "Succeeded", "Fa
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """What counts beside a job and its pods. now: seconds since the epoch.
 
-    suspended: by the scheduler. first: what those that come first say of it. element: of an array, with the job's status being
+    suspended: by the scheduler. first: the verdict of its dependencies. element: of an array, with the job's status being
     that element's. idle: why it is shut down, if it does not use what it holds. ended: pods that succeeded and are gone.
     """
 
@@ -44,9 +44,9 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def action_on(job: AIJob, exit_code: int | None) -> str:
-    """What a job's rules say of an exit code: Ignore, Restart, Fail; empty: nothing."""
-    said = next((rule.action for rule in job.spec.restart.exit_codes if exit_code in rule.codes), "")
-    return said or ("Restart" if exit_code == CHECKPOINTED and job.spec.checkpoint is not None else "")
+    """The action of a job's rules for an exit code: Ignore, Restart, Fail; empty: none."""
+    action = next((rule.action for rule in job.spec.restart.exit_codes if exit_code in rule.codes), "")
+    return action or ("Restart" if exit_code == CHECKPOINTED and job.spec.checkpoint is not None else "")
 
 
 class Attempt:
@@ -120,7 +120,7 @@ class Attempt:
         return pod is not None and pod.phase == _RUNNING and not pod.terminating
 
     def lost(self) -> tuple[str, list[PodSeen]]:
-        """Why the attempt cannot go on, though the job is not to blame, empty if it can; and who is gone without whom it does."""
+        """Why the attempt cannot go on through no fault of the job, empty if it can; and lost members that it can do without."""
         named, done = self.named, self.done
         leaving: list[PodSeen] = []
         staying = Counter(named[name].role for name in self.pods if name in named and (name in done or self.works(name)))
@@ -130,7 +130,7 @@ class Attempt:
                 continue
             # Where the size may change, it does; but the first of the first role is where all meet.
             replaced = each.role in self.elastic and not (each.index == 0 and each.role == self.job.spec.roles[0].name)
-            expendable = each.surplus or (replaced and staying[each.role] >= self.least[each.role])
+            expendable = each.elastic or (replaced and staying[each.role] >= self.least[each.role])
             if pod is None:
                 if self.old.complete_attempt == self.number and not expendable:
                     return f"{name} is gone", []
@@ -138,7 +138,7 @@ class Attempt:
                 if expendable:
                     leaving.append(pod)
                 elif pod.phase == _FAILED:
-                    return f"{name} was ended: {pod.reason or 'its node or the scheduler took it'}", []
+                    return f"{name} was ended: {pod.reason or 'by its node or the scheduler'}", []
                 else:
                     return f"{name} is being removed", []
         return "", leaving
@@ -151,12 +151,12 @@ class Attempt:
         if not starting:
             return StartVerdict()
         placed = {name: pod.bound for name, pod in theirs.items() if pod.node} | dict.fromkeys(done, 0.0)
-        told = next((each.reason for each in self.old.conditions if each.type == STARTED and each.status == "False"), "")
-        if self._given.element >= 0 and self.old.restarts:  # what its starts failed for is not kept for each element
-            told = next((each.trouble.reason for each in starting.values() if each.trouble.reason in RETRIED), "")
+        before = next((each.reason for each in self.old.conditions if each.type == STARTED and each.status == "False"), "")
+        if self._given.element >= 0 and self.old.restarts:  # the causes of failed starts are not stored by element
+            before = next((each.trouble.reason for each in starting.values() if each.trouble.reason in RETRIED), "")
         working = Counter(each.role for name, each in named.items() if name in done or self.works(name))
         enough = {role for role, least in self.least.items() if working[role] >= least}
-        return judge(self.job, named, starting, placed, self._given.now, enough=enough, before=told)
+        return judge(self.job, named, starting, placed, self._given.now, enough=enough, before=before)
 
     def over_limit(self) -> bool:
         """Whether its time is over: the scheduler has taken it down for that, then."""
@@ -174,5 +174,5 @@ class Attempt:
         return pod.disrupted or pod.terminating or (pod.exit_code is None and rejected)
 
     def action(self, pod: PodSeen) -> str:
-        """What the job's rules say of an exit code; empty: nothing."""
+        """The action of the job's rules for an exit code; empty: none."""
         return action_on(self.job, pod.exit_code)

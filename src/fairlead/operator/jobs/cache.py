@@ -1,4 +1,4 @@
-"""AIJobs, their pods, their PodGroups and classes of service as the controller heard of them last."""
+"""AIJobs, their pods, their PodGroups and classes of service as the controller observed them last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AIJob controller: hears of jobs, their pods and the scheduler's intents, and carries out what `plan` says.
+"""The AIJob controller: observes jobs, their pods and the scheduler's target states, and carries out `plan`.
 
 The status is written before anything is done that follows from it, and only over the version that was read: an operator that
 starts after a crash between the two finds an attempt that is over and pods that belong to no attempt any more, and goes on from
@@ -56,7 +56,7 @@ class Jobs:
     """Reconciles AIJobs.
 
     speed: of the client's clock against the loop's; prometheus: where the use and the errors of GPUs are measured, if they are;
-    conditions: of nodes that say that one is broken.
+    conditions: of nodes that report a broken node.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class Jobs:
         self.speed = speed
         self.counters = Counters()
         self.faults = faults or Faults(client, speed=speed)
-        self.queue = WorkQueue(self._look, site="jobs", report=self._fault)
-        jobs_heard = self.faults.each("jobs.heard", self._job_changed, _ABOUT)
-        self.jobs_informer = Informer(client, _JOBS, strict(AIJob), jobs_heard, lambda: self._listed("jobs"))
-        pods_heard = self.faults.each("jobs.pods", self._pod_changed, About("v1", "Pod"))
+        self.queue = WorkQueue(self._reconcile, site="jobs", report=self._fault)
+        take_jobs = self.faults.each("jobs.observed", self._job_changed, _ABOUT)
+        self.jobs_informer = Informer(client, _JOBS, strict(AIJob), take_jobs, lambda: self._listed("jobs"))
+        take_pods = self.faults.each("jobs.pods", self._pod_changed, About("v1", "Pod"))
         self.pods_informer = Informer(
-            client, "/api/v1/pods", PodView, pods_heard, lambda: self._listed("pods"), selector=names.JOB_LABEL
+            client, "/api/v1/pods", PodView, take_pods, lambda: self._listed("pods"), selector=names.JOB_LABEL
         )
         self.cache = Cache()
         self.arrays = ArrayRuns()
@@ -129,7 +129,7 @@ class Jobs:
 
     @property
     def synced(self) -> bool:
-        """Whether everything that exists has been heard."""
+        """Whether everything that exists has been listed."""
         return not self._missing
 
     def _listed(self, what: str) -> None:
@@ -146,11 +146,11 @@ class Jobs:
                 self.queue.add(key)
 
     def groups_listed(self) -> None:
-        """All PodGroups have been heard of."""
+        """All PodGroups are listed."""
         self._listed("groups")
 
-    def intent(self, key: str, group: views.PodGroup | None) -> None:
-        """A PodGroup as it is, and with it what the scheduler wants its job to be; None: it is gone."""
+    def group_changed(self, key: str, group: views.PodGroup | None) -> None:
+        """A PodGroup as it is, with the target state of its job; None: it is gone."""
         if group is None:
             self.cache.groups.pop(key, None)
         else:
@@ -167,7 +167,7 @@ class Jobs:
             record = self._records[key] = Record()
         return record
 
-    # -- what is heard -------------------------------------------------------------------------
+    # -- what is observed ----------------------------------------------------------------------
 
     def _fault(self, site: str, key: str, error: Exception) -> None:
         job = self.cache.jobs.get(key)
@@ -184,7 +184,9 @@ class Jobs:
             self.hardware.over(change.key)
         elif change.error:
             log.error("AIJob cannot be read", job=change.key, error=change.error)
-            self.faults.tell(change.key, "InvalidSpec", f"it cannot be read: {change.error}", _ABOUT, change.view.metadata.uid)
+            self.faults.write_event(
+                change.key, "InvalidSpec", f"it cannot be read: {change.error}", _ABOUT, change.view.metadata.uid
+            )
         elif not self.cache.is_older(change.key, change.view):
             old = self.cache.jobs.get(change.key)
             if old is not None and old.metadata.uid != change.view.metadata.uid:
@@ -192,7 +194,7 @@ class Jobs:
             self.cache.jobs[change.key] = change.view
             self._again(change.key)
             if old is None or _progress(old) != _progress(change.view):
-                self._tell_dependents(change.key)
+                self._requeue_dependents(change.key)
 
     def _class_changed(self, change: Change[ServiceClass]) -> None:
         if change.error:
@@ -223,7 +225,7 @@ class Jobs:
         attempt, element = labels.get(names.ATTEMPT_LABEL, ""), labels.get(names.ELEMENT_LABEL, "-1")
         if change.error:
             log.error("pod cannot be read", pod=change.key, error=change.error)
-            return  # what was known of it last still holds, for all that we can say
+            return  # its last readable version still counts
         if view is None or not NUMBER.match(attempt) or not (element == "-1" or NUMBER.match(element)):
             self._pod_gone(change.key)
             return
@@ -237,11 +239,11 @@ class Jobs:
         self._expectations.observed(key, pod.name)
         self._observe(key, pod)
         if key in self.arrays:
-            self.arrays.heard(key, self._as_is(pod))
+            self.arrays.observed(key, self._as_is(pod))
         self._again(key)
 
     def _observe(self, key: str, pod: PodSeen) -> None:
-        """A member that runs or has ended: what it may tell of its node."""
+        """A member that runs or has ended is evidence for or against its node."""
         job = self.cache.jobs.get(key)
         if not self.synced or job is None or over(job):
             return
@@ -251,7 +253,7 @@ class Jobs:
         kind = record.kinds[1].get(pod.role, "")
         run = run_of(key, job, pod, kind, self.client.clock()) if kind else None
         if run is not None:
-            self.hardware.heard(run, gpus=kind.startswith(GPUS))
+            self.hardware.observed(run, gpus=kind.startswith(GPUS))
 
     def _pod_gone(self, key: str) -> None:
         self.waiting.seen(key, placed=True)
@@ -266,7 +268,7 @@ class Jobs:
             self._again(job)
 
     def _as_is(self, pod: PodSeen) -> PodSeen:
-        """A pod on a node that is lost has failed, whatever its kubelet said last."""
+        """A pod on a node that is lost has failed, whatever its kubelet reported last."""
         if pod.phase not in ("Pending", "Running") or not self.hardware.is_lost(pod.node, pod.made):
             return pod
         return msgspec.structs.replace(pod, phase="Failed", reason=NODE_LOST, disrupted=True)
@@ -278,15 +280,15 @@ class Jobs:
                 self.hardware.gone(key, pod)
             try:
                 for pod in theirs if key in self.arrays else ():
-                    self.arrays.heard(key, self._as_is(pod))
+                    self.arrays.observed(key, self._as_is(pod))
             except Exception as error:
                 self.arrays.forget(key)
                 self._fault("jobs.nodes", key, error)
             if theirs:
                 self._again(key)
 
-    def _tell_dependents(self, key: str) -> None:
-        """Who waits for a job looks again."""
+    def _requeue_dependents(self, key: str) -> None:
+        """Reconcile the jobs that depend on this one."""
         namespace, _, name = key.partition("/")
         if any(job.spec.depends_on for job in self.cache.jobs.values()):
             for other in dependents(name, self.cache.beside(key)):
@@ -294,7 +296,7 @@ class Jobs:
 
     # -- what is done --------------------------------------------------------------------------
 
-    async def _look(self, key: str) -> None:
+    async def _reconcile(self, key: str) -> None:
         found = self.cache.jobs.get(key)
         if found is None or not self.synced:
             return
@@ -312,7 +314,7 @@ class Jobs:
         try:
             await self._take_step(key, job, now, first)
         except Exception:
-            self.arrays.forget(key)  # it counts as done what was not: the next look begins with what is there
+            self.arrays.forget(key)  # it counts as done what was not: the next reconciliation starts from the pods
             raise
 
     async def _take_step(self, key: str, job: AIJob, now: float, first: Verdict) -> None:
@@ -321,42 +323,47 @@ class Jobs:
         if any(until <= now for until in self._expectations.due(key)):
             self._expectations.forget(key)
             self.arrays.forget(key)  # it counts them as there
-        tell_at, ended = record.tell_at, frozenset(record.ended)
+        write_at, ended = record.write_at, frozenset(record.ended)
         decided = self._decide(key, job, record, now, first)
         if decided is None:
             self._again_in(key, record, record.rests(now))
             return
-        if not decided.untold and decided.status != job.status:
-            record.told_at = now
+        if not decided.unwritten and decided.status != job.status:
+            record.written_at = now
             if begins_again(job.status, decided.status):
                 record.attempted_at = now
             job = msgspec.structs.replace(await self._write_status(key, job, decided), spec=job.spec)
-            record.ended -= ended  # its status says so now
+            record.ended -= ended  # they are in its status now
         await self._carry_out(key, job, decided, record)
         if decided.delete_job:
             return
-        waits = [each for each in (decided.look_again, tell_at - now if decided.untold else None) if each is not None]
+        waits = [each for each in (decided.recheck_after, write_at - now if decided.unwritten else None) if each is not None]
         waits += [until - now for until in self._expectations.due(key)]
         if waits:
             self._again_in(key, record, min(waits))
 
     def _decide(self, key: str, job: AIJob, record: Record, now: float, first: Verdict) -> Plan | None:
         """What is to be done; None: it began again just now and rests."""
-        rests, tell = record.rests(now) > 0, now >= record.tell_at
+        rests, write_counts = record.rests(now) > 0, now >= record.write_at
         if record.notes.job[0] and not over(job):
             decided = held(job, record.notes.job, now)
         elif job.spec.array is not None and rests:
             return None  # an array remembers what it has decided, so it is not even asked
         elif job.spec.array is not None:
-            decided = self._plan_array(key, job, now, first, tell=tell)
+            decided = self._plan_array(key, job, now, first, write_counts=write_counts)
         else:
             decided = self._plan_job(key, job, record, now, first)
         if rests and begins_again(job.status, decided.status):
             return None
-        if not over(job) and not decided.untold:
+        if not over(job) and not decided.unwritten:
             decided = msgspec.structs.replace(decided, status=record.notes.on(decided.status, job, now))
-        if job.spec.array is None and not tell and decided.status != job.status and counts_only(job.status, decided.status):
-            decided = msgspec.structs.replace(decided, status=job.status, untold=True)
+        if (
+            job.spec.array is None
+            and not write_counts
+            and decided.status != job.status
+            and counts_only(job.status, decided.status)
+        ):
+            decided = msgspec.structs.replace(decided, status=job.status, unwritten=True)
         return decided
 
     def _plan_job(self, key: str, job: AIJob, record: Record, now: float, first: Verdict) -> Plan:
@@ -365,19 +372,19 @@ class Jobs:
         suspended, ended = self.cache.is_suspended(key, job), frozenset(record.ended)
         decided = plan(job, pods, Given(now=now, suspended=suspended, first=first, idle=idle, ended=ended))
         decided = self._expectations.without(key, job, decided)
-        if due is not None and (decided.look_again is None or due < decided.look_again):
-            decided = msgspec.structs.replace(decided, look_again=due)
+        if due is not None and (decided.recheck_after is None or due < decided.recheck_after):
+            decided = msgspec.structs.replace(decided, recheck_after=due)
         return decided
 
-    def _plan_array(self, key: str, job: AIJob, now: float, first: Verdict, *, tell: bool) -> Plan:
+    def _plan_array(self, key: str, job: AIJob, now: float, first: Verdict, *, write_counts: bool) -> Plan:
         pods = (self._as_is(pod) for pod in self.cache.pods(key).values())
         opens = gate(job, self.cache.beside(key)) if job.spec.depends_on else None
         idle = (lambda element, pods: judge_idle(element, pods, self.idleness.measured, now)) if any(windows(job)) else None
-        return self.arrays.plan(key, job, pods, now, first, opens, idle=idle, tell=tell)
+        return self.arrays.plan(key, job, pods, now, first, opens, idle=idle, write_counts=write_counts)
 
     async def _carry_out(self, key: str, job: AIJob, decided: Plan, record: Record) -> None:
         writer, group = self._writer, self.cache.groups.get
-        await writer.tell_pause(job, group(key))
+        await writer.write_pause(job, group(key))
         for element, attempt in decided.failed:
             self.hardware.runs.failed(key, element, attempt)
         await writer.resize_group(job, group(key), record)
@@ -407,14 +414,14 @@ class Jobs:
             self.counters.finished += decided.status.phase in ("Succeeded", "Failed")
             self.counters.restarted += decided.status.phase == "Restarting"
             log.info("phase", job=key, before=before, after=decided.status.phase, message=decided.status.message)
-        if not self.cache.is_older(key, written):  # the watch may have told already what was written on top of it
+        if not self.cache.is_older(key, written):  # the watch may have delivered a later version already
             self.cache.jobs[key] = written
         if _progress(job) != _progress(written):
-            self._tell_dependents(key)
+            self._requeue_dependents(key)
         return written
 
 
 def _progress(job: AIJob) -> tuple[str, str, str]:
-    """What those that wait for a job look at."""
+    """The part of a job's status that dependent jobs check."""
     status = job.status or AIJobStatus()
     return status.phase, status.completed_indexes, status.failed_indexes

@@ -1,4 +1,4 @@
-"""Which missing members of a job may be made now, by bounds and by quotas, and what is said where they may not."""
+"""Which missing members of a job may be created now, by bounds and by quotas, and what is reported where they may not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fairlead.operator.jobs.record import Record
 from fairlead.operator.jobs.writer import Writer
 
 _NEXT = 0.2  # seconds until it is tried again where another job of the namespace makes its pods
-_SHORT, _QUOTA_REST = 30.0, 1.0  # seconds until a job looks again that a quota keeps: in any case, and after one changed
+_SHORT, _QUOTA_REST = 30.0, 1.0  # seconds until a job that waits for a quota is retried: in any case, and after one changed
 _BLOCKED_REST = 5.0  # seconds until it is tried again what others stand in the way of
 
 
@@ -57,7 +57,7 @@ class Creation:
         self._arrays = arrays
         self._speed = speed
         self._short: dict[str, set[str]] = {}  # namespace -> jobs that wait for a quota
-        self._looking: set[str] = set()  # namespaces whose jobs are about to look for room
+        self._retrying: set[str] = set()  # namespaces whose jobs are about to be retried
 
     def forget(self, key: str) -> None:
         """A job is gone: it waits for no quota."""
@@ -88,20 +88,20 @@ class Creation:
         asyncio.get_running_loop().call_later(seconds / self._speed, self._again, key)
 
     def _within_bounds(self, key: str, job: AIJob, decided: Plan) -> tuple[tuple[made.Member, ...], str]:
-        """Those members of a plan for which there is room, and why there is none for the others."""
+        """Those members of a plan that the bounds allow, and why not the others."""
         namespace = job.metadata.namespace
         gang = job.spec.array is None
         own = sum(not pod.node and pod.phase == "Pending" for pod in self._cache.pods(key).values()) if gang else 0
-        room, why = self._waiting.room(namespace, len(decided.create), whole=gang, own=own)
-        if room >= len(decided.create):
+        allowance, why = self._waiting.allowance(namespace, len(decided.create), whole=gang, own=own)
+        if allowance >= len(decided.create):
             return decided.create, ""
         if gang or made.is_gang(job):
-            needed = tuple(each for each in decided.create if not each.surplus)
-            if len(needed) > room:
+            needed = tuple(each for each in decided.create if not each.elastic)
+            if len(needed) > allowance:
                 return (), why
-            surplus = tuple(each for each in decided.create if each.surplus)
-            return (*needed, *surplus[: room - len(needed)]), why
-        return decided.create[:room], why
+            elastic = tuple(each for each in decided.create if each.elastic)
+            return (*needed, *elastic[: allowance - len(needed)]), why
+        return decided.create[:allowance], why
 
     async def _within_quotas(
         self, key: str, job: AIJob, decided: Plan, members: tuple[made.Member, ...]
@@ -111,7 +111,7 @@ class Creation:
         wanted = batches(job, members)
         fitting, short = await self.quotas.admitted(namespace, wanted)
         left = [batch for batch in wanted if batch not in fitting]
-        needed = {each.element for batch in left for each in batch.members if not each.surplus}
+        needed = {each.element for batch in left for each in batch.members if not each.elastic}
         if needed:
             await self._maker.take_back(key, job, decided, needed)
         if job.spec.array is None and needed:
@@ -125,13 +125,13 @@ class Creation:
         return tuple(each for each in members if each in kept), short if needed else None
 
     def _quota_changed(self, namespace: str) -> None:
-        """There may be more room for those that a quota keeps: they look again, all at once and not too often."""
-        if self._short.get(namespace) and namespace not in self._looking:
-            self._looking.add(namespace)
-            asyncio.get_running_loop().call_later(_QUOTA_REST / self._speed, self._look_for_room, namespace)
+        """Jobs that wait for a quota may fit now: retry all of them together, and not too often."""
+        if self._short.get(namespace) and namespace not in self._retrying:
+            self._retrying.add(namespace)
+            asyncio.get_running_loop().call_later(_QUOTA_REST / self._speed, self._retry_short, namespace)
 
-    def _look_for_room(self, namespace: str) -> None:
-        self._looking.discard(namespace)
+    def _retry_short(self, namespace: str) -> None:
+        self._retrying.discard(namespace)
         waiting = [self._cache.jobs[key] for key in self._short.get(namespace, ()) if key in self._cache.jobs]
         for job in sorted(waiting, key=lambda job: (job.metadata.creation_timestamp or "", job.metadata.uid)):
             self._again(job.metadata.key)
@@ -146,7 +146,7 @@ class Creation:
         why: str,
         short: Refusal | None = None,
     ) -> None:
-        """Make these members; the others are kept by bounds (why), or by quotas (short)."""
+        """Make these members; the others are held back by bounds (why), or by quotas (short)."""
         notes = record.notes
         try:
             await self._make_counted(key, job, decided, record, members)
@@ -157,26 +157,26 @@ class Creation:
             await self._maker.probe(job, notes)
             by_quota = error.code == 403 and re.search("(exceeded|failed) quota: ", error.message)
             reason = "ResourceQuota" if by_quota else "PodsRefused"
-            await self._tell(key, job, notes, (reason, f"the API server refuses its pods: {error.message or error}"))
+            await self._report(key, job, notes, (reason, f"the API server refuses its pods: {error.message or error}"))
             raise
         except Taken as error:
-            await self._tell(key, job, notes, (error.reason, str(error)))
+            await self._report(key, job, notes, (error.reason, str(error)))
             self._later(key, _BLOCKED_REST)
             return
         if members:
             notes.refusals = 0
         if short is not None:
             if not self._leaving(key, decided):  # what goes now may be all that is missing
-                await self._tell(key, job, notes, (short.reason, short.message), warning=short.for_good)
+                await self._report(key, job, notes, (short.reason, short.message), warning=short.for_good)
         elif why:
-            await self._tell(key, job, notes, ("TooManyWaitingPods", why), warning=False)
+            await self._report(key, job, notes, ("TooManyWaitingPods", why), warning=False)
             self._later(key, _BLOCKED_REST)
         elif notes.pods[0]:
             notes.pods = NOTHING
             self._again(key)
 
     async def _make_counted(self, key: str, job: AIJob, decided: Plan, record: Record, members: tuple[made.Member, ...]) -> None:
-        """Others ask for room while these are being made: they count as waiting from the start."""
+        """Make these members. They count as waiting from the start: other jobs check the bounds meanwhile."""
         expected = [self._pod_of(job, each, decided) for each in members]
         for each in expected:
             self._waiting.seen(each, placed=False)
@@ -198,9 +198,9 @@ class Creation:
         attempt = decided.attempts.get(member.element, decided.status.attempt)
         return f"{job.metadata.namespace}/{made.name_of(job, member, attempt)}"
 
-    async def _tell(self, key: str, job: AIJob, notes: Notes, said: tuple[str, str], *, warning: bool = True) -> None:
-        """What keeps its pods from being made, once: an event, and the condition with the next look."""
-        if notes.pods != said:
-            notes.pods = said
-            await self._writer.event(job, said[0], said[1], warning=warning)
+    async def _report(self, key: str, job: AIJob, notes: Notes, why: tuple[str, str], *, warning: bool = True) -> None:
+        """Report, once, why its pods are not created: by an event, and by the condition with the next reconciliation."""
+        if notes.pods != why:
+            notes.pods = why
+            await self._writer.event(job, why[0], why[1], warning=warning)
             self._again(key)

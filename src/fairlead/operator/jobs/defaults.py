@@ -1,4 +1,4 @@
-"""What a job is where it does not say: by its workload type, and by its class of service.
+"""The defaults of a job's fields: by its workload type, and by its class of service.
 
 The object stays as its user wrote it; what is filled in here is what the operator acts on.
 """
@@ -53,7 +53,7 @@ def _limited(given: str | None, rule: TimeLimit | None) -> str | None:
 
 
 def default_class(workload_type: str, classes: Iterable[ServiceClass]) -> str | None:
-    """The class of jobs of a type that name none: the first by name that says so and is open to everybody."""
+    """The class of jobs of a type that name none: the first by name that is a default for it and open to all users."""
     names = [
         each.metadata.name
         for each in classes

@@ -20,7 +20,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 class State(Enum):
-    """What dependencies say of a job."""
+    """The verdict of a job's dependencies."""
 
     READY = "ready"
     WAITS = "waits"
@@ -46,14 +46,14 @@ def judge(job: AIJob, others: Mapping[str, AIJob]) -> Verdict:
         return READY
     cycle = _cycle(job, others)
     if cycle:
-        return Verdict(State.CYCLE, f"it waits for itself: {' -> '.join(cycle)}")
+        return Verdict(State.CYCLE, f"dependency cycle: {' -> '.join(cycle)}")
     waits: list[str] = []
     missing = False
     for each in job.spec.depends_on:
         if each.when == "singleton":
             older = _older(job, each.job, others)
             if older:
-                waits.append(f"job {older!r} of the same user is to end first")
+                waits.append(f"job {older!r} of the same user must end first")
             continue
         other = others.get(each.job)
         phase = _phase(other)
@@ -65,9 +65,9 @@ def judge(job: AIJob, others: Mapping[str, AIJob]) -> Verdict:
         elif phase not in _OVER:
             waits.append(f"job {each.job!r} is {phase}")
         elif each.when in ("afterok", "aftercorr") and phase == "Failed":
-            return Verdict(State.FAILED, f"it needed job {each.job!r}, which failed")
+            return Verdict(State.FAILED, f"depends on job {each.job!r}, which failed")
         elif each.when == "afternotok" and phase == "Succeeded":
-            return Verdict(State.NOT_NEEDED, f"it is not needed: job {each.job!r} succeeded")
+            return Verdict(State.NOT_NEEDED, f"not needed: job {each.job!r} succeeded")
     return Verdict(State.MISSING if missing else State.WAITS, "; ".join(waits)) if waits else READY
 
 
@@ -98,7 +98,7 @@ def gate(job: AIJob, others: Mapping[str, AIJob]) -> Callable[[int], State]:
 
 
 def dependents(name: str, others: Mapping[str, AIJob]) -> list[str]:
-    """The jobs that look at one."""
+    """The jobs that depend on one."""
     job = others.get(name)
     label = (job.metadata.labels or {}).get(names.SINGLETON_LABEL) if job is not None else None
     return [

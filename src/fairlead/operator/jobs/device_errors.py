@@ -1,7 +1,7 @@
 """Errors that devices report: DCGM's XIDs, asked of Prometheus. Those that speak of the hardware quarantine the node.
 
 `DCGM_FI_DEV_XID_ERRORS` is the last XID of a GPU and stays until the driver is loaded anew, so only a value that was not there a
-while ago is news. XIDs that programs cause (13, 31, 43, 45, 68, 69, 109 and others) say nothing of the node.
+while ago is news. XIDs that programs cause (13, 31, 43, 45, 68, 69, 109 and others) are no evidence against the node.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HARDWARE: dict[int, str] = {
     62: "halt of an internal micro-controller",
     64: "a memory row or page could not be retired",
     74: "NVLink error",
-    79: "the GPU has fallen off the bus",
+    79: "the GPU has dropped off the bus",
     95: "uncontained ECC error",
     110: "security fault",
     119: "the GPU's system processor does not answer",
@@ -49,23 +49,23 @@ def question() -> str:
 class DeviceErrors:
     """Asks while it runs.
 
-    known: whether a name is a node's. heard: told a node and what is wrong with it, says whether it took note.
+    known: whether a name is a node's. report: takes a node and what is wrong with it, and returns whether it noted that.
     """
 
     def __init__(
         self,
         prometheus: Prometheus | None,
         known: Callable[[str], bool],
-        heard: Callable[[str, str], Awaitable[bool]],
+        report: Callable[[str, str], Awaitable[bool]],
         *,
         speed: float = 1.0,
     ) -> None:
         self.prometheus = prometheus
         self.failures = 0
         self._known = known
-        self._heard = heard
+        self._report = report
         self._speed = speed
-        self._told: dict[tuple[str, str, int], int] = {}  # node, GPU, XID -> how many more answers may repeat it
+        self._reported: dict[tuple[str, str, int], int] = {}  # node, GPU, XID -> how many more answers may repeat it
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -89,7 +89,7 @@ class DeviceErrors:
                 continue
             gpu = labels[-2] or labels[-1]
             key = node, gpu, xid
-            if key in self._told or await self._heard(node, f"GPU {gpu} reported XID {xid}: {HARDWARE[xid]}"):
+            if key in self._reported or await self._report(node, f"GPU {gpu} reported XID {xid}: {HARDWARE[xid]}"):
                 found[key] = round(2 * NEWS / _EVERY)
-        lasting = {key: left - 1 for key, left in self._told.items() if left > 1}
-        self._told = lasting | found
+        lasting = {key: left - 1 for key, left in self._reported.items() if left > 1}
+        self._reported = lasting | found

@@ -1,15 +1,15 @@
 """What speaks against a node, and when it is enough: a pure decision. What was measured of it: docs/design/node-health.md.
 
-Two kinds of evidence. *Direct*: the node was lost, its kubelet refused pods, a device of it reported an error of the hardware, a
-condition says that it is broken. *Comparative*: a member failed there, and the same work ran elsewhere for longer. An exit code
-alone is no evidence, and a job that fails on two nodes says nothing of either.
+Two kinds of evidence. *Direct*: the node was lost, its kubelet refused pods, a device of it reported a hardware error, a
+condition reports a broken node. *Comparative*: a member failed there, and the same work ran elsewhere for longer. An exit code
+alone is no evidence, and a job that fails on two nodes is no evidence against either.
 
 Comparative evidence is judged by two sequential likelihood ratios, averaged. *By place*, the anytime-valid logrank test (ter
 Schure, Perez-Ortiz, Ly, Grunwald, "The Anytime-Valid Logrank Test: Error Control under Continuous Monitoring with Unlimited
 Horizon", 2024): if the nodes are alike, the chance that a failure comes to pass on one of them is the share of comparable runs
 that are there; if a node fails h times as often, it is h share / (h share + 1 - share). *By job*, a sign test: of jobs that are
 tried on a node first and do not fail everywhere, at most every second fails there, however often it fails by itself. Such a
-ratio, averaged over a few alternatives, exceeds 1 / alpha with a chance of at most alpha, however often one looks; divided among
+ratio, averaged over a few alternatives, exceeds 1 / alpha with a chance of at most alpha, however often one checks; divided among
 all nodes that is the chance of any false blame.
 """
 
@@ -32,7 +32,7 @@ _MOST_NOTED = 20  # of one node
 _HAZARDS = ((4.0, 0.1), (16.0, 0.2), (64.0, 0.3), (256.0, 0.4))
 """How many times as often a bad node may fail, and the weight of that: the prior of the alternative."""
 _LEAST_SHARE = 1e-4
-_BY_PLACE = 0.8  # weight of the first ratio in the average; it tells more wherever jobs are tried on several nodes
+_BY_PLACE = 0.8  # weight of the first ratio in the average; it has more power wherever jobs are tried on several nodes
 _FAILS = ((0.7, 0.2), (0.9, 0.4), (0.99, 0.4))
 """With which chance a bad node may fail a job that is sound, and the weight of that."""
 
@@ -40,7 +40,7 @@ _FAILS = ((0.7, 0.2), (0.9, 0.4), (0.99, 0.4))
 class Rules(msgspec.Struct, frozen=True):
     """When a node counts as lost, and when it is quarantined. Seconds, and numbers of failures.
 
-    doubt: for so long a pod that was made after its node was lost is thought to run: its scheduler had heard of the node.
+    doubt: for so long a pod that was made after its node was lost is assumed to run: its scheduler had observed the node.
     failures, jobs, users within window: how many losses and refusals are enough. comparison: how long comparative evidence
     counts. false_alarm: the chance that any node of a cluster whose nodes are alike is blamed within that time. without_one: the
     chance of error that the evidence must still be worth without the user whose jobs speak loudest.
@@ -62,7 +62,7 @@ class Rules(msgspec.Struct, frozen=True):
 class Failure(msgspec.Struct, frozen=True):
     """One thing that speaks against a node: when, and of which job (`namespace/name`), or `LOST`, `DEVICE`, `CONDITION`.
 
-    user: whose job it was; empty: its namespace is its user. how: `REFUSED`, `RAN_ELSEWHERE`, or what a device or condition says.
+    user: the job's; empty: its namespace is its user. how: `REFUSED`, `RAN_ELSEWHERE`, or a report of a device or condition.
     share: with `RAN_ELSEWHERE`, the part of comparable runs that was on this node; passed: how many jobs had run well on it
     since the first such failure.
     """
@@ -100,7 +100,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def noted(annotation: str) -> list[Failure]:
-    """What a node's annotation says; what cannot be read is left out."""
+    """The failures in a node's annotation; what cannot be read is left out."""
     found = []
     for part in annotation.split(","):
         words = part.strip().split(" ")
@@ -113,7 +113,7 @@ def noted(annotation: str) -> list[Failure]:
 
 
 def shown(failures: Sequence[Failure]) -> str:
-    """The annotation that says so, of the latest."""
+    """The annotation with the latest failures."""
     return ",".join(_line(each) for each in failures[-_MOST_NOTED:])
 
 
@@ -154,15 +154,15 @@ def late(failures: Iterable[Failure], now: float, rules: Rules) -> list[Failure]
 
 
 def direct(failures: Sequence[Failure], now: float, rules: Rules) -> str:
-    """Why what the node and its kubelet say is enough to keep gangs off it; empty: it is not.
+    """Why the direct evidence is enough to keep gangs off the node; empty: it is not.
 
-    A device's or a condition's word is enough at once. Losses and refusals must be several, of several jobs of several users;
+    One report of a device or a condition is enough. Losses and refusals must be several, of several jobs of several users;
     that a node was lost counts once, for all its users.
     """
     recent = [each for each in late(failures, now, rules) if each.how != RAN_ELSEWHERE]
-    said = next((each for each in recent if each.job in (DEVICE, CONDITION)), None)
-    if said is not None:
-        return said.how
+    reported = next((each for each in recent if each.job in (DEVICE, CONDITION)), None)
+    if reported is not None:
+        return reported.how
     different = {each.at if each.job == LOST else each.job for each in recent}
     users = {each.at if each.job == LOST else each.who for each in recent}
     if len(recent) < rules.failures or len(different) < rules.jobs or len(users) < rules.users:

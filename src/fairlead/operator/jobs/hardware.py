@@ -39,8 +39,8 @@ _MERGE = "application/merge-patch+json"
 _ABOUT = About("v1", "Node")
 _MOMENT = 1.0  # seconds that a clock may be behind a timer
 _SAME_LOSS = 60.0  # seconds within which all jobs that a node took with it lost it at once
-_TICK = 15.0  # seconds between two looks at failures of which nothing is known yet
-_MOST_SAID = 1000  # characters of a reason
+_TICK = 15.0  # seconds between two checks of failures of which nothing is known yet
+_MOST_REASON = 1000  # characters of a reason
 _LIKE = ("node.kubernetes.io/instance-type", "kubernetes.io/arch", "nvidia.com/gpu.product", "amd.com/gpu.product-name")
 """Labels in which nodes that are compared agree, beside their pool and how many GPUs they have."""
 
@@ -50,7 +50,7 @@ CONDITIONS = (
     *("GPUMissing=True", "XIDErrors=True", "NVLinkStatusInactive=True", "UnhealthyNvidiaDevicePlugin=True"),
     *("AcceleratedHardwareReady=False", "KernelReady=False", "StorageReady=False", "ContainerRuntimeReady=False"),
 )
-"""Conditions of nodes that say that one is broken: those of node-problem-detector and of providers' agents."""
+"""Conditions that report a broken node: those of node-problem-detector and of providers' agents."""
 
 
 class _NodeStatus(msgspec.Struct):
@@ -64,9 +64,9 @@ class _Node(msgspec.Struct):
 
     @property
     def ready(self) -> bool:
-        """Whether its kubelet is heard of; one that never said anything is not lost."""
-        said = next((each.status for each in self.status.conditions if each.type == "Ready"), "True")
-        return said == "True"
+        """Whether its kubelet reports; a node whose kubelet never reported is not lost."""
+        status = next((each.status for each in self.status.conditions if each.type == "Ready"), "True")
+        return status == "True"
 
     @property
     def gpus(self) -> bool:
@@ -89,16 +89,16 @@ class _Node(msgspec.Struct):
         """Whether it has the label."""
         return names.QUARANTINED_LABEL in (self.metadata.labels or {})
 
-    def said(self, annotation: str) -> str:
+    def annotation(self, name: str) -> str:
         """An annotation; empty where it is not there."""
-        return (self.metadata.annotations or {}).get(annotation, "")
+        return (self.metadata.annotations or {}).get(name, "")
 
 
 class Hardware:
     """Watches nodes.
 
-    lost: hears of nodes that are lost. listed: called once all are known. speed: of the client's clock against the loop's.
-    conditions: `TYPE=STATUS` of those that say that a node is broken.
+    lost: called with each lost node. listed: called once all are known. speed: of the client's clock against the loop's.
+    conditions: `TYPE=STATUS` of those that report a broken node.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Hardware:
         self.speed = speed
         self.faults = faults or Faults(client, speed=speed)
         self.queue = WorkQueue(
-            self._look, workers=1, site="nodes", report=self._fault
+            self._reconcile, workers=1, site="nodes", report=self._fault
         )  # of nodes at which something is to be done
         self.runs = Runs()
         self.devices = device_errors.DeviceErrors(prometheus, self._nodes_known, self._device_failed, speed=speed)
@@ -132,8 +132,8 @@ class Hardware:
         self._doubted: set[str] = set()  # of these, with pods that were bound since
         self._released: dict[str, float] = {}  # when the label was removed
         self._noting = asyncio.Lock()  # a note is added to those that are there
-        heard = self.faults.each("nodes.heard", self._changed, _ABOUT)
-        self.informer = Informer(client, _NODES, _Node, heard, listed, key=lambda metadata: metadata.name)
+        take = self.faults.each("nodes.observed", self._changed, _ABOUT)
+        self.informer = Informer(client, _NODES, _Node, take, listed, key=lambda metadata: metadata.name)
 
     def _nodes_known(self, name: str) -> bool:
         return name in self._nodes
@@ -171,7 +171,7 @@ class Hardware:
             return
         old = self._nodes.get(change.key)
         if old is not None and _older(node.metadata, old.metadata):
-            return  # the answer to a write has told more already
+            return  # the answer to a write was a later version
         self._nodes[change.key] = node
         self.runs.node(change.key, node.group)
         if node.ready:
@@ -194,11 +194,11 @@ class Hardware:
 
     # -- members that run --------------------------------------------------------------------------
 
-    def heard(self, run: Run, *, gpus: bool) -> None:
-        """A member that runs or has ended; gpus: whether it has any: one without says nothing of a node with GPUs."""
+    def observed(self, run: Run, *, gpus: bool) -> None:
+        """A member that runs or has ended; gpus: whether it has any: one without is no evidence about a node with GPUs."""
         node = self._nodes.get(run.node)
         if node is not None and (gpus or not node.gpus):
-            self.runs.heard(run)
+            self.runs.observed(run)
 
     def gone(self, job: str, pod: PodSeen) -> None:
         """A member is no more, or its node is lost."""
@@ -211,7 +211,7 @@ class Hardware:
     # -- what speaks against a node ------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look at failures of members until cancelled: that the same work runs elsewhere shows with time alone."""
+        """Judge failures of members until cancelled: whether the same work runs elsewhere shows only with time."""
         while True:
             await asyncio.sleep(_TICK / self.speed)
             news, self._news = self._news, []
@@ -232,7 +232,7 @@ class Hardware:
     async def blame(self, name: str, job: str, *, lost: bool, user: str = "", gpus: bool = True) -> None:
         """Note that a node was lost with a job, or that its kubelet refused a member. What cannot be noted is logged, no more.
 
-        user: whose job it is; gpus: whether the member had any: one without says nothing of a node with GPUs.
+        user: whose job it is; gpus: whether the member had any: one without is no evidence about a node with GPUs.
         """
         async with self._noting:
             node, now = self._nodes.get(name), self.client.clock()
@@ -253,7 +253,7 @@ class Hardware:
         return True
 
     def _broken(self, node: _Node) -> str:
-        """What a condition says that speaks against it, unless it was released since; empty: none does."""
+        """A condition that reports a broken node, unless it was released since; empty: there is none."""
         released = self._released_at(node.metadata.name)
         for each in node.status.conditions:
             if f"{each.type}={each.status}" in self._conditions and seconds(each.last_transition_time) > released:
@@ -262,7 +262,9 @@ class Hardware:
 
     def _released_at(self, name: str) -> float:
         node = self._nodes.get(name)
-        return max(self._released.get(name, 0.0), seconds(node.said(names.RELEASED_ANNOTATION)) if node is not None else 0.0)
+        return max(
+            self._released.get(name, 0.0), seconds(node.annotation(names.RELEASED_ANNOTATION)) if node is not None else 0.0
+        )
 
     def _failures(self, name: str) -> list[Failure]:
         """What is noted on a node and was not forgotten."""
@@ -270,7 +272,7 @@ class Hardware:
         if node is None:
             return []
         released = self._released.get(name, 0.0)
-        return [each for each in evidence.noted(node.said(names.FAILURES_ANNOTATION)) if each.at > released]
+        return [each for each in evidence.noted(node.annotation(names.FAILURES_ANNOTATION)) if each.at > released]
 
     def _full(self, node: _Node) -> bool:
         """Whether as many of its pool are quarantined as may be."""
@@ -288,7 +290,7 @@ class Hardware:
         alike = {
             other: self._failures(other)
             for other, each in self._nodes.items()
-            if not each.quarantined and each.group == group and each.said(names.FAILURES_ANNOTATION)
+            if not each.quarantined and each.group == group and each.annotation(names.FAILURES_ANNOTATION)
         }
         alike[name] = failures
         passed = max(self.runs.passed(name, now), *(each.passed for each in failures))
@@ -309,7 +311,7 @@ class Hardware:
         why = "" if node.quarantined or self._full(node) else self._verdict(name, failures, now)
         if why:
             annotations[names.QUARANTINED_UNTIL_ANNOTATION] = timestamp(now + self.rules.quarantine)
-            annotations[names.QUARANTINE_REASON_ANNOTATION] = why[:_MOST_SAID]
+            annotations[names.QUARANTINE_REASON_ANNOTATION] = why[:_MOST_REASON]
         if failure is None and not why:
             return
         if not await self._patch(name, {"labels": {names.QUARANTINED_LABEL: "true"} if why else {}, "annotations": annotations}):
@@ -317,7 +319,7 @@ class Hardware:
         if why:
             self.quarantined += 1
             log.warning("node is quarantined", node=name, why=why)
-            await self._tell(node, "Quarantined", f"{why}; gangs of AIJobs are kept off")
+            await self._write_event(node, "Quarantined", f"{why}; gangs of AIJobs are kept off")
 
     async def _take_back(self, name: str, job: str) -> None:
         """A job's failure counts no more."""
@@ -330,36 +332,36 @@ class Hardware:
     def _was_released(self, name: str, old: _Node | None, node: _Node) -> None:
         """The label was removed, now or while no operator ran: what was noted is forgotten."""
         before = old is not None and old.quarantined
-        if not node.quarantined and (before or node.said(names.QUARANTINED_UNTIL_ANNOTATION)):
+        if not node.quarantined and (before or node.annotation(names.QUARANTINED_UNTIL_ANNOTATION)):
             self._released[name] = self.client.clock()
             self.runs.forget(name)
             self.queue.add(name)
 
     def _release_in_time(self, name: str, node: _Node) -> None:
-        until = seconds(node.said(names.QUARANTINED_UNTIL_ANNOTATION))
+        until = seconds(node.annotation(names.QUARANTINED_UNTIL_ANNOTATION))
         if node.quarantined and until:
             left = max(0.0, until - self.client.clock())
             asyncio.get_running_loop().call_later(left / self.speed, self.queue.add, name)
 
-    async def _look(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> None:
         """Forget what was noted on a node that was released, end a quarantine that is over, or begin one for a condition."""
         async with self._noting:
             node, now = self._nodes.get(name), self.client.clock()
             if node is None:
                 return
             released = self._released.get(name, 0.0)
-            if not node.quarantined and released > seconds(node.said(names.RELEASED_ANNOTATION)) + _MOMENT:
+            if not node.quarantined and released > seconds(node.annotation(names.RELEASED_ANNOTATION)) + _MOMENT:
                 await self._forget(name, {names.RELEASED_ANNOTATION: timestamp(released)})
                 return
             broken = self._broken(node)
-            until = seconds(node.said(names.QUARANTINED_UNTIL_ANNOTATION))
+            until = seconds(node.annotation(names.QUARANTINED_UNTIL_ANNOTATION))
             if node.quarantined and until and now >= until - _MOMENT:
                 if broken:
                     more = {names.QUARANTINED_UNTIL_ANNOTATION: timestamp(now + self.rules.quarantine)}
                     await self._patch(name, {"annotations": more}, strict=True)
                 elif await self._forget(name, {}, labels={names.QUARANTINED_LABEL: None}):
                     self.runs.forget(name)
-                    await self._tell(node, "Released", "its quarantine is over", warning=False)
+                    await self._write_event(node, "Released", "its quarantine is over", warning=False)
                     await self._next_in_pool(node)
             elif broken and not node.quarantined and not any(each.how == broken for each in self._failures(name)):
                 await self._note(name, Failure(now, CONDITION, "", broken))
@@ -369,7 +371,7 @@ class Hardware:
         pool = labelled(freed.metadata.labels or {})
         for name in sorted(self._nodes):
             node = self._nodes[name]
-            if labelled(node.metadata.labels or {}) == pool and node.said(names.FAILURES_ANNOTATION):
+            if labelled(node.metadata.labels or {}) == pool and node.annotation(names.FAILURES_ANNOTATION):
                 await self._note(name, None)
 
     async def _forget(self, name: str, kept: dict[str, str], labels: Mapping[str, None] | None = None) -> bool:
@@ -396,7 +398,7 @@ class Hardware:
                 self._release_in_time(name, self._nodes[name])
         return True
 
-    async def _tell(self, node: _Node, reason: str, message: str, *, warning: bool = True) -> None:
+    async def _write_event(self, node: _Node, reason: str, message: str, *, warning: bool = True) -> None:
         # Events about what has no namespace are kept in `default`.
         about = {"apiVersion": "v1", "kind": "Node", "namespace": "default", "name": node.metadata.name, "uid": node.metadata.uid}
         who = {"controller": "fairlead.dev/operator", "instance": "fairlead-operator"}

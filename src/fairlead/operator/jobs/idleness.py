@@ -1,8 +1,8 @@
-"""Jobs that hold GPUs and do not use them: they are shut down, where they or their class say after how long.
+"""Jobs that hold GPUs and do not use them: they are shut down, if they or their class set a time for that.
 
 Two rules. A `utilizationPolicy` ends a job when none of its GPUs was busy enough for a whole window, where a metric is there for
 each of its pods and was there when the window began; what is not measured is not idle. An `idleDuration` shuts an Interactive job
-down when nobody was active: activity is the annotation `fairlead.dev/last-activity` on the job, which `fairlead run` renews
+down when its user was not active: activity is the annotation `fairlead.dev/last-activity` on the job, which `fairlead run` renews
 while its user types and any tool may set, or the use of a GPU where that is measured. While measurements are asked for in
 vain nothing is shut down.
 """
@@ -26,7 +26,7 @@ from fairlead.operator.jobs.pods import PodSeen
 log = structlog.get_logger("idleness")
 
 _EVERY = 30.0  # seconds between two measurements
-_STALE = 4 * _EVERY  # after which one says nothing any more
+_STALE = 4 * _EVERY  # after which a measurement no longer counts
 
 Series = Mapping[tuple[str, str], float]
 """(namespace, pod) -> percent: of its busiest GPU, at its busiest within a window."""
@@ -48,7 +48,7 @@ def windows(job: AIJob) -> Iterable[float]:
 
 
 def judge(job: AIJob, pods: Iterable[PodSeen], measured: Measured | None, now: float) -> tuple[str, float | None]:
-    """Why a job is to be shut down, empty if it is not; and when to look again at the latest, in seconds from now.
+    """Why a job is to be shut down, empty if it is not; and when to recheck at the latest, in seconds from now.
 
     job: with its class's rules filled in. measured: None where nothing measures.
     """
@@ -66,7 +66,7 @@ def judge(job: AIJob, pods: Iterable[PodSeen], measured: Measured | None, now: f
         use = _use(job, running, known, window)
         if now - began >= window and use is not None and use < policy.min_gpu_utilization:
             least = policy.min_gpu_utilization
-            return f"its GPUs were used to {use:g} % at most within {policy.time_window}, less than {least} %: shut down", None
+            return f"GPU utilization was at most {use:g} % within {policy.time_window}, below {least} %: shut down", None
         again.append(_EVERY)
     if job.spec.idle_duration is not None and job.spec.workload_type == "Interactive":
         window = spans.seconds(job.spec.idle_duration)
@@ -75,9 +75,9 @@ def judge(job: AIJob, pods: Iterable[PodSeen], measured: Measured | None, now: f
         if left > 0:
             again.append(left)
         elif measured is not None and (known is None or any((_use(job, [pod], known, window) or 0) > 0 for pod in running)):
-            again.append(_EVERY)  # its GPUs are used, or nobody knows
+            again.append(_EVERY)  # its GPUs are used, or their use is unknown
         else:
-            return f"nobody was active for {job.spec.idle_duration}: shut down", None
+            return f"no activity for {job.spec.idle_duration}: shut down", None
     return "", min(again, default=None)
 
 
@@ -95,14 +95,14 @@ def _use(job: AIJob, pods: Iterable[PodSeen], measured: Measured | None, window:
 
 
 class Idleness:
-    """Measures while it runs, for the windows that jobs ask for. told: called after each measurement."""
+    """Measures while it runs, for the windows that jobs ask for. on_measured: called after each measurement."""
 
     def __init__(
         self,
         prometheus: Prometheus | None,
         clock: Callable[[], float],
         wanted: Callable[[], Iterable[float]],
-        told: Callable[[], None],
+        on_measured: Callable[[], None],
         *,
         metric: str = "DCGM_FI_DEV_GPU_UTIL",
         labels: tuple[str, str] = ("namespace", "pod"),
@@ -112,7 +112,7 @@ class Idleness:
         self.failures = 0
         self._clock = clock
         self._wanted = wanted
-        self._told = told
+        self._on_measured = on_measured
         self._metric = metric
         self._labels = labels
         self._speed = speed
@@ -136,7 +136,7 @@ class Idleness:
             log.warning("the use of GPUs is not known: nothing is shut down for it", error=str(error)[:300])
             return
         self.measured = Measured(found, self._clock())
-        self._told()
+        self._on_measured()
 
     def question(self, window: float) -> str:
         """The busiest moment of each pod's GPUs within a window at whose beginning it was measured already."""

@@ -10,7 +10,7 @@ MOST = 100_000
 
 
 class WrongIndexes(ValueError):
-    """A set of indexes that cannot be meant."""
+    """An invalid set of indexes."""
 
 
 def parse(text: str) -> list[int]:

@@ -45,7 +45,7 @@ class Waiting:
             self._pods.add(key)
             self._in[namespace] += 1
 
-    def room(self, namespace: str, wanted: int, *, whole: bool = False, own: int = 0) -> tuple[int, str]:
+    def allowance(self, namespace: str, wanted: int, *, whole: bool = False, own: int = 0) -> tuple[int, str]:
         """How many of so many may be made now, and why not all.
 
         whole: they are a gang, of whose pods `own` wait already.
@@ -54,9 +54,11 @@ class Waiting:
         if whole and there <= 0 and everywhere < bounds.cluster:
             return wanted, ""
         here, anywhere = bounds.namespace - there, bounds.cluster - everywhere
-        room = max(0, min(here, anywhere))
-        if room >= wanted:
+        allowance = max(0, min(here, anywhere))
+        if allowance >= wanted:
             return wanted, ""
         if here <= anywhere:
-            return room, f"{there} pods of AIJobs wait for a node in namespace {namespace}, at most {bounds.namespace} may"
-        return room, f"{everywhere} pods of AIJobs wait for a node in the cluster, at most {bounds.cluster} may"
+            where, waiting, most = f"namespace {namespace}", there, bounds.namespace
+        else:
+            where, waiting, most = "the cluster", everywhere, bounds.cluster
+        return allowance, f"{where} has {waiting} of at most {most} pods of AIJobs that wait for a node"

@@ -66,14 +66,14 @@ class Maker:
         record.served = True
         slots = asyncio.Semaphore(_AT_ONCE)
         await self._make_gangs(job, decided, slots)
-        needed = [each for each in decided.create if not each.surplus]
+        needed = [each for each in decided.create if not each.elastic]
         failures = await self._make_pods(key, job, decided, record.notes, slots, needed)
         refused = {member.element for member, error in failures if _is_refusal(error)}
         if refused:
             await self.take_back(key, job, decided, refused)
         await self._raise(job, failures)
         # Only then: a gang that begins with elastic replicas would have to swap them for those that it needs.
-        elastic = [each for each in decided.create if each.surplus]
+        elastic = [each for each in decided.create if each.elastic]
         await self._raise(job, await self._make_pods(key, job, decided, record.notes, slots, elastic))
 
     async def _make_gangs(self, job: AIJob, decided: Plan, slots: asyncio.Semaphore) -> None:
@@ -158,7 +158,7 @@ class Maker:
             self._check_user(job, await self._client.post(path, encode(group), dry_run=True), notes)
 
     def _check_user(self, job: AIJob, reply: bytes, notes: Notes) -> None:
-        """Whether a pod is its job's user's: the API server stamps it with ours where we are not trusted to say whose it is."""
+        """Whether a pod belongs to its job's user: the API server stamps it with our user where we are not trusted."""
         given = made.stamp(job.metadata.annotations)
         found = made.stamp(msgspec.json.decode(reply, type=views.OnlyMetadata).metadata.annotations)
         as_whom = "" if not given or found == given else found.get(names.USER_ANNOTATION, "")
@@ -174,8 +174,8 @@ class Maker:
         try:
             found = msgspec.json.decode(await self._client.get(path), type=views.OnlyMetadata).metadata
         except ApiError as error:
-            if error.code == 403:  # a role from before this was asked: it is taken for the job's, as it was then
-                log.warning("whose it is cannot be told", kind=kind, job=job.metadata.key, error=str(error)[:300])
+            if error.code == 403:  # an older role without this right: the object counts as the job's, as it did then
+                log.warning("the owner cannot be read", kind=kind, job=job.metadata.key, error=str(error)[:300])
                 return
             if error.code != 404:
                 raise

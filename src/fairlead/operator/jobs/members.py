@@ -19,11 +19,11 @@ PORT = 29500
 
 
 class Member(msgspec.Struct, frozen=True, order=True):
-    """One member: the how-manieth of its role. surplus: the job can do without it. element: of an array; -1: of none."""
+    """One member. index: within its role. elastic: beyond the role's minimum. element: of an array; -1: of none."""
 
     role: str
     index: int
-    surplus: bool = False
+    elastic: bool = False
     element: int = -1
 
 
@@ -150,7 +150,7 @@ def owned(references: Sequence[Any] | None, job: AIJob) -> bool:
 
 
 def stamp(annotations: dict[str, str] | None) -> dict[str, str]:
-    """Whose a workload is: what is made for it is the same user's, where the API server trusts the operator to say so."""
+    """A workload's user, for the objects made for it, where the API server trusts the operator to name the user."""
     user = (annotations or {}).get(names.USER_ANNOTATION)
     return {names.USER_ANNOTATION: user} if user else {}
 
@@ -178,7 +178,7 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         labels[names.POD_GROUP_LABEL] = gang_of(job, member.element)
     if member.element >= 0:
         labels[names.ELEMENT_LABEL] = str(member.element)
-    if member.surplus:
+    if member.elastic:
         labels[names.ELASTIC_REPLICA_LABEL] = "true"
     if job.spec.queue:
         labels[names.QUEUE_LABEL] = job.spec.queue
@@ -206,9 +206,11 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
     if checkpoint is not None and checkpoint.grace_period and "terminationGracePeriodSeconds" not in spec:
         spec["terminationGracePeriodSeconds"] = int(spans.seconds(checkpoint.grace_period))
     for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
-        told = container.get("env") or []
-        taken = {each.get("name") for each in told}
-        container["env"] = told + [{"name": key, "value": value} for key, value in _env(job, member, attempt) if key not in taken]
+        given = container.get("env") or []
+        taken = {each.get("name") for each in given}
+        container["env"] = given + [
+            {"name": key, "value": value} for key, value in _env(job, member, attempt) if key not in taken
+        ]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -234,7 +236,7 @@ def _keep_off_quarantined(spec: Manifest) -> None:
 def _prefer(spec: Manifest, nodes: Sequence[str]) -> None:
     """Where it ran its data and images are, and nothing has failed. The same for all members and until the next restart.
 
-    So members of an attempt that was suspended are as they were, and get the places that were kept for them.
+    So members of an attempt that was suspended are as they were, and get the places that were reserved for them.
     """
     affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).extend(
@@ -253,7 +255,7 @@ def avoided(job: AIJob, element: int) -> Sequence[str]:
 
 
 def _avoid(spec: Manifest, nodes: Sequence[str]) -> None:
-    """Not where it failed, if there is another place: a second attempt on the same node would tell nothing of either."""
+    """Not where it failed, if there is another place: a second failure on the same node would not show which is to blame."""
     if nodes:
         affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
         affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).extend(
@@ -263,7 +265,7 @@ def _avoid(spec: Manifest, nodes: Sequence[str]) -> None:
 
 
 def _spread(spec: Manifest, job: AIJob) -> None:
-    """Replicas of a service fail one by one only where they are apart, if room allows."""
+    """Replicas of a service fail one by one only where they are apart, if the free capacity allows."""
     if spec.get("topologySpreadConstraints"):
         return
     selector = {"matchLabels": {names.JOB_LABEL: job.metadata.name}}
@@ -284,9 +286,9 @@ def host_of(role: str, index: int, element: int = -1) -> str:
 
 
 def _env(job: AIJob, member: Member, attempt: int) -> list[tuple[str, str]]:
-    """What a member is told: whose it is and which, where the first is, where checkpoints go; torchrun reads PET_*.
+    """A member's environment: its job and index, the address of the first, where checkpoints go; torchrun reads PET_*.
 
-    Where the size is not fixed nobody is told his rank: the rendezvous gives ranks, anew whenever members come or go.
+    Where the size is not fixed no member has a rank: the rendezvous assigns ranks whenever members come or go.
     """
     first = job.spec.roles[0]
     address = f"{host_of(first.name, 0, member.element)}.{job.metadata.name}.{job.metadata.namespace}.svc"

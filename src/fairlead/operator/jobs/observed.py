@@ -18,7 +18,7 @@ GPUS, NO_GPUS = "gpus", "none"
 
 
 def kind_of(role: Role) -> str:
-    """How members of a role ask for nodes: equal for those that may run on the same ones for all that their templates say."""
+    """How members of a role ask for nodes: equal for those that may run on the same nodes by their templates."""
     spec = role.template.get("spec") or {}
     asked: dict[str, Any] = {name: spec[name] for name in _PLACES if spec.get(name)}
     affinity = spec.get("affinity") or {}

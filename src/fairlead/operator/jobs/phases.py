@@ -21,7 +21,7 @@ class Phase(StrEnum):
 FINISHED = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
-    # Whatever happened between two looks is one step: a job that is over before it was seen running goes there at once.
+    # What happened between two reconciliations is one step: a job that ends before it was seen running goes there at once.
     Phase.PENDING: frozenset({Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}),
     Phase.STARTING: frozenset({Phase.PENDING, Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}),
     Phase.RUNNING: frozenset(

@@ -1,4 +1,4 @@
-"""What is to be done for a job, and what its status is: a function of the job, its pods, the scheduler's intent, and the time.
+"""What is to be done for a job, and what its status is: a function of the job, its pods, its target state, and the time.
 
 Nothing is read and nothing is written here; every action may be repeated, and the answer after a fault is the same.
 """
@@ -32,7 +32,7 @@ _GIVEN_UP_FOR = 10.0
 _MOST_TEXT = 1024
 _SETTLES_IN = 2.0  # seconds from the first that comes or goes until the size is what it is
 LEAST_AHEAD, MOST_AHEAD = 32, 256
-"""Surplus members, and elements of an array, wait for a node so many at a time: as many as run, within these."""
+"""Elastic members, and elements of an array, wait for a node so many at a time: as many as run, within these."""
 _MOST_NODES = 1000
 _MOST_PREFERRED = 64  # nodes that a pod names as such that it had rather be on
 _MOST_AVOIDED = 8  # nodes that it names as such that it had rather not be on
@@ -49,21 +49,21 @@ class Blame(msgspec.Struct, frozen=True, order=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to do. look_again: seconds from now, None if nothing happens by itself. events: (reason, message, warning).
+    """What to do. recheck_after: seconds from now, None if nothing happens by itself. events: (reason, message, warning).
 
-    attempts: of elements of an array for whom members are created, where it is not the first. untold: the status lags behind.
-    blamed: nodes that failed members. failed: (element, attempt) of attempts that failed by themselves, which says nothing of a
-    node yet. excused: pods that failed and are to be marked as succeeded.
+    attempts: of elements of an array for which members are created, where it is not the first. unwritten: the status is not
+    written yet. blamed: nodes that failed members. failed: (element, attempt) of attempts that failed by themselves, which is no
+    evidence against a node yet. excused: pods that failed and are to be marked as succeeded.
     """
 
     status: AIJobStatus
     create: tuple[Member, ...] = ()
     delete: tuple[str, ...] = ()
     delete_job: bool = False
-    look_again: float | None = None
+    recheck_after: float | None = None
     events: tuple[tuple[str, str, bool], ...] = ()
     attempts: Mapping[int, int] = {}
-    untold: bool = False
+    unwritten: bool = False
     blamed: tuple[Blame, ...] = ()
     failed: tuple[tuple[int, int], ...] = ()
     excused: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ def plan(job: AIJob, pods: Sequence[PodSeen], given: Given) -> Plan:
 
 
 class Step:
-    """One look at a job."""
+    """One reconciliation of a job."""
 
     def __init__(self, job: AIJob, pods: Sequence[PodSeen], given: Given) -> None:
         self.job = job
@@ -97,7 +97,7 @@ class Step:
         if self.given.first.state is not State.READY and self._untouched():
             return self.wait(before)
         if before is Phase.RESTARTING and old.resume_at and (left := seconds(old.resume_at) - self.now) > 0:
-            return Plan(old, delete=self.leaving(self.attempt.stale), look_again=left)
+            return Plan(old, delete=self.leaving(self.attempt.stale), recheck_after=left)
         return self._go_on(before)
 
     # -- the cases -----------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Step:
         if ttl is None or old.finished_at is None:
             return Plan(old, delete=self.leaving(alive))
         left = seconds(old.finished_at) + spans.seconds(ttl) - self.now
-        return Plan(old, delete=self.leaving(alive), delete_job=left <= 0, look_again=left if left > 0 else None)
+        return Plan(old, delete=self.leaving(alive), delete_job=left <= 0, recheck_after=left if left > 0 else None)
 
     def _suspend(self, before: Phase) -> Plan:
         """No pods; those that end may save their work. The next ones are another attempt, which costs nothing."""
@@ -154,10 +154,10 @@ class Step:
         if own:
             return self._restart(before, min(own, key=lambda pod: pod.ended or math.inf))
         if attempt.succeeded():
-            return self.end(before, Phase.SUCCEEDED, "all members that count have succeeded")
+            return self.end(before, Phase.SUCCEEDED, "all required members have succeeded")
         lost, leaving = attempt.lost()
         if lost and attempt.over_limit():
-            return self.end(before, Phase.FAILED, f"it ran for its time limit of {attempt.limit()}")
+            return self.end(before, Phase.FAILED, f"it reached its time limit of {attempt.limit()}")
         if self.given.idle:
             phase = Phase.SUCCEEDED if self.job.spec.workload_type == "Interactive" else Phase.FAILED
             self.events.append(("Idle", self.given.idle, True))
@@ -184,16 +184,16 @@ class Step:
         failed_starts = self._failed_starts(starts, all_run=wanted.keys() <= at_work.keys())
         rests = seconds(failed_starts.retry_at) - self.now if failed_starts is not None else 0.0
         if rests > 0:
-            absent = tuple(each for each in absent if not each.surplus and counts[each.role] < attempt.least[each.role])
+            absent = tuple(each for each in absent if not each.elastic and counts[each.role] < attempt.least[each.role])
         missing = self._as_they_find_places(absent)
         settles = self._settles(before, len(at_work)) if enough else None
         status = self.status(
-            step(before, self._phase_with(enough=enough, settles=settles, somebody=bool(at_work))),
+            step(before, self._phase_with(enough=enough, settles=settles, any_started=bool(at_work))),
             started=enough,
             running=len(at_work) - len(done),
             succeeded=len(done),
             succeeded_members=attempt.succeeded_members(),
-            complete_attempt=self.old.complete_attempt if any(not each.surplus for each in missing) else attempt.number,
+            complete_attempt=self.old.complete_attempt if any(not each.elastic for each in missing) else attempt.number,
             resume_at=timestamp(settles) if settles is not None else None,
             running_since=attempt.since,
             starts=failed_starts,
@@ -206,13 +206,13 @@ class Step:
         gone = self.leaving([*attempt.stale, *waiting, *leaving])
         again = self._due_in(settles, starts.due, self.now + rests)
         mark = tuple(sorted(pod.name for pod in attempt.failed if pod.name in done and not pod.excused))
-        return Plan(status, create=missing, delete=gone, look_again=again, events=tuple(self.events), excused=mark)
+        return Plan(status, create=missing, delete=gone, recheck_after=again, events=tuple(self.events), excused=mark)
 
     def _due_in(self, settles: float | None, starts: float | None, rested: float) -> float | None:
         """In how many seconds: when the size settles, a start is to be judged, or it has rested, whichever comes first."""
-        dues = [each for each in (settles, starts, rested) if each is not None]
-        dues = [each for each in dues if each > self.now or each == starts]
-        return max(0.0, min(dues) - self.now) if dues else None
+        times = [each for each in (settles, starts, rested) if each is not None]
+        times = [each for each in times if each > self.now or each == starts]
+        return max(0.0, min(times) - self.now) if times else None
 
     def _failed_starts(self, starts: StartVerdict, *, all_run: bool) -> JobStarts | None:
         """What is to be remembered of members that the job can do without and that did not start: it waits ever longer for them.
@@ -228,24 +228,23 @@ class Step:
             return old  # it was placed with one that failed a moment ago: that is one start
         failed = old.failed + 1 if old is not None else 1
         wait = min(_GIVEN_UP_FOR * 2.0 ** min(failed - 1, 16), _LONGEST_BACKOFF)
-        self.events.append(("NotStarted", f"{starts.message}: it is tried again in {wait:g} s, the others go on", True))
+        self.events.append(("NotStarted", f"{starts.message}: retried in {wait:g} s, the other members continue", True))
         return JobStarts(failed=failed, retry_at=timestamp(math.ceil(self.now + wait)), message=starts.message[:_MOST_TEXT])
 
     def _as_they_find_places(self, missing: tuple[Member, ...]) -> tuple[Member, ...]:
-        """Of members that it can do without, only so many wait for a node at a time as already have one, within limits."""
-        surplus = sum(each.surplus for each in missing)
-        if not surplus:
+        """Of elastic members, only so many wait for a node at a time as already have one, within limits."""
+        if not any(each.elastic for each in missing):
             return missing
         placed = sum(bool(pod.node) for pod in self.attempt.pods.values())
         waiting = sum(not pod.node and pod.phase == _PENDING for pod in self.attempt.pods.values())
-        room = max(0, min(max(LEAST_AHEAD, placed), MOST_AHEAD) - waiting)
-        first = [each for each in missing if each.surplus][:room]
-        return (*(each for each in missing if not each.surplus), *first)
+        allowed = max(0, min(max(LEAST_AHEAD, placed), MOST_AHEAD) - waiting)
+        first = [each for each in missing if each.elastic][:allowed]
+        return (*(each for each in missing if not each.elastic), *first)
 
     @staticmethod
-    def _phase_with(*, enough: bool, settles: float | None, somebody: bool) -> Phase:
+    def _phase_with(*, enough: bool, settles: float | None, any_started: bool) -> Phase:
         if not enough:
-            return Phase.STARTING if somebody else Phase.PENDING
+            return Phase.STARTING if any_started else Phase.PENDING
         return Phase.RUNNING if settles is None else Phase.RESIZING
 
     def _settles(self, before: Phase, size: int) -> float | None:
@@ -262,7 +261,7 @@ class Step:
         return since if changing or self.now < since else None
 
     def _sized(self, status: AIJobStatus, size: int) -> AIJobStatus:
-        """It runs; once nobody comes or goes, its size is what it is."""
+        """It runs; its size is recorded once no member comes or goes."""
         started = status.started_at or timestamp(self.now)
         if status.phase == Phase.RESIZING or size == status.size:
             return msgspec.structs.replace(status, started_at=started)
@@ -281,7 +280,7 @@ class Step:
     def _restart(self, before: Phase, culprit: PodSeen, why: str = "", unstarted: tuple[str, str] | None = None) -> Plan:
         """A member failed by itself: the whole job starts again, while its budget lasts.
 
-        why, unstarted: it did not even start, which says nothing of its node.
+        why, unstarted: it did not even start, which is no evidence against its node.
         """
         code = f" with exit code {culprit.exit_code}" if culprit.exit_code is not None else ""
         why = why or f"{culprit.name} failed{code}"
@@ -307,7 +306,7 @@ class Step:
             unstarted=unstarted,
         )
         gone = self.leaving(self.attempt.pods.values())
-        return Plan(status, delete=gone, look_again=wait, events=tuple(self.events), failed=failed)
+        return Plan(status, delete=gone, recheck_after=wait, events=tuple(self.events), failed=failed)
 
     def _avoided(self, culprit: PodSeen) -> list[str]:
         """Nodes where it is not tried again as long as there are others: only elsewhere does it show whose fault it is."""
@@ -316,7 +315,7 @@ class Step:
 
     def _interrupted(self, before: Phase, why: str) -> Plan:
         """It lost members through no fault of its own: it starts again at once, for nothing."""
-        self.events.append(("Interrupted", f"{why}: the job starts again", True))
+        self.events.append(("Interrupted", f"{why}: the job restarts", True))
         status = self.status(
             step(before, Phase.RESTARTING),
             attempt=self.attempt.number + 1,
@@ -328,7 +327,7 @@ class Step:
         )
         gone = self.leaving(self.attempt.pods.values())
         blamed = self._blamed(pod for pod in self.attempt.pods.values() if pod.phase == _FAILED and pod.reason in HARDWARE)
-        return Plan(status, delete=gone, look_again=0.0, events=tuple(self.events), blamed=blamed)
+        return Plan(status, delete=gone, recheck_after=0.0, events=tuple(self.events), blamed=blamed)
 
     def _good(self, failed: Iterable[PodSeen]) -> list[str]:
         """The nodes that it ran on, but for those of its members that failed or were taken."""
@@ -361,7 +360,7 @@ class Step:
         ttl = self.job.spec.ttl_after_finished
         alive = [pod for pod in (*self.attempt.pods.values(), *self.attempt.stale) if pod.phase in (_PENDING, _RUNNING)]
         again = spans.seconds(ttl) if ttl is not None else None
-        return Plan(status, delete=self.leaving(alive), look_again=again, events=tuple(self.events))
+        return Plan(status, delete=self.leaving(alive), recheck_after=again, events=tuple(self.events))
 
     @staticmethod
     def leaving(pods: Iterable[PodSeen]) -> tuple[str, ...]:

@@ -16,10 +16,10 @@ from fairlead.operator.jobs.starting import Starting
 NUMBER = re.compile("^[0-9]{1,9}$", re.ASCII)
 """How attempts, elements and indexes are written in labels."""
 CHECKPOINTED = 85
-"""With this exit code a member says that it has saved its work and is to be started again, for nothing."""
+"""With this exit code a member reports that it has saved its work; it is started again, and that is not counted."""
 NODE_LOST = "NodeLost"
 HARDWARE = frozenset({NODE_LOST, "UnexpectedAdmissionError"})
-"""Reasons of a failed pod that speak against its node: it was lost, or its kubelet could not give what it had promised."""
+"""Reasons of a failed pod that speak against its node: it was lost, or its kubelet could not give what it had advertised."""
 OF_THE_NODE = HARDWARE | {"NodeShutdown", "Terminated", "Evicted", "Preempting", "NodeAffinity", "Shutdown"}
 """Reasons of a failed pod that are its node's, not its own."""
 
@@ -28,9 +28,9 @@ class PodSeen(msgspec.Struct, frozen=True):
     """A pod of a job.
 
     exit_code: of the container that failed; disrupted: it was evicted, or its node went; element: of an array, else -1.
-    saved: when it ended in good order after it was told to; started: when its kubelet took it on. made: when it was created,
+    saved: when it ended in good order after its deletion; started: when its kubelet took it on. made: when it was created,
     seconds since the epoch. limit: the time limit that it was made with, where it carries one itself. done: it succeeded
-    before it was told to go. excused: it failed and is marked as one that counts as succeeded. bound: when it got its node,
+    before its deletion. excused: it failed and is marked as one that counts as succeeded. bound: when it got its node,
     seconds since the epoch. starting: what keeps it there from starting, None: it has started, or has no node.
     index: which of its role it is. began, ended: when its containers did, seconds since the epoch, 0 if that is not known; the
     one that failed, if one did.
@@ -81,7 +81,7 @@ class PodView(msgspec.Struct):
 
 
 def seen(view: PodView, attempt: int, element: int, now: float = 0.0, known: PodSeen | None = None) -> PodSeen:
-    """As the API server tells it. known: as it was seen before, so that it is known since when it has waited for the same."""
+    """Read from its object. known: as it was seen before, so that the start of its wait for the same reason is known."""
     status = view.status
     codes = [
         container.state.terminated.exit_code
@@ -113,7 +113,7 @@ def seen(view: PodView, attempt: int, element: int, now: float = 0.0, known: Pod
 
 
 def _bound(view: PodView, now: float, known: PodSeen | None) -> float:
-    """When a pod got its node: by our own clock where we saw it, else as the pod tells."""
+    """When a pod got its node: by our own clock where we observed it, else by the pod's status."""
     if not view.spec.node_name:
         return 0.0
     if known is not None:
@@ -149,7 +149,7 @@ def time_limit(text: str) -> str:
 
 
 def saved_at(view: PodView) -> str:
-    """When all containers of a pod that was told to end had ended in good order; empty if they have not."""
+    """When all containers of a deleted pod had ended in good order; empty if they have not."""
     ended = [each.state.terminated if each.state is not None else None for each in view.status.container_statuses]
     if view.metadata.deletion_timestamp is None or not ended:
         return ""

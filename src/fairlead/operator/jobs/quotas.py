@@ -1,7 +1,7 @@
 """ResourceQuotas and LimitRanges before pods are made: a gang that would be admitted in part is not begun.
 
-A namespace without either costs nothing. In one that has a quota, jobs make their pods one after the other, each by what the
-quotas say at that moment, so two gangs cannot take half of it each. Where the operator may not read quotas, or another client was
+A namespace without either costs nothing. In one that has a quota, jobs make their pods one after the other, each by the
+quotas at that moment, so two gangs cannot take half of it each. Where the operator may not read quotas, or another client was
 faster, the API server refuses a member, and the controller takes the others back.
 """
 
@@ -41,12 +41,12 @@ def batches(job: AIJob, members: Sequence[Member]) -> list[Batch]:
     kinds = {name: pod(job, role, Member(name, 0, element=0 if job.spec.array else -1), 0) for name, role in roles.items()}
     needed: dict[int, Batch] = {}
     for each in members:
-        if not each.surplus:
+        if not each.elastic:
             needed.setdefault(each.element, Batch([], [])).members.append(each)
     for batch in needed.values():
         counts = Counter(each.role for each in batch.members)
         batch.pods = [(kinds[name], count) for name, count in sorted(counts.items())]
-    return [*needed.values(), *(Batch([each], [(kinds[each.role], 1)]) for each in members if each.surplus)]
+    return [*needed.values(), *(Batch([each], [(kinds[each.role], 1)]) for each in members if each.elastic)]
 
 
 class _PriorityClass(msgspec.Struct, rename="camel"):
@@ -59,7 +59,7 @@ class _List(msgspec.Struct):
 
 
 class Quotas:
-    """Watches quotas, limit ranges and priority classes. changed: told of namespaces in which there may be more room now."""
+    """Watches quotas, limit ranges and priority classes. changed: called with namespaces in which more may be admitted now."""
 
     def __init__(self, client: Client, faults: Faults, changed: Callable[[str], None]) -> None:
         self.client = client
@@ -69,26 +69,26 @@ class Quotas:
         self._defaults: set[str] = set()  # PriorityClasses of pods that name none
         self._making: set[str] = set()
 
-        def informer(path: str, view: type[Any], heard: Callable[[Change[Any]], None], about: About) -> Informer[Any]:
-            return Informer(client, path, view, faults.each("jobs.quotas", heard, about), lambda: None, key=_key)
+        def informer(path: str, view: type[Any], take: Callable[[Change[Any]], None], about: About) -> Informer[Any]:
+            return Informer(client, path, view, faults.each("jobs.quotas", take, about), lambda: None, key=_key)
 
         self.informers = {
-            "quotas.watch": informer("/api/v1/resourcequotas", Quota, self._quota_heard, About("v1", "ResourceQuota")),
-            "ranges.watch": informer("/api/v1/limitranges", LimitRange, self._range_heard, About("v1", "LimitRange")),
+            "quotas.watch": informer("/api/v1/resourcequotas", Quota, self._quota_changed, About("v1", "ResourceQuota")),
+            "ranges.watch": informer("/api/v1/limitranges", LimitRange, self._range_changed, About("v1", "LimitRange")),
             "priorities.watch": informer(
                 "/apis/scheduling.k8s.io/v1/priorityclasses",
                 _PriorityClass,
-                self._class_heard,
+                self._class_changed,
                 About("scheduling.k8s.io/v1", "PriorityClass"),
             ),
         }
 
-    # -- what is heard -------------------------------------------------------------------------
+    # -- what is observed ----------------------------------------------------------------------
 
-    def _quota_heard(self, change: Change[Quota]) -> None:
+    def _quota_changed(self, change: Change[Quota]) -> None:
         self._take_in(self._quotas, change)
 
-    def _range_heard(self, change: Change[LimitRange]) -> None:
+    def _range_changed(self, change: Change[LimitRange]) -> None:
         self._take_in(self._ranges, change)
 
     def _take_in(self, table: dict[str, dict[str, Kind]], change: Change[Kind]) -> None:
@@ -105,7 +105,7 @@ class Quotas:
             del table[namespace]
         self._changed(namespace)
 
-    def _class_heard(self, change: Change[_PriorityClass]) -> None:
+    def _class_changed(self, change: Change[_PriorityClass]) -> None:
         if change.view is not None and change.view.global_default and not change.error:
             self._defaults.add(change.key)
         else:
@@ -114,7 +114,7 @@ class Quotas:
     # -- what is asked -------------------------------------------------------------------------
 
     def concerns(self, namespace: str) -> bool:
-        """Whether anything in a namespace says what pods may be made there."""
+        """Whether a namespace has a quota or a limit range."""
         return namespace in self._quotas or namespace in self._ranges
 
     def enter(self, namespace: str) -> bool:
@@ -131,7 +131,7 @@ class Quotas:
     async def admitted(self, namespace: str, wanted: Sequence[Batch]) -> tuple[list[Batch], Refusal | None]:
         """Which batches would be admitted, one after the other, and why the first of the others would not.
 
-        What has been heard says most often that none is; else the quotas are read as they are now. Raises `ApiError` and
+        The quotas as observed mostly admit none; else they are read as they are now. Raises `ApiError` and
         `Unreachable`.
         """
         known = list(self._quotas.get(namespace, {}).values())

@@ -1,4 +1,4 @@
-"""What the controller remembers of one job beside what it heard: when it wrote and did what."""
+"""What the controller remembers of one job beside its observations: when it wrote and did what."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import msgspec
 from fairlead.api.kinds.ai_job import AIJobStatus
 from fairlead.operator.jobs.accepted import Notes
 
-_TELL = 0.5  # seconds between two statuses that differ in counts only
-_BETWEEN = 1.0  # seconds at least between two attempts of a job, or two looks at an array of which elements began again
+_WRITE_INTERVAL = 0.5  # seconds between two statuses that differ in counts only
+_BETWEEN = 1.0  # seconds at least between two attempts of a job, or two reconciliations of an array of which elements began again
 
 
 @dataclass(slots=True)
 class Record:
-    """notes: what its conditions say beside what `plan` does; ended: pods that succeeded and are gone, until its status says so.
+    """notes: problems for its conditions beside those of `plan`; ended: pods that succeeded, are gone, and not in its status yet.
 
-    timer: when it is reconciled again by itself; told_at: when its status was written last; attempted_at: when it, or an element
+    timer: when it is reconciled again by itself; written_at: when its status was written; attempted_at: when it, or an element
     of it, last began again; served: its Service is there. bounds: how many members its PodGroup was made for, and of which roles;
     kinds: version, and role -> how its members ask for nodes.
     """
@@ -27,16 +27,16 @@ class Record:
     notes: Notes = field(default_factory=Notes)
     ended: set[str] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
-    told_at: float = 0.0
+    written_at: float = 0.0
     attempted_at: float = -math.inf
     served: bool = False
     bounds: tuple[int, int, str] | None = None
     kinds: tuple[str, dict[str, str]] = ("", {})
 
     @property
-    def tell_at(self) -> float:
+    def write_at(self) -> float:
         """When a status may be written that differs in counts only."""
-        return self.told_at + _TELL
+        return self.written_at + _WRITE_INTERVAL
 
     def rests(self, now: float) -> float:
         """Seconds until it may begin again."""
@@ -50,7 +50,7 @@ class Record:
             self.timer = None
 
     def is_of_another(self) -> None:
-        """Another job of the same name came: what is said of it and made for it begins anew."""
+        """Another job of the same name came: start with empty notes."""
         self.notes = Notes()
         self.served = False
 

@@ -1,9 +1,9 @@
-"""Runs of members, and which of their failures tell a node from the job: those of work that ran elsewhere for longer.
+"""Runs of members, and which of their failures distinguish a node from the job: those of work that ran elsewhere for longer.
 
-Pure: what is heard of members goes in, failures that count against a node come out. A failure counts once the same member of the
+Pure: observations of members go in, failures that count against a node come out. A failure counts once the same member of the
 same job ran, in another attempt and on another node like it, for more than twice as long as it had when it failed, or to its end.
 It counts no more once the job fails by itself on another node, too, or runs on that very node. Of a gang only the member that
-failed first is looked at; if several nodes' members ended within one second, it is not known which that was.
+failed first counts; if several nodes' members ended within one second, it is not known which that was.
 
 With each failure goes the part of comparable runs that its node had: what the chance is that it comes to pass there if all nodes
 are alike. Comparable are the latest runs that asked for nodes in the same way, on nodes like it, and lasted as long, of jobs that
@@ -70,7 +70,7 @@ class _Job:
         self.running: dict[tuple[int, str, int, int], Run] = {}
         self.over: dict[tuple[int, str, int, int], Run] = {}
         self.failed: dict[int, set[int]] = {}  # element -> attempts that failed by themselves
-        self.void: set[int] = set()  # elements that say nothing any more
+        self.void: set[int] = set()  # elements that no longer count
         self.counted: dict[str, int] = {}  # node -> the element whose failure counts against it
 
     def first(self, run: Run) -> bool:
@@ -84,13 +84,13 @@ class _Job:
 
 
 class Runs:
-    """All that is known of runs. Nodes are told by `node`; what is of no group is never compared."""
+    """All that is known of runs. `node` adds nodes; runs on a node without a group are never compared."""
 
     def __init__(self) -> None:
         self.groups: dict[str, str] = {}
         self._jobs: dict[str, _Job] = {}
         self._open: set[str] = set()  # jobs with a failure of which nothing is known yet, or that counts and may be void
-        self._fresh: set[str] = set()  # of these, what something was heard of since they were looked at
+        self._fresh: set[str] = set()  # of these, those with an observation since they were judged
         self._ended: deque[Run] = deque(maxlen=_REMEMBERED)
         self._kinds: dict[str, deque[Run]] = {}  # the same by kind, the one that ended last at the end
         self._incidents: dict[str, float] = {}  # node -> when the last failure that counts came to pass
@@ -114,9 +114,9 @@ class Runs:
         else:
             self.groups[name] = group
 
-    # -- what is heard -------------------------------------------------------------------------
+    # -- what is observed ----------------------------------------------------------------------
 
-    def heard(self, run: Run) -> None:
+    def observed(self, run: Run) -> None:
         """A member that has begun, or its end."""
         job = self._jobs.setdefault(run.job, _Job())
         self._fresh.add(run.job)
@@ -148,7 +148,7 @@ class Runs:
         known = self._jobs.get(job)
         run = known.running.get(key) if known is not None else None
         if run is not None:
-            self.heard(msgspec.structs.replace(run, ended=now, outcome="Stopped"))
+            self.observed(msgspec.structs.replace(run, ended=now, outcome="Stopped"))
 
     def failed(self, job: str, element: int, attempt: int) -> None:
         """An attempt failed by itself."""
@@ -172,7 +172,7 @@ class Runs:
         return news
 
     def forget(self, node: str) -> None:
-        """What was on a node till now says nothing of it any more."""
+        """What was on a node until now no longer counts for or against it."""
         self._incidents.pop(node, None)
         self._thin.pop(node, None)
         self._since.pop(node, None)
@@ -299,10 +299,10 @@ class Runs:
         latest = self._latest(self.groups.get(node, ""), ended, comparable)
         if not any((each.job, each.node) == (culprit.job, node) for each in latest):
             latest.append(culprit)
-        everybody = self._part(latest, node)
+        overall = self._part(latest, node)
         own = Counter(each.node == node for each in latest if each.user == culprit.user and each.job != culprit.job)
-        theirs = (own[True] + _PRIOR * everybody) / (own.total() + _PRIOR)
-        return min(1.0, max(everybody, theirs)), len(latest)
+        theirs = (own[True] + _PRIOR * overall) / (own.total() + _PRIOR)
+        return min(1.0, max(overall, theirs)), len(latest)
 
     def shares(self, node: str, now: float) -> dict[str, float]:
         """Job -> the part that a node had of runs like the one that failed, where that has become clearer since it counted."""

@@ -1,4 +1,4 @@
-"""Members that have a node and do not start: how long they are waited for, and what is said of them."""
+"""Members that have a node and do not start: how long the job waits for them, and what is reported."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fairlead.core.model.starts import START_RETRIES
 from fairlead.operator.jobs.members import Member
 
 START_TIMEOUT = "15m"
-"""How long members with nodes may take to start where neither the job nor its class says."""
+"""How long members with nodes may take to start where neither the job nor its class sets it."""
 
 
 class Starting(msgspec.Struct, frozen=True, gc=False):
-    """What keeps a pod that has a node and has not started. since: from when on it has said the same reason."""
+    """What keeps a pod that has a node and has not started. since: since when its reason has been the same."""
 
     trouble: Trouble
     since: float
@@ -68,15 +68,15 @@ def judge(
     got their nodes that have one, 0 for those that have succeeded. enough: roles of which enough members run already. before:
     the reason for which the start before this one failed, empty: none did.
     """
-    needed = {name for name, each in named.items() if not each.surplus and each.role not in enough}
+    needed = {name for name, each in named.items() if not each.elastic and each.role not in enough}
     times: list[float] = []
     for name in sorted(needed & starting.keys()):
         found = starting[name]
-        reason, said = found.trouble.reason, found.trouble.message
+        reason, why = found.trouble.reason, found.trouble.message
         if reason in HOPELESS:
-            return Verdict(name, reason, f"{name} can never start: {said}", for_good=True)
+            return Verdict(name, reason, f"{name} can never start: {why}", for_good=True)
         if reason in RETRIED and now - found.since >= START_RETRIES:
-            return Verdict(name, reason, f"{name} cannot start: {said}", for_good=before == reason)
+            return Verdict(name, reason, f"{name} cannot start: {why}", for_good=before == reason)
         if reason in RETRIED:
             times.append(found.since + START_RETRIES)
     hopeless = []
@@ -89,7 +89,7 @@ def judge(
             times.append(found.since + START_RETRIES)
     if hopeless:
         message = f"{hopeless[0]} cannot start: {starting[hopeless[0]].trouble.message}"
-        return Verdict(message=message, spared=tuple(hopeless), due=now)  # the others are judged in the next look
+        return Verdict(message=message, spared=tuple(hopeless), due=now)  # the others are judged in the next reconciliation
     if not needed <= placed.keys():
         return Verdict(due=min(times, default=None))  # the others have no nodes yet
     whole = max((placed[name] for name in needed), default=0.0)

@@ -1,7 +1,7 @@
 """What is wrong with an AIJob that the definition lets through: pod templates are free of a schema, and amounts have bounds.
 
-A job that cannot be made sense of waits with condition `Accepted=False`, which names the place, and is looked at again when it
-changes. What only the API server knows of a pod it says when the pod is made.
+An invalid job waits with condition `Accepted=False`, which names the invalid field, and is reconciled again when it changes.
+Problems that only the API server knows show when the pod is created.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fairlead.api.kinds.ai_job import AIJob
 from fairlead.operator.jobs.members import bounds
 
 FORBIDDEN = frozenset({"kube-system", "kube-public", "kube-node-lease"})
-"""Namespaces in which no policy looks at what users create: the operator makes no pods there for anybody."""
+"""Namespaces in which no policy checks what users create: the operator makes no pods there for any user."""
 
 MAX_MEMBERS = 10_000
 """Members of a job, or of an element of its array, where nothing else is set."""
@@ -23,17 +23,17 @@ def problem(job: AIJob, max_members: int = MAX_MEMBERS) -> tuple[str, str]:
     """(reason, message) of what keeps a job from being made; two empty texts: nothing does."""
     namespace = job.metadata.namespace
     if namespace in FORBIDDEN:
-        return "NamespaceNotAllowed", f"no jobs run in namespace {namespace}: it belongs to the cluster; use another"
+        return "NamespaceNotAllowed", f"no jobs run in namespace {namespace}: it belongs to the cluster. Use another namespace"
     members = sum(bounds(role)[1] for role in job.spec.roles)
     if members > max_members:
         return (
             "TooManyMembers",
-            f"it may have {members} members, at most {max_members} are allowed: lower replicas or maxReplicas",
+            f"it may have {members} members; at most {max_members} are allowed: lower replicas or maxReplicas",
         )
     names = [role.name for role in job.spec.roles]
     for name in names:
         if names.count(name) > 1:
-            return "InvalidSpec", f"role {name!r} is there {names.count(name)} times: give each role a name of its own"
+            return "InvalidSpec", f"role {name!r} is there {names.count(name)} times: give each role a different name"
     for role in job.spec.roles:
         wrong = _template(role.template)
         if wrong:

@@ -58,7 +58,7 @@ class Writer:
         self._counters = counters
 
     async def status(self, job: AIJob, decided: Plan) -> AIJob:
-        """Over the version that was looked at and no other; a 409 is another look."""
+        """Write the status over the version that was read and no other; after a 409 the job is reconciled again."""
         status = msgspec.to_builtins(decided.status)
         patch = {name: status.get(name) for name in _STATUS_FIELDS} | {"phase": decided.status.phase}
         body = {"metadata": {"resourceVersion": job.metadata.resource_version}, "status": patch}
@@ -71,22 +71,22 @@ class Writer:
         body = {"metadata": {"annotations": {names.COUNTS_ANNOTATION: "Succeeded"}}}
         await self._patch(f"/api/v1/namespaces/{job.metadata.namespace}/pods/{name}", body)
 
-    async def tell_pause(self, job: AIJob, known: views.PodGroup | None) -> None:
-        """Tell the scheduler of a job that it has suspended, or just resumed, whether its user pauses it as well.
+    async def write_pause(self, job: AIJob, known: views.PodGroup | None) -> None:
+        """Report to the scheduler whether the user pauses a job that the scheduler has suspended or just resumed.
 
-        Paused, it waits for no place: none must be kept for it, and no pod evicted for that. known: its PodGroup.
+        A paused job waits for no place: no place must be reserved for it, and no pod evicted for that. known: its PodGroup.
         """
         target = known.status.target if known is not None and known.status is not None else None
         if known is None or target is None or job.spec.array is not None or over(job):
             return
-        told = (known.metadata.annotations or {}).get(names.PAUSED_ANNOTATION) == "true"
-        if told == job.spec.suspend or not owned(known.metadata.owner_references, job):
+        written = (known.metadata.annotations or {}).get(names.PAUSED_ANNOTATION) == "true"
+        if written == job.spec.suspend or not owned(known.metadata.owner_references, job):
             return
         annotations = {names.PAUSED_ANNOTATION: "true" if job.spec.suspend else None}
         await self._patch(_group_path(job), {"metadata": {"annotations": annotations}})
 
     async def resize_group(self, job: AIJob, known: views.PodGroup | None, record: Record) -> None:
-        """A job's roles may change while it runs, or is suspended: its gang follows, and its PodGroup says so."""
+        """A job's roles may change while it runs, or is suspended: its gang follows, and its PodGroup with it."""
         if job.spec.array is not None:
             return
         wanted = group(job)

@@ -1,7 +1,7 @@
 """What the operator must know of a kind of workload: how it is suspended and resumed, and which of its pods start together.
 
-Kinds that can be suspended say so by a field which belongs to the user: what Fairlead suspended carries the annotation
-`fairlead.dev/suspended-by: policy`, with the epoch of the intent and the name of its PodGroup, and only that is resumed.
+Kinds that can be suspended have a field for it, which belongs to the user: what Fairlead suspended carries the annotation
+`fairlead.dev/suspended-by: policy`, with the epoch of the target state and the name of its PodGroup, and only that is resumed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ POLICY = "policy"
 class Workload(msgspec.Struct, frozen=True):
     """One kind. plural: in its path.
 
-    suspend_at: where its field for that is; empty: it cannot be suspended; suspended, resumed: what it says then; None: it is not
-    there. gangs: the PodGroups of an object, and how many pods each needs; None: its pods are pods by themselves. templates:
+    suspend_at: path of its field for that; empty: it cannot be suspended; suspended, resumed: the field's values; None: it is
+    absent. gangs: the PodGroups of an object, and how many pods each needs; None: its pods are pods by themselves. templates:
     its pod templates. serves: those of its PodGroups that are for parts of it, and which (`fairlead.cluster.serving`).
-    all_ours: whether all objects of the kind are ours, whatever their templates say.
+    all_ours: whether all objects of the kind are ours, whatever scheduler their templates name.
     """
 
     api_version: str
@@ -55,9 +55,9 @@ class Workload(msgspec.Struct, frozen=True):
         return any(each.get("type") in _ENDS and each.get("status") == "True" for each in conditions)
 
     def to_suspend(self, manifest: Manifest, epoch: int, group: str) -> Manifest | None:
-        """A merge patch that suspends it; None if nothing is to be done. group: the name of the PodGroup that says so.
+        """A merge patch that suspends it; None if nothing is to be done. group: the name of the PodGroup with the target.
 
-        Whoever resumed it himself since this epoch's intent is heeded, and what he suspended is his.
+        A workload that its user resumed in this epoch stays resumed, and one that its user suspended stays the user's.
         """
         if not self.suspend_at or self.over(manifest) or self._suspended(manifest):
             return None
@@ -95,7 +95,7 @@ _MARKS = (names.SUSPENDED_BY_ANNOTATION, names.TARGET_EPOCH_ANNOTATION, names.SU
 
 
 def number(value: object, default: int) -> int:
-    """A count as an object gives it; `default` where it gives none that can be meant."""
+    """A count as an object gives it; `default` where it gives no valid one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
 
 

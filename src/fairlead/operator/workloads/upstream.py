@@ -16,7 +16,7 @@ def gangs(manifest: Manifest) -> Mapping[str, int]:
 
 
 def _anybodys(_: Manifest) -> list[Manifest]:
-    """It has no templates and does not say whose its pods are: a PodGroup without pods of ours does no harm."""
+    """It has no templates that name a scheduler: a PodGroup without pods of ours does no harm."""
     return [{"spec": {"schedulerName": names.own_scheduler()}}]
 
 

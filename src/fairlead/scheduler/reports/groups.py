@@ -26,8 +26,8 @@ class GroupReports:
         self._starts = starts
         self._faults = faults
         self._changed: set[str] = set()
-        self._told: dict[str, GroupStatus] = {}
-        self._told_at: dict[str, float] = {}
+        self._reported: dict[str, GroupStatus] = {}
+        self._reported_at: dict[str, float] = {}
 
     def mark(self, key: str) -> None:
         """A group may have changed."""
@@ -41,8 +41,8 @@ class GroupReports:
 
     def forget(self, key: str) -> None:
         """A group's object is gone."""
-        self._told.pop(key, None)
-        self._told_at.pop(key, None)
+        self._reported.pop(key, None)
+        self._reported_at.pop(key, None)
 
     def due(self, now: float) -> list[GroupStatus]:
         """What is to be written now."""
@@ -56,18 +56,18 @@ class GroupReports:
                 continue
             if status is None:
                 continue
-            since = now - self._told_at.get(key, -math.inf)
-            if 0 <= since < _COUNTS_REST and status.counts_only(self._told.get(key)):
+            since = now - self._reported_at.get(key, -math.inf)
+            if 0 <= since < _COUNTS_REST and status.counts_only(self._reported.get(key)):
                 later.add(key)
                 continue
-            self._told[key], self._told_at[key] = status, now
+            self._reported[key], self._reported_at[key] = status, now
             statuses.append(status)
         self._changed = later
-        self.next_due = min((self._told_at[key] + _COUNTS_REST for key in later), default=None)
+        self.next_due = min((self._reported_at[key] + _COUNTS_REST for key in later), default=None)
         return statuses
 
     def _status(self, key: str) -> GroupStatus | None:
-        """What is to be said of a group; None: nothing that was not said."""
+        """The status of a group that is to be written; None: nothing new."""
         gang = self._state.gangs.get(key)
         if gang is None or gang.group is None:
             return None
@@ -79,10 +79,10 @@ class GroupReports:
         reason = self._reason(gang, bound, held)
         phase = self._phase(gang, bound)
         status = GroupStatus(key, phase, bound, reason, start, completed, gang.failed_starts, earliest, latest)
-        told = self._told.get(key)
-        if told is not None and told.says() == status.says() and told.foretells() == status.foretells():
+        reported = self._reported.get(key)
+        if reported is not None and reported.urgent() == status.urgent() and reported.foretells() == status.foretells():
             return None
-        if told is not None and len(gang.placed()) > bound + len(held):
+        if reported is not None and len(gang.placed()) > bound + len(held):
             return None  # bindings are on their way: one write when they are through
         return status
 

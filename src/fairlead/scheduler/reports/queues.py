@@ -20,7 +20,7 @@ class QueueReports:
     def __init__(self, state: ClusterState, faults: Faults) -> None:
         self._state = state
         self._faults = faults
-        self._told: dict[str, QueueStatus] = {}
+        self._reported: dict[str, QueueStatus] = {}
         self._due = 0.0  # when statuses may be written again
         self._checkpoint_due = 0.0
 
@@ -55,8 +55,8 @@ class QueueReports:
             except Exception as error:
                 self._faults.note("status", f"queue {name}", error)
                 continue
-            if queues.tree.has_object(name) and self._told.get(name) != status:
-                self._told[name] = status
+            if queues.tree.has_object(name) and self._reported.get(name) != status:
+                self._reported[name] = status
                 statuses.append(status)
         if checkpoint:
             self._state.runtimes.changed.clear()
@@ -77,34 +77,34 @@ class QueueReports:
         )
 
     def _why_waits(self, node: QueueNode) -> Reason | None:
-        """Why the first job of a queue waits; as told before, while only the numbers behind it change."""
+        """Why the first job of a queue waits; as reported before, while only the numbers behind it change."""
         first = node.first_refused()
         reason = explain.own(self._state, *first) if first is not None else None
-        told = self._told.get(node.name)
-        if reason is not None and told is not None and told.reason is not None and told.reason.code is reason.code:
-            return told.reason
+        reported = self._reported.get(node.name)
+        if reason is not None and reported is not None and reported.reason is not None and reported.reason.code is reason.code:
+            return reported.reason
         return reason
 
     def _usage(self, name: str, now: float, *, checkpoint: bool) -> UsageRecord | None:
         """What a queue used of late, as of the latest checkpoint."""
         if checkpoint:
             return self._state.queues.fair.usage.checkpoint(name, now)
-        told = self._told.get(name)
-        return told.usage if told is not None else None
+        reported = self._reported.get(name)
+        return reported.usage if reported is not None else None
 
     def _run_times(self, name: str, *, checkpoint: bool) -> tuple[RunTimeRecord, ...]:
         """What was learned in a queue, as of the latest checkpoint."""
         if checkpoint and name in self._state.runtimes.changed:
             return self._state.runtimes.written(name)
-        told = self._told.get(name)
-        return told.run_times if told is not None else ()
+        reported = self._reported.get(name)
+        return reported.run_times if reported is not None else ()
 
     def _forecasts(self, name: str, *, checkpoint: bool) -> tuple[ForecastRecord, ...]:
         """What became of starts that were foretold in a queue, as of the latest checkpoint."""
         if checkpoint and name in self._state.foretold.changed:
             return self._state.foretold.written(name)
-        told = self._told.get(name)
-        return told.forecasts if told is not None else ()
+        reported = self._reported.get(name)
+        return reported.forecasts if reported is not None else ()
 
 
 def _amounts(held: dict[str, int]) -> tuple[tuple[str, int], ...]:

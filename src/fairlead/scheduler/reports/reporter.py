@@ -15,7 +15,7 @@ from fairlead.scheduler.reports.verdicts import Verdicts
 
 
 class Reporter:
-    """Reads the state between passes. faults: takes exceptions; what cannot be said of one object does not keep the others."""
+    """Reads the state between passes. faults: takes exceptions; one object that cannot be reported does not keep the others."""
 
     def __init__(self, state: ClusterState, faults: Faults) -> None:
         self.starts = ExpectedStarts(state)

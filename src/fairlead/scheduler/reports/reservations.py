@@ -16,7 +16,7 @@ class ReservationReports:
     def __init__(self, state: ClusterState, faults: Faults) -> None:
         self._state = state
         self._faults = faults
-        self._told: dict[str, ReservationStatus] = {}
+        self._reported: dict[str, ReservationStatus] = {}
 
     def due(self, now: float) -> list[ReservationStatus]:
         """What is to be written now."""
@@ -28,11 +28,11 @@ class ReservationReports:
             except Exception as error:
                 self._faults.note("status", f"reservation {name}", error)
                 continue
-            if self._told.get(name) != status:
-                self._told[name] = status
+            if self._reported.get(name) != status:
+                self._reported[name] = status
                 statuses.append(status)
-        for name in set(self._told) - set(given):
-            del self._told[name]
+        for name in set(self._reported) - set(given):
+            del self._reported[name]
         return statuses
 
     def _status(self, reservation: Reservation, now: float) -> ReservationStatus:

@@ -17,7 +17,7 @@ class Verdicts:
         self._faults = faults
         self._complaints: dict[tuple[str, str], str] = {}  # (plural, name) -> what could not be used of it
         self._refused: dict[str, Reason | None] = {}  # queue -> why its latest change was refused
-        self._told: dict[tuple[str, str], Verdict] = {}
+        self._reported: dict[tuple[str, str], Verdict] = {}
         self._changed = False
 
     def judged(self, kind: str, name: str, complaint: str) -> None:
@@ -39,7 +39,7 @@ class Verdicts:
         if kind not in JUDGED:
             return
         self._complaints.pop((JUDGED[kind], name), None)
-        self._told.pop((JUDGED[kind], name), None)
+        self._reported.pop((JUDGED[kind], name), None)
         if kind == "queue":
             self._refused.pop(name, None)
         self._changed = True
@@ -56,8 +56,8 @@ class Verdicts:
             except Exception as error:
                 self._faults.note("status", f"{kind}/{name}", error)
                 continue
-            if self._told.get((kind, name)) != verdict:
-                self._told[kind, name] = verdict
+            if self._reported.get((kind, name)) != verdict:
+                self._reported[kind, name] = verdict
                 verdicts.append(verdict)
         return verdicts
 

@@ -1,4 +1,4 @@
-"""Kubernetes events, behind everything else. What is said again while it waits is written once, as it was said last."""
+"""Kubernetes events, behind everything else. One that is repeated while it waits is written once, in its latest form."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class _EvictAll:
             await self._asking_budgets(victims)
 
     async def _outright(self, victims: list[PodRef]) -> None:
-        """As kube-scheduler does: nominate the node, then delete, whatever the budgets say."""
+        """As kube-scheduler does: nominate the node, then delete, whatever the budgets allow."""
         cluster = self.context.cluster
         note = f"{len(victims)} pods are preempted for it"
         for binding in self.plan.beneficiaries:
@@ -130,7 +130,7 @@ class _EvictAll:
         self._give_up(victims, done)
 
     def _give_up(self, victims: list[PodRef], outcomes: Sequence[tuple[Outcome, str]]) -> None:
-        """Tell the core of victims that would not go."""
+        """Report to the core the victims that could not be evicted."""
         context = self.context
         refused = [
             (pod, message) for pod, (outcome, message) in zip(victims, outcomes, strict=True) if outcome is Outcome.REFUSED

@@ -19,7 +19,7 @@ log = structlog.get_logger("applier")
 URGENT, STATUS, EVENT = range(3)
 
 _PATIENCE = 30.0
-_LOOK_AGAIN = 0.01
+_POLL_SECONDS = 0.01
 # More writes in flight cost the API server less each, but every connection costs a handshake: width follows the backlog.
 _WIDTH, _DEPTH = 64, 40
 
@@ -36,8 +36,8 @@ class Lines:
         self._lines: tuple[deque[tuple[float, Work]], ...] = (deque(), deque(), deque())
         self._width = _WIDTH
         self._urgent = 0  # urgent writes in flight
-        self._resting: deque[asyncio.Future[None]] = deque()
-        self._looking = False
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._polling = False
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -58,7 +58,7 @@ class Lines:
     def enter(self, line: int, work: Work) -> None:
         """Put a write at the end of a line."""
         self._lines[line].append((self.now(), work))
-        self._wake(1)
+        self._resume(1)
 
     def length(self, line: int) -> int:
         """How many writes wait in a line."""
@@ -108,27 +108,27 @@ class Lines:
                 # This writer takes the next itself; others are called only where there is more to do at once.
                 if self._lines[URGENT]:
                     if self.in_flight + 1 < self._width:
-                        self._wake(1)
+                        self._resume(1)
                 elif not self._urgent and any(self._lines):
-                    self._wake(self._width)
+                    self._resume(self._width)
 
     async def _rest(self) -> None:
-        """Wait until there is work; while only the core holds it back, look again a little later."""
+        """Wait until there is work; while only the core holds it back, check again a little later."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
-        self._resting.append(waiter)
-        if not self._urgent and any(self._lines) and not self._looking:
-            self._looking = True
-            loop.call_later(_LOOK_AGAIN, self._look)
+        self._idle.append(waiter)
+        if not self._urgent and any(self._lines) and not self._polling:
+            self._polling = True
+            loop.call_later(_POLL_SECONDS, self._poll)
         await waiter
 
-    def _look(self) -> None:
-        self._looking = False
-        self._wake(self._width)
+    def _poll(self) -> None:
+        self._polling = False
+        self._resume(self._width)
 
-    def _wake(self, count: int) -> None:
-        while self._resting and count:
-            waiter = self._resting.popleft()
+    def _resume(self, count: int) -> None:
+        while self._idle and count:
+            waiter = self._idle.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 count -= 1

@@ -42,7 +42,7 @@ class Outcomes:
 
 
 async def answer(write: Awaitable[tuple[Outcome, str]]) -> tuple[Outcome, str]:
-    """An answer whatever happens: the core counts on one. Did the write take effect after all, an event will say so."""
+    """An answer whatever happens: the core counts on one. If the write took effect after all, an event will show it."""
     try:
         return await write
     except Unreachable as error:

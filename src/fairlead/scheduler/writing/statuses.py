@@ -89,7 +89,7 @@ class Latest(Generic[Status]):
     """The latest that is to be written about each of many things; several changes in one moment are one write.
 
     Never two at a time about one thing: they might arrive in the other order, and what is overtaken would stay. What the API
-    server does not take for now is written again after a pause that doubles, unless something newer was said meanwhile.
+    server does not take for now is written again after a pause that doubles, unless something newer came meanwhile.
     """
 
     __slots__ = ("busy", "dropped", "failures", "late", "lines", "waiting", "write")

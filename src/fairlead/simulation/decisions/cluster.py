@@ -1,4 +1,4 @@
-"""A small random cluster in memory, of one theme: its pods run for as long as their jobs say and come back when evicted."""
+"""A small random cluster in memory, of one theme: its pods run for their jobs' durations and come back when evicted."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class Job(NamedTuple):
 
 
 class Cluster:
-    """A cluster in memory whose pods run for as long as their jobs say and come back when they are evicted."""
+    """A cluster in memory whose pods run for their jobs' durations and come back when they are evicted."""
 
     def __init__(self, theme: Theme, seed: int, recorder: Recorder, jobs: Sequence[tuple[float, Job]] | None = None) -> None:
         self.theme = theme
         self.rnd = random.Random(f"decisions/{seed}")
         self.core = CoreLoop(theme.policy, self._take, recorder)
         self.queue: EventQueue[Callable[[], None]] = EventQueue()
-        self.heard: list[ClusterEvent] = []
+        self.observed: list[ClusterEvent] = []
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[str, Job] = {}  # by pod UID
         self.left: dict[str, float] = {}  # job -> seconds of work that are left
@@ -109,13 +109,13 @@ class Cluster:
             )
             for number, gpus in enumerate(theme.gpus)
         }
-        self._say(*map(Upsert, self.nodes.values()), *map(Upsert, theme.classes))
+        self._observe(*map(Upsert, self.nodes.values()), *map(Upsert, theme.classes))
         for name, parent, quota, weight, limit in theme.queues:
-            self._say(Upsert(self._queue(name, parent, quota, weight, limit)))
-        self._say(*map(Upsert, theme.reservations))
+            self._observe(Upsert(self._queue(name, parent, quota, weight, limit)))
+        self._observe(*map(Upsert, theme.reservations))
         for number in range(theme.budgets):
-            self._say(Upsert(DisruptionBudget("ns", f"budget-{number}", (), 1)))
-        self._say(Synced())
+            self._observe(Upsert(DisruptionBudget("ns", f"budget-{number}", (), 1)))
+        self._observe(Synced())
 
     def _queue(self, name: str, parent: str, quota: int | None, weight: int | None, limit: int | None) -> Queue:
         theme = self.theme
@@ -164,20 +164,20 @@ class Cluster:
             self._decide(now)
 
     def _decide(self, now: float) -> None:
-        if self.heard:
-            heard, self.heard = self.heard, []
-            self.core.apply(heard, now)
+        if self.observed:
+            observed, self.observed = self.observed, []
+            self.core.apply(observed, now)
         self.core.decide(now)
         due = self.core.next_due
         if due is not None and (due := max(due, now + 0.001)) < self.due:
             self.due = due
-            self.queue.push(due, self._look)
+            self.queue.push(due, self._due_now)
 
-    def _look(self) -> None:
+    def _due_now(self) -> None:
         self.due = float("inf")
 
-    def _say(self, *events: ClusterEvent) -> None:
-        self.heard += events
+    def _observe(self, *events: ClusterEvent) -> None:
+        self.observed += events
 
     @property
     def now(self) -> float:
@@ -187,7 +187,7 @@ class Cluster:
         self.left.setdefault(job.name, job.seconds)
         if job.members > 1:
             group = Group("ns", job.name, job.least, job.queue, self.now, job.service_class, expected=job.seconds)
-            self._say(Upsert(group))
+            self._observe(Upsert(group))
         for index in range(job.members):
             self._make(job, index)
 
@@ -212,7 +212,7 @@ class Cluster:
             elastic=index >= job.least,
         )
         self.pods[uid], self.jobs[uid] = pod, job
-        self._say(Upsert(pod))
+        self._observe(Upsert(pod))
 
     def _take(self, outputs: list[Output]) -> None:
         for each in outputs:
@@ -227,10 +227,10 @@ class Cluster:
         pod = self.pods.get(uid)
         if pod is None or node not in self.nodes or self.rnd.random() < self.theme.faults:
             if pod is not None:
-                self._say(BindFailed(uid, "the server does not answer"))
+                self._observe(BindFailed(uid, "the server does not answer"))
             return
         self.pods[uid] = pod = msgspec.structs.replace(pod, node=node, started=self.now)
-        self._say(Bound(uid), Upsert(pod))
+        self._observe(Bound(uid), Upsert(pod))
         self.began[uid] = self.now
         self.queue.push(self.now + self.left[self.jobs[uid].name], lambda: self._end(uid))
 
@@ -239,10 +239,10 @@ class Cluster:
         if pod is None or pod.terminating:
             return
         if self.rnd.random() < self.theme.faults:
-            self._say(EvictFailed(uid, "the server does not answer"))
+            self._observe(EvictFailed(uid, "the server does not answer"))
             return
         self.pods[uid] = msgspec.structs.replace(pod, terminating=True, leaves=self.now + 30.0)
-        self._say(Upsert(self.pods[uid]))
+        self._observe(Upsert(self.pods[uid]))
         self.queue.push(self.now + self.rnd.uniform(1.0, 30.0), lambda: self._gone(uid, back=True))
 
     def _end(self, uid: str) -> None:
@@ -254,29 +254,29 @@ class Cluster:
         if pod is None:
             return
         job = self.jobs.pop(uid)
-        self._say(Gone("pod", uid))
+        self._observe(Gone("pod", uid))
         if back:
             begun = self.began.get(uid)
             if begun is not None and job.members == 1:
                 self.left[job.name] = max(60.0, self.left[job.name] - (self.now - begun))
             self._make(job, int(pod.name.rpartition("-")[2]))
         elif job.members > 1 and not any(other.group == job.name for other in self.pods.values()):
-            self._say(Gone("group", f"ns/{job.name}"))
+            self._observe(Gone("group", f"ns/{job.name}"))
 
     def _node_fails(self) -> None:
         name = self.rnd.choice(sorted(self.nodes))
         node = self.nodes[name]
         if self.rnd.random() < 0.5:
-            self._say(Upsert(msgspec.structs.replace(node, unschedulable=True)))
+            self._observe(Upsert(msgspec.structs.replace(node, unschedulable=True)))
         else:
-            self._say(Gone("node", name))
+            self._observe(Gone("node", name))
             for uid in sorted(uid for uid, pod in self.pods.items() if pod.node == name):
                 self._gone(uid, back=True)
-        self.queue.push(self.now + 0.2 * self.theme.nodes_fail, lambda: self._say(Upsert(node)))
+        self.queue.push(self.now + 0.2 * self.theme.nodes_fail, lambda: self._observe(Upsert(node)))
         self.queue.push(self.now + self.rnd.uniform(0.5, 1.5) * self.theme.nodes_fail, self._node_fails)
 
     def _edit_queue(self) -> None:
         name, parent, quota, weight, limit = self.rnd.choice(list(self.theme.queues))
         quota = None if quota is None else self.rnd.randint(0, 2 * quota)
-        self._say(Upsert(self._queue(name, parent, quota, self.rnd.randint(1, 4) if weight else None, limit)))
+        self._observe(Upsert(self._queue(name, parent, quota, self.rnd.randint(1, 4) if weight else None, limit)))
         self.queue.push(self.now + self.rnd.uniform(1.0, 3.0) * HOUR, self._edit_queue)

@@ -1,4 +1,4 @@
-"""Recordings written, looked through and replayed."""
+"""Recordings written, inspected and replayed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def record(
     for number, each in enumerate(found):
         path = folder / f"{each.name}.jsonl"
         each.write(path)
-        contents.append(look(path, each))
+        contents.append(inspect(path, each))
         progress(number + 1, len(found))
     summary = _summary(contents, left_out)
     if complete and summary.lacking_decisions:
@@ -127,7 +127,7 @@ class _Line(msgspec.Struct):
     outputs: list[dict[str, object]] | None = None
 
 
-def look(path: Path, recording: Recording) -> Contents:
+def inspect(path: Path, recording: Recording) -> Contents:
     """What a log holds. Raises `Refused` if that is not enough."""
     decode = msgspec.json.Decoder(_Line).decode
     passes = events = moves = suspensions = 0

@@ -13,12 +13,15 @@ RENAMED: tuple[tuple[bytes, bytes], ...] = (
     (b'"reason":"MissingParent"', b'"reason":"ParentNotFound"'),
     (b'"reason":"MissingPool"', b'"reason":"PoolNotFound"'),
     (b"fairlead.dev/surplus", b"fairlead.dev/elastic-replica"),
+    (b'"surplus":', b'"elastic":'),
+    (b'"look_again":', b'"recheck":'),
+    (b'"tells_capacity":', b'"reports_capacity":'),
 )
 """Fragments of a log's JSON: the old one, and what it is now. A value stands with its field where the word alone
 could be an object's name; a field is `"old":`. No present fragment contains an old one, so a log of any age can be read."""
 
 _PLACEHOLDER = re.compile(rb'(\{"uid":"suspended/[^"]*","namespace":"[^"]*","name":"[^"]*")\}')
-"""A reference to a placeholder of a suspended job, from when only its UID said that it is one."""
+"""A reference to a placeholder of a suspended job, from when only its UID identified it as one."""
 
 _TEXT = re.compile(rb'"(message|why)":"(?:[^"\\]|\\.)*"')
 

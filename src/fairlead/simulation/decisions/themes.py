@@ -33,7 +33,7 @@ _LEVELS = tuple(hours * HOUR for hours in (0.25, 1, 4, 16, 64))
 _SLICED = ServiceClass("sliced", checkpoint_interval=1800.0, levels=_LEVELS, express=2)
 SAVED = ServiceClass("saved", checkpoint_interval=1800.0, levels=_LEVELS, express=2, max_loss=60.0)
 _WHOLE = ServiceClass("whole", checkpoint_interval=600.0, moves_whole=True)
-_FIRM = ServiceClass("firm", mode="Never", borrows=False)
+_NON_PREEMPTIBLE = ServiceClass("non-preemptible", mode="Never", borrows=False)
 _WIDE = ServiceClass("wide", scope="Cluster", min_runtime=600.0)
 _HURRY = ServiceClass("hurry", max_wait=1800.0, time_limit=4 * HOUR)
 _PLAIN = ServiceClass("plain", checkpoint_interval=1800.0)
@@ -49,8 +49,8 @@ THEMES: dict[str, tuple[str, Theme, dict[str, int]]] = {
         {"Place": 20, "Preempt": 3},
     ),
     "elastic": ("members beyond the minimum", Theme(queues=_FLAT, sizes=_GANGS, spare=0.9), {"Place": 40, "Preempt": 5}),
-    "time-slicing": ("turns, whatever they cost", Theme(queues=_FLAT, classes=(_SLICED,)), {"Preempt": 20}),
-    "checkpoints": ("turns that wait for checkpoints", Theme(queues=_TREE, classes=(SAVED,)), {"Preempt": 10}),
+    "time-slicing": ("time slices, whatever they cost", Theme(queues=_FLAT, classes=(_SLICED,)), {"Preempt": 20}),
+    "checkpoints": ("time slices that end at checkpoints", Theme(queues=_TREE, classes=(SAVED,)), {"Preempt": 10}),
     "priorities": ("preemption inside a queue", Theme(priorities=(0, 10, 100), sizes=_GANGS, mean_hours=0.5), {"Preempt": 10}),
     "moves": (
         "pods are moved",
@@ -69,7 +69,7 @@ THEMES: dict[str, tuple[str, Theme, dict[str, int]]] = {
         ),
         {"moves": 3},
     ),
-    "reservations": ("nodes are kept for large jobs", Theme(sizes=((1, 1), (8, 2), (8, 3)), load=1.2), {"Place": 30}),
+    "reservations": ("nodes are reserved for large jobs", Theme(sizes=((1, 1), (8, 2), (8, 3)), load=1.2), {"Place": 30}),
     "maintenance": (
         "nodes that an administrator keeps for a while",
         Theme(
@@ -92,7 +92,11 @@ THEMES: dict[str, tuple[str, Theme, dict[str, int]]] = {
         {"Place": 30, "UserLimit": 5},
     ),
     "budgets": ("disruption budgets", Theme(queues=_FLAT, budgets=1), {"DisruptionBudget": 1}),
-    "firm": ("work that is not preempted", Theme(queues=_TREE, classes=(_FIRM, _PLAIN)), {"QuotaExceeded": 3}),
+    "non-preemptible": (
+        "work that is not preempted",
+        Theme(queues=_TREE, classes=(_NON_PREEMPTIBLE, _PLAIN)),
+        {"QuotaExceeded": 3},
+    ),
     "wide": (
         "a class that takes from all queues",
         Theme(queues=_FLAT, classes=(_WIDE, _PLAIN), priorities=(0, 50)),
@@ -126,7 +130,7 @@ THEMES: dict[str, tuple[str, Theme, dict[str, int]]] = {
         Theme(
             gpus=(8, 8, 4, 4, 2, 2),
             queues=_TREE,
-            classes=(SAVED, _PLAIN, _FIRM, _WHOLE),
+            classes=(SAVED, _PLAIN, _NON_PREEMPTIBLE, _WHOLE),
             sizes=_GANGS,
             spare=0.4,
             priorities=(0, 0, 10),

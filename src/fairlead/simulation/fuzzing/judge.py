@@ -1,7 +1,7 @@
 """Whether innocent pods got what was there for them: decided from the objects alone, by rules of its own.
 
 Canaries are small pods in a queue with quota and without limit, of a namespace of their own. They have nodes, too, on which
-others may run as well. A canary that has no node at the end is starved if some node has room for it: room by the most that
+others may run as well. A canary that has no node at the end is starved if it fits on some node, counting the most that
 pods there could ask for, whatever of it is in force, so that the judge errs for the scheduler and never against it.
 """
 
@@ -71,17 +71,18 @@ def canary(number: int, now: float) -> Object:
 
 
 def starved(objects: Objects, now: float) -> list[str]:
-    """The canaries that wait although there is room. now: seconds since the epoch."""
+    """The canaries that wait although they fit on a node. now: seconds since the epoch."""
     pods = objects.get("pod", {})
     waiting = [pod for uid, pod in pods.items() if is_canary(uid) and not pod["spec"].get("nodeName")]
     if not waiting or _window(objects.get("reservation", {}).values(), now) or any(map(_keeps_away, pods.values())):
         return []
-    roomy = [node["metadata"]["name"] for node in objects.get("node", {}).values() if _has_room(node, pods.values())]
-    return [f"{pod['metadata']['name']} waits, {', '.join(sorted(roomy))} have room" for pod in waiting] if roomy else []
+    fitting = [node["metadata"]["name"] for node in objects.get("node", {}).values() if _has_capacity(node, pods.values())]
+    where = ", ".join(sorted(fitting))
+    return [f"{pod['metadata']['name']} waits, {where} have free capacity" for pod in waiting] if fitting else []
 
 
 def _window(reservations: Iterable[Object], now: float) -> bool:
-    """Whether an administrator keeps nodes for somebody, now or at a time that a canary, which runs long, would reach into."""
+    """Whether nodes are reserved, now or at a time that a canary, which runs long, would reach into."""
     return any(seconds(each["spec"]["end"]) > now for each in reservations)
 
 
@@ -93,7 +94,7 @@ def _keeps_away(pod: Object) -> bool:
     return isinstance(given, dict) and bool(given.get(_REQUIRED))
 
 
-def _has_room(node: Object, pods: Iterable[Object]) -> bool:
+def _has_capacity(node: Object, pods: Iterable[Object]) -> bool:
     spec, name = node["spec"], node["metadata"]["name"]
     if spec.get("taints") or spec.get("unschedulable"):
         return False

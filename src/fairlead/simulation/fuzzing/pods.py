@@ -175,7 +175,7 @@ _DEEPEST = 9
 
 
 class PodWriter:
-    """Writes pods. random: the only source of chance, so that a seed says everything."""
+    """Writes pods. random: the only source of chance, so that a seed determines everything."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -327,7 +327,7 @@ class PodWriter:
         return made
 
     def changed(self, pod: Object, now: float) -> Object:
-        """The pod after somebody, or its kubelet, wrote something on it."""
+        """The pod after a user, or its kubelet, changed it."""
         random = self.random
         self._odd = random.choice((0.0, 0.0, 0.0, 0.02, 0.3))
         made = {**pod, "metadata": {**pod["metadata"]}}

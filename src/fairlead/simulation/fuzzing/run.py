@@ -18,7 +18,7 @@ class FuzzResult(msgspec.Struct):
     """What came of it.
 
     failed_passes: exceptions that ended a pass, or anything else outside isolation. set_aside: objects that could not be taken
-    in, and units that were set aside, for an error of ours. starved: canaries without a node though there was room.
+    in, and units that were set aside, for an error of ours. starved: canaries without a node though one was free.
     broken: invariants that did not hold. untold: pods that wait without a reason. faults: one of each kind, with the seed of its
     world (`--seed SEED --worlds 1` shows it alone) and how often it came.
     """

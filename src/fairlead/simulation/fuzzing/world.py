@@ -1,7 +1,7 @@
 """One cluster with the scheduler's loop behind it: objects in JSON, read as a watch brings them, decisions played back.
 
 Nothing is decided beside the loop: what it delivers is carried out here, refused, delayed or lost, by chance. The clock is
-virtual. A seed says everything.
+virtual. A seed determines everything.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class World:
         self._versions = 0
         self._outputs: list[Output] = []
         self._stuck: set[str] = set()  # victims that do not go before the end
-        self._told: set[str] = set()  # pods that were told why they wait
+        self._refused: set[str] = set()  # pods with a reported reason for waiting
         self._writer = PodWriter(self.random)
         self._surroundings = Surroundings(self.random, self._writer)
         self.translator = Translator()
@@ -109,7 +109,7 @@ class World:
 
     def run(self) -> None:
         """Live it from the first object to the judgement."""
-        with _heard(self._heard), warnings.catch_warnings():
+        with _errors_logged(self._error_logged), warnings.catch_warnings():
             warnings.simplefilter("error")  # of numbers that overflow
             try:
                 self._live()
@@ -141,16 +141,16 @@ class World:
         self._check()
         self.starved = judge.starved(self._objects, self.loop.state.services.now)
         waiting = [task for task in self.loop.state.tasks.values() if task.state is TaskState.WAITING and task.pod.ours]
-        self.untold = sum(task.pod.uid not in self._told and task.pod.uid in self._objects["pod"] for task in waiting)
+        self.untold = sum(task.pod.uid not in self._refused and task.pod.uid in self._objects["pod"] for task in waiting)
 
     def _settle(self) -> None:
-        """Everybody who is to go goes, every write succeeds, and time passes, until nothing happens any more."""
+        """All victims go, every write succeeds, and time passes, until nothing happens any more."""
         for uid in sorted(self._stuck):
             self._delete("pod", uid)
         self._stuck.clear()
         for task in list(self.loop.state.tasks.values()):
             if task.state is TaskState.ASSUMED:
-                self._carry(lambda uid=task.pod.uid: BindFailed(uid, "never heard of again"))  # type: ignore[misc]
+                self._carry(lambda uid=task.pod.uid: BindFailed(uid, "never observed again"))  # type: ignore[misc]
         for _ in range(_SETTLES):
             self.now += 150.0
             self._decide(surely=True)
@@ -198,13 +198,13 @@ class World:
         where = " < ".join(f"{each.filename.rpartition('/fairlead/')[2]}:{each.lineno} {each.name}" for each in frames[:-4:-1])
         self.faults.append(Fault(self.seed, self.step, kind, where, repr(error)[:400]))
 
-    def _heard(self, event: str, error: BaseException) -> None:
-        """Something was logged with a traceback: an exception that was contained, and cost somebody something."""
+    def _error_logged(self, event: str, error: BaseException) -> None:
+        """Something was logged with a traceback: an exception that was contained, and spoiled something."""
         self._note("pass" if event == "pass failed" else "set aside", error)
 
     @property
     def set_aside(self) -> int:
-        """Exceptions that the scheduler contained, by its own count or by its log, whichever says more."""
+        """Exceptions that the scheduler contained, by its own count or by its log, whichever is more."""
         logged = sum(fault.kind == "set aside" for fault in self.faults)
         return max(logged, sum(self.loop.counters.faults.values()))
 
@@ -312,7 +312,7 @@ class World:
         elif isinstance(output, Resume):
             self._set_target(output.group, targets.running(output), None)
         elif isinstance(output, Refuse):
-            self._told.update(pod.uid for pod in output.pods)
+            self._refused.update(pod.uid for pod in output.pods)
         elif isinstance(output, Trouble):
             pass  # it was logged with its traceback
 
@@ -323,7 +323,7 @@ class World:
             self._carry(lambda: BindFailed(uid, "it is gone"))
             return
         if chance > 0.92:
-            return  # nothing is heard of it: later
+            return  # there is no answer yet: later
         self._bind_volumes(binding)
         if self.random.random() < 0.5:
             self._carry(lambda: Bound(uid))
@@ -347,7 +347,7 @@ class World:
         if pod is None or chance < 0.6:
             self._delete("pod", uid)
         elif chance < 0.75:
-            self._carry(lambda: EvictFailed(uid, "its budget says no"))
+            self._carry(lambda: EvictFailed(uid, "its budget forbids it"))
         else:
             self._write("pod", {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": timestamp(self.now)}})
             if chance < 0.9:
@@ -364,7 +364,7 @@ class World:
 
 
 @contextlib.contextmanager
-def _heard(take: Callable[[str, BaseException], None]) -> Iterator[None]:
+def _errors_logged(take: Callable[[str, BaseException], None]) -> Iterator[None]:
     """Nothing is logged meanwhile; what carries an exception is handed over."""
 
     def listen(_: object, __: str, event: dict[str, Any]) -> dict[str, Any]:
@@ -378,7 +378,7 @@ def _heard(take: Callable[[str, BaseException], None]) -> Iterator[None]:
     processors, wrapper = config["processors"], config["wrapper_class"]
     before = list(processors)
     processors[:] = [listen]
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))  # whatever was silenced before is heard
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))  # whatever was silenced before is logged
     try:
         yield
     finally:

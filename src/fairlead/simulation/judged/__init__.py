@@ -1,4 +1,4 @@
-"""Random small clusters played through the core, and judged by what can be said without it.
+"""Random small clusters played through the core, and judged by what can be decided without it.
 
 One module per kind of question; `KINDS` is the registry that `fairlead bench worlds --kind` reads.
 """

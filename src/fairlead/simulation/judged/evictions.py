@@ -10,7 +10,7 @@ import random
 
 from fairlead.core.model.units import WHOLE
 from fairlead.simulation.judged.results import Found, Kind
-from fairlead.simulation.judged.world import Job, Share, World, room_for
+from fairlead.simulation.judged.world import Job, Share, World, fits
 
 _SIZES = {"1": (1,), "1/2/4": (1, 2, 4), "1/2/4/8": (1, 2, 4, 8)}
 _STRUCTURES = ("flat", "two levels", "deep", "gangs", "fractions")
@@ -74,7 +74,7 @@ def play(variety: str, seed: int) -> Found:
 
 def _should_run(world: World, job: Job) -> bool:
     """Whether there is a free place for a job that no other job has a claim to."""
-    if not room_for(world.free(), job):
+    if not fits(world.free(), job):
         return False
     within = all(world.held(each.name) + job.amount <= each.quota for each in world.path(job.queue))
     return within or all(other.queue == job.queue for other in world.waiting)

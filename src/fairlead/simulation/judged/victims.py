@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from fairlead.core.model.units import WHOLE
 from fairlead.core.queues.division import Claim, divide
 from fairlead.simulation.judged.results import Found, Kind
-from fairlead.simulation.judged.world import Job, Share, World, room_for
+from fairlead.simulation.judged.world import Job, Share, World, fits
 
 _SIZES = {"1": (1,), "1/2/4": (1, 2, 4), "1/2/4/8": (1, 2, 4, 8), "1/3/5": (1, 3, 5)}
 _STRUCTURES = ("one node", "two nodes", "three nodes", "two levels", "gangs", "fractions")
@@ -28,7 +28,7 @@ Alike = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int]
 
 
 def made(variety: str, seed: int) -> World:
-    """The world of a seed: all that others submitted runs, and the taker waits, not looked at yet."""
+    """The world of a seed: all that others submitted runs, and the taker waits, not tried yet."""
     structure, _, sizes = variety.rpartition(" ")
     rnd = random.Random(f"victims/{variety}/{seed}")
     nodes = [_GPUS_PER_NODE] * _NODES.get(structure, rnd.randint(1, 2))
@@ -101,11 +101,11 @@ def judge(world: World) -> tuple[bool, bool]:
     held = {name: world.held(name) for name in world.queues}
     path = [each.name for each in world.path(taker.queue)]
     within = all(held[name] + taker.amount <= world.queues[name].quota for name in path)
-    if room_for(world.free(), taker):
+    if fits(world.free(), taker):
         return False, within  # no eviction is needed
     jobs = Counter(_alike(world, job) for job in world.jobs.values() if job.name in world.places and job.queue != taker.queue)
     for chosen in _sets(list(jobs.items())):
-        if _leaves_all_their_shares(world, chosen, held, fair, path, taker.amount) and room_for(_without(world, chosen), taker):
+        if _leaves_all_their_shares(world, chosen, held, fair, path, taker.amount) and fits(_without(world, chosen), taker):
             return True, within
     return False, within
 

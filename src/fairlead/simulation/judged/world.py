@@ -23,7 +23,7 @@ GPU = "nvidia.com/gpu"
 _NAMESPACE = "judged"
 _GIB = 1 << 30
 _PASSES = 200
-_LATER = (1.0, 12.0)  # seconds after which what was looked for in vain is looked for again
+_LATER = (1.0, 12.0)  # seconds after which a search in vain is repeated
 _CPU = 100
 
 
@@ -44,7 +44,7 @@ class Job(msgspec.Struct):
 
 
 class Share(msgspec.Struct):
-    """One queue: thousandths of a GPU that it is guaranteed. weight None: what is over goes by what each still wants."""
+    """One queue: thousandths of a GPU that it is guaranteed. weight None: over-quota capacity goes by what each still wants."""
 
     name: str
     quota: int
@@ -66,8 +66,8 @@ class World:
         settings = {"reservations": 0, "patience": 0.0, "moves_per_minute": 0.0, **policy}
         self.state = ClusterState(msgspec.convert(settings, Policy))
         for name, gpus in self.nodes.items():
-            room = {"cpu": _CPU * 1000, "memory": _CPU * 8 * _GIB, "pods": 1000, GPU: gpus}
-            self.state.upsert_node(Node(name, room, shares_gpus=True))
+            capacity = {"cpu": _CPU * 1000, "memory": _CPU * 8 * _GIB, "pods": 1000, GPU: gpus}
+            self.state.upsert_node(Node(name, capacity, shares_gpus=True))
         for each in queues:
             given = QueueResource(GPU, quota=each.quota, weight=each.weight)
             self.state.upsert_queue(Queue(each.name, each.parent, each.priority, (given,)))
@@ -174,7 +174,7 @@ def _job(pod: str) -> str:
     return pod.partition(".")[0]
 
 
-def room_for(free: dict[str, list[int]], job: Job) -> bool:
+def fits(free: dict[str, list[int]], job: Job) -> bool:
     """Whether all members of a job have a place in what is free."""
     places = 0
     for left in free.values():

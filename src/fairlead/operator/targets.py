@@ -1,7 +1,7 @@
-"""From intents to workloads: `PodGroup.status.target` says what a job is to be, and its owner's object is made so.
+"""From target states to workloads: the object that owns a job is brought to the state in `PodGroup.status.target`.
 
-A look at a PodGroup does whatever is missing and may be repeated at any time. Every write names the version that was read, so a
-user who edits at the same moment is never overruled unseen.
+Reconciling a PodGroup does what is missing and may be repeated at any time. Every write names the version that was read, so it
+never overwrites a user's concurrent edit.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Counters(msgspec.Struct):
     reconciles: int = 0
 
 
-class Intents:
+class Targets:
     """Watches PodGroups and acts on their targets. synced: whether all have been listed.
 
-    unintended: told of each PodGroup that says of nothing that it is to be suspended, or is gone.
+    untargeted: called with each PodGroup that is gone or whose target does not suspend anything.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Intents:
         self.jobs = jobs
         self.counters = Counters()
         self.synced = False
-        self.unintended: Callable[[str], None] = lambda _: None
+        self.untargeted: Callable[[str], None] = lambda _: None
         self._groups: dict[str, views.PodGroup] = {}
         self.faults = faults or Faults(client)
-        self.queue = WorkQueue(self._look, site="intents", report=self._fault)
-        heard = self.faults.each("intents.heard", self._changed, _ABOUT)
-        self.informer = Informer(client, _GROUPS, views.PodGroup, heard, self._listed)
+        self.queue = WorkQueue(self._reconcile, site="targets", report=self._fault)
+        take = self.faults.each("targets.observed", self._changed, _ABOUT)
+        self.informer = Informer(client, _GROUPS, views.PodGroup, take, self._listed)
 
     def _fault(self, site: str, key: str, error: Exception) -> None:
         group = self._groups.get(key)
@@ -71,21 +71,21 @@ class Intents:
     def _changed(self, change: Change[views.PodGroup]) -> None:
         if change.view is None:
             self._groups.pop(change.key, None)
-            self.jobs.intent(change.key, None)
-            self.unintended(change.key)
+            self.jobs.group_changed(change.key, None)
+            self.untargeted(change.key)
         elif change.error:
             log.error("PodGroup cannot be read", group=change.key, error=change.error)
         else:
             self._groups[change.key] = change.view
-            self.jobs.intent(change.key, change.view)
+            self.jobs.group_changed(change.key, change.view)
             target = change.view.status.target if change.view.status is not None else None
             if target is not None:
                 self.queue.add(change.key)
             if target is None or target.state != SUSPENDED:
-                self.unintended(change.key)
+                self.untargeted(change.key)
 
-    async def _look(self, key: str) -> None:
-        """Make the objects behind one PodGroup what its target says."""
+    async def _reconcile(self, key: str) -> None:
+        """Bring the objects that own one PodGroup's pods to its target state."""
         group = self._groups.get(key)
         target = group.status.target if group is not None and group.status is not None else None
         if group is None or target is None:
@@ -98,7 +98,7 @@ class Intents:
 
     async def _act(self, group: views.PodGroup, owner: TargetOwner | views.OwnerReference, target: views.GroupTarget) -> None:
         if (owner.api_version, owner.kind) == (names.API_VERSION, "AIJob"):
-            return  # its own controller was told
+            return  # its own controller acts on the target
         workload = self.workloads.get((owner.api_version, owner.kind))
         if workload is None:
             log.error("this kind cannot be suspended", group=group.metadata.key, kind=f"{owner.api_version} {owner.kind}")
@@ -109,7 +109,7 @@ class Intents:
             return  # it is gone, and its PodGroup goes with it
         above = next((each for each in manifest["metadata"].get("ownerReferences") or () if each.get("controller")), None)
         if above is not None and (above.get("apiVersion"), above.get("kind")) in self.workloads:
-            # Whoever made it would resume it: that is suspended instead.
+            # The object that made it would resume it: that one is suspended instead.
             higher = views.OwnerReference(
                 api_version=above["apiVersion"], kind=above["kind"], name=above["name"], uid=above["uid"], controller=True
             )
@@ -136,7 +136,7 @@ class Intents:
         return manifest
 
     async def _discard(self, group: views.PodGroup) -> None:
-        """A PodGroup that was made to keep an intent has served its purpose."""
+        """Delete a PodGroup that was made to store a target state and is no longer needed."""
         metadata = group.metadata
         path = f"/apis/{names.API_VERSION}/namespaces/{metadata.namespace}/podgroups/{metadata.name}"
         conditions = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
@@ -144,5 +144,5 @@ class Intents:
         try:
             await self.client.delete(path, encode(body))
         except ApiError as error:
-            if error.code not in (404, 409):  # gone already, or it changed: then it is looked at again
+            if error.code not in (404, 409):  # gone already, or it changed: then it is reconciled again
                 raise
