@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.core import invariants
 from fairlead.core.model.groups import Group
 from fairlead.core.model.nodes import Node
 from fairlead.core.model.pods import Pod, PodSpec, Toleration
@@ -40,35 +41,13 @@ def spec(gpus=1, milli=1000, cpu=1000, memory=GIB, selector=None, tolerations=()
     )
 
 
+_NAMED = {"uid", "namespace", "name", "spec", "queue", "priority", "group", "created", "node"}
+_MORE = set(Pod.__struct_fields__) - _NAMED
+"""The fields of a pod that `pod` takes as they are; what else it is given is the spec's."""
+
+
 def pod(name, queue="default", priority=0, group="", created=0.0, at="", spec_=None, **more):
-    known = {
-        "ours",
-        "gated",
-        "terminating",
-        "finished",
-        "never_preempts",
-        "controlled",
-        "elastic",
-        "stays",
-        "error",
-        "unsized",
-        "labels",
-        "profile",
-        "service_class",
-        "attained",
-        "bound",
-        "starting",
-        "owner",
-        "root",
-        "deadline",
-        "user",
-        "time_limit",
-        "expected",
-        "started",
-        "succeeded",
-        "attempt",
-    }
-    passed = {key: more.pop(key) for key in list(more) if key in known}
+    passed = {key: more.pop(key) for key in list(more) if key in _MORE}
     return Pod(
         uid=f"uid-{name}",
         namespace="ns",
@@ -137,6 +116,13 @@ def held(state, name):
     return state.queues.queues[name].used.get(GPU, 0) // 1000
 
 
+def start(state, now=1.0):
+    """One pass whose bindings are written; returns what was placed where."""
+    decided = settle(state, now)
+    invariants.check(state)
+    return placed(decided)
+
+
 def settle(state, now=0.0):
     return confirm(state, run(state, now))
 
@@ -173,4 +159,5 @@ __all__ = [
     "run",
     "settle",
     "spec",
+    "start",
 ]

@@ -2,24 +2,16 @@
 
 import pytest
 
-from fairlead.core import invariants
 from fairlead.core.model.groups import Group
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import TaskState
-from tests.builders import cluster, confirm, node, placed, pod, preempted, run
+from tests.builders import cluster, node, pod, preempted, run, start
 
 
 def elastic(state, core, surplus, name="el", **more):
     for index in range(core + surplus):
         state.upsert_pod(pod(f"{name}-{index}", group=name, elastic=index >= core, never_preempts=index >= core, **more))
-
-
-def start(state, now=1.0):
-    decided = run(state, now)
-    confirm(state, decided)
-    invariants.check(state)
-    return placed(decided)
 
 
 def gone(state, *pods):

@@ -11,16 +11,10 @@ from fairlead.core.model.nodes import Reservation
 from fairlead.core.model.queues import Queue, QueueResource, RunTimeRecord
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.service_classes import ServiceClass
-from tests.builders import cluster, confirm, group, node, placed, pod, preempted, refused, run
+from tests.builders import cluster, confirm, group, node, placed, pod, preempted, refused, run, start
 from tests.builders import queue as queue_of
 
 HOUR = 3600.0
-
-
-def start(state, now):
-    decided = run(state, now)
-    confirm(state, decided)
-    return placed(decided)
 
 
 def kept(state):
@@ -200,6 +194,14 @@ def test_of_run_times_the_latest_survive_and_no_more_than_a_status_holds():
 
 
 WINDOW = Reservation("upgrade", 10 * HOUR, 12 * HOUR, nodes=(Requirement("rack", "In", ("1",)),))
+
+
+@pytest.mark.parametrize(("limit", "starts"), [(HOUR, True), (2 * HOUR, True), (2.5 * HOUR, False), (4.5 * HOUR, False)])
+def test_nothing_starts_that_may_run_when_a_window_begins_though_it_would_end_within_it(limit, starts):
+    state = cluster([node("n", labels={"rack": "1"})])
+    state.upsert_reservation(WINDOW)
+    state.upsert_pod(pod("p", time_limit=limit))
+    assert bool(placed(run(state, 8 * HOUR))) == starts, "it begins in two hours and ends in four"
 
 
 def test_maintenance_begins_on_empty_nodes_because_of_time_limits_and_nobody_is_evicted():

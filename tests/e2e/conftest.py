@@ -17,9 +17,8 @@ import pytest
 
 from testbed import objects, tenants
 from testbed.controlplane import ControlPlane
+from tests.e2e.planes import OPERATOR, USER, Plane
 
-USER = "fairlead"
-OPERATOR = "fairlead-operator"
 ROOT = Path(__file__).parents[2]
 LIMIT = 40.0
 
@@ -186,10 +185,20 @@ class Scheduler:
 
 
 @pytest.fixture(scope="session")
-def plane():
-    with ControlPlane() as running:
-        running.install(USER)
+def shared_plane():
+    with Plane().started() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def plane(request):
+    """The one that the module asks for by `PLANE`, or the shared one."""
+    asked = getattr(request.module, "PLANE", None)
+    if asked is None:
+        yield request.getfixturevalue("shared_plane")
+    else:
+        with asked.started() as running:
+            yield running
 
 
 @pytest.fixture

@@ -9,26 +9,18 @@ import urllib.request
 import pytest
 
 from testbed import tenants
-from testbed.controlplane import ControlPlane
 from testbed.objects import ai_job, pod
 from testbed.objects import node as a_node
+from tests.e2e.planes import COLLECTS, NO_SERVICE_ACCOUNTS, Plane
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(
-        controllers="serviceaccount-controller,garbage-collector-controller",
-        flags=[
-            "--authorization-mode=Node",  # beside RBAC
-            "--enable-admission-plugins=NodeRestriction",
-            "--disable-admission-plugins=ServiceAccount",
-        ],
-    ) as running:
-        running.install("fairlead")
-        running.grant("fairlead-operator")
-        yield running
+PLANE = Plane(
+    COLLECTS,
+    ["--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction", NO_SERVICE_ACCOUNTS],  # Node: beside RBAC
+    operator=True,
+)
 
 
 def test_a_job_runs_as_processes_on_a_node_that_is_an_agent(cluster, tmp_path):

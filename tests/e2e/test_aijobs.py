@@ -7,22 +7,13 @@ import pytest
 
 from fairlead.observability.history import Wanted
 from fairlead.observability.store import History
-from testbed.controlplane import ControlPlane
-from testbed.objects import ai_job, node, pod, priority_class, service_class
+from testbed.objects import ai_job, node, pod, service_class
+from tests.e2e.planes import AI_JOBS, with_urgent
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(
-        controllers="serviceaccount-controller,garbage-collector-controller",
-        flags=["--disable-admission-plugins=ServiceAccount"],
-    ) as running:
-        running.install("fairlead")
-        running.grant("fairlead-operator")
-        running.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 1000))
-        yield running
+PLANE = AI_JOBS._replace(prepare=with_urgent)
 
 
 def start(cluster):

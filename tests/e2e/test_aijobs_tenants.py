@@ -7,23 +7,16 @@ import pytest
 from fairlead.observability.history import Wanted
 from fairlead.observability.store import History
 from testbed import tenants
-from testbed.controlplane import ControlPlane
 from testbed.objects import ai_job, node, pod, pod_group, queue
 from tests.api.test_members import MOST, ROLES, job
-from tests.e2e.conftest import OPERATOR, USER
+from tests.e2e.planes import AI_JOBS, OPERATOR, USER
 
 pytestmark = pytest.mark.e2e
 
 STAMP = "fairlead.dev/user"
 
 
-@pytest.fixture(scope="module")
-def plane():
-    flags = ["--disable-admission-plugins=ServiceAccount"]
-    with ControlPlane(controllers="serviceaccount-controller,garbage-collector-controller", flags=flags) as running:
-        running.install(USER)
-        running.grant(OPERATOR)
-        yield running
+PLANE = AI_JOBS
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ import subprocess
 
 import pytest
 
-from testbed.controlplane import ControlPlane
 from testbed.objects import node, pod, pod_group, queue
-from tests.e2e.conftest import USER
+from tests.e2e.planes import Plane
 
 pytestmark = pytest.mark.e2e
 
@@ -18,23 +17,22 @@ RULES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def plane():
-    """With a tenant, mallory, in namespace default, and no admission policies."""
-    with ControlPlane() as running:
-        running.install(USER)
-        group = "rbac.authorization.k8s.io"
-        role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": "tenant"}, "rules": RULES}
-        binding = {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "tenant"},
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": "tenant"},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": "mallory"}],
-        }
-        running.request("POST", f"{RBAC}/roles", role)
-        running.request("POST", f"{RBAC}/rolebindings", binding)
-        yield running
+def with_mallory(plane):
+    """A tenant in namespace default, and no admission policies."""
+    group = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": "tenant"}, "rules": RULES}
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "tenant"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "tenant"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "mallory"}],
+    }
+    plane.request("POST", f"{RBAC}/roles", role)
+    plane.request("POST", f"{RBAC}/rolebindings", binding)
+
+
+PLANE = Plane(prepare=with_mallory)
 
 
 @pytest.fixture

@@ -4,22 +4,16 @@ import json
 
 import pytest
 
-from testbed.controlplane import ControlPlane
 from testbed.objects import node, pod
 from tests.e2e import aggregated
+from tests.e2e.planes import NO_SERVICE_ACCOUNTS, Plane, with_namespace
 
 pytestmark = pytest.mark.e2e
 
 BASE = "/apis/history.fairlead.dev/v1alpha1"
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(flags=["--disable-admission-plugins=ServiceAccount"]) as running:
-        running.install("fairlead")
-        running.grant("fairlead-operator")
-        running.request("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
-        yield running
+PLANE = Plane(flags=[NO_SERVICE_ACCOUNTS], operator=True, prepare=with_namespace("other"))
 
 
 @pytest.fixture(scope="module")

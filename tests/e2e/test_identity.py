@@ -6,9 +6,8 @@ import subprocess
 import pytest
 
 from fairlead.api import policies
-from testbed.controlplane import ControlPlane
 from testbed.objects import job, node, pod, queue, service_class
-from tests.e2e.conftest import USER
+from tests.e2e.planes import Plane
 
 pytestmark = pytest.mark.e2e
 
@@ -22,12 +21,7 @@ PLURALS = {
 }
 
 
-@pytest.fixture(scope="module")
-def plane():
-    """With the controllers that make pods for a Job."""
-    with ControlPlane(controllers="job-controller,serviceaccount-controller") as running:
-        running.install(USER)
-        yield running
+PLANE = Plane("job-controller,serviceaccount-controller")  # which make pods for a Job
 
 
 class Person:

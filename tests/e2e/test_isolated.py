@@ -9,20 +9,15 @@ import urllib.request
 import pytest
 
 from testbed import tenants
-from testbed.controlplane import ControlPlane, free_port
+from testbed.controlplane import free_port
 from testbed.objects import node, pod
 from tests.e2e import conftest, faulty
-from tests.e2e.conftest import USER
+from tests.e2e.planes import USER, Plane, with_tenant
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(controllers="deployment-controller,replicaset-controller,serviceaccount-controller") as running:
-        running.install(USER)
-        tenants.namespace(running, "mal")
-        yield running
+PLANE = Plane("deployment-controller,replicaset-controller,serviceaccount-controller", prepare=with_tenant("mal"))
 
 
 @pytest.fixture

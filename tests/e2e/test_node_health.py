@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from testbed.controlplane import ControlPlane
 from testbed.objects import ai_job, node
+from tests.e2e.planes import AI_JOBS
 from tests.e2e.test_aijobs import members, reaches, start, status
 
 pytestmark = pytest.mark.e2e
@@ -18,15 +18,7 @@ NODES, WORKERS = 8, 4
 LABEL, FAILURES = "fairlead.dev/quarantined", "fairlead.dev/failures"
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(
-        controllers="serviceaccount-controller,garbage-collector-controller",
-        flags=["--disable-admission-plugins=ServiceAccount"],
-    ) as running:
-        running.install("fairlead")
-        running.grant("fairlead-operator")
-        yield running
+PLANE = AI_JOBS
 
 
 def at(seconds):

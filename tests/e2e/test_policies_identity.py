@@ -3,9 +3,8 @@
 import pytest
 
 from testbed import tenants
-from testbed.controlplane import ControlPlane
 from testbed.objects import chart, job, pod
-from tests.e2e.conftest import USER
+from tests.e2e.planes import Plane
 
 pytestmark = pytest.mark.e2e
 
@@ -14,23 +13,22 @@ FORGED = {STAMP: "ann"}
 POD_SPEC = {"containers": [{"name": "main", "image": "x"}]}
 
 
-@pytest.fixture(scope="module")
-def plane():
-    """With the controllers that make pods of templates, and a kind of others."""
-    makers = "replicationcontroller-controller replicaset-controller deployment-controller job-controller serviceaccount-controller resourcequota-controller"
-    with ControlPlane(controllers=",".join(makers.split())) as running:
-        running.install(USER)
-        tenants.namespace(running, "mal")
-        running.request("POST", "/apis/apps/v1/namespaces/mal/deployments", deployment("older"))  # than the policies
-        running.request("POST", "/apis/batch/v1/namespaces/mal/cronjobs", cron_job("older"))
-        for group, kind in (
-            ("jobset.x-k8s.io", "JobSet"),
-            ("sparkoperator.k8s.io", "SparkApplication"),
-            ("ray.io", "RayJob"),
-            ("kubeflow.org", "PyTorchJob"),
-        ):
-            install(running, group, kind)
-        yield running
+def with_older(plane):
+    """Objects that are older than the policies, and kinds of others."""
+    tenants.namespace(plane, "mal")
+    plane.request("POST", "/apis/apps/v1/namespaces/mal/deployments", deployment("older"))
+    plane.request("POST", "/apis/batch/v1/namespaces/mal/cronjobs", cron_job("older"))
+    for group, kind in (
+        ("jobset.x-k8s.io", "JobSet"),
+        ("sparkoperator.k8s.io", "SparkApplication"),
+        ("ray.io", "RayJob"),
+        ("kubeflow.org", "PyTorchJob"),
+    ):
+        install(plane, group, kind)
+
+
+MAKERS = "replicationcontroller replicaset deployment job serviceaccount resourcequota"
+PLANE = Plane(",".join(f"{each}-controller" for each in MAKERS.split()), prepare=with_older)
 
 
 def install(plane, group, kind):

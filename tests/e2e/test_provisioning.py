@@ -3,8 +3,8 @@
 import pytest
 
 from testbed import objects
-from testbed.controlplane import ControlPlane
 from testbed.objects import node, pod, pod_group, queue
+from tests.e2e.planes import AI_JOBS
 
 pytestmark = pytest.mark.e2e
 
@@ -53,17 +53,13 @@ def definition():
 CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(
-        controllers="serviceaccount-controller,garbage-collector-controller", flags=["--disable-admission-plugins=ServiceAccount"]
-    ) as running:
-        running.install("fairlead")
-        running.grant("fairlead-operator")
-        made = definition()
-        running.request("POST", objects.path(made), made)
-        running.await_served("/apis/autoscaling.x-k8s.io/v1/provisioningrequests")
-        yield running
+def with_provisioning(plane):
+    made = definition()
+    plane.request("POST", objects.path(made), made)
+    plane.await_served("/apis/autoscaling.x-k8s.io/v1/provisioningrequests")
+
+
+PLANE = AI_JOBS._replace(prepare=with_provisioning)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from testbed.hpa import CONFIG, CONTROLLERS, TIMES
 from testbed.objects import node, pod
 from testbed.pod_metrics import PodMetrics
 from tests.e2e import aggregated
+from tests.e2e.planes import Plane
 
 pytestmark = pytest.mark.e2e
 
@@ -38,12 +39,7 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(controllers=CONTROLLERS, kwok=True, controller_flags=TIMES) as running:
-        running.install("fairlead")
-        running.grant("fairlead-operator")
-        yield running
+PLANE = Plane(CONTROLLERS, kwok=True, controller_flags=TIMES, operator=True)
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from fairlead.cluster.resource_quotas import LimitRange, Quota, refused
-from testbed.controlplane import ControlPlane
 from testbed.objects import GPU, ai_job, node, pod, priority_class
+from tests.e2e.planes import NO_SERVICE_ACCOUNTS, Plane
 from tests.e2e.test_aijobs import members, play, reaches, start, status
 
 pytestmark = pytest.mark.e2e
@@ -32,18 +32,13 @@ HARD = {
 }
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(controllers="resourcequota-controller", flags=["--disable-admission-plugins=ServiceAccount"]) as running:
-        running.install("fairlead")
-        running.grant("fairlead-operator")
-        for name, value in (("high", 1000), ("usual", 10)):
-            running.request(
-                "POST",
-                "/apis/scheduling.k8s.io/v1/priorityclasses",
-                {**priority_class(name, value), "globalDefault": name == "usual"},
-            )
-        yield running
+def with_priorities(plane):
+    for name, value in (("high", 1000), ("usual", 10)):
+        made = {**priority_class(name, value), "globalDefault": name == "usual"}
+        plane.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", made)
+
+
+PLANE = Plane("resourcequota-controller", [NO_SERVICE_ACCOUNTS], operator=True, prepare=with_priorities)
 
 
 def amount(draw, low, high, suffix):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.controlplane import ControlPlane
-from testbed.objects import node, pod, priority_class, queue
+from testbed.objects import node, pod, queue
+from tests.e2e.planes import NO_SERVICE_ACCOUNTS, Plane, with_urgent
 
 pytestmark = pytest.mark.e2e
 
@@ -16,12 +16,7 @@ CONTROLLERS = (
 APPS = "/apis/apps/v1/namespaces/default"
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(controllers=CONTROLLERS, kwok=True, flags=["--disable-admission-plugins=ServiceAccount"]) as running:
-        running.install("fairlead")
-        running.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 1000))
-        yield running
+PLANE = Plane(CONTROLLERS, [NO_SERVICE_ACCOUNTS], kwok=True, prepare=with_urgent)
 
 
 @pytest.fixture(autouse=True)

@@ -4,21 +4,15 @@ import json
 
 import pytest
 
-from testbed.controlplane import ControlPlane
-from testbed.objects import job, node, pod, pod_group, priority_class, service_class
+from testbed.objects import job, node, pod, pod_group, service_class
+from tests.e2e.planes import NO_SERVICE_ACCOUNTS, Plane, with_urgent
 
 pytestmark = pytest.mark.e2e
 
 CONTROLLERS = "job-controller,serviceaccount-controller,garbage-collector-controller"
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(controllers=CONTROLLERS, flags=["--disable-admission-plugins=ServiceAccount"]) as running:
-        running.install("fairlead")
-        running.grant("fairlead-operator")
-        running.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 1000))
-        yield running
+PLANE = Plane(CONTROLLERS, [NO_SERVICE_ACCOUNTS], operator=True, prepare=with_urgent)
 
 
 BATCH = service_class("batch", preemption={"mode": "Suspend"})

@@ -24,7 +24,7 @@ def test_kwok_makes_nodes_ready_and_pods_running(tmp_path):
             cluster.until(lambda: cluster.get("/api/v1/namespaces/default/serviceaccounts/default"))
             cluster.plane.request("POST", "/api/v1/nodes", {**bare, "spec": {}, "status": {**bare["status"], "conditions": []}})
             cluster.until(lambda: not cluster.get("/api/v1/nodes/n")["spec"].get("taints"))
-            from tests.e2e.conftest import USER
+            from tests.e2e.planes import USER
 
             plane.install(USER)
             plane.grant("fairlead-operator")

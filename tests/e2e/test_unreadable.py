@@ -6,30 +6,15 @@ import sys
 
 import pytest
 
-from testbed.controlplane import ControlPlane
 from testbed.objects import node, pod
-from tests.e2e.conftest import USER
+from tests.e2e.planes import Plane, with_editor
 
 pytestmark = pytest.mark.e2e
 
 FRACTION = "fairlead.dev/gpu-fraction"
 
 
-@pytest.fixture(scope="module")
-def plane():
-    """With a namespace in which mallory may edit, and nothing else."""
-    with ControlPlane(controllers="clusterrole-aggregation-controller,serviceaccount-controller") as running:
-        running.install(USER)
-        running.request("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mal"}})
-        binding = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "mallory-edits"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}],
-        }
-        running.request("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/mal/rolebindings", binding)
-        yield running
+PLANE = Plane("clusterrole-aggregation-controller,serviceaccount-controller", prepare=with_editor("mal", "mallory"))
 
 
 @pytest.fixture

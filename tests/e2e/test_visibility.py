@@ -9,7 +9,7 @@ import pytest
 from testbed import objects
 from testbed.objects import node, pod, pod_group
 from tests.e2e import aggregated
-from tests.e2e.conftest import OPERATOR
+from tests.e2e.planes import OPERATOR
 
 pytestmark = pytest.mark.e2e
 

@@ -6,7 +6,8 @@ import pytest
 
 from testbed import objects
 from testbed.controlplane import ControlPlane
-from tests.e2e.conftest import USER, Cluster
+from tests.e2e.conftest import Cluster
+from tests.e2e.planes import USER
 
 pytestmark = pytest.mark.e2e
 

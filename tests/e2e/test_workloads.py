@@ -6,8 +6,8 @@ The kinds are served in a minimal form of ours, and their controllers' part is p
 import pytest
 
 from testbed import objects
-from testbed.controlplane import ControlPlane
-from testbed.objects import node, pod, priority_class, service_class
+from testbed.objects import node, pod, service_class
+from tests.e2e.planes import COLLECTS, NO_SERVICE_ACCOUNTS, Plane, with_urgent
 
 pytestmark = pytest.mark.e2e
 
@@ -57,26 +57,26 @@ def definition(group, version, kind, plural):
     }
 
 
-@pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(
-        controllers="serviceaccount-controller,garbage-collector-controller",
-        flags=[
-            "--disable-admission-plugins=ServiceAccount",
-            "--feature-gates=GenericWorkload=true,GangScheduling=true",
-            "--runtime-config=scheduling.k8s.io/v1alpha2=true",
-        ],
-    ) as running:
-        running.install("fairlead")
-        running.grant("fairlead-operator")
-        for manifest in RIGHTS:
-            running.request("POST", objects.path(manifest), manifest)
-        for each in (definition(*kind) for kind in KINDS):
-            running.request("POST", objects.path(each), each)
-        for group, version, _, plural in KINDS:
-            running.await_served(f"/apis/{group}/{version}/{plural}")
-        running.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 1000))
-        yield running
+def with_kinds(plane):
+    for manifest in RIGHTS:
+        plane.request("POST", objects.path(manifest), manifest)
+    for each in (definition(*kind) for kind in KINDS):
+        plane.request("POST", objects.path(each), each)
+    for group, version, _, plural in KINDS:
+        plane.await_served(f"/apis/{group}/{version}/{plural}")
+    with_urgent(plane)
+
+
+PLANE = Plane(
+    COLLECTS,
+    [
+        NO_SERVICE_ACCOUNTS,
+        "--feature-gates=GenericWorkload=true,GangScheduling=true",
+        "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+    ],
+    operator=True,
+    prepare=with_kinds,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from fairlead.cluster import views
 from fairlead.observability.history import State, Wanted
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
-from tests.operator.test_accounting import gone, pod
+from tests.operator.observed import gone, pod
 
 PODS, GROUPS, STEPS = 6, 3, 120
 OPEN = (State.PENDING, State.RUNNING, State.SUSPENDED)

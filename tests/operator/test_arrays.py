@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.api.kinds.ai_job import AIJob
 from fairlead.cluster.times import timestamp
 from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.arrays import ArrayRun
@@ -15,15 +14,15 @@ from fairlead.operator.jobs.idleness import judge as judge_idle
 from fairlead.operator.jobs.members import name_of, pod
 from fairlead.operator.jobs.phases import FINISHED, Phase
 from fairlead.operator.jobs.pods import PodSeen
+from tests.operator import builders
+from tests.operator.builders import T0, worker
 
-T0 = 1_767_225_600.0
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train"}]}}
 
 
 def job(spec, name="sweep", replicas=1, **more):
-    roles = more.pop("roles", [{"name": "worker", "replicas": replicas, "template": TEMPLATE}])
-    metadata = {"name": name, "namespace": "vision", "uid": f"uid-{name}"}
-    return msgspec.convert({"metadata": metadata, "spec": {"roles": roles, "array": spec, **more}}, AIJob)
+    roles = [worker(replicas, TEMPLATE["spec"]["containers"][0])]
+    return builders.job(name=name, uid=f"uid-{name}", array=spec, **{"roles": roles, **more})
 
 
 class Story:

@@ -18,8 +18,8 @@ from fairlead.operator.jobs.limits import Bounds, Waiting
 from fairlead.operator.jobs.members import asks_gpus, group, members, pod, service
 from fairlead.operator.jobs.pods import time_limit
 from fairlead.operator.jobs.templates import problem
-from tests.operator.test_faults import events_on, in_a_world
-from tests.operator.test_plan import Story, job
+from tests.operator.builders import Story, job
+from tests.operator.worlds import events_on, in_a_world
 
 JOB, POD, GROUP = (f"{names.API_VERSION}", "AIJob"), ("v1", "Pod"), (names.API_VERSION, "PodGroup")
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}

@@ -16,7 +16,6 @@ from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
 from fairlead.observability.history import Run, Stay
-from fairlead.observability.store import History
 from fairlead.operator.budgets import Budgets, budget_state, reckon
 
 DAY = 86400.0
@@ -25,8 +24,8 @@ NOW = 100 * DAY
 
 
 @pytest.fixture
-def history(tmp_path):
-    store = History(f"sqlite:///{tmp_path}/history.db")
+def history(history):
+    """Three queues that used two nodes."""
     stays = [
         Stay(
             uid=currency,
@@ -42,9 +41,8 @@ def history(tmp_path):
         )
         for currency in ("USD", "EUR")
     ]
-    store.write([], [run("a", "vision", "USD", 2), run("b", "language", "USD", 1), run("c", "vision", "EUR", 8)], NOW, stays)
-    yield store
-    store.close()
+    history.write([], [run("a", "vision", "USD", 2), run("b", "language", "USD", 1), run("c", "vision", "EUR", 8)], NOW, stays)
+    return history
 
 
 def run(uid, queue, node, gpus):

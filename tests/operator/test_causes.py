@@ -6,9 +6,7 @@ import pytest
 
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
-from tests.operator.test_accounting import at, entries, gone, history, job, pod
-
-__all__ = ["history"]
+from tests.operator.observed import at, entries, gone, job, pod
 
 TOLD = {"deletionTimestamp": at(21)}
 

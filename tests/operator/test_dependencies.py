@@ -3,32 +3,19 @@
 import msgspec
 import pytest
 
-from fairlead.api.kinds.ai_job import AIJob
 from fairlead.operator.jobs.attempt import Given
 from fairlead.operator.jobs.dependencies import State, dependents, judge
 from fairlead.operator.jobs.plan import plan
+from tests.operator import builders
 
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
 
 
 def job(name, *first, phase="", created="2026-01-01T00:00:00Z", user="ann", singleton=""):
-    made = {
-        "metadata": {
-            "name": name,
-            "namespace": "vision",
-            "uid": name,
-            "creationTimestamp": created,
-            "labels": {"fairlead.dev/singleton": singleton} if singleton else {},
-            "annotations": {"fairlead.dev/user": user},
-        },
-        "spec": {
-            "roles": [{"name": "worker", "template": TEMPLATE}],
-            "dependsOn": [dict(zip(("job", "when"), each.split(":"), strict=False)) for each in first],
-        },
-    }
-    if phase:
-        made["status"] = {"phase": phase}
-    return msgspec.convert(made, AIJob)
+    labels = {"fairlead.dev/singleton": singleton} if singleton else {}
+    comes_after = [dict(zip(("job", "when"), each.split(":"), strict=False)) for each in first]
+    about = {"labels": labels, "annotations": {"fairlead.dev/user": user}, "created": created, "phase": phase}
+    return builders.job(1, name=name, uid=name, dependsOn=comes_after, **about)
 
 
 def among(*jobs):

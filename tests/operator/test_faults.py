@@ -21,39 +21,20 @@ from fairlead.operator.accounting.accounting import Accounting
 from fairlead.operator.accounting.node_intervals import NodeIntervals, NodeView
 from fairlead.operator.accounting.observations import PodObserved
 from fairlead.operator.accounting.owners import Owners
-from fairlead.operator.app import Operator, Options
 from fairlead.operator.faults import Faults, pause
 from fairlead.operator.jobs import controller, hardware
 from fairlead.operator.jobs.pods import PodSeen
 from fairlead.operator.workloads.job import JOB
 from fairlead.simulation.chaos import silence
 from fairlead.simulation.world import World
-from tests.operator.test_accounting import entries, pod
+from tests.operator.observed import entries, pod
+from tests.operator.worlds import events_on, in_a_world
 
 BAD, GOOD = "vision/bad", "vision/good"
 
 
 class Fault(Exception):
     """One that nothing expects."""
-
-
-def in_a_world(story, options=None):
-    """Run `story(world, operator)` on virtual time, the operator running."""
-
-    async def run():
-        world = World(nodes=1, seed=1)
-        async with Client(Config("http://simulated"), transport=SimulatedTransport(world.wire), clock=world.clock.now) as client:
-            operator = Operator(client, options or Options(leader_elect=False, address=""))
-            running = asyncio.create_task(operator.run())
-            await asyncio.sleep(5.0)
-            await story(world, operator)
-            assert not running.done(), "the operator goes on"
-            operator.stop()
-            await running
-
-    silence()
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(run())
 
 
 def first_kind(operator):
@@ -169,12 +150,6 @@ def test_a_job_that_fails_is_told_so_and_another_gets_its_pods(monkeypatch):
     in_a_world(story)
 
 
-def events_on(world, name):
-    events = world.api.catalog.of_kind("events.k8s.io/v1", "Event")
-    found = [record.object for _, record in world.api.store.records(events.table)]
-    return [each for each in found if (each.get("regarding") or each.get("involvedObject"))["name"] == name]
-
-
 def test_jobs_that_cannot_be_measured_or_lose_a_node_badly_stop_no_others(monkeypatch):
     def windows(job):
         if job.metadata.name == "bad":
@@ -229,13 +204,6 @@ def test_a_part_that_fails_outside_of_any_object_is_begun_again():
 
 
 # -- the history ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def history(tmp_path):
-    store = History(f"sqlite:///{tmp_path}/history.db")
-    yield store
-    store.close()
 
 
 def kept(history):

@@ -12,7 +12,7 @@ from fairlead.operator.jobs.evidence import RAN_ELSEWHERE, Failure, Rules, noted
 from fairlead.operator.jobs.hardware import Hardware, _Node
 from fairlead.operator.jobs.members import members, pod
 from fairlead.operator.jobs.runs import News
-from tests.operator.test_plan import CONTAINER, T0, Story, job
+from tests.operator.builders import CONTAINER, T0, Story, job
 
 RULES = Rules(failures=3, jobs=2, window=3600.0)
 LABEL, FAILURES = "fairlead.dev/quarantined", "fairlead.dev/failures"

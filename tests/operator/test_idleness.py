@@ -4,7 +4,6 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.cluster.times import timestamp
 from fairlead.observability.prometheus import Prometheus, PrometheusError
@@ -13,18 +12,17 @@ from fairlead.operator.jobs.defaults import ENDLESS, filled, restarts
 from fairlead.operator.jobs.idleness import Idleness, Measured, judge, windows
 from fairlead.operator.jobs.plan import plan
 from fairlead.operator.jobs.pods import PodSeen
+from tests.operator import builders
+from tests.operator.builders import T0, worker
 
-T0 = 1_767_225_600.0
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 POLICY = {"minGpuUtilization": 10, "timeWindow": "30m"}
 
 
 def job(*, active=None, gpus=True, **spec):
-    template = {"spec": {"containers": [{"name": "main", **(GPU if gpus else {})}]}}
-    roles = spec.pop("roles", [{"name": "worker", "replicas": 2, "template": template}])
     annotations = {"fairlead.dev/last-activity": timestamp(active)} if active is not None else {}
-    metadata = {"name": "bert", "namespace": "vision", "uid": "u1", "annotations": annotations}
-    return msgspec.convert({"metadata": metadata, "spec": {"roles": roles, **spec}}, AIJob)
+    roles = [worker(2, {"name": "main", **(GPU if gpus else {})})]
+    return builders.job(annotations=annotations, **{"roles": roles, **spec})
 
 
 def pods(*, since=T0, count=2, role="worker", **more):

@@ -4,17 +4,9 @@ import msgspec
 import pytest
 
 from fairlead.api.kinds.node_pool import NodePoolSpec
-from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
 from fairlead.operator.accounting.node_intervals import NodeView
 from fairlead.operator.accounting.observations import NodeObserved, PoolObserved
-
-
-@pytest.fixture
-def history(tmp_path):
-    store = History(f"sqlite:///{tmp_path}/history.db")
-    yield store
-    store.close()
 
 
 def node(name, at, *, gpus="8", labels=None, uid=""):

@@ -5,64 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
+from fairlead.api.kinds.ai_job import AIJobStatus
 from fairlead.api.kinds.service_class import ServiceClass
-from fairlead.operator.jobs.attempt import Given
 from fairlead.operator.jobs.defaults import filled
-from fairlead.operator.jobs.members import group, members, name_of, pod, service
+from fairlead.operator.jobs.members import group, members, pod, service
 from fairlead.operator.jobs.phases import FINISHED, TRANSITIONS, Phase, WrongTransition, step
-from fairlead.operator.jobs.plan import plan
-from fairlead.operator.jobs.pods import PodSeen
-
-CONTAINER = {"name": "main", "image": "train", "env": [{"name": "RANK", "value": "mine"}]}
-T0 = 1_767_225_600.0
-
-
-def job(workers=2, **spec):
-    roles = spec.pop("roles", [{"name": "worker", "replicas": workers, "template": {"spec": {"containers": [CONTAINER]}}}])
-    made = {"metadata": {"name": "bert", "namespace": "vision", "uid": "u1"}, "spec": {"roles": roles, **spec}}
-    return msgspec.convert(made, AIJob)
-
-
-class Story:
-    """A job, its pods as a kubelet plays them, and a clock."""
-
-    def __init__(self, made):
-        self.job = made
-        self.pods = {}
-        self.now = T0
-        self.policy = False
-        self.deleted_job = False
-
-    def look(self, seconds=0.0):
-        self.now += seconds
-        before = Phase(self.job.status.phase) if self.job.status else Phase.PENDING
-        decided = plan(self.job, list(self.pods.values()), Given(now=self.now, suspended=self.policy))
-        assert step(before, Phase(decided.status.phase))
-        self.job.status = decided.status
-        for member in decided.create:
-            name = name_of(self.job, member, decided.status.attempt)
-            self.pods.setdefault(name, PodSeen(name, decided.status.attempt, "Pending"))
-        for name in decided.delete:
-            self.pods.pop(name, None)
-        self.deleted_job = self.deleted_job or decided.delete_job
-        return decided
-
-    def set(self, which=None, **fields):
-        for name, seen in list(self.pods.items()):
-            if which is None or f"-{which}-" in name:
-                self.pods[name] = msgspec.structs.replace(seen, **fields)
-
-    @property
-    def phase(self):
-        return self.job.status.phase
-
-    def run(self):
-        self.look()
-        self.set(phase="Running", node="n")
-        self.look()
-        assert self.phase == "Running"
-        return self
+from tests.operator.builders import CONTAINER, Story, job
 
 
 def conditions(story):
@@ -107,6 +55,22 @@ def test_a_member_that_fails_takes_the_attempt_with_it_and_costs_one_restart():
     assert story.phase == "Failed"
     assert "all 2 restarts are used up" in story.job.status.message
     assert conditions(story)["Failed"] == "True"
+
+
+def test_pods_of_an_attempt_that_is_over_are_deleted_until_they_are_gone():
+    story = Story(job(restart={"limit": 2, "backoff": "1s"})).run()
+    story.set("worker-1", phase="Failed", exit_code=1)
+    before = dict(story.pods)
+    story.look()
+    story.pods |= before  # the deletion was lost
+    old = ("bert-worker-0-0", "bert-worker-1-0")
+    assert story.look(0.5).delete == old
+    story.pods |= before
+    assert story.look(1.0).delete == old
+    story.pods |= before
+    story.set("-1", phase="Running", node="n")
+    assert story.look().delete == old
+    assert sorted(story.pods) == ["bert-worker-0-1", "bert-worker-1-1"]
 
 
 def test_a_restart_waits_whatever_the_job_says():

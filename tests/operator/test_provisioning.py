@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.operator.app import Options
 from tests.e2e.test_provisioning import definition
-from tests.operator.test_faults import in_a_world
+from tests.operator.worlds import in_a_world
 
 GROUPS, REQUESTS = "fairlead.dev/podgroups", "autoscaling.x-k8s.io/provisioningrequests"
 WAITS = {"phase": "Pending", "scheduled": 0, "reason": {"code": "Resources", "message": "full"}}

@@ -9,7 +9,7 @@ from fairlead.cluster.starting import Trouble, bound_at, trouble_of
 from fairlead.operator.jobs.defaults import filled
 from fairlead.operator.jobs.members import group
 from fairlead.operator.jobs.starting import Starting
-from tests.operator.test_plan import CONTAINER, Story, job
+from tests.operator.builders import CONTAINER, Story, job
 
 PULLS = 'container main: ImagePullBackOff: Back-off pulling image "trian:1"'
 

@@ -17,16 +17,9 @@ from fairlead.operator.accounting.accounting import Accounting
 from fairlead.operator.accounting.node_intervals import NodeView
 from fairlead.operator.accounting.observations import NodeObserved
 from fairlead.operator.use import Use, Used
-from tests.operator.test_accounting import gone, pod
+from tests.operator.observed import gone, pod
 
 POD = ("vision", "bert")
-
-
-@pytest.fixture
-def history(tmp_path):
-    store = History(f"sqlite:///{tmp_path}/history.db")
-    yield store
-    store.close()
 
 
 class Asked:

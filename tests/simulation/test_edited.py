@@ -8,10 +8,9 @@ import pytest
 from fairlead.api import names
 from fairlead.simulation import aijobs
 from fairlead.simulation.world import OperatorProcess
-from tests.simulation.test_endings import Live, live
+from tests.simulation.lives import Live, job, live, role
 from tests.simulation.test_paused import of, service_class
 from tests.simulation.test_resumed import deleted
-from tests.simulation.test_starting import job, role
 
 MERGE = "application/merge-patch+json"
 

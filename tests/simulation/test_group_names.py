@@ -4,9 +4,8 @@ import asyncio
 
 from fairlead.simulation import aijobs
 from testbed import objects
-from tests.simulation.test_endings import Live, alive, live
+from tests.simulation.lives import Live, alive, job, live, role
 from tests.simulation.test_paused import service_class
-from tests.simulation.test_starting import job, role
 
 
 def _of_class(manifest, name, seconds=9000):

@@ -5,7 +5,7 @@ import pytest
 from fairlead.simulation import aijobs
 from fairlead.submission.directives import asked, options_of
 from fairlead.submission.jobs import Profile, ai_job
-from tests.simulation.test_endings import Live, live
+from tests.simulation.lives import Live, live
 
 
 def submitted(world, line, name="train"):

@@ -4,7 +4,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.simulation import aijobs
-from tests.simulation.test_endings import Live, alive, job, live
+from tests.simulation.lives import Live, alive, live
+from tests.simulation.test_endings import job
 
 GPU = "nvidia.com/gpu"
 

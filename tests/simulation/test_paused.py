@@ -6,8 +6,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.simulation import aijobs
-from tests.simulation.test_endings import Live, alive, live
-from tests.simulation.test_starting import job, role
+from tests.simulation.lives import Live, alive, job, live, role
 
 
 def service_class(name, value, mode):

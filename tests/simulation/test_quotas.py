@@ -10,8 +10,7 @@ from fairlead.operator.jobs.making import Maker
 from fairlead.operator.jobs.quotas import Quotas
 from fairlead.simulation import aijobs
 from fairlead.simulation.world import GPU
-from tests.simulation.test_endings import Live, alive, live, template
-from tests.simulation.test_starting import job, role
+from tests.simulation.lives import Live, alive, job, live, role, template
 
 REQUESTS = f"requests.{GPU}"
 

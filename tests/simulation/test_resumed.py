@@ -6,9 +6,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.simulation import aijobs
-from tests.simulation.test_endings import Live, live
+from tests.simulation.lives import Live, job, live, role
 from tests.simulation.test_paused import of, service_class
-from tests.simulation.test_starting import job, role
 
 
 def deleted(world, name):

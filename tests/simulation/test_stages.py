@@ -9,7 +9,7 @@ import pytest
 from fairlead.api import names
 from fairlead.simulation import aijobs
 from fairlead.simulation.world import OperatorProcess
-from tests.simulation.test_endings import Live, live
+from tests.simulation.lives import Live, live
 
 GPUS = 8
 

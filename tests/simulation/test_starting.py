@@ -4,21 +4,9 @@ import pytest
 
 from fairlead.api import names
 from fairlead.simulation import aijobs
-from tests.simulation.test_endings import Live, alive, group_status, live, template
+from tests.simulation.lives import Live, alive, group_status, job, live, role, template
 
 PULL = 'ImagePullBackOff: Back-off pulling image "trian:1": not found'
-
-
-def role(name, count, failure="", seconds=60):
-    made = template(seconds)
-    if failure:
-        made["metadata"]["annotations"][names.SIMULATED_START_FAILURE_ANNOTATION] = failure
-    return {"name": name, "replicas": count, "template": made}
-
-
-def job(*roles, name="job", **spec):
-    metadata = {"name": name, "namespace": "vision"}
-    return {"apiVersion": names.API_VERSION, "kind": "AIJob", "metadata": metadata, "spec": {"roles": [*roles], **spec}}
 
 
 @pytest.mark.parametrize("kills", [False, True])
