@@ -1,5 +1,6 @@
 """Other schedulers' queues become ours: what they say, what could not be carried over, and nothing that crashes."""
 
+import contextlib
 import json
 import re
 
@@ -277,6 +278,20 @@ async def test_what_is_made_is_taken_by_the_api_server_and_the_core(made):
             policies.service_class(msgspec.convert(each, views.ServiceClass))
 
 
+def check_readable(made):
+    """What was made is written as YAML without loss, is taken by the core, and is there once; notes say what about whom."""
+    assert list(yaml.safe_load_all(yaml.safe_dump_all(made.objects))) == made.objects
+    keys = [(each["kind"], each["metadata"]["name"]) for each in made.objects]
+    assert len(set(keys)) == len(keys)
+    assert all(re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", name) for _, name in keys)
+    for each in made.objects:
+        if each["kind"] == "Queue":
+            policies.queue(msgspec.convert(each, views.Queue))
+        elif each["kind"] == "ServiceClass":
+            policies.service_class(msgspec.convert(each, views.ServiceClass))
+    assert all(note.object and note.field and note.message for note in made.notes)
+
+
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
@@ -319,20 +334,22 @@ JUNK = st.recursive(
 def test_whatever_is_in_there_ends_in_objects_notes_or_a_refusal(kind, spec, value):
     document = {"kind": kind, "metadata": {"name": "x"}, "spec": spec, "value": value}
     for reader in (kueue.read, kai.read, volcano.read):
-        try:
-            made = reader(manifests([document]))
-        except ImportFailed:
-            continue
-        yaml.safe_dump(made.objects)
+        with contextlib.suppress(ImportFailed):
+            check_readable(reader(manifests([document])))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from([*SLURM.splitlines(), *QOS.splitlines(), "Account - ''", "User - :::", "Name|", "||||", "x"])))
 def test_any_lines_of_slurms_end_in_objects_or_a_refusal(lines):
-    try:
-        slurm.read(["\n".join(lines)])
-    except ImportFailed:
-        return
+    with contextlib.suppress(ImportFailed):
+        check_readable(slurm.read(["\n".join(lines)]))
+
+
+def test_two_names_that_become_one_make_one_object_and_a_note():
+    queues = "\n---\n".join(KAI.replace("Team_A", name) for name in ("Team_A", "Team-A"))
+    made = read(kai.read, queues)
+    assert [each["metadata"]["name"] for each in made.objects if each["kind"] == "Queue"] == ["team-a"]
+    assert "left out: there is another Queue 'team-a' before it" in [note.message for note in made.notes]
 
 
 def test_the_command(tmp_path):

@@ -159,7 +159,12 @@ def test_amounts_beyond_any_machine_never_wrap():
     state = cluster(
         [node("n", cpu=huge, memory=1 << 62)], pods=[pod("p", cpu=huge), pod("q", memory=huge), pod("r", memory=huge)]
     )
-    settle(state)
+    done = settle(state)
+    assert placed(done) == {"q": "n"}, "of CPU no node counts more than 2**50 milli"
+    assert {name: reason.message for name, reason in refused(done).items()} == {
+        "p": "0/1 nodes are available: 1 Insufficient cpu.",
+        "r": "0/1 nodes are available: 1 Insufficient memory.",
+    }
     invariants.check(state)
 
 

@@ -1,5 +1,7 @@
 """Users: whose turn it is inside a queue, and how much each may have and run."""
 
+import math
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -243,8 +245,27 @@ def test_no_limit_is_ever_exceeded_and_nobody_waits_in_vain(steps):
             for pending_class in node_.pending_classes.values():
                 for unit in pending_class.units:
                     task = unit.tasks[0]
-                    fits = task.shape.best() >= 0 and state.queues.limits.over_limit(task) is None
+                    fits = task.shape.best() >= 0 and _within_limits(limits, state, task)
                     assert not fits, f"{task} fits and waits"
+
+
+def _within_limits(limits, state, task):
+    """Whether one more job of a GPU or some keeps all limits on its path, added up from the pods that run."""
+    name = task.queue
+    while name:
+        policy, below = limits[name], {name} | {each.name for each in limits.values() if each.parent == name}
+        running = [each for each in state.tasks.values() if each.row >= 0 and each.queue in below]
+        theirs = [each for each in running if each.pod.user == task.pod.user]
+        per_user, jobs = policy.per_user or UserLimits(), policy.jobs or UserLimits()
+        if len(theirs) + 1 > (math.inf if per_user.running is None else per_user.running):
+            return False
+        if len(running) + 1 > (math.inf if jobs.running is None else jobs.running):
+            return False
+        gpus = sum(each.pod.spec.gpus for each in (*theirs, task)) * 1000
+        if gpus > dict(per_user.resources).get(GPU, math.inf):
+            return False
+        name = policy.parent
+    return True
 
 
 def _broken(state, name):

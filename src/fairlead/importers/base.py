@@ -41,18 +41,21 @@ class Imported(msgspec.Struct):
     def add(self, kind: str, name: str, spec: dict[str, Any], about: str) -> None:
         """Add a manifest of ours. Empty fields are left out."""
         full = {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": self.named(name, about)}}
-        self.objects.append({**full, "spec": {key: value for key, value in spec.items() if value not in (None, [], {}, "")}})
+        self._append({**full, "spec": {key: value for key, value in spec.items() if value not in (None, [], {}, "")}}, about)
 
     def add_priority(self, name: str, value: int, about: str) -> None:
         """Add a PriorityClass."""
-        self.objects.append(
-            {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": self.named(name, about)},
-                "value": value,
-            }
-        )
+        metadata = {"name": self.named(name, about)}
+        made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
+        self._append(made, about)
+
+    def _append(self, made: dict[str, Any], about: str) -> None:
+        """Add a manifest; of several with one name only the first, since each would overwrite the one before."""
+        kind, name = made["kind"], made["metadata"]["name"]
+        if any(each["kind"] == kind and each["metadata"]["name"] == name for each in self.objects):
+            self.note(about, "name", f"left out: there is another {kind} {name!r} before it")
+        else:
+            self.objects.append(made)
 
     def named(self, name: str, about: str) -> str:
         """A name that Kubernetes takes."""
