@@ -108,7 +108,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 def compare(workload: Workload, schedulers: Iterable[str], repeats: int, progress: Callable[[str], None]) -> ClusterBench:
     """Run all schedulers, alternating, `repeats` times. Raises `BenchError`."""
-    import uvloop
+    import uvloop  # noqa: PLC0415 - nothing else here needs it
 
     names = list(schedulers)
     runs: dict[str, list[Run]] = {name: [] for name in names}

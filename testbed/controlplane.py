@@ -238,7 +238,7 @@ class ControlPlane:
         """One request as the administrator; returns the decoded JSON. For set-up, not for speed."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": content_type}, method=method)
-        with urllib.request.urlopen(request, timeout=30, context=self._context()) as reply:
+        with urllib.request.urlopen(request, timeout=30, context=self.context()) as reply:
             return json.loads(reply.read() or b"null")
 
     def install(self, user: str) -> None:
@@ -273,7 +273,8 @@ class ControlPlane:
                     raise
                 time.sleep(0.1)
 
-    def _context(self) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext:
+        """TLS as the administrator speaks it."""
         context = ssl.create_default_context(cafile=str(self.authority.path))
         context.load_cert_chain(self._folder() / "admin.crt", self._folder() / "admin.key")
         return context

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import ssl
 import subprocess
 import threading
 import time
@@ -62,7 +61,7 @@ class _Observer(threading.Thread):
     def run(self) -> None:
         version = self._plane.request("GET", f"{self._path}?limit=1")["metadata"]["resourceVersion"]
         url = f"{self._plane.url}{self._path}?watch=true&timeoutSeconds=600&resourceVersion={version}"
-        context: ssl.SSLContext = self._plane._context()
+        context = self._plane.context()
         with urllib.request.urlopen(url, context=context, timeout=600) as stream:
             self.ready.set()
             for line in stream:

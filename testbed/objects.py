@@ -27,7 +27,7 @@ def node(
     }
 
 
-def pod(
+def pod(  # noqa: PLR0913 - each is given by name
     name: str,
     *,
     gpus: int | str = 1,

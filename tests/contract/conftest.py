@@ -179,7 +179,7 @@ def real_plane():
 
 @pytest.fixture(scope="session")
 def real_api(real_plane):
-    return prepared("127.0.0.1", real_plane.port, real_plane._context(), {})
+    return prepared("127.0.0.1", real_plane.port, real_plane.context(), {})
 
 
 @pytest.fixture(params=[pytest.param("real", marks=[pytest.mark.e2e, pytest.mark.xdist_group("contract")]), "simulated"])

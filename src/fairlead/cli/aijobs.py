@@ -66,7 +66,7 @@ def by_status(job: AIJob, now: float) -> Explanation:
     )
 
 
-def _why(job: AIJob, status: AIJobStatus) -> tuple[str | None, str]:
+def _why(job: AIJob, status: AIJobStatus) -> tuple[str | None, str]:  # noqa: PLR0911 - the first reason that holds
     """(code, message): why it has no pods."""
     conditions = {each.type: each for each in status.conditions}
     accepted = conditions.get("Accepted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -35,7 +36,7 @@ def _complete(incomplete: str) -> list[str]:
     """Objects for the shell's completion; silence where the cluster does not answer."""
     try:
         snapshot = run("", read)
-    except (Exception, SystemExit):
+    except (Exception, SystemExit):  # noqa: BLE001 - a shell that completes shows no errors
         return []
     found = [f"podgroup/{each.metadata.name}" for each in snapshot.groups]
     found += [f"aijob/{name}" for name in {(each.metadata.labels or {}).get(names.JOB_LABEL) for each in snapshot.pods} if name]
@@ -230,46 +231,61 @@ def _drawing(explanation: Explanation, namespace: str) -> RenderableType:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
 
-    def row(label: str, value: object) -> None:
-        table.add_row(label, Text(str(value)))
+    for label, value in (*_now(explanation, namespace), *_before(explanation), *_why(explanation), *_later(explanation)):
+        table.add_row(label, Text(value))
+    return table
 
-    row(explanation.object, f"in namespace {namespace}, queue {explanation.queue or '-'}")
-    row("state", f"{explanation.state}, {explanation.placed} of {explanation.pods} pods have a node")
-    row("requests", f"{explanation.gpus:g} GPUs at priority {explanation.priority}")
+
+def _now(explanation: Explanation, namespace: str) -> Iterator[tuple[str, str]]:
+    """(label, value): how it stands."""
+    yield explanation.object, f"in namespace {namespace}, queue {explanation.queue or '-'}"
+    yield "state", f"{explanation.state}, {explanation.placed} of {explanation.pods} pods have a node"
+    yield "requests", f"{explanation.gpus:g} GPUs at priority {explanation.priority}"
     if explanation.nodes:
-        row("runs on", ", ".join(explanation.nodes))
+        yield "runs on", ", ".join(explanation.nodes)
     if explanation.waiting_seconds is not None:
-        row("waiting", span(explanation.waiting_seconds))
+        yield "waiting", span(explanation.waiting_seconds)
+
+
+def _before(explanation: Explanation) -> Iterator[tuple[str, str]]:
+    """(label, value): where it is in its queue, and what goes before it."""
     if explanation.position is not None:
-        row("position", f"{explanation.position} of {explanation.queued} in its queue")
+        yield "position", f"{explanation.position} of {explanation.queued} in its queue"
     for number, each in enumerate(explanation.ahead):
         why = f"{each.term} {each.its:g}, not {each.ours:g}" if each.term != "name" else "by name"
-        row("ahead" if not number else "", f"{each.job} ({each.user}): {why}")
+        yield "ahead" if not number else "", f"{each.job} ({each.user}): {why}"
     more = (explanation.position or 1) - 1 - len(explanation.ahead)
     if more > 0:
-        row("", f"and {more} more")
+        yield "", f"and {more} more"
     if explanation.behind is not None:
         each = explanation.behind
         why = "its queue is within quota" if each.term == "quota" else f"{each.term} {each.its:g}, this job: {each.ours:g}"
-        row("blocked by", f"{each.job} ({each.user}): it would preempt this job at once ({why})")
+        yield "blocked by", f"{each.job} ({each.user}): it would preempt this job at once ({why})"
     if explanation.rank:
-        row("rank", ", ".join(f"{each.name} {each.value:g}" for each in explanation.rank if each.value))
+        yield "rank", ", ".join(f"{each.name} {each.value:g}" for each in explanation.rank if each.value)
+
+
+def _why(explanation: Explanation) -> Iterator[tuple[str, str]]:
+    """(label, value): why it waits, or was stopped."""
     if explanation.message is not None:
-        row("why", f"({explanation.code}) {explanation.message}" if explanation.code else explanation.message)
+        yield "why", f"({explanation.code}) {explanation.message}" if explanation.code else explanation.message
     for number, line in enumerate(explanation.quarantined):
-        row("quarantined" if not number else "", line)
+        yield "quarantined" if not number else "", line
     if explanation.advice is not None:
-        row("what helps", explanation.advice)
+        yield "what helps", explanation.advice
     if explanation.preempted is not None:
-        row("preempted", f"{explanation.preempted} ({explanation.preempted_at})")
+        yield "preempted", f"{explanation.preempted} ({explanation.preempted_at})"
+
+
+def _later(explanation: Explanation) -> Iterator[tuple[str, str]]:
+    """(label, value): when it is expected to start, and what that takes."""
     if explanation.expected_start is not None:
-        row("expected", f"in about {span(explanation.expected_wait_seconds or 0.0)}, at {explanation.expected_start}")
+        yield "expected", f"in about {span(explanation.expected_wait_seconds or 0.0)}, at {explanation.expected_start}"
         if explanation.earliest_start is not None and explanation.latest_start is not None:
-            row("", f"in 8 of 10 cases between {explanation.earliest_start} and {explanation.latest_start}")
+            yield "", f"in 8 of 10 cases between {explanation.earliest_start} and {explanation.latest_start}"
     if explanation.would_evict:
-        row("evicts", ", ".join(explanation.would_evict))
+        yield "evicts", ", ".join(explanation.would_evict)
     if explanation.would_start_on:
-        row("next", f"would start now on {', '.join(explanation.would_start_on)}")
+        yield "next", f"would start now on {', '.join(explanation.would_start_on)}"
     elif explanation.reported and explanation.reported.partition(": ")[2] != explanation.message:
-        row("reported", explanation.reported)
-    return table
+        yield "reported", explanation.reported

@@ -146,12 +146,7 @@ def jobs(
         fail(f"--policy {policy!r} is unknown: choose one of {', '.join(replay.POLICIES)}", Exit.USAGE)
     if durations not in DURATIONS:
         fail(f"--durations {durations!r} is unknown: choose one of {', '.join(DURATIONS)}", Exit.USAGE)
-    if (jobs is None) != (trace == "synthetic"):
-        fail("--trace philly needs --jobs; --trace synthetic takes no job table", Exit.USAGE)
-    if resample is not None and jobs is None:
-        fail("--resample needs a job table (--jobs); it does not apply to --trace synthetic", Exit.USAGE)
-    if days is not None and resample is None:
-        fail("--days needs --resample; to limit the evaluated period use --window", Exit.USAGE)
+    _check_table(jobs, trace, resample, days)
     others = _compared(compare, policy, replay.POLICIES, resampled=resample is not None)
     if not time_slicing and policy != replay.DEFAULT:
         fail(f"--no-time-slicing applies only to --policy default, not to {policy}", Exit.USAGE)
@@ -193,42 +188,58 @@ def jobs(
             )
     result, *result.comparisons = results
     if plot is not None:
-        from fairlead.simulation.plots import PlotError, draw
+        _draw(result, plot)
+    emit(result, output, lambda: _show(results, f"{policy} on {nodes} x {gpus_per_node} GPUs"))
 
-        try:
-            draw(result, plot)
-        except PlotError as error:
-            fail(str(error))
 
-    def show() -> None:
-        flat = {
-            name: "  ".join(f"{key} {part:,.3g}" if key == "above_one" else f"{key} {part:,.0f}" for key, part in value.items())
-            if isinstance(value, dict)
-            else value
-            for name, value in msgspec.to_builtins(result).items()
-            if name not in ("queues", "comparisons")
+def _show(results: list[JobsResult], title: str) -> None:
+    """The tables of a result and of those that it is compared with."""
+    result = results[0]
+    flat = {
+        name: "  ".join(f"{key} {part:,.3g}" if key == "above_one" else f"{key} {part:,.0f}" for key, part in value.items())
+        if isinstance(value, dict)
+        else value
+        for name, value in msgspec.to_builtins(result).items()
+        if name not in ("queues", "comparisons")
+    }
+    print_table(title, flat)
+    rows: list[dict[str, object]] = [
+        {
+            "queue": each.name,
+            "due": "-" if each.due is None else f"{each.due:.1%}",
+            "held": f"{each.held:.1%}",
+            "quota": "-" if each.quota_gpus is None else f"{each.quota_gpus:.1f}",
+            "jobs": each.jobs,
+            "GPU hours": f"{each.gpu_hours:,.0f}",
+            "mean wait": f"{each.wait_seconds.mean:,.0f}",
+            "p99": f"{each.wait_seconds.p99:,.0f}",
+            "suspensions": each.suspensions,
+            "worst rho": f"{each.rho.worst:,.1f}",
         }
-        print_table(f"{policy} on {nodes} x {gpus_per_node} GPUs", flat)
-        rows: list[dict[str, object]] = [
-            {
-                "queue": each.name,
-                "due": "-" if each.due is None else f"{each.due:.1%}",
-                "held": f"{each.held:.1%}",
-                "quota": "-" if each.quota_gpus is None else f"{each.quota_gpus:.1f}",
-                "jobs": each.jobs,
-                "GPU hours": f"{each.gpu_hours:,.0f}",
-                "mean wait": f"{each.wait_seconds.mean:,.0f}",
-                "p99": f"{each.wait_seconds.p99:,.0f}",
-                "suspensions": each.suspensions,
-                "worst rho": f"{each.rho.worst:,.1f}",
-            }
-            for each in result.queues
-        ]
-        print_table("queues", list(rows))
-        if result.comparisons:
-            print_table("policies on the same jobs", [_compared_row(each) for each in results])
+        for each in result.queues
+    ]
+    print_table("queues", list(rows))
+    if result.comparisons:
+        print_table("policies on the same jobs", [_compared_row(each) for each in results])
 
-    emit(result, output, show)
+
+def _check_table(jobs: Path | None, trace: str, resample: int | None, days: int | None) -> None:
+    """End with wrong usage where the options of the job table do not go together."""
+    if (jobs is None) != (trace == "synthetic"):
+        fail("--trace philly needs --jobs; --trace synthetic takes no job table", Exit.USAGE)
+    if resample is not None and jobs is None:
+        fail("--resample needs a job table (--jobs); it does not apply to --trace synthetic", Exit.USAGE)
+    if days is not None and resample is None:
+        fail("--days needs --resample; to limit the evaluated period use --window", Exit.USAGE)
+
+
+def _draw(result: JobsResult, plot: Path) -> None:
+    from fairlead.simulation.plots import PlotError, draw
+
+    try:
+        draw(result, plot)
+    except PlotError as error:
+        fail(str(error))
 
 
 def _compared(text: str | None, policy: str, known: tuple[str, ...], *, resampled: bool) -> list[str]:

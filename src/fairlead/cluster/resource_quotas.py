@@ -143,6 +143,15 @@ def _refused(
                 if name in asked:
                     key = (quota.metadata.name, name)
                     wanted[key] = wanted.get(key, Fraction(0)) + asked[name] * count
+    refusal = _beyond_quotas(quotas, wanted, held, number)
+    if refusal is None:
+        for key, amount in wanted.items():
+            held[key] = held.get(key, Fraction(0)) + amount
+    return refusal
+
+
+def _beyond_quotas(quotas: list[Quota], wanted: Held, held: Held, number: dict[str, int]) -> Refusal | None:
+    """The first quota that has less left than is wanted. number: quota -> pods that count in it."""
     for quota in sorted(quotas, key=lambda each: each.metadata.name):
         hard, used = quota.status.hard or {}, quota.status.used or {}
         for name in sorted(hard):
@@ -152,8 +161,6 @@ def _refused(
             most, taken = quantity.parse(hard[name]), signed(used.get(name, "0")) + held.get(key, Fraction(0))
             if taken + wanted[key] > most:
                 return _short(quota, name, wanted[key], most, taken, number[quota.metadata.name])
-    for key, amount in wanted.items():
-        held[key] = held.get(key, Fraction(0)) + amount
     return None
 
 
@@ -162,7 +169,9 @@ def _short(quota: Quota, name: str, wanted: Fraction, most: Fraction, taken: Fra
     left = show(name, max(Fraction(0), most - taken))
     message = f"{_named(quota)}: {who} {show(name, wanted)} {name}, {left} of {show(name, most)} are left"
     if wanted > most:
-        return Refusal("ResourceQuota", f"{message}: it is more than there ever is: ask for less, or have the quota raised", True)
+        return Refusal(
+            "ResourceQuota", f"{message}: it is more than there ever is: ask for less, or have the quota raised", for_good=True
+        )
     return Refusal("ResourceQuota", f"{message} ({show(name, taken)} are used)")
 
 
@@ -241,7 +250,7 @@ def beyond(pod: Manifest, given: LimitRange) -> str:
     return ""
 
 
-def _against(item: LimitItem, requests: Amounts, limits: Amounts) -> str:
+def _against(item: LimitItem, requests: Amounts, limits: Amounts) -> str:  # noqa: PLR0911 - the first rule that is broken
     for name, text in sorted((item.min or {}).items()):
         least = quantity.parse(text)
         if name not in requests:
@@ -368,7 +377,7 @@ def _terms(quota: Quota) -> list[ScopeTerm]:
     return [*(ScopeTerm(each) for each in quota.spec.scopes or ()), *((selector.match_expressions or ()) if selector else ())]
 
 
-def _in_scope(pod: Manifest, term: ScopeTerm) -> bool:
+def _in_scope(pod: Manifest, term: ScopeTerm) -> bool:  # noqa: PLR0911 - a scope each
     spec = pod["spec"]
     if term.scope_name == "Terminating":
         return spec.get("activeDeadlineSeconds") is not None

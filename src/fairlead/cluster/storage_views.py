@@ -138,7 +138,7 @@ class Attachment(View):
 StorageView = Claim | Volume | StorageClass | NodeDrivers | Driver | StorageCapacity | Attachment
 
 
-def convert(view: StorageView) -> storage.StorageObject:
+def convert(view: StorageView) -> storage.StorageObject:  # noqa: PLR0911 - a kind each
     """A storage object as the core sees it. Raises `QuantityError` for a size that is none."""
     match view:
         case Claim():

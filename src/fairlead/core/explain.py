@@ -57,16 +57,7 @@ def no_node(state: ClusterState, shape: RankedShape) -> Reason:
         complaints["Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}"] += count
         codes[ReasonCode.RESOURCES] += count
     if shape.asks_devices:
-        enough = rows[resources.fits(nodes, shape.need, rows)]
-        if shape.gpu_milli < WHOLE:
-            for complaint, unshared in _unshared(state, enough[~nodes.shares[enough]]):
-                complaints[complaint] += len(unshared)
-                codes[ReasonCode.DEVICES] += len(unshared)
-            enough = enough[nodes.shares[enough]]
-        splintered = int((~devices.fits(nodes, shape, enough, shape.fit.costs(nodes.device[enough]))).sum())
-        if splintered:
-            complaints["node(s) had no device with enough free capacity"] += splintered
-            codes[ReasonCode.RESOURCES] += splintered
+        _count_devices(state, shape, rows, complaints, codes)
     if shape.leaves_gpu_headroom:
         enough = rows[resources.fits(nodes, shape.need, rows)]
         kept_for_gpus = int((~gpu_headroom.fits(nodes, shape, enough)).sum())
@@ -183,6 +174,23 @@ def owner(state: ClusterState, reason: Reason) -> Callable[[Unit], Reason]:
         return known[key]
 
     return found
+
+
+def _count_devices(
+    state: ClusterState, shape: RankedShape, rows: RowNumbers, complaints: Counter[str], codes: Counter[ReasonCode]
+) -> None:
+    """Add the nodes of `rows` whose free amounts suffice, and whose devices do not."""
+    nodes = state.nodes
+    enough = rows[resources.fits(nodes, shape.need, rows)]
+    if shape.gpu_milli < WHOLE:
+        for complaint, unshared in _unshared(state, enough[~nodes.shares[enough]]):
+            complaints[complaint] += len(unshared)
+            codes[ReasonCode.DEVICES] += len(unshared)
+        enough = enough[nodes.shares[enough]]
+    splintered = int((~devices.fits(nodes, shape, enough, shape.fit.costs(nodes.device[enough]))).sum())
+    if splintered:
+        complaints["node(s) had no device with enough free capacity"] += splintered
+        codes[ReasonCode.RESOURCES] += splintered
 
 
 def _count_relations(shape: RankedShape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:

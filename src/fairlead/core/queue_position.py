@@ -19,8 +19,8 @@ class Term(msgspec.Struct, frozen=True):
 
     name: str
     value: float
-    higher_first: bool
     meaning: str
+    higher_first: bool = True
 
 
 class Ahead(msgspec.Struct, frozen=True):
@@ -40,23 +40,23 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
     devices, cpu = node.holds.get(unit.user, (0, 0))
     share = f"what queue {node.name!r} would hold with it, relative to its fair share; above 1 exceeds the share"
     return [
-        Term("queue priority", node.path[-1].policy.priority, True, "priority of its top-level queue"),
-        Term("express", float(unit.express), True, "attained service below the express limit: served before fair shares count"),
+        Term("queue priority", node.path[-1].policy.priority, "priority of its top-level queue"),
+        Term("express", float(unit.express), "attained service below the express limit: served before fair shares count"),
         *(
             Term(
                 f"share of {each.name}",
                 round(state.queues.fair.dominant_share_with(each, unit), 6),
-                False,
                 share if each is node else "the same, for a parent queue",
+                higher_first=False,
             )
             for each in reversed(node.path)
         ),
-        Term("priority", unit.priority, True, "of its PriorityClass"),
-        Term("urgency", -unit.rank.urgency, True, "quarters of the maxWait of its ServiceClass that have passed"),
-        Term("level", unit.level, False, f"of attained service; {ELASTIC_LEVEL} for an elastic replica"),
-        Term("devices of its user", devices / WHOLE, False, f"held by {unit.user!r} in the queue"),
-        Term("CPUs of its user", cpu / 1000, False, f"held by {unit.user!r} in the queue"),
-        Term("age", round(max(0.0, now - unit.rank.created), 3), True, "seconds since its creation"),
+        Term("priority", unit.priority, "of its PriorityClass"),
+        Term("urgency", -unit.rank.urgency, "quarters of the maxWait of its ServiceClass that have passed"),
+        Term("level", unit.level, f"of attained service; {ELASTIC_LEVEL} for an elastic replica", higher_first=False),
+        Term("devices of its user", devices / WHOLE, f"held by {unit.user!r} in the queue", higher_first=False),
+        Term("CPUs of its user", cpu / 1000, f"held by {unit.user!r} in the queue", higher_first=False),
+        Term("age", round(max(0.0, now - unit.rank.created), 3), "seconds since its creation"),
     ]
 
 

@@ -110,7 +110,7 @@ def _first(state: ClusterState, now: float) -> Unit | None:
         state.settle(now)
     try:
         return state.queues.waiting.next()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - isolation finds the unit at fault
         state.isolation.probe(error)
         return state.queues.waiting.next()
 

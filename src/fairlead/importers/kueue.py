@@ -123,11 +123,26 @@ def _cluster_queue(made: Imported, manifest: dict[str, Any], pools: dict[str, st
             made.note(about, field, message)
 
 
+class _Amounts:
+    """Quotas and limits of one queue added up. quotas, limits: by (resource, pool); flavors: by resource."""
+
+    def __init__(self) -> None:
+        self.quotas: dict[tuple[str, str], Fraction] = {}
+        self.limits: dict[tuple[str, str], Fraction | None] = {}
+        self.flavors: dict[str, set[str]] = {}
+
+    def add(self, resource: str, flavor: str, pool: str, nominal: Fraction, more: Fraction | None) -> None:
+        """What a flavor has of a resource. more: how much can be borrowed, None: any amount."""
+        self.flavors.setdefault(resource, set()).add(flavor)
+        for key in dict.fromkeys([(resource, ""), (resource, pool)]):
+            self.quotas[key] = self.quotas.get(key, Fraction(0)) + nominal
+            known = self.limits.get(key, Fraction(0))
+            self.limits[key] = None if more is None or known is None else known + nominal + more
+
+
 def _resources(made: Imported, about: str, spec: dict[str, Any], pools: dict[str, str], *, borrows: bool) -> list[dict[str, Any]]:
     """Quotas and limits: of each resource as a whole, and where flavors are pools, of each of these."""
-    quotas: dict[tuple[str, str], Fraction] = {}
-    limits: dict[tuple[str, str], Fraction | None] = {}
-    flavors: dict[str, set[str]] = {}
+    amounts = _Amounts()
     for group in listed(spec.get("resourceGroups")):
         for flavor in listed(group.get("flavors")):
             for each in listed(flavor.get("resources")):
@@ -135,28 +150,28 @@ def _resources(made: Imported, about: str, spec: dict[str, Any], pools: dict[str
                 nominal = _value(made, about, f"{resource}.nominalQuota", each.get("nominalQuota", 0))
                 if not resource or nominal is None:
                     continue
-                name = str(flavor.get("name", ""))
-                flavors.setdefault(resource, set()).add(name)
                 borrowing = each.get("borrowingLimit")
                 more = Fraction(0) if not borrows else None
                 if borrows and borrowing is not None:
                     more = _value(made, about, f"{resource}.borrowingLimit", borrowing)
-                for key in dict.fromkeys([(resource, ""), (resource, pools.get(name, ""))]):
-                    quotas[key] = quotas.get(key, Fraction(0)) + nominal
-                    known = limits.get(key, Fraction(0))
-                    limits[key] = None if more is None or known is None else known + nominal + more
+                name = str(flavor.get("name", ""))
+                amounts.add(resource, name, pools.get(name, ""), nominal, more)
                 if each.get("lendingLimit") is not None:
                     made.note(about, f"{resource}.lendingLimit", "idle quota is always lent")
-    weight = mapping(spec.get("fairSharing")).get("weight")
+    return _entries(made, about, amounts, set(pools), mapping(spec.get("fairSharing")).get("weight"))
+
+
+def _entries(made: Imported, about: str, amounts: _Amounts, pools: set[str], weight: object) -> list[dict[str, Any]]:
+    """The resources of our Queue."""
     found = []
-    for (resource, pool), quota in sorted(quotas.items()):
-        unlike = flavors[resource] - set(pools)
+    for (resource, pool), quota in sorted(amounts.quotas.items()):
+        unlike = amounts.flavors[resource] - pools
         if not pool and len(unlike) > 1:
             made.note(about, resource, f"the quotas of {len(unlike)} flavors without node labels are added up")
         entry: dict[str, Any] = {"name": resource, "quota": _shown(resource, quota)}
         if pool:
             entry["pool"] = pool
-        limit = limits[resource, pool]
+        limit = amounts.limits[resource, pool]
         if limit is not None:
             entry["limit"] = _shown(resource, limit)
         if weight is not None:

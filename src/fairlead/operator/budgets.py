@@ -110,7 +110,7 @@ class Budgets:
                 await self._report(queue)
             except (ApiError, Unreachable) as error:
                 log.warning("condition not written", queue=queue, error=str(error)[:300])
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one queue's fault stops no other queue
                 self.faults.note("budgets.condition", queue, error, _ABOUT)
 
     def _changed(self, change: Change[_Queue]) -> None:
@@ -181,7 +181,7 @@ def reckon(
                     costs[budget.period] = _costs(history, budget.period, now)
             except HistoryError:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one budget stops no other budget
                 report("budgets", name, error)
                 continue
             key = (name, budget.currency)

@@ -100,7 +100,7 @@ class Faults:
     ) -> None:
         try:
             take(change)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one object's fault stops no other object
             uid = change.view.metadata.uid if change.view is not None else ""
             self.note(site, change.key, error, about, uid)
             self._late[site, change.key] = attempt, change

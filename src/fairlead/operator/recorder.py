@@ -203,9 +203,9 @@ class Recorder:
             self.failures += 1
             self._observed = [*batch, *self._observed]
             log.error("history", error=str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the history stops no work: what cannot be kept is lost
             self.failures += 1
-            self.faults.note("history", "", error)  # the history is not the work: what cannot be kept is lost, and no more
+            self.faults.note("history", "", error)
             self._written = now
         else:
             self._written = now
@@ -223,7 +223,7 @@ class Recorder:
                 self._closing[0]()
             except HistoryError:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one entry costs itself only
                 self._unreported.append(("history.records", "", error))
             del self._closing[0]
         batch.clear()  # it was taken in, and is not to be applied again where its rows cannot be written

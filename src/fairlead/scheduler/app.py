@@ -87,22 +87,45 @@ class Core(Protocol):
     busy: bool
 
     @property
-    def state(self) -> ClusterState: ...
+    def state(self) -> ClusterState:
+        """What is known of the cluster."""
+
     @property
-    def counters(self) -> Counters: ...
+    def counters(self) -> Counters:
+        """What the loop has done so far."""
+
     @property
-    def synced(self) -> bool: ...
+    def synced(self) -> bool:
+        """Whether all kinds have been listed once."""
+
     @property
-    def snapshot(self) -> MetricsSnapshot: ...
-    def show(self, rest: float) -> None: ...
+    def snapshot(self) -> MetricsSnapshot:
+        """The latest for the metrics."""
+
+    def show(self, rest: float) -> None:
+        """Renew it from now on, at most every `rest` seconds."""
+
     @property
-    def stalled(self) -> float: ...
-    def is_alive(self) -> bool: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def join(self, timeout: float) -> None: ...
-    def send(self, events: list[ClusterEvent]) -> None: ...
-    def ask(self, question: Callable[[CoreLoop], Answer]) -> Future[Answer]: ...
+    def stalled(self) -> float:
+        """Seconds for which the loop has not come back from a turn."""
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End after what goes on; `join` waits for that."""
+
+    def join(self, timeout: float) -> None:
+        """Wait until it has ended, so many seconds at most."""
+
+    def send(self, events: list[ClusterEvent]) -> None:
+        """Events of the cluster for the next turn."""
+
+    def ask(self, question: Callable[[CoreLoop], Answer]) -> Future[Answer]:
+        """Have a question answered between two passes; it must change nothing."""
 
 
 class Scheduler:

@@ -108,7 +108,7 @@ class CoreLoop:
             try:
                 echo = self._echoes.is_echo(event)
                 can_wait = echo or self._echoes.can_wait(event, self._placed_on)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one event stops no other event
                 self._faults.note("event", repr(event)[:500], error)
                 echo = can_wait = False
             if not echo:
@@ -124,7 +124,7 @@ class CoreLoop:
             return
         try:
             write(self._recorder)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - scheduling goes on without the recorder
             self._recorder = None
             self._faults.note("recorder", "nothing more is recorded", error)
 
@@ -136,10 +136,10 @@ class CoreLoop:
         """Whether a pass cut short left units to try."""
         try:
             return self.synced and has_work(self.state)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the pass finds whose fault it is
             self._faults.note("next", "whether units are left", error)
             self.stale = True
-            return True  # the pass finds whose fault it is
+            return True
 
     def _apply(self, event: ClusterEvent, now: float) -> None:
         key = _key_of(event)
@@ -148,7 +148,7 @@ class CoreLoop:
             self.state.nodes.poison(key[1], _NOT_TAKEN_IN, bad=False)
         try:
             self._take_in(event, now)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one event stops no other event
             self.counters.errors += 1
             self._faults.note("event", repr(event)[:500], error)
             about = event.object if isinstance(event, Upsert) else None
@@ -175,12 +175,12 @@ class CoreLoop:
                 try:
                     self._take_in(attempt, now)
                     return
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - the second attempt follows
                     self._faults.note("event", f"again: {event!r}"[:500], error)
                     isolation.half_applied(uid)
             if isinstance(about, Node):
                 self.state.nodes.poison(about.name, _NOT_TAKEN_IN, bad=True)  # what it has is not known for sure
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one event stops no other event
             self._faults.note("recovery", repr(event)[:500], error)
 
     def _try_again(self, now: float) -> None:
@@ -191,19 +191,7 @@ class CoreLoop:
     def _take_in(self, event: ClusterEvent, now: float) -> None:
         state = self.state
         if isinstance(event, Upsert):
-            about = event.object
-            refused = taking.upsert(state, event)
-            if isinstance(about, Pod):
-                if about.group and about.ours:
-                    self.reports.groups.mark(f"{about.namespace}/{about.group}")
-            elif isinstance(about, Node):
-                self.reports.verdicts.node_changed()
-            elif isinstance(about, Queue):
-                self.reports.verdicts.queue_changed(about.name, refused)
-                if refused is not None:
-                    self._echoes.forget(QUEUE.name, about.name)
-            elif isinstance(about, Group):
-                self.reports.groups.mark(about.key)
+            self._upsert(event)
         elif isinstance(event, Judged):
             self.reports.verdicts.judged(event.kind, event.name, event.complaint)
         elif isinstance(event, Bound):
@@ -215,18 +203,36 @@ class CoreLoop:
         elif isinstance(event, EvictFailed):
             state.evictions.failed(event.uid, now, by_budget=event.by_budget)
         elif isinstance(event, Gone):
-            self.reports.groups.mark_of(event.key)
-            taking.remove(state, event)
-            if event.kind == NODE.name:
-                self.reports.verdicts.node_changed()
-            elif event.kind == POD_GROUP.name:
-                self.reports.groups.forget(event.key)
-            else:
-                self.reports.verdicts.forget(event.kind, event.key)
+            self._remove(event)
         elif isinstance(event, StorageKnown):
             state.storage_known()
         elif isinstance(event, Synced):
             self.synced = True
+
+    def _upsert(self, event: Upsert) -> None:
+        about = event.object
+        refused = taking.upsert(self.state, event)
+        if isinstance(about, Pod):
+            if about.group and about.ours:
+                self.reports.groups.mark(f"{about.namespace}/{about.group}")
+        elif isinstance(about, Node):
+            self.reports.verdicts.node_changed()
+        elif isinstance(about, Queue):
+            self.reports.verdicts.queue_changed(about.name, refused)
+            if refused is not None:
+                self._echoes.forget(QUEUE.name, about.name)
+        elif isinstance(about, Group):
+            self.reports.groups.mark(about.key)
+
+    def _remove(self, event: Gone) -> None:
+        self.reports.groups.mark_of(event.key)
+        taking.remove(self.state, event)
+        if event.kind == NODE.name:
+            self.reports.verdicts.node_changed()
+        elif event.kind == POD_GROUP.name:
+            self.reports.groups.forget(event.key)
+        else:
+            self.reports.verdicts.forget(event.kind, event.key)
 
     def decide(self, now: float) -> None:
         """One pass."""
@@ -258,7 +264,7 @@ class CoreLoop:
         for transaction in schedule(self.state, now, BUDGET):
             try:
                 self._count(transaction, now)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - metrics stop no decision
                 self._faults.note("count", repr(transaction)[:500], error)
             outbox.outputs.append(transaction)
             if outbox.waiting >= _CHUNK:
@@ -267,7 +273,7 @@ class CoreLoop:
         decided = time.perf_counter()
         try:
             self.reports.foresee(now)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the forecast stops no decision
             self._faults.note("forecast", "", error)
             self.state.isolation.mend()
         foreseen = time.perf_counter()
@@ -282,14 +288,14 @@ class CoreLoop:
         try:
             if self.snapshots.renew(self.state, now):
                 self.counters.spent(SNAPSHOT_ACTION, time.perf_counter() - begun)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - metrics stop no decision
             self._faults.note(SNAPSHOT_ACTION, "", error)
 
     def _recover(self) -> None:
         """A pass failed outside every guard: the next begins with a whole state."""
         try:
             self.state.isolation.half_applied()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the next pass is tried all the same
             self._faults.note("recovery", "the state after a failed pass", error)
 
     def answer(self, question: Callable[[CoreLoop], Answer]) -> Answer:
@@ -314,9 +320,9 @@ class CoreLoop:
         """When a pass is due although nothing happens."""
         try:
             due = self.state.next_due
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - passes come with events and every few seconds
             self._faults.note("next", "when a pass is due", error)
-            due = None  # passes come when something is observed, and every few seconds
+            due = None
         again = min((each.due for each in self._again.values()), default=None)
         times = (due, self.reports.next_due, self.snapshots.next_due, self._soon, again)
         return min((time for time in times if time is not None), default=None)

@@ -88,7 +88,7 @@ class CoreThread(threading.Thread):
             if answer.set_running_or_notify_cancel():
                 try:
                     answer.set_result(self._loop.answer(question))
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - the caller gets it
                     answer.set_exception(error)
 
         self._inbox.put(respond)

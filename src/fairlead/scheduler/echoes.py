@@ -32,7 +32,7 @@ class Echoes:
         self._observed: dict[tuple[str, str], object] = {}
         self._judged: dict[tuple[str, str], str] = {}
 
-    def is_echo(self, event: ClusterEvent) -> bool:
+    def is_echo(self, event: ClusterEvent) -> bool:  # noqa: PLR0911 - a kind each
         """Whether an event contains nothing new; it counts as observed from now on."""
         if isinstance(event, Upsert):
             about = event.object

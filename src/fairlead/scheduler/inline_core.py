@@ -105,7 +105,7 @@ class InlineCore:
         answer: Future[Answer] = Future()
         try:
             answer.set_result(self._core.answer(question))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             answer.set_exception(error)
         return answer
 

@@ -80,7 +80,7 @@ async def _operator_memory(tasks: int, parallelism: int) -> float:
                 array = {"indexes": f"0-{tasks - 1}", "parallelism": parallelism}
                 world.create(ai_job("sweep", 1, array=array, seconds=0.1), _NAMESPACE)
                 await until(lambda: phase(world, "sweep") in ("Succeeded", "Failed"), limit=60 + tasks / 20)
-                usage = Path(f"/proc/{operator.pid}/status").read_text()
+                usage = Path(f"/proc/{operator.pid}/status").read_text()  # noqa: ASYNC240 - it is in memory
             finally:
                 operator.terminate()
                 await operator.wait()

@@ -32,7 +32,7 @@ def tree_of(queues: Mapping[str, int], gpus: int) -> list[Queue]:
     ]
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - each is given by name
     jobs: Sequence[TraceJob],
     *,
     nodes: int,

@@ -14,7 +14,7 @@ class PlotError(RuntimeError):
 def draw(result: JobsResult, path: Path) -> None:
     """Mean and 99th percentile of each queue's waits, and its GPU time. The suffix determines the format. Raises `PlotError`."""
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise PlotError("plots need matplotlib: install fairlead[plots]") from error
     names = [each.name for each in result.queues]

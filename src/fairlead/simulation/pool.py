@@ -27,7 +27,7 @@ class Pool:
         """The same, to try things on."""
         other = Pool.__new__(Pool)
         other.size, other.free, other.counts, other.total = self.size, self.free[:], self.counts[:], self.total
-        other._heaps = [each[:] for each in self._heaps]
+        other._heaps = [each[:] for each in self._heaps]  # noqa: SLF001 - it is a pool, too
         return other
 
     def nodes_of(self, gpus: int) -> int:

@@ -51,7 +51,7 @@ RESERVING = Policy(strategy="binpack")
 """What goes without time slicing: reservations, backfill behind them, and moves, as they are by default."""
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - each is given by name
     jobs: Sequence[TraceJob],
     *,
     nodes: int,

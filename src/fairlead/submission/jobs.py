@@ -84,30 +84,41 @@ def ai_job(name: str, namespace: str, asked: Asked, profile: Profile, command: l
     env = {**profile.env, **asked.env}
     if sum(len(key) + len(value) for key, value in env.items()) > _MOST_ENV:
         raise DirectiveError("the environment is larger than 1 MiB: put it into a file on a volume")
-    requests: dict[str, Any] = {}
-    if asked.gpus:
-        requests["nvidia.com/gpu"] = asked.gpus
-    if asked.cpus:
-        requests["cpu"] = asked.cpus
-    if asked.memory:
-        requests["memory"] = asked.memory
-    limits = {key: value for key, value in requests.items() if key != "cpu"}
     container: Manifest = {
         "name": "main",
         "image": image,
         "command": [f"{_FOLDER}/{_FILE}", *command] if scripted else command,
-        "resources": {"requests": requests, "limits": limits} if requests else {},
+        "resources": _resources(asked),
     }
-    mounts, volumes = list(profile.mounts), list(profile.volumes)
-    if scripted:
-        mounts.append({"name": "fairlead-script", "mountPath": _FOLDER, "readOnly": True})
-        volumes.append({"name": "fairlead-script", "configMap": {"name": f"{name}-script", "defaultMode": 0o755}})
     if env:
         container["env"] = [{"name": key, "value": value} for key, value in env.items()]
     if asked.directory or profile.directory:
         container["workingDir"] = asked.directory or profile.directory
+    pod = _pod(name, asked, profile, container, scripted=scripted)
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "AIJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": _spec(name, asked, pod),
+    }
+
+
+def _resources(asked: Asked) -> Manifest:
+    """What a container asks for; of CPUs it may have more where they are free."""
+    amounts = {"nvidia.com/gpu": asked.gpus, "cpu": asked.cpus, "memory": asked.memory}
+    requests: dict[str, Any] = {resource: amount for resource, amount in amounts.items() if amount}
+    limits = {resource: amount for resource, amount in requests.items() if resource != "cpu"}
+    return {"requests": requests, "limits": limits} if requests else {}
+
+
+def _pod(name: str, asked: Asked, profile: Profile, container: Manifest, *, scripted: bool) -> Manifest:
+    """The pod around a container: its volumes, and the nodes that it may run on."""
+    mounts, volumes = list(profile.mounts), list(profile.volumes)
+    if scripted:
+        mounts.append({"name": "fairlead-script", "mountPath": _FOLDER, "readOnly": True})
+        volumes.append({"name": "fairlead-script", "configMap": {"name": f"{name}-script", "defaultMode": 0o755}})
     if mounts:
-        container["volumeMounts"] = mounts
+        container = {**container, "volumeMounts": mounts}
     pod: Manifest = {"containers": [container]}
     if volumes:
         pod["volumes"] = volumes
@@ -115,12 +126,7 @@ def ai_job(name: str, namespace: str, asked: Asked, profile: Profile, command: l
         pod["nodeSelector"] = {names.POOL_LABELS[0]: asked.gpu_model}
     if asked.on or asked.not_on:
         pod["affinity"] = _affinity(name, asked)
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "AIJob",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": _spec(name, asked, pod),
-    }
+    return pod
 
 
 def _affinity(name: str, asked: Asked) -> Manifest:

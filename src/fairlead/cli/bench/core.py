@@ -183,8 +183,7 @@ def decisions(
     import structlog
 
     from fairlead.scheduler.decision_log import LogError
-    from fairlead.simulation.decisions import logs, recordings
-    from fairlead.simulation.traces import read_jobs
+    from fairlead.simulation.decisions import logs
 
     if record is None and replay is None:
         fail("give --record DIR, --replay DIR, or both", Exit.USAGE)
@@ -192,31 +191,9 @@ def decisions(
     begun, result = time.perf_counter(), DecisionsResult(0, 0, [], [], [], [], 0.0)
     try:
         if record is not None:
-            known = recordings.recordings(read_jobs(trace) if trace is not None else ())
-            chosen = [each for each in known if only is None or each.name in only]
-            if unknown := sorted(set(only or ()) - {each.name for each in known}):
-                fail(f"unknown recording {', '.join(unknown)}: choose from {', '.join(each.name for each in known)}", Exit.USAGE)
-            with progress("recording") as report:
-                result.left_out = [] if trace is not None or only is not None else ["trace"]
-                summary = logs.record(record, chosen, report, complete=only is None, left_out=result.left_out)
-            result.contents = [msgspec.to_builtins(each) for each in summary.logs]
-            result.lacking = [*summary.lacking_decisions, *summary.lacking_reasons]
-            result.logs = len(chosen)
+            _record(record, only, trace, result)
         if replay is not None:
-            if only is None:
-                logs.check(replay)
-            paths = sorted(path for path in replay.glob("*.jsonl") if only is None or path.stem in only)
-            if not paths:
-                fail(f"no log in {replay}: write logs with --record", Exit.NOT_FOUND)
-            with progress("replaying") as report:
-                found = logs.replay(paths, report, texts=not ignore_texts)
-            result.logs = len(found)
-            result.identical = sum(each.identical for each in found.values())
-            result.differing = [
-                {"log": name, **msgspec.to_builtins(each.difference)}
-                for name, each in found.items()
-                if each.difference is not None
-            ]
+            _replay(replay, only, result, texts=not ignore_texts)
     except logs.Refused as error:
         fail(str(error), Exit.FAILED)
     except (LogError, OSError) as error:
@@ -238,6 +215,39 @@ def decisions(
     emit(result, output, table)
     if result.differing:
         raise typer.Exit(int(Exit.FAILED))
+
+
+def _record(folder: Path, only: list[str] | None, trace: Path | None, result: DecisionsResult) -> None:
+    from fairlead.simulation.decisions import logs, recordings
+    from fairlead.simulation.traces import read_jobs
+
+    known = recordings.recordings(read_jobs(trace) if trace is not None else ())
+    chosen = [each for each in known if only is None or each.name in only]
+    if unknown := sorted(set(only or ()) - {each.name for each in known}):
+        fail(f"unknown recording {', '.join(unknown)}: choose from {', '.join(each.name for each in known)}", Exit.USAGE)
+    with progress("recording") as report:
+        result.left_out = [] if trace is not None or only is not None else ["trace"]
+        summary = logs.record(folder, chosen, report, complete=only is None, left_out=result.left_out)
+    result.contents = [msgspec.to_builtins(each) for each in summary.logs]
+    result.lacking = [*summary.lacking_decisions, *summary.lacking_reasons]
+    result.logs = len(chosen)
+
+
+def _replay(folder: Path, only: list[str] | None, result: DecisionsResult, *, texts: bool) -> None:
+    from fairlead.simulation.decisions import logs
+
+    if only is None:
+        logs.check(folder)
+    paths = sorted(path for path in folder.glob("*.jsonl") if only is None or path.stem in only)
+    if not paths:
+        fail(f"no log in {folder}: write logs with --record", Exit.NOT_FOUND)
+    with progress("replaying") as report:
+        found = logs.replay(paths, report, texts=texts)
+    result.logs = len(found)
+    result.identical = sum(each.identical for each in found.values())
+    result.differing = [
+        {"log": name, **msgspec.to_builtins(each.difference)} for name, each in found.items() if each.difference is not None
+    ]
 
 
 @app.command()

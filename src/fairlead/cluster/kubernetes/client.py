@@ -134,7 +134,7 @@ class Client:
 
     def trouble(self) -> str:
         """What is wrong where the server has answered nothing for a while, this client or one apart from it; else empty."""
-        return next(filter(None, (each._reach.trouble() for each in (self, *self._others))), "")
+        return next(filter(None, (each._reach.trouble() for each in (self, *self._others))), "")  # noqa: SLF001 - clients, too
 
     def hold_writes(self) -> None:
         """Let writes wait, those that queue now included, until `release_writes`."""
@@ -179,6 +179,7 @@ class Client:
         body: bytes | None = None,
         content_type: str = _JSON,
         query: dict[str, str] | None = None,
+        *,
         patient: bool = True,
     ) -> bytes:
         """One request. A 429 means that nothing was done: it is sent again after its Retry-After."""
@@ -202,12 +203,7 @@ class Client:
             except Unreachable as error:
                 self._reach.failed(str(error))
                 raise
-            if reply.status < 500 and (reply.status != 429 or not patient):
-                self._reach.answered()
-            else:
-                self._reach.failed(f"{method} {path}: {reply.status}")
-            if "X-Fairlead-Time" in reply.headers:
-                self.server_time = _number(reply.headers["X-Fairlead-Time"])
+            self._note(f"{method} {path}", reply, patient=patient)
             if reply.status < 300:
                 return reply.body
             if reply.status == 429 and patient and attempt < _TRIES - 1:
@@ -219,6 +215,15 @@ class Client:
                 continue
             raise api_error(reply.status, reply.body)
         raise Unreachable(f"{method} {path}: refused with 429 {_TRIES} times")
+
+    def _note(self, what: str, reply: Reply, *, patient: bool) -> None:
+        """Whether the server is reached, and what time it is there."""
+        if reply.status < 500 and (reply.status != 429 or not patient):
+            self._reach.answered()
+        else:
+            self._reach.failed(f"{what}: {reply.status}")
+        if "X-Fairlead-Time" in reply.headers:
+            self.server_time = _number(reply.headers["X-Fairlead-Time"])
 
     async def _headers(self, accept: str = _JSON) -> dict[str, str]:
         if not self.auth.fresh:

@@ -53,6 +53,7 @@ class HttpTransport:
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str] | None, headers: Mapping[str, str], body: bytes | None
     ) -> Reply:
+        """One request. Raises `Unreachable`."""
         timeout = self._list_timeout if query and "limit" in query else self._timeout
         try:
             async with self._session.request(
@@ -66,6 +67,7 @@ class HttpTransport:
     async def stream(
         self, path: str, *, query: Mapping[str, str], headers: Mapping[str, str], silence: float
     ) -> AsyncIterator[Opened]:
+        """One long answer. silence: seconds without a byte after which it counts as dead. Raises `Unreachable`."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
         try:
             async with self._session.get(
@@ -99,6 +101,7 @@ class HttpTransport:
             raise Unreachable(f"GET {path}: {error!r}") from error
 
     async def close(self) -> None:
+        """Let go of connections."""
         await self._session.close()
 
 

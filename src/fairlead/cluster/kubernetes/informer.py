@@ -47,7 +47,7 @@ class Informer(Generic[View]):
     on_synced: called once, after the first list has been reported.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what goes beyond a list and a watch is given by name
         self,
         client: Client,
         path: str,

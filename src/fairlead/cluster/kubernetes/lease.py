@@ -76,7 +76,7 @@ class Elector:
     after `duration` without a change. refusal_grace: how long a holder that is refused (401, 403) tries on.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is given by name
         self,
         client: Client,
         *,
@@ -193,7 +193,7 @@ class Elector:
                     last, refused = began, None
                     self.client.release_writes()
                     continue
-            except Exception as error:  # whatever it is, the deadline decides
+            except Exception as error:  # noqa: BLE001 - whatever it is, the deadline decides
                 refused = error if refuses(error) else refused
                 log.warning("lease not renewed", error=(str(error) or repr(error))[:300])
             late = loop.time() - last

@@ -42,7 +42,7 @@ class _Group(msgspec.Struct):
     status: _Status | None = None
 
 
-async def write_target(client: Client, path: str, target: dict[str, Any], owner: str = "") -> tuple[Outcome, str]:
+async def write_target(client: Client, path: str, target: dict[str, Any], owner: str = "") -> tuple[Outcome, str]:  # noqa: PLR0911 - an answer each
     """Write a target into the PodGroup at a path. `GONE`: there is none. `REFUSED`: a target of that epoch or later stands.
 
     `DONE` where that is so after a write without an answer: it is this one, or has overtaken it. owner: the UID of what must own

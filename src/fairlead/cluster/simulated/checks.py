@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -62,6 +62,18 @@ WITH_GENERATION = {
 }
 
 
+def _check_name(resource: Resource, name: str) -> list[Cause]:
+    if not name:
+        return [required("metadata.name", "name or generateName is required")]
+    if resource.table in _ANY_NAME and resource.table not in _NAMED_BY_LABEL:
+        return []
+    longest, pattern, rule = (63, LABEL, LABEL_RULE) if resource.table in _NAMED_BY_LABEL else (253, SUBDOMAIN, SUBDOMAIN_RULE)
+    if len(name) > longest:
+        message = f'Invalid value: "{name}": must be no more than {longest} characters'
+        return [Cause("FieldValueInvalid", message, "metadata.name")]
+    return [] if pattern.match(name) else [invalid_value("metadata.name", name, rule)]
+
+
 def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
     """The rules on names, labels, annotations and owners."""
     metadata = obj["metadata"]
@@ -70,22 +82,7 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
     prefix = metadata.get("generateName", "")
     if prefix and not SUBDOMAIN.match(prefix[:-1] + "a" if prefix.endswith("-") else prefix):
         causes.append(invalid_value("metadata.generateName", prefix, SUBDOMAIN_RULE))
-    if not name:
-        causes.append(required("metadata.name", "name or generateName is required"))
-    elif resource.table in _NAMED_BY_LABEL:
-        if len(name) > 63:
-            causes.append(
-                Cause("FieldValueInvalid", f'Invalid value: "{name}": must be no more than 63 characters', "metadata.name")
-            )
-        elif not LABEL.match(name):
-            causes.append(invalid_value("metadata.name", name, LABEL_RULE))
-    elif resource.table not in _ANY_NAME:
-        if len(name) > 253:
-            causes.append(
-                Cause("FieldValueInvalid", f'Invalid value: "{name}": must be no more than 253 characters', "metadata.name")
-            )
-        elif not SUBDOMAIN.match(name):
-            causes.append(invalid_value("metadata.name", name, SUBDOMAIN_RULE))
+    causes += _check_name(resource, name)
     for key, value in (metadata.get("labels") or {}).items():
         prefix, slash, last = key.rpartition("/")
         if len(last) > 63 or not QUALIFIED.match(last) or (slash and not SUBDOMAIN.match(prefix)):
@@ -108,7 +105,12 @@ def check_metadata(resource: Resource, obj: Object) -> list[Cause]:
             for field in ("apiVersion", "kind", "name", "uid")
             if not owner.get(field)
         ]
-    for index, finalizer in enumerate(metadata.get("finalizers") or ()):
+    return causes + _check_finalizers(metadata.get("finalizers") or ())
+
+
+def _check_finalizers(finalizers: Iterable[str]) -> list[Cause]:
+    causes: list[Cause] = []
+    for index, finalizer in enumerate(finalizers):
         place = f"metadata.finalizers[{index}]"
         prefix, slash, last = finalizer.rpartition("/")
         if not QUALIFIED.match(last) or (slash and not SUBDOMAIN.match(prefix)):
@@ -265,7 +267,7 @@ def _unusable(definition: Any, index: int) -> Cause | None:
     try:
         schema.of_schema(definition, root=True)
         schema.Validator(definition).causes({})
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - any error in a schema is the answer
         return Cause("FieldValueInvalid", f'Invalid value: "schema": {error}', place)
     if definition.get("type") != "object":
         return Cause(

@@ -110,7 +110,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """One turn: what is ready now, or else at the next time at which anything is."""
         ready, timers = self._ready, self._timers
         if not ready and not self._stopping:
-            while timers and timers[0][2]._cancelled:
+            while timers and timers[0][2]._cancelled:  # noqa: SLF001 - asyncio's own loop does the same
                 heappop(timers)
             if not timers:
                 raise Deadlock("every task waits and no timer is set")
@@ -120,8 +120,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             ready.append(heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            if not handle._cancelled:  # noqa: SLF001 - as above
+                handle._run()  # noqa: SLF001 - as above
 
 
 class Clock:

@@ -95,7 +95,7 @@ class FaultPlan:
         return self.random.uniform(low, high)
 
 
-def refusal(fault: Fault, plan: FaultPlan) -> StatusError | None:
+def refusal(fault: Fault, plan: FaultPlan) -> StatusError | None:  # noqa: PLR0911 - a fault each
     """The Status of faults that are answers."""
     if fault is Fault.CONFLICT:
         return StatusError(

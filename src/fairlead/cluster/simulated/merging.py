@@ -75,6 +75,15 @@ def merge(target: Any, patch: Any) -> Any:
     return result
 
 
+def _instead(patch: dict[str, Any]) -> dict[str, Any]:
+    """What a patch with the directive `replace` or `delete` leaves."""
+    if patch[_DIRECTIVE] == "replace":
+        return {name: value for name, value in patch.items() if name != _DIRECTIVE}
+    if patch[_DIRECTIVE] == "delete":
+        return {}
+    raise StatusError(500, "", f"unknown patch type: {go_text(patch[_DIRECTIVE])} in map: {go_text(patch)}")
+
+
 def strategic(target: Any, patch: Any, node: Node | None) -> Any:
     """Strategic merge: as a merge patch, but lists with a merge key are merged item by item.
 
@@ -83,12 +92,8 @@ def strategic(target: Any, patch: Any, node: Node | None) -> Any:
     """
     if not isinstance(patch, dict):
         return patch
-    if patch.get(_DIRECTIVE, "merge") not in ("replace", "delete", "merge"):
-        raise StatusError(500, "", f"unknown patch type: {go_text(patch[_DIRECTIVE])} in map: {go_text(patch)}")
-    if patch.get(_DIRECTIVE) == "replace":
-        return {name: value for name, value in patch.items() if name != _DIRECTIVE}
-    if patch.get(_DIRECTIVE) == "delete":
-        return {}
+    if _DIRECTIVE in patch and patch[_DIRECTIVE] != "merge":
+        return _instead(patch)
     result = dict(target) if isinstance(target, dict) else {}
     if isinstance(retained := patch.get(_RETAIN), list):
         result = {name: value for name, value in result.items() if name in retained}

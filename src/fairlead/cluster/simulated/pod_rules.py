@@ -309,7 +309,12 @@ def _container(container: Object, path: str, seen: set[str]) -> list[Cause]:
     for field, known in _CHOICES.items():
         if container.get(field) is not None and container[field] not in known:
             causes.append(unsupported(f"{path}.{field}", container[field], *known))
-    resources = container.get("resources") or {}
+    return causes + _container_amounts(container.get("resources") or {}, path)
+
+
+def _container_amounts(resources: Object, path: str) -> list[Cause]:
+    """The rules on what a container requests, and on its limits."""
+    causes: list[Cause] = []
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     for kind, amounts in (("limits", limits), ("requests", requests)):
         for resource, amount in amounts.items():

@@ -161,7 +161,7 @@ def builtin() -> dict[tuple[str, str], Resource]:
         ]
         subresources: dict[tuple[str, str], dict[str, Subresource]] = {}
         for each in classes:
-            info = each._api_info
+            info = each._api_info  # noqa: SLF001 - lightkube shows it in no other way
             if info.parent is not None and info.action:
                 of = subresources.setdefault((info.parent.api_version, info.plural), {})
                 allowed = tuple(sorted({_VERBS[verb] for verb in info.verbs if verb in _VERBS}))
@@ -169,7 +169,7 @@ def builtin() -> dict[tuple[str, str], Resource]:
                     info.action, info.resource.group, info.resource.version, info.resource.kind, allowed, _model(each)
                 )
         for each in classes:
-            info = each._api_info
+            info = each._api_info  # noqa: SLF001 - lightkube shows it in no other way
             if info.action:
                 continue
             definition = info.resource

@@ -260,7 +260,7 @@ def _plain(schema: Any) -> Any:
 _JSON_NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
-def _cause(error: Any) -> Cause:
+def _cause(error: Any) -> Cause:  # noqa: PLR0911 - a rule each
     path = dotted(error.instance_path)
     kind = error.kind
     rule = type(kind).__name__.rpartition("_")[2]
@@ -296,17 +296,7 @@ def _cause(error: Any) -> Cause:
 def _broken_rules(known: _Rules, value: Any, path: str, live: Any = None) -> typing.Iterator[Cause]:
     if live is not None and value == live:
         return
-    for rule in known.rules:
-        import cel
-
-        try:
-            holds = cel.evaluate(rule["rule"], cel.Context(variables={"self": value}, functions={"sum": sum}))
-        except Exception as error:
-            yield invalid_value(path, "object", f"rule evaluation error: {error}")
-            continue
-        if not holds:
-            message = rule.get("message") or f"failed rule: {rule['rule']}"
-            yield Cause("FieldValueInvalid", f"Invalid value: {message}", path)
+    yield from _broken_here(known, value, path)
     if isinstance(value, dict):
         for name, child in known.fields.items():
             if name in value:
@@ -324,6 +314,21 @@ def _broken_rules(known: _Rules, value: Any, path: str, live: Any = None) -> typ
                         "FieldValueDuplicate", f"Duplicate value: {msgspec.json.encode(key).decode()}", f"{path}[{index}]"
                     )
                 seen.append(key)
+
+
+def _broken_here(known: _Rules, value: Any, path: str) -> typing.Iterator[Cause]:
+    """The rules on a value as a whole that it breaks."""
+    for rule in known.rules:
+        import cel
+
+        try:
+            holds = cel.evaluate(rule["rule"], cel.Context(variables={"self": value}, functions={"sum": sum}))
+        except Exception as error:  # noqa: BLE001 - CEL raises what it likes; the API server refuses
+            yield invalid_value(path, "object", f"rule evaluation error: {error}")
+            continue
+        if not holds:
+            message = rule.get("message") or f"failed rule: {rule['rule']}"
+            yield Cause("FieldValueInvalid", f"Invalid value: {message}", path)
 
 
 # -- strict decoding ---------------------------------------------------------------------------
@@ -380,7 +385,9 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]|=(?=[^=])")
 
 
-def decode(node: Node, value: Any, unknown: list[str], path: str = "", known: Any = None, struct: str = "") -> Any:
+def decode(  # noqa: C901, PLR0912 - a case for each kind of node; it is called for every value
+    node: Node, value: Any, unknown: list[str], path: str = "", known: Any = None, struct: str = ""
+) -> Any:
     """The value without nulls and unknown fields; the paths of the latter are added to `unknown`.
 
     known: what was decoded before; what of it is still there is not decoded again. struct: Go's name of the type that the

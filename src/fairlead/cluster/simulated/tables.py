@@ -20,7 +20,7 @@ def seconds(text: str | None) -> float | None:
     return datetime.fromisoformat(text).timestamp() if text else None
 
 
-def age(text: str | None, now: float) -> str:
+def age(text: str | None, now: float) -> str:  # noqa: PLR0911 - a span each
     """A duration as kubectl shows it: `45s`, `3m10s`, `5h`, `2d4h`."""
     at = seconds(text)
     if at is None:

@@ -87,7 +87,7 @@ class Wire:
 
     # -- verbs ---------------------------------------------------------------------------------
 
-    def _serve(self, request: Request, target: Target) -> Reply | Stream:
+    def _serve(self, request: Request, target: Target) -> Reply | Stream:  # noqa: PLR0911 - a verb each
         method, resource, query = request.method, target.resource, request.query
         if target.subresource == "log" and method == "GET":
             return self._log(target, query)

@@ -119,27 +119,34 @@ def _place_anew(state: ClusterState, unit: Unit, together: list[Task], now: floa
         yield from begin(state, unit, placed, now)
 
 
+def _take_reserved(state: ClusterState, task: Task, places: dict[str, GivenUp]) -> set[str] | None:
+    """Give a task the place that was reserved for it; returns the pods that must leave it first, None: it cannot have it.
+
+    The place is noted in `places` in any case.
+    """
+    kept = state.moves.returning.pop(task.pod.uid)
+    place, waits = kept.given_up(), state.moves.awaited(kept)
+    state.moves.vacate(kept)
+    places[task.pod.uid] = place
+    if place.row >= 0 and not state.placement.takes(task, place.row) and state.moves.may_succeed(task, kept.victim, place.row):
+        task.instead_of = kept.victim
+        waits.add(kept.victim)
+    if place.row < 0 or not (task.instead_of or state.placement.takes(task, place.row)):
+        return None
+    if waits:
+        state.placement.assign(task, place.row, place.devices)  # on no others: these are not free yet
+    else:
+        state.placement.place(task, place.row)
+    return waits
+
+
 def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: float) -> Iterator[Transaction]:
     placed: list[Task] = []
     places: dict[str, GivenUp] = {}
     awaited: set[str] = set()
     for each in together:
-        kept = state.moves.returning.pop(each.pod.uid)
-        place, waits = kept.given_up(), state.moves.awaited(kept)
-        state.moves.vacate(kept)
-        places[each.pod.uid] = place
-        if (
-            place.row >= 0
-            and not state.placement.takes(each, place.row)
-            and state.moves.may_succeed(each, kept.victim, place.row)
-        ):
-            each.instead_of = kept.victim
-            waits.add(kept.victim)
-        if place.row >= 0 and (each.instead_of or state.placement.takes(each, place.row)):
-            if waits:
-                state.placement.assign(each, place.row, place.devices)  # on no others: these are not free yet
-            else:
-                state.placement.place(each, place.row)
+        waits = _take_reserved(state, each, places)
+        if waits is not None:
             awaited |= waits
             placed.append(each)
     if len(placed) < unit.need:

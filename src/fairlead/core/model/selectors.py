@@ -46,7 +46,7 @@ class SelectorTerm(msgspec.Struct, frozen=True):
     fields: tuple[Requirement, ...] = ()
 
 
-def mistake(requirement: Requirement, *, comparing: bool = False) -> str:
+def mistake(requirement: Requirement, *, comparing: bool = False) -> str:  # noqa: PLR0911 - the first mistake
     """What is wrong with a requirement on labels; empty if nothing. comparing: whether `Gt` and `Lt` are allowed."""
     key, operator, values = requirement.key, requirement.operator, requirement.values
     if not label_key(key):
@@ -92,7 +92,7 @@ def integer(text: str | None) -> int | None:
     return value if -_INT64 <= value < _INT64 else None
 
 
-def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:  # noqa: PLR0911 - an operator each
     """One requirement on one set of labels."""
     value = labels.get(requirement.key)
     match requirement.operator:

@@ -79,13 +79,13 @@ class UndoLog:
                     del container[key]
                 else:
                     container[key] = old
-            except Exception as error:  # the others must be taken back all the same
+            except Exception as error:  # noqa: BLE001 - the others must be taken back all the same
                 errors.append(error)
         waiting, self._settled = self._settled, []
         for derive in waiting:
             try:
                 derive()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 errors.append(error)
         return errors
 

@@ -48,6 +48,7 @@ class NodeClass:
         self,
         labels: dict[str, str],
         taints: tuple[Taint, ...],
+        *,
         unschedulable: bool,
         features: tuple[str, ...] = (),
         name: str = "",
@@ -135,7 +136,7 @@ class NodeTable:
         """The columns that count GPUs, of all vendors known."""
         return [self.resources[name] for name in self.gpu_resources if name in self.resources]
 
-    def guard_gpus(self, on: bool) -> None:
+    def guard_gpus(self, *, on: bool) -> None:
         """Reserve capacity beside free GPUs from now on, or no longer."""
         on = on and bool(self.policy.pods_per_free_gpu or self.policy.cpu_per_free_gpu)
         if on != self.guards_gpus:
@@ -429,5 +430,7 @@ class NodeTable:
         number = self._class_ids.get(key)
         if number is None:
             number = self._class_ids[key] = len(self.classes)
-            self.classes.append(NodeClass(labels, node.taints, node.unschedulable, node.features, name))
+            self.classes.append(
+                NodeClass(labels, node.taints, unschedulable=node.unschedulable, features=node.features, name=name)
+            )
         self.static[row] = number

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from typing_extensions import override
 
 from fairlead.core.model.arrays import Domains
 
@@ -38,6 +39,7 @@ class Topology:
 class EachRow(Topology):
     """Every row a domain of its own, whatever its node's labels are."""
 
+    @override
     def set(self, row: int, labels: Mapping[str, str]) -> None:
         while len(self.values) <= row + 1:
             self.values.append("")

@@ -94,7 +94,7 @@ class Completions:
             ended.recorded = True
             self.total -= 1  # it is in the record
 
-    def comes(self, pod: Pod, others: bool, least: int) -> None:
+    def comes(self, pod: Pod, *, others: bool, least: int) -> None:
         """A pod came that has not ended. others: whether there are more such members; least: the gang's `min_member`."""
         if pod.attempt > self.attempt:
             self._begin(pod.attempt, 0.0)

@@ -331,7 +331,9 @@ class Gang:
         bound = len(self.bound())
         return 0 < bound < self.needed and len(self.placed()) == bound
 
-    def units(self, now: float, rests: Reason | None = None) -> tuple[list[Unit], Reason | None]:
+    def units(  # noqa: C901, PLR0911 - the first of several reasons
+        self, now: float, rests: Reason | None = None
+    ) -> tuple[list[Unit], Reason | None]:
         """Fresh units for the waiting members, and why there are none for those left out. rests: why none is placed now."""
         waiting = [task for task in self.tasks.values() if task.state is TaskState.WAITING]
         for task in waiting:

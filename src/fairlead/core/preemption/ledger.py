@@ -16,20 +16,22 @@ if TYPE_CHECKING:
 class Ledger:
     """The account of one plan for one unit. The state does not change meanwhile: victims are only noted here."""
 
-    def __init__(self, preemption: PreemptionPolicy) -> None:
+    def __init__(
+        self,
+        preemption: PreemptionPolicy,
+        queues: dict[str, dict[str, int]] | None = None,
+        users: dict[str, int] | None = None,
+        guard: Guard | None = None,
+    ) -> None:
         self._preemption = preemption
-        self._queues: dict[str, dict[str, int]] = {}  # queue -> resource -> what it would hold less
-        self._users: dict[str, int] = {}
-        self._guard: Guard | None = None
+        self._queues = {} if queues is None else queues  # queue -> resource -> what it would hold less
+        self._users = {} if users is None else users
+        self._guard = guard
 
     def copy(self) -> Ledger:
         """The same account, to go on with separately."""
-        other = Ledger.__new__(Ledger)
-        other._preemption = self._preemption
-        other._queues = {name: dict(less) for name, less in self._queues.items()}
-        other._users = dict(self._users)
-        other._guard = self._guard.copy() if self._guard is not None else None
-        return other
+        queues = {name: dict(less) for name, less in self._queues.items()}
+        return Ledger(self._preemption, queues, dict(self._users), self._guard.copy() if self._guard is not None else None)
 
     def is_reclaimable(self, reason: PreemptionReason, victim: Victim) -> bool:
         """Whether so much may be reclaimed from a victim's queue, or user, besides what is noted; others need no excess."""

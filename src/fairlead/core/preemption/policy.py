@@ -285,7 +285,7 @@ class PreemptionPolicy:
             return reason
         return None if self._cycle.in_vain(task) else reason
 
-    def _reason_of(self, task: Task, other: QueueNode) -> PreemptionReason | None:
+    def _reason_of(self, task: Task, other: QueueNode) -> PreemptionReason | None:  # noqa: PLR0911 - the first reason
         """The same for one that is preemptible at all, of a queue."""
         unit, services = self.unit, self.state.services
         service = services.of(task)

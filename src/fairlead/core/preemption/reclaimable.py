@@ -210,7 +210,7 @@ def _later(state: ClusterState, unit: Unit) -> list[Unit]:
     for task in unit.later:
         if task.queue != node.name:
             continue  # hardly any gang has members in several queues
-        log.set(task, "beyond", True)
+        log.set(task, "beyond", True)  # noqa: FBT003 - what the attribute becomes
         log.set(task, "unit", None)
         task.become(task.state, log)
         each = Unit((task,), 1, unit.gang)

@@ -123,6 +123,19 @@ def could_free_capacity(preemption: PreemptionPolicy, row: int) -> bool:
     return any(amounts.fits(state.nodes, row, shape.demand, freed) and shape.admits(row) for shape in shapes_of(unit.tasks))
 
 
+def _only_limits_exclude(state: ClusterState, unit: Unit, tried: dict[int, list[Preemptible]]) -> bool:
+    """Whether what its queue holds elsewhere keeps a pod out: there is a place, or could be one but for a limit."""
+    task = unit.tasks[0]
+    pool_is_full = state.queues.limits.closed(task) is not None
+    if not pool_is_full and state.queues.limits.over_limit(task) is None:
+        return False
+    return (
+        allocation.best_row(state, task) >= 0
+        or (pool_is_full and task.shape.best() >= 0)
+        or any(_could_fit(state, unit, *each) for each in tried.items())
+    )
+
+
 def _for_one(preemption: PreemptionPolicy) -> Plan | None:
     """The cheapest node for a single pod: each candidate is solved exactly, then compared."""
     state, unit = preemption.state, preemption.unit
@@ -158,22 +171,18 @@ def _for_one(preemption: PreemptionPolicy) -> Plan | None:
         chosen, (row,) = found
         best = (cost(chosen), row, victims_of(state).with_rest(preemption, chosen))
     if best is None:
-        # What its queue holds elsewhere may keep it out, too: where there is a place, or could be but for the limit.
-        pool_is_full = state.queues.limits.closed(task) is not None
-        limited = pool_is_full or state.queues.limits.over_limit(task) is not None
-        somewhere = limited and (
-            allocation.best_row(state, task) >= 0
-            or (pool_is_full and task.shape.best() >= 0)
-            or any(_could_fit(state, unit, *each) for each in tried.items())
-        )
-        return _for_gang(preemption) if somewhere else None
-    _, row, chosen = best
+        return _for_gang(preemption) if _only_limits_exclude(state, unit, tried) else None
+    return _on_row(preemption, *best[1:])
+
+
+def _on_row(preemption: PreemptionPolicy, row: int, chosen: list[Preemptible]) -> Plan | None:
+    """The plan for a single pod on a row; None if what leaves would take its place back."""
     down = [each for _, victim in chosen for each in victim.tasks]
     if preemption.in_vain(down):
         return None
-    removal = Removal(state)
+    removal = Removal(preemption.state)
     removal.take(down)
-    return _in_place_of(down, task, row, removal, cause(chosen))
+    return _in_place_of(down, preemption.unit.tasks[0], row, removal, cause(chosen))
 
 
 def _at_once(preemption: PreemptionPolicy, cheapest: Preemptible) -> Plan | None:

@@ -25,6 +25,7 @@ class Victim(NamedTuple):
 
     @property
     def lost(self) -> float:
+        """Device-seconds of work that are lost with it."""
         return self.order[3]
 
     @property

@@ -258,7 +258,7 @@ class Reservations:
                 for column, amount in self._demand(task.shape):
                     self.log.add(spare, column, -amount)
 
-    def _lets(self, hold: Hold, task: Task) -> bool:
+    def _lets(self, hold: Hold, task: Task) -> bool:  # noqa: PLR0911 - the first rule
         if hold.given is not None:
             if hold.given.queue and self.queues.tree.above(hold.given.queue, task.queue):
                 return True

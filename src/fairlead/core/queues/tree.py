@@ -291,6 +291,7 @@ class QueueTree:
         return WHOLE if split(resource)[0] in self.nodes.gpu_resources else 1
 
     def node_of(self, name: str) -> QueueNode:
+        """The node of a queue; it is made where the name is new."""
         node = self.queues.get(name)
         if node is None:
             node = self.queues[name] = QueueNode(name, None)

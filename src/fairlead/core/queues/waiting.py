@@ -221,7 +221,7 @@ class Waiting:
                 elif pending_class.unschedulable is None:
                     try:
                         self._offer(node, pending_class)
-                    except Exception as error:  # the others stand in line all the same
+                    except Exception as error:  # noqa: BLE001 - the others stand in line all the same
                         self.unlisted.append((pending_class, error))
         self.held_back = {pending_class for pending_class in self.unschedulable if pending_class.held_back is not None}
 

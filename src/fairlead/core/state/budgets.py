@@ -57,7 +57,7 @@ class Guard:
     def copy(self) -> Guard:
         """The same, to go on with separately."""
         other = Guard.__new__(Guard)
-        other._left, other._of, other._refused = dict(self._left), self._of, self._refused
+        other._left, other._of, other._refused = dict(self._left), self._of, self._refused  # noqa: SLF001 - a guard, too
         return other
 
     def admits(self, tasks: Sequence[Task]) -> bool:

@@ -254,7 +254,7 @@ class ClusterState:
             self._with_gpu_quota.add(name)
         else:
             self._with_gpu_quota.discard(name)
-        self.nodes.guard_gpus(bool(self._with_gpu_quota))
+        self.nodes.guard_gpus(on=bool(self._with_gpu_quota))
 
     def remove_queue(self, name: str) -> None:
         """A queue's object is gone: its waiting jobs wait for its return, what runs goes on."""

@@ -47,13 +47,16 @@ class Jobs(Protocol):
     """The jobs of a cluster: pods by UID, gangs by key, and their classes of service."""
 
     @property
-    def tasks(self) -> Mapping[str, Task]: ...
+    def tasks(self) -> Mapping[str, Task]:
+        """By UID of their pods."""
 
     @property
-    def gangs(self) -> Mapping[str, Gang]: ...
+    def gangs(self) -> Mapping[str, Gang]:
+        """By key."""
 
     @property
-    def services(self) -> Services: ...
+    def services(self) -> Services:
+        """The classes of service."""
 
 
 class Expected(NamedTuple):
@@ -218,14 +221,14 @@ class Foretold:
             for each, burst in past
         ]
         slope, base = _fit(points) if points else (1.0, 0.0)
-        errors = [_Error(y - base - slope * x, True, weight) for x, y, weight in points]
+        errors = [_Error(y - base - slope * x, true=True, weight=weight) for x, y, weight in points]
         errors += [
-            _Error(math.log(now - each.created) - base - slope * math.log(each.foretold), False, weight)
+            _Error(math.log(now - each.created) - base - slope * math.log(each.foretold), true=False, weight=weight)
             for each, weight in zip(waiting, _shared([each.created for each in waiting]), strict=True)
         ]
         if (missing := _ENOUGH - _bursts(past)) > 0:
             # Worth half of the bursts that are missing.
-            errors += [_Error(error, True, missing / 2 / len(_PRIOR)) for error in _PRIOR]
+            errors += [_Error(error, true=True, weight=missing / 2 / len(_PRIOR)) for error in _PRIOR]
         return _Line(slope, base, *_distribution(errors), max(each.error for each in errors))
 
 

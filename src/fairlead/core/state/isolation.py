@@ -216,7 +216,7 @@ class Isolation:
             self._set_aside(tasks, whole=len(errors) == 1 and _reads_only(error))
             for uid in awaited:
                 recovery.give_up(uid)  # victims fill the places that are given up: they count where they run
-        except Exception as second:
+        except Exception as second:  # noqa: BLE001 - the first error is handled; this one joins it
             errors.append(second)
             tasks = list(_plainly(subject))
             tables.log.unwind()
@@ -240,7 +240,7 @@ class Isolation:
         for task in tasks:
             try:
                 ask(task)
-            except Exception as own:  # the others are asked about without it
+            except Exception as own:  # noqa: BLE001 - the others are asked about without it
                 found.add(task)
                 self.contain(site, task, own)
         if not found:
@@ -261,7 +261,7 @@ class Isolation:
                         if unit is not None:
                             queue.place(unit)
                         break
-                    except Exception as own:  # the next would raise again: whose fault it is must be found
+                    except Exception as own:  # noqa: BLE001 - the next would raise again: whose fault it is must be found
                         found = True
                         self.contain("next", unit if unit is not None else pending_class, own)
         if not found:

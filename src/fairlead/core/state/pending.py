@@ -170,7 +170,7 @@ class Pending:
         tasks = [task for task in self._tables.tasks.values() if self._counts(task)]
         try:
             beyond = admission.beyond(tasks)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - isolation finds the task at fault
             found = self._isolation.blame("admission", tasks, lambda task: admission.beyond([task]), error)
             tasks = [task for task in tasks if task not in found]
             beyond = admission.beyond(tasks)

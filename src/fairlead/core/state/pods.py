@@ -40,7 +40,7 @@ class Pods:
 
     # -- coming and changing -------------------------------------------------------------------
 
-    def upsert(self, pod: Pod) -> Task | None:
+    def upsert(self, pod: Pod) -> Task | None:  # noqa: C901, PLR0912 - a case for each state that a pod is known in
         """A pod came or changed. Returns its task if it has come to wait, and does not wait in line yet."""
         pod = counted(self._tables.nodes, pod)
         if pod.terminating:

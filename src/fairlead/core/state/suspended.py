@@ -79,18 +79,12 @@ class Suspended:
             self._unconfirmed.pop(key, None)
         for owner in target.owners:
             self._owners[owner] = key
-        if target.state == "Suspended" and key not in self._unconfirmed:
-            if self.targets.get(key) != target:
-                self.targets[key] = target
-                self._changed.add(key)
-                self._moves.give_up(target.owners)
-        elif target.state != "Suspended":
-            if target.attained:
-                self._carry(key, target.owners, target.attained, target.since)
-            self._over.add(key)
-            if self.targets.pop(key, None) is not None:
-                self._leaving.pop(key, None)
-                self._drop(key, waiting_only=True)
+        if target.state != "Suspended":
+            self._resume(key, target)
+        elif key not in self._unconfirmed and self.targets.get(key) != target:
+            self.targets[key] = target
+            self._changed.add(key)
+            self._moves.give_up(target.owners)
         if group.paused:
             self._pause(key)
         elif key in self._paused:
@@ -166,19 +160,22 @@ class Suspended:
         for key in sorted(changed):
             self._drop_outdated(key)
         for key in sorted(changed & set(self.targets)):
-            if key in self._coming or self._placeholders.get(key):
-                continue
-            if any(self._pods(key)):
-                self._leaving.setdefault(key, now + _PATIENCE)
-            else:
-                self._leaving.pop(key, None)
-                if key not in self._paused:
-                    self._raise(key)
-                    self._drop_outdated(key)
-                    if key not in self._withdrawn and not self._placeholders.get(key):
-                        self._withdraw(key)  # nothing is recorded of it: nothing would ever wait in its stead
+            if key not in self._coming and not self._placeholders.get(key):
+                self._await(key, now)
         if self._over:
             self._forget_over()
+
+    def _await(self, key: str, now: float) -> None:
+        """Placeholders for a suspended job, once its pods are gone."""
+        if any(self._pods(key)):
+            self._leaving.setdefault(key, now + _PATIENCE)
+            return
+        self._leaving.pop(key, None)
+        if key not in self._paused:
+            self._raise(key)
+            self._drop_outdated(key)
+            if key not in self._withdrawn and not self._placeholders.get(key):
+                self._withdraw(key)  # nothing is recorded of it: nothing would ever wait in its stead
 
     def _drop_outdated(self, key: str) -> None:
         """Placeholders of roles that their job has no more give way to its own pods."""
@@ -194,6 +191,15 @@ class Suspended:
         self._carry_on(key)
         self._drop(key)
         self._withdrawn.add(key)
+
+    def _resume(self, key: str, target: Target) -> None:
+        """A job is to run again: what waits in its stead goes, unless it has a place already."""
+        if target.attained:
+            self._carry(key, target.owners, target.attained, target.since)
+        self._over.add(key)
+        if self.targets.pop(key, None) is not None:
+            self._leaving.pop(key, None)
+            self._drop(key, waiting_only=True)
 
     def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> None:
         """What a job had attained counts for its pods from now on; those that are there are ranked again in the next pass."""

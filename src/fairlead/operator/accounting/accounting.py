@@ -102,7 +102,7 @@ class Accounting:
         for each in batch:
             try:
                 self._take(each, each.at or now)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one object costs its own record only
                 self._report("history.records", subject(each), error)
 
     def _take(self, each: Observation, at: float) -> None:
@@ -171,7 +171,7 @@ class Accounting:
                 member = self._members.get(each.view.metadata.uid)
                 try:
                     jobs[self._owners.job_of(self._read(each.view), each.view).uid if member is None else member.job] = None
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - as above
                     self._report("history.records", each.key, error)
                     continue
                 if member is None:

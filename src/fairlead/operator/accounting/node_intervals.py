@@ -68,7 +68,7 @@ class NodeIntervals:
         for node in self._nodes:
             try:
                 self._follow(node, now)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one node costs its own record only
                 self._report("history.stays", node, error)
 
     def pool_of(self, node: str) -> str | None:

@@ -24,6 +24,7 @@ def bound_at(status: views.PodStatus) -> float:
 
 
 def is_evicted(status: views.PodStatus) -> bool:
+    """Whether a pod was evicted."""
     return any(each.type == "DisruptionTarget" and each.status == "True" for each in status.conditions or ())
 
 
@@ -39,5 +40,6 @@ def failure_of(view: views.Pod) -> Failure | None:
 
 
 def terminated(status: views.PodStatus) -> list[views.Terminated]:
+    """How those containers ended that did, those before the others first."""
     found = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     return [each.state.terminated for each in found if each.state is not None and each.state.terminated is not None]

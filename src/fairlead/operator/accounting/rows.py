@@ -34,7 +34,7 @@ class Rows(msgspec.Struct):
             history.write((), (), alive_at=now)  # raises where the database itself is away: then all of it is kept
             log.warning("history rows are written one by one", error=str(error)[:300])
             whole: HistoryError | None = error
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a bad row is found by writing one by one
             log.warning("history rows are written one by one", error=str(error)[:300])
             whole = None
         else:
@@ -43,7 +43,7 @@ class Rows(msgspec.Struct):
         for key, put in parts:
             try:
                 put()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one row costs itself only
                 refused += 1
                 report("history.rows", key, error)
         if whole is not None and refused == len(parts) > 1:

@@ -58,14 +58,14 @@ class Notes(msgspec.Struct):
         queue, service_class = job.spec.queue or "", job.spec.service_class or ""
         conditions = list(status.conditions)
         if reason:
-            conditions = _with(conditions, "Accepted", False, reason, message, now)
+            conditions = _with(conditions, "Accepted", reason, message, now, holds=False)
             if status.phase not in FINISHED:
                 status = msgspec.structs.replace(status, message=message)
         elif self.change and _status(conditions, "Accepted") != "False":
-            conditions = _with(conditions, "Accepted", True, "ChangeWithoutEffect", self.change, now)
+            conditions = _with(conditions, "Accepted", "ChangeWithoutEffect", self.change, now, holds=True)
         if self.untrusted:
             message = f"its pods belong to user {self.untrusted} instead of the job's user: {trust(self.untrusted)}"
-            conditions = _with(conditions, "Trusted", False, "OperatorNotTrusted", message, now)
+            conditions = _with(conditions, "Trusted", "OperatorNotTrusted", message, now, holds=False)
         else:
             conditions = [each for each in conditions if each.type != "Trusted"]
         old = job.status.conditions if job.status is not None else []
@@ -90,7 +90,7 @@ def held(job: AIJob, why: tuple[str, str], now: float) -> Plan:
     """Nothing is done for a job until what is wrong with it is put right; what runs of it runs on."""
     old, (reason, message) = job.status or AIJobStatus(), why
     events = ((reason, message, True),) if old.message != message else ()
-    conditions = _with(list(old.conditions), "Accepted", False, reason, message, now)
+    conditions = _with(list(old.conditions), "Accepted", reason, message, now, holds=False)
     return Plan(msgspec.structs.replace(old, message=message, conditions=conditions), events=events)
 
 
@@ -123,7 +123,7 @@ def _status(conditions: list[Condition], kind: str) -> str:
     return next((each.status for each in conditions if each.type == kind), "")
 
 
-def _with(conditions: list[Condition], kind: str, holds: bool, reason: str, message: str, now: float) -> list[Condition]:
+def _with(conditions: list[Condition], kind: str, reason: str, message: str, now: float, *, holds: bool) -> list[Condition]:
     status = "True" if holds else "False"
     old = next((each for each in conditions if each.type == kind), None)
     since = old.last_transition_time if old is not None and old.status == status else timestamp(now)

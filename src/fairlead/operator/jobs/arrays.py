@@ -8,7 +8,6 @@ limits.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 
@@ -103,7 +102,7 @@ class ArrayRun:
             return self._suspend(current, before)
         if first.state is not State.READY and not self.active and not self.behind and not self.completed:
             return Step(job, (), Given(now=now, first=first)).wait(before)
-        return self._go_on(current, before, gate or (lambda _: State.READY), idle, write_counts)
+        return self._go_on(current, before, gate or (lambda _: State.READY), idle, write=write_counts)
 
     @staticmethod
     def _ends(job: AIJob) -> bool:
@@ -124,7 +123,7 @@ class ArrayRun:
         status = self._status(current, step(before, Phase.SUSPENDED), suspended="User")
         return Plan(status, delete=leaving, events=tuple(current.events))
 
-    def _go_on(self, current: Step, before: Phase, gate: Gate, idle: Idle | None, write_counts: bool) -> Plan:
+    def _go_on(self, current: Step, before: Phase, gate: Gate, idle: Idle | None, *, write: bool) -> Plan:
         create: list[Member] = []
         delete = list(current.leaving(self._left.values()))
         self._left.clear()
@@ -146,7 +145,7 @@ class ArrayRun:
         phase = Phase.RUNNING if busy or self.completed or self.failed else Phase.PENDING
         if phase is not before:
             current.events.append((str(phase), f"{busy} of {len(self.indexes)} elements run", False))
-        written = write_counts or remembered or phase is not before
+        written = write or remembered or phase is not before
         status = self._status(current, step(before, phase)) if written else current.old
         attempts = {each.element: self.behind[each.element].attempt for each in create if each.element in self.behind}
         again = max(0.0, self._timers[0][0] - current.now) if self._timers else None
@@ -165,6 +164,18 @@ class ArrayRun:
             failed=failed,
         )
 
+    def _on_its_way(self, current: Step, index: int, old: ElementStatus, pod: PodSeen) -> bool:
+        """Whether there is nothing to do for an element's only pod now; when there may be is noted."""
+        if pod.phase not in ("Pending", "Running") or pod.attempt != old.attempt or pod.terminating:
+            return False
+        if pod.starting is None:
+            return True
+        ends = due(current.job, pod.bound, pod.starting)
+        if ends <= current.now:
+            return False
+        heappush(self._timers, (ends, index))
+        return True
+
     def _element(self, current: Step, index: int, idle: Idle | None) -> tuple[Iterable[Member], Iterable[str], bool]:
         """One element's next step: members to make, pods to delete, and whether its history changed."""
         pods = self.active.get(index, {})
@@ -173,14 +184,8 @@ class ArrayRun:
         present = [pod for pod in pods.values() if pod.attempt == old.attempt]
         if any(pod.node for pod in present):
             self._unplaced.discard(index)
-        if len(pods) == self._size == 1 and idle is None:
-            (pod,) = pods.values()
-            if pod.phase in ("Pending", "Running") and pod.attempt == old.attempt and not pod.terminating:
-                ends = due(current.job, pod.bound, pod.starting) if pod.starting is not None else math.inf
-                if ends > current.now:
-                    if pod.starting is not None:
-                        heappush(self._timers, (ends, index))
-                    return (), (), False  # by far the commonest: it is on its way
+        if len(pods) == self._size == 1 and idle is None and self._on_its_way(current, index, old, *pods.values()):
+            return (), (), False  # by far the commonest
         running = any(pod.phase == "Running" for pod in present)
         status = AIJobStatus(
             phase="Restarting" if old.resume_at else "Running" if running else "Pending",
@@ -197,10 +202,10 @@ class ArrayRun:
         why = self._judge(idle, as_job, present, index, current.now) if idle is not None else ""
         decided = plan(as_job, list(pods.values()), Given(now=current.now, element=index, idle=why))
         after = decided.status
+        self._blamed += decided.blamed
+        self._failed += decided.failed
         if after.phase in ("Succeeded", "Failed"):
             (self.completed if after.phase == "Succeeded" else self.failed).add(index)
-            self._blamed += decided.blamed
-            self._failed += decided.failed
             if after.phase == "Failed":
                 current.events.append(("ElementFailed", f"element {index}: {after.message}", True))
             self._forget(index)
@@ -219,21 +224,25 @@ class ArrayRun:
             starts=after.starts,
         )
         changed = behind != old
-        self._blamed += decided.blamed
-        self._failed += decided.failed
         if changed:
             self.behind[index] = behind
             current.events += decided.events
-        if behind.resume_at:
-            heappush(self._timers, (seconds(behind.resume_at), index))
-        elif changed and decided.recheck_after is not None:
-            self._dirty.add(index)
-            heappush(self._timers, (current.now, index))
-        elif decided.recheck_after is not None:
-            heappush(self._timers, (current.now + decided.recheck_after, index))
+        self._schedule_next(current.now, index, behind, decided.recheck_after, changed=changed)
         if decided.create:
             self._unplaced.add(index)
         return decided.create, decided.delete, changed
+
+    def _schedule_next(
+        self, now: float, index: int, behind: ElementStatus, seconds_later: float | None, *, changed: bool
+    ) -> None:
+        """Note when an element has its next step."""
+        if behind.resume_at:
+            heappush(self._timers, (seconds(behind.resume_at), index))
+        elif changed and seconds_later is not None:
+            self._dirty.add(index)
+            heappush(self._timers, (now, index))
+        elif seconds_later is not None:
+            heappush(self._timers, (now + seconds_later, index))
 
     def _judge(self, idle: Idle, job: AIJob, pods: Iterable[PodSeen], index: int, now: float) -> str:
         """Why an element is idle; it is rechecked when it may be, once for however many reconciliations."""

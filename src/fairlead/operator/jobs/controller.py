@@ -140,7 +140,7 @@ class Jobs:
                 try:
                     for pod in pods.values():
                         self._observe(key, pod)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - one job stops no other job
                     self._fault("jobs.nodes", key, error)
             for key in self.cache.jobs:
                 self.queue.add(key)
@@ -208,7 +208,7 @@ class Jobs:
         for key, job in self.cache.jobs.items():
             try:
                 yield from list(windows(filled(job, self.cache.classes)))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 self._fault("jobs.idleness", key, error)
 
     def _measured(self) -> None:
@@ -216,7 +216,7 @@ class Jobs:
             try:
                 if any(windows(filled(job, self.cache.classes))):
                     self._again(key)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 self._fault("jobs.idleness", key, error)
 
     def _pod_changed(self, change: Change[PodView]) -> None:
@@ -281,7 +281,7 @@ class Jobs:
             try:
                 for pod in theirs if key in self.arrays else ():
                     self.arrays.observed(key, self._as_is(pod))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - as above
                 self.arrays.forget(key)
                 self._fault("jobs.nodes", key, error)
             if theirs:

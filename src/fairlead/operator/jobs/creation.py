@@ -32,7 +32,7 @@ _BLOCKED_REST = 5.0  # seconds until it is tried again what others stand in the 
 class Creation:
     """again: has a job reconciled; speed: of the client's clock against the loop's."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of the controller that it works with
         self,
         client: Client,
         faults: Faults,

@@ -161,13 +161,9 @@ def provisioning(annotations: dict[str, str] | None) -> dict[str, str]:
     return {name: value for name, value in (annotations or {}).items() if name.startswith(kept)}
 
 
-def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
-    """A member's pod of one attempt."""
-    template = copy.deepcopy(role.template)
-    given = template.get("metadata") or {}
-    spec: Manifest = template.get("spec") or {}
+def _labels(job: AIJob, member: Member, attempt: int) -> dict[str, str]:
+    """The labels of a member's pod; they override those of its template."""
     labels = {
-        **(given.get("labels") or {}),
         names.JOB_LABEL: job.metadata.name,
         names.ROLE_LABEL: member.role,
         names.INDEX_LABEL: str(member.index),
@@ -184,6 +180,15 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         labels[names.QUEUE_LABEL] = job.spec.queue
     if job.spec.service_class:
         labels[names.SERVICE_CLASS_LABEL] = job.spec.service_class
+    return labels
+
+
+def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
+    """A member's pod of one attempt."""
+    template = copy.deepcopy(role.template)
+    given = template.get("metadata") or {}
+    spec: Manifest = template.get("spec") or {}
+    labels = {**(given.get("labels") or {}), **_labels(job, member, attempt)}
     annotations = {**(given.get("annotations") or {}), **stamp(job.metadata.annotations)}
     if names.POD_GROUP_LABEL not in labels:
         for name, span in (

@@ -142,7 +142,7 @@ class Step:
         status = self.status(step(before, Phase.SUSPENDED), suspended=who, **changes)
         return Plan(status, delete=self.leaving(present), events=tuple(self.events))
 
-    def _go_on(self, before: Phase) -> Plan:
+    def _go_on(self, before: Phase) -> Plan:  # noqa: PLR0911 - the first that ends it
         """What ended it, or has it start again; else it goes on."""
         attempt = self.attempt
         counted = [pod for pod in attempt.failed if not attempt.excused(pod) and attempt.action(pod) != "Ignore"]
@@ -388,22 +388,24 @@ class Step:
         if self.saved > (self.old.last_checkpoint or ""):
             kept["last_checkpoint"] = self.saved
         conditions = [
-            self._condition("Accepted", *accepted),
-            self._condition("Suspended", bool(suspended), suspended or "NotSuspended", ""),
-            self._condition("Complete", phase is Phase.SUCCEEDED, str(phase), ""),
-            self._condition("Failed", phase is Phase.FAILED, str(phase), str(kept["message"]) if phase is Phase.FAILED else ""),
+            self._condition("Accepted", *accepted[1:], holds=accepted[0]),
+            self._condition("Suspended", suspended or "NotSuspended", "", holds=bool(suspended)),
+            self._condition("Complete", str(phase), "", holds=phase is Phase.SUCCEEDED),
+            self._condition(
+                "Failed", str(phase), str(kept["message"]) if phase is Phase.FAILED else "", holds=phase is Phase.FAILED
+            ),
         ]
         failed_before = next((each for each in self.old.conditions if each.type == STARTED), None)
         if unstarted is not None:
-            conditions.append(self._condition(STARTED, False, *unstarted))
+            conditions.append(self._condition(STARTED, *unstarted, holds=False))
         elif failed_before is not None:
-            conditions.append(self._condition(STARTED, True, "Started", "") if started else failed_before)
+            conditions.append(self._condition(STARTED, "Started", "", holds=True) if started else failed_before)
         return msgspec.structs.replace(
             self.old, phase=str(phase), members=len(self.attempt.members), conditions=conditions, **kept
         )
 
-    def _condition(self, kind: str, true: bool, reason: str, message: str) -> Condition:
-        status = "True" if true else "False"
+    def _condition(self, kind: str, reason: str, message: str, *, holds: bool) -> Condition:
+        status = "True" if holds else "False"
         old = next((each for each in self.old.conditions if each.type == kind), None)
         since = old.last_transition_time if old is not None and old.status == status else timestamp(self.now)
         return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)

@@ -52,6 +52,12 @@ def due(job: AIJob, bound: float, starting: Starting) -> float:
     return min(ends, starting.since + START_RETRIES) if starting.trouble.reason in RETRIED else ends
 
 
+def _is_hopeless(found: Starting, now: float) -> bool:
+    """Whether a member that has not started never will, or has been retried for long enough."""
+    reason = found.trouble.reason
+    return reason in HOPELESS or (reason in RETRIED and now - found.since >= START_RETRIES)
+
+
 def judge(
     job: AIJob,
     named: Mapping[str, Member],
@@ -79,14 +85,11 @@ def judge(
             return Verdict(name, reason, f"{name} cannot start: {why}", for_good=before == reason)
         if reason in RETRIED:
             times.append(found.since + START_RETRIES)
-    hopeless = []
-    for name in sorted(starting.keys() - needed):
-        found = starting[name]
-        reason = found.trouble.reason
-        if reason in HOPELESS or (reason in RETRIED and now - found.since >= START_RETRIES):
-            hopeless.append(name)
-        elif reason in RETRIED:
-            times.append(found.since + START_RETRIES)
+    spare = {name: starting[name] for name in sorted(starting.keys() - needed)}
+    hopeless = [name for name, each in spare.items() if _is_hopeless(each, now)]
+    times += [
+        each.since + START_RETRIES for name, each in spare.items() if each.trouble.reason in RETRIED and name not in hopeless
+    ]
     if hopeless:
         message = f"{hopeless[0]} cannot start: {starting[hopeless[0]].trouble.message}"
         return Verdict(message=message, spared=tuple(hopeless), due=now)  # the others are judged in the next reconciliation

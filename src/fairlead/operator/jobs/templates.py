@@ -81,7 +81,7 @@ def _container(container: Mapping[str, Any]) -> str:
     return ""
 
 
-def _affinity(spec: Mapping[str, Any]) -> str:
+def _affinity(spec: Mapping[str, Any]) -> str:  # noqa: PLR0911 - the first mistake
     path, found = "spec", spec
     for step in ("affinity", "nodeAffinity"):
         given = found.get(step)

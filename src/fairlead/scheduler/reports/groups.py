@@ -51,7 +51,7 @@ class GroupReports:
         for key in sorted(self._changed):
             try:
                 status = self._status(key)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one status stops no other status
                 self._faults.note("status", f"group {key}", error)
                 continue
             if status is None:

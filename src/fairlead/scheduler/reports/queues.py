@@ -52,7 +52,7 @@ class QueueReports:
         for name, node in sorted(queues.queues.items()):
             try:
                 status = self._status(node, now, checkpoint=checkpoint)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one status stops no other status
                 self._faults.note("status", f"queue {name}", error)
                 continue
             if queues.tree.has_object(name) and self._reported.get(name) != status:

@@ -25,7 +25,7 @@ class ReservationReports:
         for name, reservation in sorted(given.items()):
             try:
                 status = self._status(reservation, now)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one status stops no other status
                 self._faults.note("status", f"reservation {name}", error)
                 continue
             if self._reported.get(name) != status:

@@ -53,7 +53,7 @@ class Verdicts:
         for (kind, name), complaint in sorted(self._complaints.items()):
             try:
                 verdict = self._verdict(kind, name, complaint)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one status stops no other status
                 self._faults.note("status", f"{kind}/{name}", error)
                 continue
             if self._reported.get((kind, name)) != verdict:
@@ -65,9 +65,9 @@ class Verdicts:
         refused = self._refused.get(name) if kind == "queues" else None
         if refused is not None:
             message = f"{refused.message}; the previous policy stays in effect"
-            return Verdict(kind, name, False, str(refused.code), message)
+            return Verdict(kind, name, accepted=False, reason=str(refused.code), message=message)
         if complaint:
-            return Verdict(kind, name, False, "Unsupported", complaint)
+            return Verdict(kind, name, accepted=False, reason="Unsupported", message=complaint)
         doubt = self._state.queues.limits.doubt(name) if kind == "queues" else None
         accepted, reason, message = doubt if doubt is not None else (True, "Accepted", "")
         return Verdict(kind, name, accepted, reason, message)

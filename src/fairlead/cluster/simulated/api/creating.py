@@ -72,22 +72,9 @@ class Creating:
         if resource.table == PODS:
             obj = self._quotas.default(namespace, obj)
             metadata = obj["metadata"]
-        asked = msgspec.json.encode(obj.get("spec")) if resource.table == PODS else b""
-        known = bool(asked) and self._specs.fill(asked, obj)
-        if not known:
-            default = defaults.DEFAULTS.get(resource.table)
-            checks.read_quantities(resource, obj.get("spec"))
-            checks.read_quantities(resource, obj.get("status"))
-            self._definitions.check_shape(resource, obj)
-            if default is not None:
-                default(obj, now)
-        if resource.table == PODS:
-            resolve_priority(self._store, obj)
         if resource.custom or resource.table in checks.WITH_GENERATION:
             metadata["generation"] = 1
-        checks.validate(resource, obj, None, known=known)
-        if asked and not known:
-            self._specs.remember(asked, obj)
+        self._complete(resource, obj, now)
         admission.admit(self._store, self._catalog, admission.Request(resource, "CREATE", namespace, name, obj))
         if self._store.get(resource.table, key) is not None:
             raise errors.already_exists(resource.group, resource.plural, name)
@@ -101,6 +88,23 @@ class Creating:
         if metadata.get("ownerReferences"):
             self._garbage.adopted(resource.table, key, metadata["ownerReferences"])
         return obj
+
+    def _complete(self, resource: Resource, obj: Object, now: str) -> None:
+        """Fill in the defaults, and refuse what breaks a rule. Pods whose spec was seen before are filled from that."""
+        asked = msgspec.json.encode(obj.get("spec")) if resource.table == PODS else b""
+        known = bool(asked) and self._specs.fill(asked, obj)
+        if not known:
+            default = defaults.DEFAULTS.get(resource.table)
+            checks.read_quantities(resource, obj.get("spec"))
+            checks.read_quantities(resource, obj.get("status"))
+            self._definitions.check_shape(resource, obj)
+            if default is not None:
+                default(obj, now)
+        if resource.table == PODS:
+            resolve_priority(self._store, obj)
+        checks.validate(resource, obj, None, known=known)
+        if asked and not known:
+            self._specs.remember(asked, obj)
 
     def _fresh_metadata(self, resource: Resource, namespace: str, given: Object) -> Object:
         metadata = dict(given)

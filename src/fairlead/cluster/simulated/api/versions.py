@@ -13,33 +13,10 @@ def prepared(resource: Resource, live: Object, obj: Object, subresource: str) ->
     """What of the new version counts: spec or status by the subresource; the server's own fields stay."""
     before = live["metadata"]
     if subresource in ("status", "scale", "finalize"):
-        result = {**live}
-        if subresource == "status":
-            result.pop("status", None)
-            if "status" in obj:
-                result["status"] = obj["status"]
-        else:
-            result["spec"] = obj.get("spec", live.get("spec"))
-        given = obj.get("metadata") or {}
-        metadata = dict(before)
-        if subresource == "status" and not resource.custom:
-            for name in ("labels", "annotations"):
-                if given.get(name):
-                    metadata[name] = given[name]
-        if "managedFields" in given:
-            metadata["managedFields"] = given["managedFields"]
+        result = _by_subresource(resource, live, obj, subresource)
     else:
-        result = {**obj, "kind": resource.kind, "apiVersion": resource.stored_version}
-        if resource.has_status:
-            result.pop("status", None)
-            if "status" in live:
-                result["status"] = live["status"]
-        metadata = dict(result["metadata"])
-        if resource.table == PODS:
-            result["spec"] = defaults.tolerating(result.get("spec") or {})
-        if resource.table == NAMESPACES:  # its finalizers have a subresource of their own
-            result["spec"] = live.get("spec", {})
-            metadata["labels"] = {**(metadata.get("labels") or {}), defaults.NAME_LABEL: before["name"]}
+        result = _by_object(resource, live, obj)
+    metadata = result["metadata"]
     for name in (
         "uid",
         "name",
@@ -58,7 +35,42 @@ def prepared(resource: Resource, live: Object, obj: Object, subresource: str) ->
         live.get(name) != result.get(name) for name in {*live, *result} - {"metadata", "status", "apiVersion", "kind"}
     ):
         metadata["generation"] = before["generation"] + 1
-    result["metadata"] = metadata
+    return result
+
+
+def _by_subresource(resource: Resource, live: Object, obj: Object, subresource: str) -> Object:
+    """The object as it was with the part that a subresource writes."""
+    result = {**live}
+    if subresource == "status":
+        result.pop("status", None)
+        if "status" in obj:
+            result["status"] = obj["status"]
+    else:
+        result["spec"] = obj.get("spec", live.get("spec"))
+    given = obj.get("metadata") or {}
+    metadata = result["metadata"] = dict(live["metadata"])
+    if subresource == "status" and not resource.custom:
+        for name in ("labels", "annotations"):
+            if given.get(name):
+                metadata[name] = given[name]
+    if "managedFields" in given:
+        metadata["managedFields"] = given["managedFields"]
+    return result
+
+
+def _by_object(resource: Resource, live: Object, obj: Object) -> Object:
+    """The new object without what only its subresources write."""
+    result = {**obj, "kind": resource.kind, "apiVersion": resource.stored_version}
+    if resource.has_status:
+        result.pop("status", None)
+        if "status" in live:
+            result["status"] = live["status"]
+    metadata = result["metadata"] = dict(result["metadata"])
+    if resource.table == PODS:
+        result["spec"] = defaults.tolerating(result.get("spec") or {})
+    if resource.table == NAMESPACES:  # its finalizers have a subresource of their own
+        result["spec"] = live.get("spec", {})
+        metadata["labels"] = {**(metadata.get("labels") or {}), defaults.NAME_LABEL: live["metadata"]["name"]}
     return result
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Mask
 from fairlead.core.pods.filters.base import Refusal, Relation, sparse
@@ -17,9 +19,11 @@ class HostPorts(Relation):
     def _taken(self) -> list[dict[int, int]]:
         return [rows for port in self.spec.ports for rows in self.around.holdings.port_rows(port)]
 
+    @override
     def refused(self) -> Mask | None:
         return sparse(self.nodes.count, self._taken())
 
+    @override
     def refuses(self, row: int) -> Refusal | None:
         trial = self.around.holdings.trial
         if trial is not None:

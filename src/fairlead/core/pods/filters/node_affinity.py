@@ -27,7 +27,8 @@ class _NodeAffinity:
     def complaint(self, spec: PodSpec, node: NodeClass) -> str:
         if QUARANTINED_LABEL in node.labels:
             labels = {key: value for key, value in node.labels.items() if key != QUARANTINED_LABEL}
-            if self.admits(spec, NodeClass(labels, node.taints, node.unschedulable, node.features, node.name)):
+            given = NodeClass(labels, node.taints, unschedulable=node.unschedulable, features=node.features, name=node.name)
+            if self.admits(spec, given):
                 return QUARANTINED
         return "node(s) didn't match Pod's node affinity/selector"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Mask
@@ -53,9 +54,11 @@ class PodAffinity(Relation):
         self.watched = [*self.counts, *anti]
         self.kept_away = [each.tally(nodes, each.term.topology_key) for each in anti]
 
+    @override
     def applies(self) -> bool:
         return bool(self.near or self.away) or any(tally.refresh().any for tally in self.kept_away)
 
+    @override
     def refused(self) -> Mask | None:
         rows = slice(0, self.nodes.count)
         refused: Mask = np.zeros(self.nodes.count, np.bool_)
@@ -72,6 +75,7 @@ class PodAffinity(Relation):
                 refused |= tally.of(rows) > 0
         return refused
 
+    @override
     def refuses(self, row: int) -> Refusal | None:
         if self.near:
             if any(not tally.topology.domain.item(row) for tally in self.near):
@@ -93,9 +97,11 @@ class PodAffinity(Relation):
         others = [tally.refresh().any for tally in self.near]  # each is refreshed: its sums are read next
         return not any(others)
 
+    @override
     def version(self) -> int:
         return sum(each.version for each in self.watched)
 
+    @override
     def close(self) -> None:
         for count in self.counts:
             self.around.pairs.release(count)

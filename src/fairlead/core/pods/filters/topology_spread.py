@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints, Mask
@@ -68,11 +69,13 @@ class TopologySpread(Relation):
         keys = tuple(each.topology_key for each in self.spec.spread)
         self.constraints = [Constraint(shape.spec, self.labels, around, each, keys) for each in self.spec.spread]
 
+    @override
     def applies(self) -> bool:
         for each in self.constraints:
             each.start()
         return True
 
+    @override
     def refused(self) -> Mask | None:
         rows = slice(0, self.nodes.count)
         refused: Mask = np.zeros(self.nodes.count, np.bool_)
@@ -80,6 +83,7 @@ class TopologySpread(Relation):
             refused |= each.over()[each.tally.topology.domain[rows]]
         return refused
 
+    @override
     def refuses(self, row: int) -> Refusal | None:
         for each in self.constraints:
             domain = each.tally.topology.domain.item(row)
@@ -89,9 +93,11 @@ class TopologySpread(Relation):
                 return Refusal.UNSCHEDULABLE
         return None
 
+    @override
     def version(self) -> int:
         return sum(each.counted.version for each in self.constraints)
 
+    @override
     def close(self) -> None:
         for each in self.constraints:
             self.around.pairs.release(each.counted)

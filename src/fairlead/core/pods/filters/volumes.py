@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Mask
@@ -46,6 +47,7 @@ class VolumeRestrictions(Relation):
     code = ReasonCode.VOLUMES
     complaint = "node(s) had a disk or a claim that another pod uses"
 
+    @override
     def stop(self) -> Stop | None:
         if self.spec.claims and not self.around.storage.known:
             return Stop(self.plugin, "the volumes of the cluster are still being listed")
@@ -58,10 +60,12 @@ class VolumeRestrictions(Relation):
         super().__init__(shape, around)
         self._before: dict[str, int] = {}
 
+    @override
     def version(self) -> int:
         # A claim for one pod may be held on another node.
         return self.around.storage.version + self.around.holdings.version
 
+    @override
     def applies(self) -> bool:
         storage, holdings = self.around.storage, self.around.holdings
         claims = (use.key for use in self.spec.claims if not use.owner)
@@ -80,12 +84,14 @@ class VolumeRestrictions(Relation):
     def _disks(self) -> list[dict[int, int]]:
         return [rows for disk in self.spec.disks for rows in self.around.holdings.disk_rows(disk)]
 
+    @override
     def refused(self) -> Mask | None:
         if self._taken() > 0:
             everywhere: Mask = np.ones(self.nodes.count, np.bool_)
             return everywhere
         return sparse(self.nodes.count, self._disks())
 
+    @override
     def refuses(self, row: int) -> Refusal | None:
         if self._taken() > 0 or any(rows.get(row, 0) > 0 for rows in self._disks()):
             return Refusal.UNSCHEDULABLE
@@ -117,6 +123,7 @@ class NodeVolumeLimits(Relation):
     code = ReasonCode.VOLUMES
     complaint = "node(s) exceed max volume count"
 
+    @override
     def refused(self) -> Mask | None:
         mask: Mask = np.zeros(self.nodes.count, np.bool_)
         if not self._wanted(self.spec)[0]:
@@ -127,6 +134,7 @@ class NodeVolumeLimits(Relation):
                 mask[row] = self.refuses(row) is not None
         return mask
 
+    @override
     def refuses(self, row: int) -> Refusal | None:
         storage, name = self.around.storage, self.nodes.names[row]
         new, wrong = self._wanted(self.spec)
@@ -179,6 +187,7 @@ class VolumeBinding(_ByRow):
     code = ReasonCode.VOLUMES
     complaint = "node(s) have no volume for a claim, and none can be provisioned there"
 
+    @override
     def stop(self) -> Stop | None:
         storage = self.around.storage
         for use in self.spec.claims:
@@ -209,6 +218,7 @@ class VolumeBinding(_ByRow):
         waiting = sorted((claim for claim in claims if not (claim.volume and claim.bound)), key=lambda claim: claim.size or 0)
         return _Claims(bound, tuple(waiting))
 
+    @override
     def refuses(self, row: int) -> Refusal | None:
         decided = self.decide(row)
         return decided if isinstance(decided, Refusal) else None
@@ -293,6 +303,7 @@ class VolumeZone(_ByRow):
     code = ReasonCode.VOLUMES
     complaint = "node(s) had no available volume zone"
 
+    @override
     def stop(self) -> Stop | None:
         storage = self.around.storage
         for use in self.spec.claims:
@@ -312,6 +323,7 @@ class VolumeZone(_ByRow):
                 return Stop(self.plugin, f"claim {use.key} is not bound yet")
         return None
 
+    @override
     def applies(self) -> bool:
         return bool(self._places())
 
@@ -327,6 +339,7 @@ class VolumeZone(_ByRow):
                 places += [(key, values) for key, values in zones if values]
         return places
 
+    @override
     def refuses(self, row: int) -> Refusal | None:
         node = self.nodes.objects[row]
         if node is None:

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.pods import PodSpec
@@ -68,6 +69,7 @@ class Ai(Strategy):
         self._seen = 0
         self._next = _FIRST
 
+    @override
     def arrived(self, spec: PodSpec) -> None:
         if not spec.gpus:
             return
@@ -102,6 +104,7 @@ class Ai(Strategy):
             self.cpu_per_device, self.memory_per_milli, self.prices = lessons
             self.epoch += 1
 
+    @override
     def chooser(self) -> Chooser:
         prices = self.prices
 
@@ -134,6 +137,7 @@ class Ai(Strategy):
         thrift = _MOST_CPU - lesser(cpu_left // 2000, _MOST_CPU)
         return ((_MOST_COST - cost) * (_MOST_FREE + 1) + fit) * (_MOST_CPU + 1) + thrift
 
+    @override
     def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
         nodes = self.nodes
         result: Ints = self._score(
@@ -148,6 +152,7 @@ class Ai(Strategy):
         )
         return result
 
+    @override
     def row(self, shape: Shape, row: int) -> int:
         nodes = self.nodes
         device = nodes.device.item(row)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.pods.scores.base import SCORE_BITS, States, Strategy
 
@@ -29,12 +31,14 @@ class Binpack(Strategy):
     name = "binpack"
     sign = -1
 
+    @override
     def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
         nodes = self.nodes
         left = left_over(nodes.cpu[rows], nodes.devices.total[states], shape)
         result: Ints = (self.sign * (left // 1000)).clip(-_TOP, _TOP - 1) + _TOP
         return result
 
+    @override
     def row(self, shape: Shape, row: int) -> int:
         nodes = self.nodes
         left = left_over(nodes.cpu.item(row), nodes.devices.total.item(nodes.device.item(row)), shape)

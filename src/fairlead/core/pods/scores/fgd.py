@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.pods import PodSpec
@@ -52,6 +53,7 @@ class Fgd(Strategy):
         if isinstance(target, Mapping):
             self._aim(target.items())
 
+    @override
     def arrived(self, spec: PodSpec) -> None:
         if self._fixed:
             return
@@ -69,6 +71,7 @@ class Fgd(Strategy):
         self.renumbered()
         self.epoch += 1
 
+    @override
     def renumbered(self) -> None:
         self._fragments.clear()
         self._bests.clear()
@@ -106,6 +109,7 @@ class Fgd(Strategy):
             )
         return known
 
+    @override
     def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
         nodes = self.nodes
         free_cpu = nodes.cpu[rows]
@@ -129,10 +133,12 @@ class Fgd(Strategy):
         result: Ints = gradient * _TOP + (_TOP - 1 - (left // 16).clip(0, _TOP - 1))
         return result
 
+    @override
     def row(self, shape: Shape, row: int) -> int:
         rows = np.array([row], np.int32)
         return int(self.rows(shape, rows, self.nodes.device[rows], None)[0])
 
+    @override
     def pick(self, shape: Shape, row: int) -> tuple[int, ...]:
         if not shape.gpus:
             return ()

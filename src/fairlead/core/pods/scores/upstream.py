@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.pods import SpreadConstraint
@@ -71,15 +72,18 @@ class Kubernetes(Strategy):
     def epoch(self, value: int) -> None:
         """Nothing is learnt here."""
 
+    @override
     def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
         total = least_allocated(self.nodes, shape, rows) + image_locality(self.nodes, shape, rows)
         balanced = balanced_allocation(self.nodes, shape, rows)
         result: Ints = total if balanced is None else total + balanced
         return result
 
+    @override
     def pick(self, shape: Shape, row: int) -> tuple[int, ...]:
         return shape.devices_on(row) if shape.gpus else ()
 
+    @override
     def row(self, shape: Shape, row: int) -> int:
         place = np.array([row], np.int32)
         return int(self.rows(shape, place, self.nodes.device[place], None)[0])
