@@ -11,7 +11,7 @@ export UV_LINK_MODE ?= copy
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
-.PHONY: decisions help demo test lint words unit e2e testbed architecture crds protobuf soak differential bench clean
+.PHONY: coverage decisions help demo test lint words unit e2e testbed architecture crds protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -41,6 +41,9 @@ words: .cache/synced  ## lower the numbers of words in tests/words.toml that hav
 
 unit: .cache/synced  ## unit, property and trace tests
 	$(RUN) --no-sync pytest -n 2 -m "not e2e and not slow" tests
+
+coverage: .cache/synced  ## branches that the fast tests run, against their floors (a quarter of an hour)
+	$(RUN) --no-sync python -m testbed.floors
 
 testbed: .cache/synced  ## build the real control plane (minutes the first time)
 	$(RUN) --no-sync python -m testbed build

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,13 @@ from fairlead.core.pods.tasks import TRANSITIONS, Task
 
 settings.register_profile("fairlead", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("fairlead")
-structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[structlog.processors.JSONRenderer()])
+
+
+def pytest_runtest_setup():
+    """What one test silenced, the next hears."""
+    structlog.reset_defaults()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[structlog.processors.JSONRenderer()])
+
 
 # A shell ignores them for what it runs in the background, and children inherit that; the tests send them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,6 +39,28 @@ def _become_checked(task, state, log=None):
 
 
 Task.become = _become_checked
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--sample", type=int, default=0, help="of many tests that differ by numbers alone, as by seeds, the first so many"
+    )
+
+
+_MANY = 8
+
+
+def pytest_collection_modifyitems(config, items):
+    most = config.getoption("--sample")
+    if not most:
+        return
+    alike = defaultdict(list)
+    for item in items:
+        name, _, parameters = item.nodeid.partition("[")
+        alike[name, re.sub(r"(?<![A-Za-z_])\d+", "#", parameters)].append(item)
+    left = {id(item) for group in alike.values() if len(group) > _MANY for item in group[most:]}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
+    items[:] = [item for item in items if id(item) not in left]
 
 
 @pytest.hookimpl(hookwrapper=True)
