@@ -11,7 +11,7 @@ export UV_LINK_MODE ?= copy
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
-.PHONY: coverage decisions help demo test lint words unit e2e testbed architecture crds protobuf soak differential bench clean
+.PHONY: coverage decisions mutation help demo test lint words unit e2e testbed architecture crds protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -44,6 +44,9 @@ unit: .cache/synced  ## unit, property and trace tests
 
 coverage: .cache/synced  ## branches that the fast tests run, against their floors (a quarter of an hour)
 	$(RUN) --no-sync python -m testbed.floors
+
+mutation: .cache/synced  ## plant bugs that schedulers had, and count those that the fast tests catch (up to an hour)
+	$(RUN) --no-sync python -m testbed.mutation.run
 
 testbed: .cache/synced  ## build the real control plane (minutes the first time)
 	$(RUN) --no-sync python -m testbed build

@@ -1,11 +1,13 @@
 import msgspec
 import pytest
 
+from fairlead.api.names import GPU_SHARING_LABEL, OWN_AGENT
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, pod_specs, policies, views
 from fairlead.cluster.requests import pod_requests
 from fairlead.core.model.pods import Pod, PodSpec
+from tests.builders import cluster, placed, run
 
 
 def view(**pod):
@@ -29,6 +31,45 @@ def test_requests_as_kube_scheduler_counts_them():
     }
     requests = pod_requests(view(spec=spec))
     assert requests == {"cpu": 3010, "memory": 4 << 30}
+
+
+ALWAYS = {"restartPolicy": "Always"}
+
+
+@pytest.mark.parametrize(
+    ("first", "milli"),
+    [
+        ([], 1000),
+        ([container(cpu="3")], 3000),
+        ([{**container(cpu="2"), **ALWAYS}], 3000),
+        ([{**container(cpu="2"), **ALWAYS}, container(cpu="3")], 5000),
+        ([container(cpu="3"), {**container(cpu="2"), **ALWAYS}], 3000),
+        ([{**container(cpu="2"), **ALWAYS}, {**container(cpu="1"), **ALWAYS}, container(cpu="3")], 6000),
+        ([{**container(cpu="2"), **ALWAYS}, container(cpu="3"), {**container(cpu="1"), **ALWAYS}], 5000),
+    ],
+)
+def test_an_init_container_runs_beside_the_sidecars_before_it_and_before_the_others(first, milli):
+    assert pod_requests(view(spec={"containers": [container(cpu="1")], "initContainers": first})) == {"cpu": milli}
+
+
+def test_every_pod_counts_as_one_of_those_that_its_node_takes():
+    assert dict(convert.pod(view(spec={"containers": [container()]}), "default").spec.requests) == {"pods": 1}
+    given = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
+    state = cluster([convert.node(msgspec.convert(given, views.Node))])
+    for name in "abc":
+        metadata, spec = (
+            {"name": name, "namespace": "ns", "uid": name},
+            {"schedulerName": "fairlead", "containers": [container()]},
+        )
+        state.upsert_pod(convert.pod(view(metadata=metadata, spec=spec), "default"))
+    assert set(placed(run(state))) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "shares"), [({}, False), ({GPU_SHARING_LABEL: OWN_AGENT}, True), ({GPU_SHARING_LABEL: "x"}, False)]
+)
+def test_a_node_shares_its_gpus_where_it_names_an_agent_that_is_known(labels, shares):
+    assert convert.node(msgspec.convert({"metadata": {"name": "n", "labels": labels}}, views.Node)).shares_gpus == shares
 
 
 def test_pod_level_resources_replace_cpu_and_memory():

@@ -84,6 +84,16 @@ def test_a_budget_moves_the_choice_but_does_not_forbid_it():
         assert preempted(run(state)) == [[victim]]
 
 
+def test_among_equals_those_go_whose_most_important_pods_started_last():
+    for started in ({"a": 100.0, "b": 200.0}, {"a": 200.0, "b": 100.0}):
+        state = cluster([node(name, gpus=1) for name in started])
+        for name, at in started.items():
+            state.upsert_pod(pod(f"on-{name}", at=name, started=at))
+        state.upsert_pod(of_upstream("high", priority=9))
+        latest = max(started, key=started.get)
+        assert preempted(run(state, now=300.0)) == [[f"on-{latest}"]]
+
+
 def test_a_node_that_changed_is_worked_out_anew():
     state = cluster([node("a", gpus=1), node("b", gpus=1)], pods=[pod("la", at="a"), pod("lb", at="b", priority=3)])
     state.upsert_pod(of_upstream("first", priority=9))

@@ -32,6 +32,15 @@ def test_the_fewest_and_latest_fall_and_the_place_is_held():
     assert placed(run(state)) == {"high": plan.beneficiaries[0].node}
 
 
+def test_who_brings_its_queue_exactly_to_its_limit_gets_the_place_that_was_cleared_for_it():
+    state = cluster([node("n", gpus=4)], [queue("q", limit=4)], [pod("low", queue="q", gpus=4, priority=1)])
+    settle(state)
+    state.upsert_pod(pod("high", queue="q", gpus=4, priority=10))
+    assert preempted(run(state)) == [["low"]]
+    state.remove_pod("uid-low")
+    assert placed(run(state)) == {"high": "n"}
+
+
 def test_nobody_is_evicted_in_vain():
     state = full(2)
     state.upsert_pod(pod("too-big", priority=10, gpus=3))

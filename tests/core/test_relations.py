@@ -130,6 +130,21 @@ def test_spread_keeps_zones_even_and_is_woken_by_a_leaving_pod():
     assert placed(run(state)) == {"p6": freed}
 
 
+def test_fewer_domains_than_are_asked_for_count_as_one_more_that_is_empty():
+    for wanted, count in ((1, 4), (2, 4), (3, 2)):
+        rule = SpreadConstraint(ZONE, 1, selects(app="a"), min_domains=wanted)
+        pods = [related(f"p{i}", {"app": "a"}, created=i, spread=(rule,)) for i in range(4)]
+        assert len(placed(run(cluster(zoned(4, zones=2), pods=pods)))) == count, wanted
+
+
+def test_a_pod_that_its_own_rule_does_not_select_adds_nothing_to_a_domain():
+    rule = SpreadConstraint(ZONE, 1, selects(app="a"))
+    there = related("there", {"app": "a"}, at="n0")
+    for labels, fits in (({"app": "b"}, True), ({"app": "a"}, False)):
+        only = [*zoned(1), *(node(f"n{i}", gpus=0, cpu=10, labels={ZONE: f"z{i}"}) for i in (1, 2))]
+        assert bool(placed(run(cluster(only, pods=[there, related("new", labels, spread=(rule,))])))) == fits
+
+
 def test_terminating_pods_do_not_count_towards_spread():
     rule = SpreadConstraint(ZONE, 1, selects(app="a"))
     leaving = related("leaving", {"app": "a"}, at="n0", terminating=True)

@@ -68,6 +68,13 @@ def test_two_claims_never_get_the_same_volume():
     assert placed(transactions) == {"p1": "a", "p2": "b"}
 
 
+def test_two_claims_of_one_pod_never_get_the_same_volume():
+    claims = (claim("c1"), claim("c2"))
+    transactions = run(state_of(disk("small", "a"), disk("large", "a", size=20), *claims, pods=[mounts("p", "c1", "c2")]))
+    assert sorted(choice.volume for choice in volumes(transactions)["p"]) == ["large", "small"]
+    assert not placed(run(state_of(disk("small", "a"), *claims, pods=[mounts("p", "c1", "c2")])))
+
+
 def test_the_members_of_a_gang_share_no_volume():
     items = (disk("va", "a"), disk("vb", "b"), *(claim(f"c{i}") for i in range(3)))
     members = [mounts(f"p{i}", f"c{i}", group="g") for i in range(2)]

@@ -58,6 +58,31 @@ def test_what_is_free_where_nothing_new_is_taken_is_not_shared(closed):
     assert state.queues.fair.share == {}
 
 
+def test_jobs_that_no_node_can_take_ask_for_no_share():
+    nodes = [node("a", gpus=4, labels={"model": "a100"}), node("h", gpus=8, labels={"model": "h100"})]
+    state = cluster(nodes, [queue(name) for name in ("hopeless", "one", "two")], reservations=0)
+    for index in range(8):
+        state.upsert_pod(pod(f"p{index}", "hopeless", selector={"model": "none"}))
+    for index in range(12):
+        for name in ("one", "two"):
+            state.upsert_pod(pod(f"{name}-{index}", name, created=float(index)))
+    passes(state, 1.0, 2.0)
+    assert state.queues.fair.share == {"one": {GPU: 6000}, "two": {GPU: 6000}}
+    state.upsert_node(node("n", gpus=0, labels={"model": "none"}))
+    assert passes(state, 3.0) == ({}, []), "it has no GPU"
+    assert "hopeless" not in state.queues.fair.share
+
+
+def test_a_queue_with_weight_zero_gets_its_quota_and_no_more():
+    zero = Queue("zero", resources=(QueueResource(GPU, quota=1000, weight=0),))
+    state = cluster([node("n", gpus=8)], [zero, Queue("one", resources=(QueueResource(GPU, quota=1000, weight=1),))])
+    for index in range(8):
+        for name in ("zero", "one"):
+            state.upsert_pod(pod(f"{name}-{index}", name, created=float(index)))
+    passes(state, 1.0)
+    assert state.queues.fair.share == {"zero": {GPU: 1000}, "one": {GPU: 7000}}
+
+
 def test_what_runs_where_nothing_new_is_taken_is_part_of_what_there_is():
     """Also parts of devices: of the 8 GPUs of the cordoned node 2.5 are in use."""
     state = cluster([node("n1", gpus=8), node("n2", gpus=2)], [queue("q0", 4), queue("q1")], **CALM)

@@ -1,0 +1,1 @@
+"""Planted bugs: what schedulers got wrong before, put into Fairlead one by one, to see which of them the tests catch."""
