@@ -1,4 +1,4 @@
-"""The picture of the architecture shows the layers that the linter enforces, and modules that exist."""
+"""The figure of the architecture shows the layers that the linter enforces, and modules that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other schedulers' queues become ours: what they say, what could not be carried over, and nothing that crashes."""
+"""Other schedulers' queues become Fairlead's: what they contain, what could not be converted, and nothing that crashes."""
 
 import contextlib
 import json
@@ -279,7 +279,7 @@ async def test_what_is_made_is_taken_by_the_api_server_and_the_core(made):
 
 
 def check_readable(made):
-    """What was made is written as YAML without loss, is taken by the core, and is there once; notes say what about whom."""
+    """What was made is written as YAML without loss, is taken by the core, and is there once; notes name what was not converted."""
     assert list(yaml.safe_load_all(yaml.safe_dump_all(made.objects))) == made.objects
     keys = [(each["kind"], each["metadata"]["name"]) for each in made.objects]
     assert len(set(keys)) == len(keys)

@@ -30,7 +30,7 @@ async def local(tmp_path):
 
 
 class User:
-    """Somebody at a shell."""
+    """A user at a shell."""
 
     def __init__(self, running, kubeconfig):
         self.api = running.api

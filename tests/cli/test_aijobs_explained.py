@@ -1,4 +1,4 @@
-"""`explain aijob/NAME`: as the pods and the PodGroup that the operator made for it stand, else as its own status says."""
+"""`explain aijob/NAME`: from the pods and the PodGroup that the operator created for it, else from its own status."""
 
 import io
 

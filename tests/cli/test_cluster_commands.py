@@ -1,4 +1,4 @@
-"""The commands that look at a cluster, on a simulated one over HTTP; the demo; shadow mode; real kubectl."""
+"""The commands that show a cluster, on a simulated one over HTTP; the demo; shadow mode; real kubectl."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def operator(slow_box):
 
 
 def submitted(box, *arguments):
-    """What stands behind `--` comes last."""
+    """Arguments after `--` come last."""
     options, command = (list(arguments), [])
     if "--" in options:
         cut = options.index("--")
@@ -582,7 +582,7 @@ def test_a_shadow_writes_nothing_and_reports_both_worlds(tmp_path):
 
 
 async def test_a_shadow_would_evict_and_says_whom(tmp_path):
-    """The low one runs, placed by somebody else; the high one is not placed: the shadow would make room."""
+    """The low one runs, placed by another scheduler; the high one is not placed: the shadow would free capacity."""
     from fairlead.cluster.simulated.transport import SimulatedTransport
 
     world = World(nodes=10, seed=1)

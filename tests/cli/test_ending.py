@@ -47,7 +47,7 @@ def started(kind, out, stdout):
 
 
 def ended(process):
-    """What a process said that ended well."""
+    """The output of a process that ended well."""
     status = process.wait(LIMIT)
     told = process.stderr.read().decode()
     assert status == 0, told

@@ -1,4 +1,4 @@
-"""What the commands show of pods of other schedulers: charged to their queue where the leader says that it does so."""
+"""What the commands show of pods of other schedulers: charged to their queue where the leader reports that it does so."""
 
 import msgspec
 import pytest

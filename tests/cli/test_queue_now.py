@@ -1,4 +1,4 @@
-"""`queue` tells of the present: the priority with which a job counts, and why it waits now, whatever was written before."""
+"""`queue` shows the present: the priority with which a job counts, and why it waits now, whatever was written before."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What of an object a policy's expression is given: all that it may look at, and no more."""
+"""What of an object a policy's expression is given: all that it may read, and no more."""
 
 from __future__ import annotations
 

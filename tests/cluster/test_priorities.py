@@ -86,7 +86,7 @@ def labelled(labels, node=""):
     ],
 )
 def test_what_a_pod_was_is_never_told_again(before, after):
-    """It was, when a class or its namespace changed: a pod that ran was told of as one that has no node."""
+    """It was, when a class or its namespace changed: a pod that ran was reported as one that has no node."""
     translator = Translator()
     translator.pods([change(labelled(before))])
     translator.pods([change(labelled(after, node="n"))])

@@ -1,4 +1,4 @@
-"""Bodies in protobuf: whatever bytes come, they are an object or are refused. What is right in them the contract says."""
+"""Bodies in protobuf: whatever bytes come, they are an object or are refused. The contract checks valid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of the port: what every adapter says and does, on the real API server and on the simulated one."""
+"""The contract of the port: what every adapter reports and does, on the real API server and on the simulated one."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Port:
         return found
 
     def seen(self, kind, name):
-        """The last that was said of an object."""
+        """The last report of an object."""
         for event in reversed(self.heard):
             if isinstance(event, Upsert) and isinstance(event.object, kind) and event.object.name == name:
                 return event.object
         return None
 
     async def pod(self, **more):
-        """A new pod that the adapter has told of."""
+        """A new pod that the adapter has reported."""
         name = f"port-{next(counter)}"
         made = await self.create(objects.pod(name, **more))
         await self.until(lambda: self.seen(Pod, name))

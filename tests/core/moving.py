@@ -1,6 +1,6 @@
 """Random small clusters in which something waits though enough is free, and a judge that tries all ways to move pods for it.
 
-The judge knows nodes, devices and who may move, not the scheduler: by trying everything it says how few pods must move.
+The judge knows nodes, devices and who may move, not the scheduler: by trying everything it finds how few pods must move.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class World:
                 self.blocks.append([uid])
 
     def least(self, most: int) -> int | None:
-        """By trying all: how few blocks must move so that the unit fits and everybody has a place; None: more than so many."""
+        """By trying all: how few blocks must move so that the unit fits and all have a place; None: more than so many."""
         items = sorted(self.wanted, key=lambda size: -size[0] * size[1])
         free = [sorted(each) for each in self.devices]
         for count in range(most + 1):
@@ -160,7 +160,7 @@ def packs(free: list[list[int]], items: list[Item]) -> bool:
 
 
 def move(state: ClusterState, decided: list, now: float) -> list[str]:
-    """The victims go and their controllers make others, which get what was kept for them. Returns the new names."""
+    """The victims go and their controllers make others, which get the places reserved for them. Returns the new names."""
     confirm(state, decided)
     new = []
     for each in decided:
@@ -177,7 +177,7 @@ def move(state: ClusterState, decided: list, now: float) -> list[str]:
 def verdict(world: World, most: int) -> tuple[int | None, int | None]:
     """(the fewest blocks that must move, how many pods did move); None: not so few, or the unit did not start.
 
-    Checks that everybody who moves gets a place, and that it comes to rest.
+    Checks that every moved pod gets a place, and that it comes to rest.
     """
     state = world.state
     least = world.least(most)

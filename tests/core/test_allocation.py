@@ -1,4 +1,4 @@
-"""What a unit is refused for: data, which holds what was found while places were sought, and says nothing by itself."""
+"""What a unit is refused for: data, which holds what was found while places were sought; it is no message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A budget that keeps the victims which would ease a limit hides no limit: once that is eased, or another user comes, they start."""
+"""A budget that protects the victims which would relieve a limit hides no limit: once that is relieved, or another user comes, jobs start."""
 
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.queues import Queue, UserLimits

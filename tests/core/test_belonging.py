@@ -1,4 +1,4 @@
-"""What is placed stays what it was admitted as, whatever its labels, annotations and PodGroup say later."""
+"""What is placed stays what it was admitted as, whatever its labels, annotations and PodGroup become later."""
 
 import random
 
@@ -19,7 +19,7 @@ replace = msgspec.structs.replace
 
 
 def changed(state, name, **fields):
-    """The pod as the cluster would show it after somebody wrote on it."""
+    """The pod as the cluster would show it after a user changed it."""
     task = state.tasks[f"uid-{name}"]
     state.upsert_pod(replace(task.pod, node=state.nodes.names[task.row], **fields))
     return task
@@ -258,7 +258,7 @@ class World:
         for each in decided:
             for victim in each.victims if isinstance(each, Preempt | Evict) else ():
                 if victim.pod.uid not in self.pods:
-                    continue  # it is gone on another ground already
+                    continue  # it is gone for another reason already
                 old = self.end(victim.pod.uid)
                 self.add(replace(old, uid=f"{old.uid}+", name=f"{old.name}+", started=None))
         return [each for each in decided if not isinstance(each, Kept)]

@@ -1,4 +1,4 @@
-"""What is remembered of jobs, queues and groups ends with them, and what the memory was kept for still holds."""
+"""What is remembered of jobs, queues and groups ends with them, and the purpose of the memory is still met."""
 
 import pytest
 
@@ -13,7 +13,7 @@ JOBS = 1000
 
 
 class Plays(Story):
-    """A world without checks after each pass, which is played for long. writes: whether intents to suspend can be written."""
+    """A world without checks after each pass, which is played for long. writes: whether target states can be written."""
 
     writes = True
 
@@ -57,7 +57,7 @@ def resumes(story, job, asked):
 
 
 def resumes_late(story, job, asked):
-    """Its PodGroup is deleted while places are kept for its pods, which come then."""
+    """Its PodGroup is deleted while places are reserved for its pods, which come then."""
     story.delete(job)
     story.step()
     story.state.remove_pod("uid-high")
@@ -75,7 +75,7 @@ def is_deleted(story, job, asked):
 
 
 def was_not_written(story, job, asked):
-    """The intent could not be written, and is withdrawn."""
+    """The target state could not be written, and is withdrawn."""
     story.state.evictions.failed(f"uid-{job}-0", story.now)
     story.state.remove_pod("uid-high")
     story.step(61.0)

@@ -1,4 +1,4 @@
-"""Disruption budgets in the profile `ai`: who is protected does not fall, and stands in nobody's way."""
+"""Disruption budgets in the profile `ai`: protected pods are not preempted, and block no other plan."""
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ def of(app, *pods):
 
 
 def test_the_cheapest_victim_that_may_go_falls():
-    web = of("web", pod("web", at="n", created=9))  # would fall first: the latest
+    web = of("web", pod("web", at="n", created=9))  # would be the first victim: the latest
     state = cluster([node("n", gpus=2)], pods=[*web, pod("other", at="n", created=1)])
     state.upsert_budget(budget(0))
     state.upsert_pod(pod("urgent", priority=9))
@@ -52,7 +52,7 @@ def test_plans_of_one_pass_share_what_is_allowed():
     assert [len(each) for each in preempted(done)] == [1]
     assert set(refused(done)) == {"urgent1"}
     (leaving,) = preempted(done)[0]
-    state.upsert_budget(budget(0, disrupted=(leaving,)))  # the server has heard of it
+    state.upsert_budget(budget(0, disrupted=(leaving,)))  # the server has observed it
     assert preempted(settle(state, now=60.0)) == []
     state.remove_pod(f"uid-{leaving}")
     state.upsert_budget(budget(1))  # and a replacement is up elsewhere

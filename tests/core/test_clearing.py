@@ -1,4 +1,4 @@
-"""Rows cleared for gangs, held against somebody who tries every choice of rows."""
+"""Rows cleared for gangs, compared with a judge that tries every choice of rows."""
 
 import random
 from itertools import combinations
@@ -38,7 +38,7 @@ def pieces(seed):
 
 
 def can_be_cleared(preemption, core):
-    """Whether some choice of rows, emptied from the smallest pods on, has places for all within what is owed."""
+    """Whether some choice of rows, emptied from the smallest pods on, has places for all within what may be reclaimed."""
     state, size = preemption.state, core.tasks[0].shape.device_milli // 1000
     column = state.nodes.free[state.nodes.resources[GPU]]
     return any(

@@ -1,4 +1,4 @@
-"""One plan that both reclaims and moves: no more falls than is lacking where the rest can be put together."""
+"""One plan that both reclaims and moves: no more is evicted than is lacking where the rest can be consolidated."""
 
 import random
 from itertools import combinations

@@ -189,7 +189,7 @@ def test_nothing_is_kept_of_pods_whose_pod_group_is_gone():
 
 
 def judged(history):
-    """How many members count, told from all that happened. A pod that is made again under its name supersedes the one before."""
+    """How many members count, by all that happened. A pod that is made again under its name supersedes the one before."""
     attempt, since, until, alive, there, done, nameless, owners = 0, 0.0, 0.0, {}, {}, set(), 0, set()
     for what, each in history:
         if what == "comes":

@@ -1,4 +1,4 @@
-"""Pieces put together: the fewest pods move, each with a new place before it goes, and nobody is moved in vain."""
+"""Consolidation: the fewest pods move, each with a new place before it is evicted, and none moves in vain."""
 
 from itertools import combinations
 
@@ -165,7 +165,7 @@ def test_few_more_move_than_the_fewest_possible(rows, size, needed):
         assert not found
     elif found:
         assert moved <= max(least + 1, 1.3 * least)
-    # What is moved comes to rest: everybody has a place, and nothing goes round in circles.
+    # Moves end: every pod has a place, and there are no cycles.
     for now in range(10):
         decided = run(state, LATE + 10 + now) if now else decided
         if not decided:

@@ -1,4 +1,4 @@
-"""Grounds that meet: whoever falls on one does not take it back on another, and nobody waits behind who cannot take it."""
+"""Several preemption reasons: a victim of one does not preempt in return for another, and no unit is blocked by a job that could not preempt it."""
 
 import msgspec
 import pytest
@@ -39,7 +39,7 @@ MIXED = st.lists(
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.lists(KINDS, min_size=3, max_size=3), MIXED, st.sampled_from([None, 1]), st.booleans(), st.booleans())
 def test_classes_of_any_reach_come_to_rest(kinds, actions, weight, users, alike):
-    """Whoever falls on one ground does not take it back on another, however many stand between."""
+    """A victim for one reason does not preempt in return for another, however many are between."""
     queues = [
         Queue("left"),
         Queue("a", "left", 0, (QueueResource(GPU, 4000, weight=weight),), users_reclaim=users),
@@ -80,7 +80,7 @@ def test_who_would_take_it_back_by_priority_does_not_fall_for_shares():
 
 
 def rivals(limit=None, service="urgent", poor="", **asked):
-    """Two of `high` wait, as urgent as `rich` that has it all, and then two of `poor` that has it owed."""
+    """Two of `high` wait, as urgent as `rich` that holds everything, and then two of `poor` that deserves it."""
     queues = [Queue("high", "", 0, (QueueResource(GPU, None, limit),)), queue("poor", quota=2), queue("rich")]
     state = cluster([node("n", gpus=4), node("m", gpus=0)], queues)
     state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))

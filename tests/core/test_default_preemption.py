@@ -1,4 +1,4 @@
-"""Profile `kubernetes` makes room as kube-scheduler does: anybody's pods, on one node, budgets asked but not binding."""
+"""Profile `kubernetes` frees capacity as kube-scheduler does: pods of any queue, on one node, budgets checked but not binding."""
 
 import json
 

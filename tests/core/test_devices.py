@@ -1,4 +1,4 @@
-"""Device states that no node has any more are forgotten, and nobody is placed otherwise for it."""
+"""Device states that no node has any more are dropped, and no placement changes for it."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Members that a gang can do without: they take what nobody else wants, and give it back to whoever comes."""
+"""Elastic replicas: they take what no other job requests, and are preempted by jobs that come later."""
 
 import pytest
 

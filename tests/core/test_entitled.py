@@ -1,4 +1,4 @@
-"""Whoever is within his queue's quota gets what others borrow within the documented time, whatever they do to keep it."""
+"""A job within its queue's quota gets what others borrow within the documented time, whatever they do to keep it."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def play(seed, events=40):
         world.step(world.rnd.choice([1.0, 10.0, 60.0]) if events else 300.0)
         quiet += 0.0 if events else world.now - before
         world.check()
-        # Whoever waits behind a bigger job of his own queue waits for its reservation: his queue has decided so.
+        # A job after a bigger one of its own queue waits for its reservation: its queue has decided so.
         kept = {hold.unit.tasks[0].queue for hold in world.state.reserved.of_units()}
         claiming = {unit[0].pod.uid: unit for unit in world.units() if unit[0].pod.queue not in kept and world.claims(unit)}
         since = {uid: since.get(uid, world.now) for uid in claiming}
@@ -47,7 +47,7 @@ def test_who_is_within_quota_starts_in_time(seed):
 
 
 def test_a_pass_ends_though_victims_may_fall_in_one_order_only():
-    """A pod of `borrow` may fall once one of `lent`, below `org`, has; the smaller one is tried first."""
+    """A pod of `borrow` is preemptible once one of `lent`, below `org`, was preempted; the smaller one is tried first."""
     play(486, events=80)
 
 

@@ -11,10 +11,10 @@ from fairlead.core.queues.division import Claim, divide
 @pytest.mark.parametrize(
     ("total", "claims", "wanted"),
     [
-        # guarantees first; what is over by weight
+        # guarantees first; over-quota capacity by weight
         (10, [Claim("a", 10, quota=2), Claim("b", 10, quota=4)], {"a": 4, "b": 6}),
         (12, [Claim("a", 99, weight=1), Claim("b", 99, weight=2), Claim("c", 99, weight=3)], {"a": 2, "b": 4, "c": 6}),
-        # whoever asks for less leaves it to the others
+        # a queue that requests less leaves it to the others
         (12, [Claim("a", 1), Claim("b", 99), Claim("c", 99)], {"a": 1, "b": 6, "c": 5}),
         # no more than the limit
         (10, [Claim("a", 99, limit=3), Claim("b", 99)], {"a": 3, "b": 7}),
@@ -22,7 +22,7 @@ from fairlead.core.queues.division import Claim, divide
         (4, [Claim("a", 9, quota=3), Claim("b", 9, quota=3)], {"a": 3, "b": 3}),
         # an unused guarantee is lent
         (10, [Claim("a", 0, quota=8), Claim("b", 99)], {"a": 0, "b": 10}),
-        # a lower band sees what the higher left
+        # a lower priority gets what the higher one left
         (10, [Claim("a", 8, priority=1), Claim("b", 99)], {"a": 8, "b": 2}),
         (10, [Claim("a", 99, priority=1), Claim("b", 99, quota=2)], {"a": 8, "b": 2}),
         # weight 0 gets only what is guaranteed

@@ -103,7 +103,7 @@ def sliced(name, queue="q", expected=10 * HOUR, **more):
 
 
 def whoever_starts(state, now):
-    """Who starts when, as the pass decides it: whoever falls is gone at once and does not come back."""
+    """Who starts when, as the pass decides it: a victim is gone at once and does not come back."""
     starts = {}
     while now < 20 * HOUR:
         decided = run(state, now)

@@ -1,4 +1,4 @@
-"""Pods that other schedulers placed: where the policy says so, the default queue of their namespace is charged for them."""
+"""Pods that other schedulers placed: where the policy requires it, the default queue of their namespace is charged for them."""
 
 import random
 from collections import Counter
@@ -455,7 +455,7 @@ class World:
         return all_, others
 
     def check(self):
-        # Whether gangs are whole is looked at in passes: here members go one by one.
+        # Whether gangs are whole is checked in passes: here members go one by one.
         assert [each for each in invariants.violations(self.state) if not each.startswith("gang ")] == []
         all_, others = self.expected()
         waiting = bool(self.state.queues.accounts.debts) or any(
@@ -468,7 +468,7 @@ class World:
                     assert queue_.used.get(resource, 0) == all_[name, resource], (name, resource)
 
     def restarted(self, charges):
-        """What a scheduler that begins now says of every queue, by what pods of others hold."""
+        """What a restarted scheduler reports for every queue, by what pods of others hold."""
         other = World.__new__(World)
         other.__dict__ |= self.__dict__
         other.charges, other.objects = charges, set(self.queues)

@@ -14,7 +14,7 @@ HOUR = 3600.0
 
 
 class Line:
-    """Jobs that come one after the other, wait side by side on a full node, and start when told to."""
+    """Jobs that come one after the other, wait side by side on a full node, and start on demand."""
 
     def __init__(self, gpus=1, now=1e6):
         self.state = cluster([node("n")], [queue("q")], [pod("all", queue="q", gpus=8, at="n", started=0.0)])

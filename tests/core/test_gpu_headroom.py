@@ -1,4 +1,4 @@
-"""Room beside free GPUs: pods without devices cannot keep guaranteed GPUs from their owner by slots or CPU."""
+"""Headroom beside free GPUs: pods without devices cannot block guaranteed GPUs by slots or CPU."""
 
 import random
 

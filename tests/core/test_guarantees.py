@@ -1,4 +1,4 @@
-"""Work that never falls gets only what nobody else is guaranteed, so that every guarantee can be kept at any moment."""
+"""Non-preemptible work gets only what is guaranteed to no other queue, so that every guarantee can be honoured at any moment."""
 
 import msgspec
 import pytest
@@ -122,7 +122,7 @@ def test_it_looks_again_when_promises_change(how):
     elif how == "gone":
         state.remove_queue("owner")
     else:
-        state.upsert_queue(queue("guest", quota=1))  # now it is promised something itself, more than there is
+        state.upsert_queue(queue("guest", quota=1))  # now it is guaranteed something itself, more than there is
     assert "late" in placed(settle(state))
     invariants.check(state)
 
@@ -201,7 +201,7 @@ def test_a_guarantee_can_always_be_called_in(quotas, jobs):
 
 
 def test_a_childs_quota_beyond_its_parents_takes_from_nobody_else():
-    """Whether or not a class exists whose work borrows nothing promised: what is beyond the parent's quota is not guaranteed."""
+    """Whether or not a class exists whose work borrows nothing guaranteed: what is beyond the parent's quota is not guaranteed."""
 
     def part(name, quota, parent="", weight=None):
         return Queue(name, parent, 0, (QueueResource(GPU, quota * 1000, weight=weight),))

@@ -119,7 +119,7 @@ class World:
         invariants.check(self.state)
 
     def half(self):
-        """Gangs of which some run, but too few: told from the pods alone."""
+        """Gangs of which some run, but too few: found from the pods alone."""
         found = []
         for name, size in self.sizes.items():
             there = [each for each in self.pods.values() if each.group == name and each.node and not each.terminating]

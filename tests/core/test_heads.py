@@ -1,6 +1,6 @@
-"""A head of a queue is passed by others for at most `share_wait`, and then waits no longer than what holds its room runs.
+"""A head of a queue is passed by others for at most `share_wait`, and then waits no longer than the work that holds its capacity runs.
 
-Its room is nodes, and what its queue may hold: one run time each, at the same time or one after the other.
+Its capacity is nodes, and what its queue may hold: one run time each, at the same time or one after the other.
 """
 
 import random
@@ -256,7 +256,7 @@ class Tree:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_streams_starve_no_head(seed):
-    """Heads of all kinds, run times that are not known, wrongly declared, or limited, work that falls and that never does."""
+    """Heads of all kinds, run times that are not known, wrongly declared, or limited, preemptible and non-preemptible work."""
     tree = Tree(seed)
     # Its queue must first come down to its share; what others were due meanwhile runs to its end, too.
     play(tree.stream, tree.feed, 2 * tree.longest, at=tree.rnd.randint(0, 60) * 10.0, until=40000.0, queue="q0", **tree.head)

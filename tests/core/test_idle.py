@@ -15,7 +15,7 @@ def counted(state):
 
 
 def by_hand(state):
-    """What the objects say: devices of nodes that can be read, less what the pods there hold, at least 0 on each."""
+    """What the objects show: devices of nodes that can be read, less what the pods there hold, at least 0 on each."""
     left = 0
     for name, row in state.nodes.rows.items():
         if state.nodes.open[row]:
@@ -63,7 +63,7 @@ def test_any_history_of_nodes_pods_and_trials_leaves_what_is_counted_right(seed)
             assert state.moves.free.total() == before
         elif kind == "anew":
             state.isolation.recovery.recount()
-        elif kind == "many":  # more changes than are looked at one by one
+        elif kind == "many":  # more changes than are handled one by one
             for _ in range(200):
                 for row in state.nodes.rows.values():
                     state.nodes.touch(row)

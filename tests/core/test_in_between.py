@@ -265,7 +265,7 @@ def near(made):
 
 
 def test_what_is_first_asked_about_while_victims_are_tried_is_counted_as_it_is():
-    """A limit turned the pod away before anybody had looked at whom it wants to be near: its victim was, and was off its node."""
+    """A limit refused the pod before its affinity was checked: its victim met it, and was off its node."""
     pods = [near(pod("low", queue="team", gpus=1, at="n")), pod("other", queue="team", priority=9, gpus=1, at="n")]
     state = cluster([node("n", labels={"pool": "p"})], [queue("team", limit=2)], pods)
     state.upsert_pod(near(pod("high", queue="team", priority=5, gpus=2)))
@@ -296,7 +296,7 @@ def test_a_count_begun_while_something_is_tried_is_counted_anew_afterwards():
 
 
 def test_a_limit_may_be_eased_by_a_victim_where_the_newcomer_does_not_fit():
-    """While it was being bound nobody could preempt it, and when it was, only its own node was looked at."""
+    """While it was being bound it could not be preempted, and once it was bound, only its own node was checked."""
     nodes = [node("small", gpus=1, cpu=2000), node("big", gpus=8)]
     state = cluster(nodes, [queue("team", limit=1)], [pod("low", queue="team", cpu=2000)])
     first = run(state)
@@ -397,7 +397,7 @@ def test_a_limit_lowered_meanwhile_holds_for_places_that_were_held():
 
 @pytest.mark.parametrize("end", ["gone", "refused", "back"])
 def test_a_victim_whose_node_goes_is_charged_until_it_is_gone(end):
-    """Whoever was to have its room waits again, so nobody else is charged for it."""
+    """The beneficiary waits again, so no other is charged for it."""
     state = cluster([node("a", gpus=8)], [queue("q", limit=8)])
     state.upsert_pod(pod("victim", queue="q", gpus=8))
     confirm(state, run(state))

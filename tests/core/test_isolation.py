@@ -1,4 +1,4 @@
-"""One unit's failure is that unit's: an exception at any call that serves it leaves everybody else as if it had not been there.
+"""One unit's failure affects only that unit: an exception at any call that serves it leaves all others as if it did not exist.
 
 The sites are found by tracing: every function of the core that is entered while the unit is served. At each of them an exception
 is raised on the first, a middle and the last entry, in worlds of all kinds.
@@ -355,7 +355,7 @@ def test_an_exception_at_every_call_that_serves_a_unit_is_that_units(monkeypatch
 
 
 def later(monkeypatch, world, at=None):
-    """A second pass, after room was made; returns the tap, the state and what was decided."""
+    """A second pass, after capacity was freed; returns the tap, the state and what was decided."""
     state = made_with(world, unit=True)
     first = confirm(state, run(state, NOW))
     victims = [victim for each in first if isinstance(each, Preempt) for victim in each.victims]
@@ -398,7 +398,7 @@ def sites_later(monkeypatch, world):
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_same_in_a_later_pass(monkeypatch, world):
-    """Held places redeemed, parked rooms waked, gangs settled, reservations planned: a sample, all behind `slow`."""
+    """Held places used, unschedulable classes requeued, gangs settled, reservations planned: a sample, all behind `slow`."""
     every = sites_later(monkeypatch, world)
     for at in random.Random(world).sample(every, min(8, len(every))):
         check_later(monkeypatch, world, at)
@@ -432,7 +432,7 @@ def test_it_is_served_once_the_fault_is_gone(monkeypatch, world):
 
 
 def breaks(monkeypatch, owner, name, about):
-    """A function that raises for what `about` says, after it has done its work."""
+    """A function that raises for what `about` selects, after it has done its work."""
     original = getattr(owner, name)
 
     def broken(*arguments, **more):
@@ -523,7 +523,7 @@ def test_other_steps_fail_for_one_unit_alone(monkeypatch, step):
 
 def test_a_place_that_is_held_is_given_up_when_redeeming_it_raises(monkeypatch):
     state = made_with("preempting", unit=True)
-    state.policy = msgspec.structs.replace(state.policy, moves_per_minute=0)  # else a place is kept for one that moves
+    state.policy = msgspec.structs.replace(state.policy, moves_per_minute=0)  # else a place is reserved for one that moves
     decided = run(state, NOW)
     (plan,) = [each for each in decided if isinstance(each, Preempt)]
     confirm(state, decided)

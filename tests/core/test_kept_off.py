@@ -1,4 +1,4 @@
-"""What keeps a gang from every node is told by its name: too large is only what no labels and taints would help."""
+"""The rule that excludes a gang from every node gives the code: too large only if no labels and taints would help."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Pods that leave by themselves make room: nobody is evicted for what fits once they are gone."""
+"""Terminating pods free capacity: no pod is evicted for a unit that fits once they are gone."""
 
 import random
 

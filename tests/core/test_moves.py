@@ -256,7 +256,7 @@ class Moving:
         self.state.upsert_pod(pod(name, "mine", created=LATE + 1, owner="job", root="batch/v1/Job/j"))
 
     def tempt(self):
-        """Somebody else of the queue wants what is left of its limit; there is a free node."""
+        """Another job of the queue wants what is left of its limit; there is a free node."""
         self.state.upsert_node(node("free", gpus=1))
         self.state.upsert_pod(pod("thief", "mine", created=LATE + 2, owner="another", never_preempts=True))
 

@@ -1,4 +1,4 @@
-"""What a pod is told last is why it waits now, in whatever order policies and pods were heard of."""
+"""The last reason reported for a pod is why it waits now, in whatever order policies and pods were observed."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Victims that do not go hold nobody for ever, and nobody falls again and again for it."""
+"""Victims that do not end block no unit for ever, and no pod is preempted again and again for it."""
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ def full(nodes=4, **policy):
 
 
 def leaving(state, uid, **more):
-    """The cluster says that a pod is on its way out."""
+    """The cluster reports that a pod is terminating."""
     state.upsert_pod(msgspec.structs.replace(state.tasks[uid].pod, terminating=True, **more))
 
 
@@ -144,7 +144,7 @@ def test_the_grace_of_evictions_is_bounded(grace, given):
 
 
 def test_a_victim_of_which_nothing_is_heard_rests_longer_each_time():
-    """Its eviction was written, but it neither ends nor goes: one victim falls at most a few times in an hour."""
+    """Its eviction was written, but it neither ends nor goes: one victim is evicted at most a few times in an hour."""
     state = full(nodes=1)
     state.upsert_pod(pod("v", "vision", gpus=8, created=0.0))
     plans = 0

@@ -1,4 +1,4 @@
-"""Whatever is said of a unit speaks of itself: of its pending class others wait with other names, users and run times."""
+"""Every message about a unit is about itself: of its pending class others wait with other names, users and run times."""
 
 import random
 import re
@@ -29,7 +29,7 @@ def root(name):
 
 
 def wrong(reason, mine):
-    """What a message says of others as if it were of these."""
+    """What a message reports of others as if it were of these."""
     named = set(NAMES.findall(reason.message)) - mine
     if reason.code is ReasonCode.RESERVATION:
         holder = re.search(r"reserved for \w+/(\S+),", reason.message)
@@ -41,7 +41,7 @@ def wrong(reason, mine):
 
 
 def judged(decided):
-    """The faults of all that was said in a pass."""
+    """The faults of all messages of a pass."""
     found = []
     for each in decided:
         if isinstance(each, Refuse | Evict | Unread) and each.reason is not None:
@@ -110,7 +110,7 @@ def test_run_times_are_its_own_and_nobody_waits_for_what_is_kept_for_itself(seed
         id(task.unit.pending_class) for task in state.tasks.values() if task.unit is not None and task.pod.name != "big"
     }
     assert len(pending_classes) == 1, "they share a pending class"
-    # Nor is it said to who asks, in statuses and in lists.
+    # Nor is it reported in answers, in statuses and in lists.
     for task in state.tasks.values():
         if task.unit is not None:
             told = explained(state, [task], task.gang, "x", 400.0, None)

@@ -16,7 +16,7 @@ def placeholders(state):
 
 
 def leaving():
-    """A victim that fills more than the pod takes that it makes room for."""
+    """A victim that holds more than its beneficiary takes."""
     state = cluster([node("n", gpus=4)], pods=[pod("low", gpus=4, at="n", started=0.0), pod("high", gpus=1, priority=5)])
     assert preempted(run(state, LATE))
     return state

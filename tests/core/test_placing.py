@@ -241,7 +241,7 @@ def test_what_was_read_of_a_pod_counts_on_when_it_can_be_read_no_longer():
 
 
 def test_pods_that_together_ask_for_more_than_can_be_counted_close_their_node():
-    """Eight pods of 2^60 bytes each, put on one node by somebody else, are beyond 64 bits together."""
+    """Eight pods of 2^60 bytes each, put on one node by another scheduler, are beyond 64 bits together."""
     most = spec(gpus=0, memory=1 << 60)
     state = cluster([node("n"), node("other")])
     for number in range(12):

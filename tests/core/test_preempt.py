@@ -180,7 +180,7 @@ def test_searches_in_vain_become_rarer_and_a_free_place_is_never_waited_for(monk
     settle(state)
     state.upsert_pod(pod("high", gpus=4, priority=5, created=9.0))
     run(state, 0.0)
-    for number, each in enumerate(others):  # room comes, victims are there, and still the limit is in the way
+    for number, each in enumerate(others):  # capacity is free, victims exist, and still the limit is in the way
         state.remove_pod(each.uid)
         run(state, 0.01 * number)
     assert len(searches) == 3

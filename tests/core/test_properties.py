@@ -199,7 +199,7 @@ def about_others(kind):
 
 
 class Churn(RuleBasedStateMachine):
-    """Nodes, pods, queues and faults in any order; every write succeeds or fails as the rules say."""
+    """Nodes, pods, queues and faults in any order; every write succeeds or fails by the rules."""
 
     def __init__(self):
         super().__init__()

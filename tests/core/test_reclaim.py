@@ -1,4 +1,4 @@
-"""Taking back across queues, attained service, minimum run times: who falls for whom, and who never does."""
+"""Reclaim across queues, attained service, minimum run times: what preempts what, and what is never preempted."""
 
 import msgspec
 import pytest
@@ -311,7 +311,7 @@ def test_a_gangs_class_is_its_groups():
 
 @pytest.mark.parametrize("together", [False, True])
 def test_who_could_not_help_stands_in_nobodys_way(together):
-    """The guest's cheapest pods are where the owner cannot run; they make nobody even, and the dearer ones fall."""
+    """The guest's cheapest pods are where the owner cannot run; they do not help, and the dearer ones are evicted."""
     nodes = [node(name, gpus=2, labels={"pool": name}) for name in "ah"]
     groups = [group("theirs", 2, "guest"), *([group("ours", 2, "owner")] if together else [])]
     state = cluster(nodes, [queue("guest", quota=2), queue("owner", quota=2)], groups=groups)
@@ -341,7 +341,7 @@ def test_what_is_express_goes_before_all_shares():
     state.upsert_pod(sliced("long", queue="poor", attained=5 * HOUR))
     state.upsert_pod(sliced("short", queue="rich", created=5.0))
     assert set(placed(run(state))) == {"short"}
-    # It falls for no share as long as it is express, and for one as soon as it is not.
+    # It is not reclaimed for a share as long as it is express, and is as soon as it is not.
     state = cluster([node("n", gpus=1)], [queue("poor", quota=1), queue("rich")])
     state.upsert_class(msgspec.structs.replace(LEVELS, express=1))
     state.upsert_pod(sliced("short", queue="rich"))
@@ -371,7 +371,7 @@ def test_who_holds_less_than_its_quota_again_looks_again():
 
 
 def test_a_gang_takes_more_than_amounts_ask_for_where_pieces_are_spread():
-    """The cheapest victims lie on one node each: it takes as many again until the gang has whole nodes, and its due covers that."""
+    """The cheapest victims lie on one node each: it takes as many again until the gang has whole nodes, and its share covers that."""
     state = cluster([node(f"n{n}", gpus=2) for n in range(8)], [weighted("a", 1), weighted("b", 1)])
     for i in range(2):
         for n in range(8):
@@ -387,7 +387,7 @@ def test_a_gang_takes_more_than_amounts_ask_for_where_pieces_are_spread():
 
 
 def test_rows_are_cleared_for_a_gang_within_what_is_owed():
-    """Nobody falls where the list runs out before whole nodes are free, and more than is owed would have to fall."""
+    """No pod is evicted where the list ends before whole nodes are free, and more than is reclaimable would have to be evicted."""
     state = cluster([node(f"n{n}", gpus=4) for n in range(4)], [weighted("a", 3), weighted("b", 1)])
     for i in range(4):
         for n in range(4):

@@ -1,4 +1,4 @@
-"""Pods whose place depends on others: affinity, spread, ports, and what wakes those that wait."""
+"""Pods whose place depends on others: affinity, spread, ports, and what requeues those that wait."""
 
 import msgspec
 import pytest
@@ -79,7 +79,7 @@ def together(name, labels=None, near="a", **more):
 
 @pytest.mark.parametrize("narrow", [0, 1, 2])
 def test_a_gang_that_must_stay_together_goes_where_all_of_it_fits(narrow):
-    """Wherever the best row for its first member is: in one zone of three there is no room for the other."""
+    """Wherever the best row for its first member is: in one zone of three there is no capacity for the other."""
     filled = related("filled", {"app": "x"}, at=f"n{narrow + 3}")
     state = cluster(zoned(6, pods=1), groups=[group("g", 2)], pods=[filled, *(together(f"p{i}") for i in range(2))])
     other = related("other", {"app": "x"}, at=f"n{(narrow + 1) % 3 + 3}")
@@ -96,7 +96,7 @@ def test_a_gang_that_must_stay_together_is_told_how_much_room_there_is():
 
 
 def test_members_that_follow_others_of_their_gang_come_after_them():
-    """Workers ask for their launcher, which asks for nobody."""
+    """Workers require their launcher, which requires none."""
     members = [together(f"a{i}", {"app": "w"}, near="l") for i in range(2)]
     members.append(related("launcher", {"app": "l"}, gang="g"))
     busy = [related(f"b{i}", {"app": "x"}, at=f"n{i}") for i in (0, 3, 1)]

@@ -1,4 +1,4 @@
-"""Nobody is forgotten: whom a state made anew from the cluster would place at once does not wait."""
+"""No unit is forgotten: one that a state rebuilt from the cluster would place at once does not wait."""
 
 import msgspec
 import pytest
@@ -54,7 +54,7 @@ class Restless(World):
 
 
 def missed(world):
-    """Who waits although a state made anew would place him now, without anybody's leaving."""
+    """Units that wait although a rebuilt state would place them now, without an eviction."""
     state = world.state
     if any(task.state is TaskState.HELD for task in state.tasks.values()):
         return set()

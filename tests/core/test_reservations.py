@@ -1,4 +1,4 @@
-"""Nodes kept for later: no stream of small jobs starves a big one, and windows of administrators begin on empty nodes."""
+"""Reservations: no stream of small jobs starves a big one, and windows of administrators begin on empty nodes."""
 
 import msgspec
 import pytest
@@ -56,7 +56,7 @@ def test_others_run_there_meanwhile_if_they_end_in_time_or_take_what_is_over():
     assert kept(state) == {"pod/uid-big": (["a"], HOUR)}
     decided = run(state, 11.0)
     assert refused(decided) == {}, "told already"
-    # Whoever comes now: on b nothing is kept, so what fits there starts whatever its length.
+    # A job that comes now: on b nothing is reserved, so what fits there starts whatever its length.
     state.upsert_pod(pod("small", queue="q", gpus=1, created=20.0))
     assert start(state, 20.0) == {"small": "b"}
     state.remove_pod("uid-short")
@@ -229,7 +229,7 @@ def test_maintenance_begins_on_empty_nodes_because_of_time_limits_and_nobody_is_
     state.remove_pod("uid-short")
     assert start(state, 11.5 * HOUR) == {}
     assert set(start(state, 12 * HOUR)) == {"endless", "expected"}
-    # It is withdrawn, or moved: who waited for it is looked at again.
+    # It is withdrawn, or moved: units that waited for it are tried again.
     state.upsert_reservation(msgspec.structs.replace(WINDOW, start=20 * HOUR, end=21 * HOUR))
     for name in ("endless", "expected"):
         state.remove_pod(f"uid-{name}")
@@ -347,7 +347,7 @@ def test_who_ends_before_a_start_that_was_put_off_begins_at_once():
 
 
 def hopeless(**more):
-    """Endless pods on every node, and a gang that needs all nodes whole, beside a queue of somebody else."""
+    """Endless pods on every node, and a gang that needs all nodes whole, beside another queue."""
     state = cluster(
         [node(f"n{number}") for number in range(4)],
         [Queue("mal"), Queue("ann")],

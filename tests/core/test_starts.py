@@ -235,7 +235,7 @@ def test_an_eviction_that_fails_is_asked_for_again_and_counts_once():
 
 @pytest.mark.parametrize("seed", range(300))
 def test_random_histories_against_a_judge_that_looks_at_every_second(seed):
-    """Members get nodes, start and are stuck at random times: a gang is taken down in that second in which the rule says so."""
+    """Members get nodes, start and are stuck at random times: a gang is evicted in that second in which the rule requires it."""
     draw = random.Random(seed)
     needed, limit = draw.randint(1, 4), draw.choice([60.0, 100.0])
     count = needed + draw.randint(0, 2)

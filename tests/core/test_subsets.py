@@ -1,4 +1,4 @@
-"""One large victim that would do, where small ones would use up what their queue owes."""
+"""One large victim that would do, where small ones would use up what may be reclaimed from their queue."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Suspended jobs: they free what they hold, keep their place in line, and come back to places that are kept for them."""
+"""Suspended jobs: they free what they hold, keep their queue position, and resume on places that are reserved for them."""
 
 import msgspec
 import pytest
@@ -43,7 +43,7 @@ class Story:
         self.state.upsert_group(self.groups[f"ns/{name}"])
 
     def step(self, seconds=1.0):
-        """One pass; intents are written, bindings are."""
+        """One pass; target states are written, bindings are."""
         self.now += seconds
         decided = run(self.state, self.now)
         confirm(self.state, decided)
@@ -72,7 +72,7 @@ class Story:
                 self.state.remove_pod(uid)
 
     def displace(self, job):
-        """Somebody of higher priority, `high`, takes four devices of a job, whose pods go."""
+        """A pod of higher priority, `high`, takes four devices of a job, whose pods go."""
         self.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
         self.step()
         self.delete(job)
@@ -382,7 +382,7 @@ def test_what_it_attained_outlives_the_scheduler(groups_first):
 
 
 def test_who_waits_beside_its_siblings_stands_on_the_level_of_their_job():
-    """A scheduler that begins anew may hear of the pods before it hears what their job attained."""
+    """A restarted scheduler may observe the pods before it observes what their job attained."""
     story = Story(node("n", gpus=4))
     story.state.upsert_class(ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0)))
     story.state.upsert_pod(worker("low", 0, gpus=4, at="n", started=0.0))
@@ -414,7 +414,7 @@ def test_what_it_attained_counts_though_somebody_else_resumes_it():
 
 
 def test_a_clock_that_was_set_back_takes_nothing_from_what_it_attained():
-    """Nor is less than nothing written, which no PodGroup can say: its job would never resume."""
+    """Nor is less than nothing written, which no PodGroup can contain: its job would never resume."""
     story = Story()
     story.state.upsert_class(ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0)))
     story.submit("low", 1, gpus=4, created=1.0)
@@ -557,7 +557,7 @@ def test_it_is_read_from_the_group_that_it_is_paused():
 
 
 def moved_and(*more):
-    """A job's pod is to be moved for a wider one: where all pods of its class are suspended when they fall."""
+    """A job's pod is to be moved for a wider one: where preempted pods of its class are suspended."""
     story = Story(node("a", gpus=4), node("b", gpus=4), moves_per_minute=10)
     for number, where in enumerate("ab"):
         story.state.upsert_pod(worker(f"j{number}", 0, gpus=1, at=where, started=0.0))
@@ -708,7 +708,7 @@ def test_a_placeholder_that_is_called_as_a_member_that_succeeded_is_not_that_mem
 
 
 def resumed_without_a_place_for_one(**more):
-    """Nobody knew any more what the third asks for: its pod was gone. All three come."""
+    """The requests of the third were unknown: its pod was gone. All three come."""
     story = suspended_after_one_succeeded(AI_JOB, pod_stays=False)
     assert [member.count for member in story.asked[0].members] == [2]
     if more:
@@ -857,7 +857,7 @@ def test_placeholders_are_not_taken_for_members_that_succeeded_before():
 
 
 def test_an_intent_that_could_not_be_withdrawn_is_withdrawn_again():
-    """Else an operator that comes back suspends a job of which nobody thinks any more."""
+    """Else an operator that comes back suspends a job that is no longer to be suspended."""
     story = Story()
     story.submit("low", 1, gpus=4)
     story.step()
@@ -882,7 +882,7 @@ def test_an_intent_that_somebody_takes_out_of_its_group_is_meant_no_more():
 
 
 def test_a_gang_that_grew_while_places_are_kept_for_it_starts_whole():
-    """What is kept was admitted for nobody yet: the size that its PodGroup says now counts."""
+    """Reserved places are admitted for no pod yet: the size that its PodGroup has now counts."""
     story = Story(node("n", gpus=4))
     story.group("g", 2)
     story.submit("low", 2, group="g")

@@ -1,4 +1,4 @@
-"""Trees of any depth: guarantees, limits and weights on every level, and what is owed between queues that stand far apart."""
+"""Trees of any depth: guarantees, limits and weights on every level, and reclaim between queues that are far apart."""
 
 import msgspec
 import pytest
@@ -99,7 +99,7 @@ JOBS = st.lists(
 @settings(max_examples=120, deadline=None)
 @given(trees(), JOBS)
 def test_every_guarantee_can_be_called_in_at_any_time(tree, jobs):
-    """Whatever runs, and whether it may fall or not; and then nothing moves any more."""
+    """Whatever runs, preemptible or not; and then nothing moves any more."""
     nodes, queues, leaves = tree
     state = cluster([node(f"n{i}", gpus=8) for i in range(nodes)], queues, search_backoff_limit=0.0)
     state.upsert_class(ServiceClass("firm", mode="Never", borrows=False))
@@ -143,7 +143,7 @@ def test_weights_may_be_parts_of_what_is_over():
 
 @pytest.mark.parametrize("movable", [True, False])
 def test_a_guarantee_is_met_though_what_is_free_lies_in_pieces(movable):
-    """By amounts there is enough for all: whoever can be moved is; else, after a while, who holds more than his quota falls."""
+    """By amounts there is enough for all: pods are moved if possible; else, after a while, work over quota is preempted."""
     state = cluster([node(f"n{i}", gpus=8) for i in range(3)], [queue("owner", quota=8), queue("guest")], move_patience=60.0)
     state.upsert_class(ServiceClass("plain", movable=movable))
     for i in range(3):

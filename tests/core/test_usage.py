@@ -20,7 +20,7 @@ def shares(state):
 
 
 def restarted(state, now, queues, **policy):
-    """A scheduler that comes up now and hears of what is in the cluster, statuses of queues included."""
+    """A scheduler that starts now and observes what is in the cluster, statuses of queues included."""
     records = {name: state.queues.fair.usage.checkpoint(name, now) for name in state.queues.queues}
     fresh = cluster(
         [each for each in state.nodes.objects if each is not None],

@@ -45,7 +45,7 @@ def test_who_holds_least_goes_first_among_equals():
     submit(state, "late", 20, start=1000.0)
     confirm(state, run(state))
     assert holders(state) == {"heavy": 3, "late": 3}
-    # A place becomes free: it goes to whoever holds less, however long the other waits.
+    # A place becomes free: it goes to the user that holds less, however long the other waits.
     state.remove_pod(next(uid for uid, task in state.tasks.items() if task.row >= 0 and task.user == "late"))
     confirm(state, run(state))
     assert holders(state) == {"heavy": 3, "late": 3}
@@ -73,7 +73,7 @@ def test_a_limit_of_one_user_stops_him_alone():
     assert holders(state) == {"a": 1, "b": 1}
     assert set(codes(decided).values()) == {"UserLimit"}
     assert "user 'a' holds 1 of at most 1 nvidia.com/gpu in queue 'q'" in next(iter(refused(decided).values())).message
-    # Whoever comes later is told, too, and the next starts when the first is done.
+    # A later job has the reason, too, and the next starts when the first is done.
     submit(state, "a", 1, start=60.0)
     assert set(codes(run(state)).values()) == {"UserLimit"}
     state.remove_pod(next(uid for uid, task in state.tasks.items() if task.row >= 0 and task.user == "a"))
@@ -295,7 +295,7 @@ RECLAIMS = Queue("q", users_reclaim=True)
 
 
 def leave(state, fallen):
-    """Whoever was asked to go is gone, and made anew by its controller, unless it is a gang's."""
+    """Evicted pods are gone, and recreated by their controllers, unless they are a gang's."""
     for name in fallen:
         gone = state.tasks[f"uid-{name}"].pod
         state.remove_pod(gone.uid)

@@ -1,4 +1,4 @@
-"""How long somebody may wait: up the line as that time draws near, and a word to say when it is over."""
+"""maxWait: a job rises in its queue as that time draws near, and an event when it is over."""
 
 from fairlead.core import invariants
 from fairlead.core.model.groups import Group
@@ -110,7 +110,7 @@ def test_time_limits_kill_and_learned_times_do_not():
         state.remove_pod(f"uid-g-{i}")
     assert ended(run(state, 100.0)) == [["by-class"]]
     assert ended(run(state, 160.0)) == [["by-class"]], "and again while it is still there"
-    # A longer limit: whoever runs has it, too.
+    # A longer limit: running jobs have it, too.
     state.upsert_class(ServiceClass("short", time_limit=1000.0))
     assert ended(run(state, 300.0)) == []
     assert ended(run(state, 1000.0)) == [["by-class"]]

@@ -17,7 +17,7 @@ from tests.core.test_overbooked import GPUS, POLICY, World
 
 
 class Job(msgspec.Struct):
-    """What its controller and its operator know. early: members come anew as soon as those before them are told to end."""
+    """What its controller and its operator know. early: members are recreated as soon as those before them are evicted."""
 
     name: str
     more: dict
@@ -97,7 +97,7 @@ class Limited(World):
         self.reconcile(job)
 
     def write(self, job):
-        """Its PodGroup, with what is meant with it."""
+        """Its PodGroup, with its target state."""
         key = job.more["group"] or f"job-{job.name}"
         made = group(key, job.least if job.count > 1 else 1, job.more["queue"] if job.count > 1 else "")
         self.state.upsert_group(msgspec.structs.replace(made, target=job.target))
@@ -126,7 +126,7 @@ class Limited(World):
             self.deleted(each.uid)
 
     def deleted(self, uid):
-        """Somebody deletes a pod: it ends now, soon or late."""
+        """A user deletes a pod: it ends now, soon or late."""
         if uid not in self.pods:
             return
         if not self.pods[uid].node or self.rnd.random() < 0.3:
@@ -143,7 +143,7 @@ class Limited(World):
             suspends = each.suspends if isinstance(each, Preempt) else ()
             going = {uid for job in suspends for uid in job.pods}
             if isinstance(each, Preempt) and self.rnd.random() < 0.5:
-                self.arrive(self.rnd.choice([1, 1, 2]))  # whoever gets what of the limits seems to be free
+                self.arrive(self.rnd.choice([1, 1, 2]))  # a job that gets what of the limits seems to be free
             for intent in suspends:
                 self.suspend(intent)
             if isinstance(each, Resume):
@@ -159,7 +159,7 @@ class Limited(World):
         return self.jobs.get(name)
 
     def suspend(self, intent):
-        """The intent is written at once; the operator acts on it at once, later, or never."""
+        """The target state is written at once; the operator acts on it at once, later, or never."""
         job = self.job_of(intent.group)
         self.say(f"suspend {intent.group}: {intent.pods}")
         if job is None:

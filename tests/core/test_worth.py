@@ -1,4 +1,4 @@
-"""Asking whether moves are worth it changes nothing; what a search was told last is noted once, when it is over."""
+"""Asking whether moves are worth it changes nothing; what a search computed last is stored once, when it is over."""
 
 import random
 

@@ -96,7 +96,7 @@ def test_what_runs_where_nothing_new_is_taken_is_part_of_what_there_is():
 
 
 def test_what_waited_for_a_node_counts_for_shares_as_soon_as_it_comes():
-    """And not only in the pass after the one in which it was looked at: shares would have moved just after others started."""
+    """And not only in the pass after the one in which it was tried: shares would have moved just after others started."""
     state = cluster([node("n", gpus=2, unschedulable=True)], [queue("q0", 0), queue("q1", 0)], **CALM)
     for name, more in {"a0": {"gpus": 2}, "a1": {}, "a2": {}}.items():
         state.upsert_pod(pod(name, "q0", created=1.0, **more))

@@ -1,6 +1,6 @@
-"""Random worlds: a cluster of pods, gangs, budgets and graces around the core, on a clock that jumps, and what a judge says of it.
+"""Random worlds: a cluster of pods, gangs, budgets and graces around the core, on a clock that jumps, and the verdict of a judge.
 
-The judge knows the world, not the scheduler: who runs where, what queues are guaranteed, and who would really go when asked.
+The judge knows the world, not the scheduler: which pods run where, what queues are guaranteed, and which pods would really end when evicted.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class World:
         return decided
 
     def disturb(self) -> None:
-        """Something happens that nobody asked for."""
+        """A random event of the cluster."""
         rnd, chance = self.rnd, self.rnd.random()
         bound = sorted(uid for uid, life in self.lives.items() if life.bound and not life.pod.terminating)
         if chance < 0.55 or not bound:
@@ -255,7 +255,7 @@ class World:
         return [each for each in gangs.values() if not any(life.bound for life in each)]
 
     def claims(self, unit: list[Life]) -> bool:
-        """Whether a unit could have a place within what its queues are guaranteed, if whoever borrows and would go went."""
+        """Whether a unit could have a place within what its queues are guaranteed, if all evictable borrowers were gone."""
         first, tops = unit[0].pod, {each.name: each for each in self.queues}
         group = self.groups.get(f"ns/{first.group}")
         if group is not None and len(unit) < group.min_member:
@@ -299,7 +299,7 @@ class World:
         return all(each.ends != "never" for each in mates if each.bound)
 
     def _one_beyond(self, name: str, size: int) -> bool:
-        """Whether one node has room for a pod without some pods of queues that stay at or above their quotas without them."""
+        """Whether one node has capacity for a pod without some pods of queues that stay at or above their quotas without them."""
         here = [life for life in self.lives.values() if life.pod.node == name]
         free = GPUS - sum(life.pod.spec.gpus for life in here)
         may = [life for life in here if not life.pod.group and self._goes(life)]
@@ -318,7 +318,7 @@ class World:
         return sum(life.pod.spec.gpus for life in chosen if life.pod.queue in below)
 
     def holds_that_stand(self) -> list[str]:
-        """Places that are kept for somebody although nobody they wait for is there, or beyond the time for that."""
+        """Places that are held although none of their victims is left, or beyond the time for that."""
         wrong, state = [], self.state
         for uid, task in state.tasks.items():
             if task.state is not TaskState.HELD:

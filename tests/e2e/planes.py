@@ -51,7 +51,7 @@ def with_urgent(plane: ControlPlane) -> None:
 
 
 def with_namespace(name: str) -> Callable[[ControlPlane], object]:
-    """A namespace, and in it nobody."""
+    """A namespace without pods."""
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     return lambda plane: plane.request("POST", "/api/v1/namespaces", manifest)
 

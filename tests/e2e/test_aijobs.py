@@ -30,7 +30,7 @@ def reaches(cluster, name, phase):
 
 
 def play(cluster, names, phase, code=None):
-    """What their kubelets would say."""
+    """What their kubelets would report."""
     for name in names:
         said = {"phase": phase}
         if code is not None:
@@ -79,7 +79,7 @@ def test_the_next_attempt_is_where_the_one_before_was_but_for_what_failed(cluste
     first = [f"bert-worker-{index}-0" for index in range(2)]
     cluster.until(lambda: members(cluster, "bert") == first)
     there = cluster.placed()
-    for name in ("one", "two"):  # the nodes that come first for anybody else are free again
+    for name in ("one", "two"):  # the nodes that come first for other pods are free again
         cluster.delete(f"/api/v1/namespaces/default/pods/{name}")
     play(cluster, first, "Running")
     reaches(cluster, "bert", "Running")
@@ -290,7 +290,7 @@ def test_an_elastic_jobs_bounds_may_change_while_it_runs(cluster):
     cluster.until(lambda: bounds() == (1, 3))
 
     def settled():
-        play(cluster, members(cluster, "bounds"), "Running")  # one that came late may have taken the place of a surplus one
+        play(cluster, members(cluster, "bounds"), "Running")  # one that came late may have taken the place of an elastic replica
         return (found := status(cluster, "bounds"))["phase"] == "Running" and found
 
     assert cluster.until(settled).get("restarts", 0) == 0

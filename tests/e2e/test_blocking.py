@@ -65,7 +65,7 @@ def told(cluster, reason):
 
 
 def test_a_disruption_budget_keeps_a_guarantee_from_its_owner_only_for_so_long(cluster, mallory, tmp_path):
-    """maxUnavailable 0 and an empty selector kept them for ever: the owner was told nothing, the eviction was tried again and again."""
+    """maxUnavailable 0 and an empty selector kept them for ever: the owner got no message, the eviction was tried again and again."""
     borrowed(cluster, mallory, tmp_path, 0)
     budget = {
         "apiVersion": "policy/v1",

@@ -93,7 +93,7 @@ def test_whoever_creates_it_is_stamped_on_it_and_on_its_pods(cluster, people):
     assert ann.create(template).returncode == 0
     found = cluster.until(lambda: [each for name, each in cluster.pods().items() if name.startswith("train-")])
     assert {stamp(each) for each in found} == {"ann"}, "the Job's controller passes on whose it is"
-    # Somebody else stops it: that does not make it his.
+    # Another user stops it: that does not change its user.
     assert bob.kubectl("patch", "job", "train", "-p", '{"spec": {"suspend": true}}').returncode == 0
     assert stamp(cluster.get("/apis/batch/v1/namespaces/default/jobs/train")) == "ann"
 

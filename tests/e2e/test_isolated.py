@@ -1,4 +1,4 @@
-"""What one tenant's pod does to the scheduler, it does to itself: others are placed, and its owner is told."""
+"""What one tenant's pod does to the scheduler, it does to itself: others are placed, and its owner gets the reason."""
 
 import json
 import subprocess

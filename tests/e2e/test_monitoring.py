@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def prometheus(cluster, tmp_path):
-    """Asks every second, and waits for nothing before it tells an alert; with the scheduler's address."""
+    """Asks every second, and waits for nothing before it sends an alert; with the scheduler's address."""
     address = f"127.0.0.1:{free_port()}"
     with alerts.watching(address, tmp_path) as watch:
         cluster.until(lambda: watch.ask("status/runtimeinfo"))

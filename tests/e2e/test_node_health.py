@@ -26,7 +26,7 @@ def at(seconds):
 
 
 def say(cluster, name, phase, began, ended=None, code=0):
-    """What a kubelet would say of a pod with one container."""
+    """What a kubelet would report of a pod with one container."""
     state = {"running": {"startedAt": at(began)}}
     if ended is not None:
         state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}

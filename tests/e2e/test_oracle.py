@@ -38,7 +38,7 @@ def node(name, cpu="8", memory="32Gi"):
 
 
 WRAPPING = [
-    # Two pods whose CPU wraps to -1000m each make room for ten CPUs on a node of eight.
+    # Two pods whose CPU wraps to -1000m each free ten CPUs on a node of eight.
     ("cpu that wraps", {"cpu": "9223372036854775807"}, {"cpu": "10"}),
     # Memory beyond int64 counts as nothing: the node, full without end, takes more.
     ("memory that counts as nothing", {"memory": "10E"}, {"memory": "1Gi"}),
@@ -66,7 +66,7 @@ def test_where_upstream_adds_overhead_again_and_again_we_add_it_once():
     assert upstream > ours
 
 
-# What upstream cannot judge, or judges without looking, ours decides on purpose.
+# What upstream cannot judge, or judges without reading, Fairlead decides on purpose.
 
 
 def zoned(name):

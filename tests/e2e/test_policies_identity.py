@@ -1,4 +1,4 @@
-"""Nobody is somebody else: no template, controller, operator or older object forges whose a pod is."""
+"""No user is forged: no template, controller, operator or older object changes the user of a pod."""
 
 import pytest
 
@@ -208,7 +208,7 @@ def test_kinds_of_others_are_stamped_and_say_nothing_in_their_templates(mallory,
 
 
 def test_a_large_object_of_others_is_within_the_budget(mallory):
-    """200 kB of templates: looking through all of it costs less than the API server allows."""
+    """200 kB of templates: checking all of it costs less than the API server allows."""
     env = [{"name": f"VARIABLE_{i}", "value": "x" * 40} for i in range(100)]
     one = {"template": {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "x", "env": env}]}}}}}
     spec = {"replicatedJobs": [{"name": f"job-{i}", **one} for i in range(25)]}

@@ -52,7 +52,7 @@ def test_pods_that_speak_of_each_other(cluster):
 
 
 def test_preemption_is_upstreams(cluster):
-    """Anybody's pods, on one node, whatever their budgets say; the node is nominated while they leave."""
+    """Pods of any queue, on one node, whatever their budgets allow; the node is nominated while they leave."""
     high(cluster)
     cluster.create(*zoned(2, cpu="4"))
     patient = {"terminationGracePeriodSeconds": 30}

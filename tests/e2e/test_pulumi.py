@@ -162,7 +162,7 @@ def test_every_metric_and_behaviour_is_what_the_api_server_takes(cluster):
 
 @pytest.fixture
 def placing(cluster, tmp_path):
-    """Our scheduler for everybody's pods, on nodes with room."""
+    """Fairlead for all pods, on nodes with capacity."""
     config = tmp_path / "scheduler.yaml"
     config.write_text(CONFIG)
     cluster.create(*(node(f"n-{i}", gpus=8) for i in range(3)))
@@ -222,7 +222,7 @@ def test_an_hpa_follows_a_queue_from_2_to_5_to_2_and_holds_while_nobody_answers(
     assert (values["pending_jobs"], values["pending_gpus"]) == ("9", "72")
     assert values["expected_wait_seconds"] != "0"
     assert cluster.get(f"{path}fairlead_queue_pending_jobs?labelSelector=queue%3Dnobodys")["items"] == []
-    # While nobody answers the last size is held, though the queue has emptied meanwhile.
+    # While no server answers the last size is held, though the queue has emptied meanwhile.
     first.kill()
     for i in range(9):
         cluster.delete(f"/api/v1/namespaces/default/pods/waits-{i}")

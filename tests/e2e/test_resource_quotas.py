@@ -154,7 +154,7 @@ class Judge:
         return refused(pods, quotas, ranges, {}, default_class="usual")
 
     def post(self, made):
-        """None: it was made; else the code and what is said."""
+        """None: it was created; else the code and the message."""
         try:
             self.plane.request("POST", f"{self.path}/pods", made)
         except urllib.error.HTTPError as error:
@@ -233,7 +233,7 @@ def test_a_gang_waits_for_its_quota_and_names_it(cluster):
 
 
 def test_a_gang_that_is_refused_in_part_gives_its_quota_back(cluster):
-    """Somebody else takes what is left between the look and the pods: what was made of the gang goes."""
+    """Another takes what is left between the check and the pods: created members of the gang are deleted."""
     cluster.create(node("n", gpus=8))
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
     path = "/api/v1/namespaces/default/resourcequotas/few"

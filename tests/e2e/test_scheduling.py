@@ -90,7 +90,7 @@ def test_a_disruption_budget_stops_a_preemption(cluster):
     cluster.create(node("n", gpus=1), pod("low", priorityClassName="test-low", labels={"keep": "yes"}))
     scheduler = cluster.scheduler("--no-leader-elect")
     cluster.all_placed(1)
-    # The API server asks budgets only for pods that run; there is no kubelet here to say so.
+    # The API server asks budgets only for pods that run; there is no kubelet here to report it.
     running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     cluster.plane.request("PATCH", "/api/v1/namespaces/default/pods/low/status", running, "application/merge-patch+json")
     cluster.create(pod("high", priorityClassName="test-high"))

@@ -1,4 +1,4 @@
-"""Shadow mode and the commands that look, on the real API server with rights to read and nothing else."""
+"""Shadow mode and the commands that show the cluster, on the real API server with rights to read and nothing else."""
 
 import json
 import signal
@@ -47,7 +47,7 @@ READER = [
 
 @pytest.fixture
 def reader(cluster):
-    """A kubeconfig of somebody who may only read."""
+    """A kubeconfig of a user who may only read."""
     for each in READER:
         cluster.plane.request("POST", objects.path(each), each)
     yield cluster.plane.user("reader", "reader")

@@ -96,12 +96,12 @@ def test_suspend_belongs_to_the_user(cluster):
     cluster.create(pod("urgent", gpus=4, priorityClassName="urgent"))
     cluster.until(lambda: "urgent" in cluster.placed() and suspended(cluster, "own"))
     cluster.until(lambda: (group_of(cluster, "job-batch.own") or {}).get("status", {}).get("phase") == "Suspended")
-    # He resumes it himself: its pods wait like any others, and it is not suspended again.
+    # The user resumes it: its pods wait like any others, and it is not suspended again.
     cluster.kubectl("patch", "job", "own", "--type=merge", "-p", '{"spec":{"suspend":false}}')
     cluster.until(lambda: group_of(cluster, "job-batch.own") is None)
     assert "fairlead.dev/suspended-by" not in annotations(cluster, "own")
     assert not suspended(cluster, "own")
-    # He suspends it himself: nobody else resumes it.
+    # The user suspends it: nothing else resumes it.
     cluster.kubectl("patch", "job", "own", "--type=merge", "-p", '{"spec":{"suspend":true}}')
     cluster.until(lambda: not [name for name in cluster.pods() if name.startswith("own")])
     cluster.delete("/api/v1/namespaces/default/pods/urgent")

@@ -1,4 +1,4 @@
-"""What a tenant writes and nobody can read costs nobody else a node: `edit` in one namespace, no admission policies in force."""
+"""An unreadable object of a tenant costs no other tenant a node: `edit` in one namespace, no admission policies in force."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def told(cluster, namespace, name, kind="Pod"):
 
 
 def test_an_annotation_that_cannot_be_read_closes_no_node(cluster, mallory):
-    """One such pod per node closed the cluster for everybody, and nothing named it."""
+    """One such pod per node closed the cluster for all, and nothing named it."""
     cluster.create(*(node(f"n{number}") for number in range(2)))
     cluster.scheduler("--no-leader-elect").synced()
     mallory("create", "-f", "-", manifest=pod("runs", gpus=0, cpu="10m"))
@@ -60,7 +60,7 @@ def test_an_annotation_that_cannot_be_read_closes_no_node(cluster, mallory):
         placed = pod(f"d{number}", gpus=0, cpu="10m", scheduler="default-scheduler", nodeName=f"n{number}")
         placed["metadata"]["annotations"] = {FRACTION: "banana"}
         mallory("create", "-f", "-", manifest=placed)
-    # Its owner is told what is wrong, and what to write; nobody else is kept out.
+    # Its owner gets the error, and what to write; no other is blocked.
     for name in ("runs", "d0", "d1"):
         found = cluster.until(lambda name=name: [note for reason, note in told(cluster, "mal", name) if reason == "InvalidSpec"])
         assert f"annotation {FRACTION}: 'banana' is not a GPU fraction: write a number between 0 and 1" in found[0]

@@ -70,14 +70,14 @@ def test_an_aijob_is_explained_to_its_user_with_and_without_pods(served):
         done = as_ann(cluster, "explain", f"aijob/{name}", "-n", "default", "-o", "json")
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
-    # Without the right to read AIJobs the leader tells of one that has pods.
+    # Without the right to read AIJobs the leader shows one that has pods.
     found = cluster.until(lambda: each if isinstance(each := told("train"), dict) and each["code"] else None)
     assert (found["object"], found["state"], found["pods"], found["gpus"]) == ("aijob/train", "Waiting", 2, 8.0)
     assert (found["code"], found["message"].split(" needs ")[0]) == ("TooLarge", "gang default/train")
     assert found["position"] is not None
     assert "other-first" not in json.dumps(found)
     assert "refuses" in told("after"), "nor PodGroups"
-    # Who may read his own is told of one that has none, too.
+    # A user who may read them sees one that has none, too.
     role = {
         "apiVersion": aggregated.RBAC,
         "kind": "Role",
@@ -111,7 +111,7 @@ def test_it_answers_only_who_may_ask(served, port):
         assert "forbidden" in refused.stderr.lower()
     unknown = kubectl_as_ann(served, "get", "--raw", f"{BASE}/namespaces/default/pods/nobody/explanation")
     assert "not known to the scheduler" in unknown.stderr
-    # Past the API server nobody gets through: he has no certificate of its front proxy.
+    # Past the API server no request is served: it has no certificate of its front proxy.
     with pytest.raises((urllib.error.URLError, ConnectionError)):
         urllib.request.urlopen(f"https://localhost:{port}{BASE}", timeout=10)
 

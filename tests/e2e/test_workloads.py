@@ -160,7 +160,7 @@ profiles:
 
 
 def test_gangs_start_together_under_a_name_that_the_configuration_gives(cluster, tmp_path):
-    """A JobSet, and an AIJob beside it whose pods get that name; what asks for a default name is somebody else's."""
+    """A JobSet, and an AIJob beside it whose pods get that name; what uses a default name belongs to another object."""
     file = tmp_path / "fairlead.yaml"
     file.write_text(CONFIGURED)
     cluster.create(node("n", gpus=3))

@@ -1,4 +1,4 @@
-"""The ledger: everything that was there is somebody's or idle, to the last millionth."""
+"""The ledger: all capacity is charged to a job or idle, to the last millionth."""
 
 import math
 from fractions import Fraction

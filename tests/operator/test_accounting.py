@@ -100,7 +100,7 @@ def test_an_aijob_that_is_deleted_before_its_end_was_cancelled_and_its_name_may_
         "uid-bert": State.CANCELLED,
         "uid-again": State.PENDING,
     }
-    accounting.apply([job("Succeeded", uid="uid-third", finishedAt=at(20))], 21.0)  # nobody heard that the second went
+    accounting.apply([job("Succeeded", uid="uid-third", finishedAt=at(20))], 21.0)  # the end of the second was not observed
     accounting.write(21.0)
     assert {each.job.uid: each.job.state for each in entries(history)}["uid-again"] == State.CANCELLED
 
@@ -121,7 +121,7 @@ def test_nothing_counts_twice_after_a_restart(history):
     second.write(500.0)
     runs = {run.name: run for entry in entries(history) for run in history.runs(entry.job.uid)}
     assert (runs["ends"].ended_at, runs["ended"].ended_at) == (160.0, 100.0)
-    assert (runs["goes"].ended_at, runs["goes"].outcome) == (100.0, "Lost")  # no later than somebody looked
+    assert (runs["goes"].ended_at, runs["goes"].outcome) == (100.0, "Lost")  # no later than the last observation
     states = {entry.job.name: entry.job.state for entry in entries(history)}
     assert states == {"ends": State.SUCCEEDED, "goes": State.LOST, "j": State.FAILED, "bert": State.LOST}
 

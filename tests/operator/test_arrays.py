@@ -36,7 +36,7 @@ class Story:
         self.pods = {}
         self.now = T0
         self.begun = []
-        self.stuck = set()  # elements whose pods do not go when they are told to: their node is lost
+        self.stuck = set()  # elements whose pods do not end when deleted: their node is lost
 
     def look(self, seconds=0.0):
         self.now += seconds
@@ -126,7 +126,7 @@ def test_no_more_run_at_a_time_than_is_said_and_all_do_in_turn():
 @pytest.mark.parametrize("then", ["goes on", "ends", "is suspended"])
 @pytest.mark.parametrize("again", [True, False])
 def test_a_pod_of_an_element_that_is_over_goes_though_its_deletion_failed(then, again):
-    """The status was written, the deletions after it were not: the next look begins with what is there."""
+    """The status was written, the deletions after it were not: the next reconciliation begins with what is there."""
     story = Story(job({"indexes": "0-1"}, replicas=2, restart={"limit": 0}))
     story.look()
     story.set(0, phase="Running", node="n")

@@ -1,4 +1,4 @@
-"""History tells with which exit code a job failed first, not with which its other pods were ended for that."""
+"""History shows the exit code with which a job failed first, not with which its other pods were ended for that."""
 
 import random
 

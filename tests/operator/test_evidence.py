@@ -154,7 +154,7 @@ def test_by_job_errs_no_oftener_than_it_says_however_flaky_jobs_are(fails, alpha
             if draw.random() >= fails:
                 passed += 1
             elif draw.random() >= fails:
-                failed += 1  # and then it ran elsewhere; what fails there as well says nothing
+                failed += 1  # and then it ran elsewhere; what fails there as well is no evidence
             yield by_job(failed, passed)
 
     worlds = 300

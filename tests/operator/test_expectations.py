@@ -15,7 +15,7 @@ ROLE = {"name": "worker", "replicas": 1, "template": TEMPLATE}
 
 
 async def unheard(world, operator, spec):
-    """An AIJob is submitted, and its pods are made while the operator hears of none."""
+    """An AIJob is submitted, and its pods are made while the operator observes none."""
     operator.partition.cut_paths = "/api/v1/pods"
     world.create({"apiVersion": names.API_VERSION, "kind": "AIJob", "metadata": {"name": "job"}, "spec": spec}, "vision")
     await asyncio.sleep(2.0)
@@ -58,7 +58,7 @@ def test_they_are_made_again(array):
 
 
 def test_a_quota_counts_them_once():
-    """Another look before the watch tells of the pods must neither take a gang back nor make it a second time."""
+    """Another reconciliation before the watch shows the pods must neither take a gang back nor make it a second time."""
 
     async def story():
         world = World(nodes=1, seed=1)

@@ -33,7 +33,7 @@ class Nodes:
             self.say(name)
 
     def say(self, name, labels=None, annotations=None):
-        """What the API server has to say of a node."""
+        """What the API server reports of a node."""
         self.hardware._nodes[name] = node = self.node(name, labels, annotations)
         self.hardware.runs.node(name, node.group)
 
@@ -44,7 +44,7 @@ class Nodes:
         return msgspec.convert({"metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": self.gpus}}}, _Node)
 
     def hear(self, name, labels, annotations):
-        """The same, told by the watch and acted upon."""
+        """The same, observed by the watch and acted upon."""
 
         async def story():
             self.hardware._changed(Change(name, self.node(name, labels, annotations)))

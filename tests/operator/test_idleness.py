@@ -107,7 +107,7 @@ def test_a_job_that_was_taken_down_for_its_time_limit_has_failed_and_not_been_in
     assert (limited.status.phase, limited.status.running_since) == ("Running", timestamp(T0))
     early = plan(limited, pods(terminating=True), Given(now=T0 + 3000)).status
     assert (early.phase, early.running_since, early.interruptions) == ("Restarting", None, 1)
-    for left in (pods(terminating=True), []):  # they may be gone before anybody looks
+    for left in (pods(terminating=True), []):  # they may be gone before the next check
         status = plan(limited, left, Given(now=T0 + 3599)).status
         assert (status.phase, status.message) == ("Failed", "it reached its time limit of 1h")
 

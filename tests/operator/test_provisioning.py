@@ -1,4 +1,4 @@
-"""Provisioning classes: nodes are asked for only of those that an administrator lists, whatever an object says."""
+"""Provisioning classes: only those that an administrator lists are used, whatever an object names."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ WAITS = {"phase": "Pending", "scheduled": 0, "reason": {"code": "Resources", "me
 
 
 def ask(world, name, kind):
-    """A gang of one that waits for room and asks for nodes of a class."""
+    """A gang of one that waits for capacity and requests nodes of a class."""
     notes = {"fairlead.dev/provisioning-class": kind}
     metadata = {"name": name, "namespace": "vision", "annotations": notes}
     world.create(

@@ -1,4 +1,4 @@
-"""Which failures tell a node from the job: those of work that ran elsewhere for longer."""
+"""Which failures point to the node, not the job: those of work that ran elsewhere for longer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Members that have nodes and do not start: when a job is stopped for that, and what it says."""
+"""Members that have nodes and do not start: when a job is stopped for that, and what it reports."""
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ PULLS = 'container main: ImagePullBackOff: Back-off pulling image "trian:1"'
 
 
 def stuck(story, which, reason="ImagePullBackOff", message=PULLS, since=None):
-    """A member's container says why it does not start."""
+    """A member's container reports why it does not start."""
     story.set(which, starting=Starting(Trouble(reason, message), story.now if since is None else since))
 
 
@@ -40,7 +40,7 @@ def test_a_job_is_stopped_at_its_deadline_and_fails_when_its_restarts_are_used_u
     assert (story.phase, decided.delete) == ("Restarting", ("bert-worker-0-0", "bert-worker-1-0"))
     assert story.job.status.message == f"bert-worker-1-0 did not start within 5m: {PULLS}: restart 1 of 1 in 10 s"
     assert (story.job.status.restarts, condition(story).status, condition(story).reason) == (1, "False", "ImagePullBackOff")
-    assert not decided.blamed  # an image that cannot be pulled says nothing of the node
+    assert not decided.blamed  # an image that cannot be pulled is no evidence about the node
     story.look(11.0)
     bind(story)
     stuck(story, "1")
@@ -174,7 +174,7 @@ def test_one_that_is_hopeless_is_given_up_while_those_that_are_needed_start_stil
 
 
 def test_members_that_were_given_up_come_back_ever_later():
-    """Until one starts, or finds no room for ten minutes; a new attempt begins anew."""
+    """Until one starts, or finds no capacity for ten minutes; a new attempt begins again."""
     story = elastic()
     story.set("2", phase="Running", starting=None)
     story.look()

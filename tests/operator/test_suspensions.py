@@ -1,4 +1,4 @@
-"""What Fairlead suspended is resumed once no PodGroup says that it is to be suspended, however that came about."""
+"""What Fairlead suspended is resumed once no PodGroup has it as a suspended target, whatever the cause."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ class Story:
         return {"apiVersion": version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"], "controller": True}
 
     def intend(self, group, owner, epoch=1, state="Suspended", *, owned=False):
-        """A PodGroup whose target says so of an object."""
+        """A PodGroup whose target state is for an object."""
         groups = self.served("PodGroup", names.API_VERSION)
         with contextlib.suppress(StatusError):
             made = objects.pod_group(group, 1)

@@ -23,7 +23,7 @@ POD = ("vision", "bert")
 
 
 class Asked:
-    """A Prometheus that answers what it is told to."""
+    """A Prometheus with given answers."""
 
     def __init__(self):
         self.answer = {}
@@ -41,7 +41,7 @@ async def test_measurements_are_shares_of_the_time_since_the_one_before():
     await use.measure()
     clock[0] = 1120.0
     await use.measure()
-    clock[0] = 900.0  # set back: nobody knows how long that was, and it is no more than a measurement's own time
+    clock[0] = 900.0  # set back: the time is unknown, and it is no more than a measurement's own time
     await use.measure()
     clock[0] = 1e9
     await use.measure()

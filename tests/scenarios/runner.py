@@ -14,7 +14,7 @@ from testbed import objects
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.yaml"))
 LIMIT = 40.0
-QUIET = 5  # looks in a row at which what must be is so
+QUIET = 5  # checks in a row that must succeed
 _BASE = "/apis/fairlead.dev/v1alpha1"
 _PLURALS = {
     "NodePool": "nodepools",

@@ -1,4 +1,4 @@
-"""The configuration file: what it may say, and what is said of one that is wrong."""
+"""The configuration file: what it may contain, and the errors of a wrong one."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What differs from what was told in counts only is told again after a rest, not with every pass."""
+"""A status that differs from the last report in counts only is reported again after a pause, not with every pass."""
 
 from itertools import pairwise
 

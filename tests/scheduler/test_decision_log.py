@@ -1,4 +1,4 @@
-"""The decision log: what is written can be replayed, and what is not a log is said to be none."""
+"""The decision log: what is written can be replayed, and what is not a log is refused."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What the leader tells of a job from its state as it is."""
+"""What the leader reports of a job from its present state."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Which queues' metrics a namespace is told: those that it may use."""
+"""Which queues' metrics a namespace gets: those that it may use."""
 
 import msgspec
 import pytest

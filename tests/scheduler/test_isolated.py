@@ -62,7 +62,7 @@ def placed(outputs):
 
 
 def breaking(monkeypatch, owner, name, about):
-    """A method that raises, after it has done its work, for whatever `about` says; returns what turns that off."""
+    """A method that raises, after it has done its work, for what `about` selects; returns what switches that off."""
     original = getattr(owner, name)
     on = [True]
 

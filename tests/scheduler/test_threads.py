@@ -1,4 +1,4 @@
-"""The core thread and the applier, with a cluster in their place that does as it is told."""
+"""The core thread and the applier, with a scripted cluster."""
 
 import asyncio
 import threading
@@ -105,7 +105,7 @@ def test_group_status_is_told_when_it_changes():
 
 
 class Script:
-    """A cluster that remembers the order of writes and answers as told."""
+    """A cluster that records the order of writes and has scripted answers."""
 
     def __init__(self, answers=()):
         self.answers = dict(answers)
@@ -306,7 +306,7 @@ async def test_an_event_that_is_said_again_while_it_waits_is_written_once_and_in
 
     script.event = event
     applier = Applier(script, lambda _: None, lambda: 1, writers=4)
-    for number in range(1000):  # nobody writes yet
+    for number in range(1000):  # nothing is written yet
         applier.submit([Refuse((ref("a"), ref("b")), Reason(ReasonCode.RESOURCES, f"full {number}"), "ns/g")])
         applier.events.put(ref("a"), "Preempted", "for c")
     applier.submit([Refuse((ref("b"),), Reason(ReasonCode.RESOURCES, "full again"))])

@@ -75,7 +75,7 @@ def test_every_kind_of_transport_fault_happens_somewhere():
     ],
 )
 def test_the_auditor_sees_what_it_is_there_for(monkeypatch, broken, told):
-    """Seeded bugs: a limit that is never reached, room that is given away before its victims are gone."""
+    """Seeded bugs: a limit that is never reached, capacity that is assigned before its victims are gone."""
     monkeypatch.setattr(broken, lambda *_, **__: None)
     found = []
     for seed in range(1, 6):

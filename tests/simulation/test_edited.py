@@ -1,4 +1,4 @@
-"""AIJobs whose roles are edited while they are suspended: what resumes are the new roles, and no place is kept for the old ones."""
+"""AIJobs whose roles are edited while they are suspended: what resumes are the new roles, and no place is reserved for the old ones."""
 
 import asyncio
 import random
@@ -91,7 +91,7 @@ def test_places_that_were_kept_for_the_old_roles_are_free_at_once():
         await found.until(lambda: aijobs.phase(world, "low") == "Suspended" and aijobs.phase(world, "high") == "Running", 200)
         world.create(job(sized(4, seconds=30), name="next", serviceClass="batch"), "vision")
         await asyncio.sleep(5.0)
-        await found.operator.kill()  # so nobody makes the pods that the places are for
+        await found.operator.kill()  # so the pods that the places are for are not created
         deleted(world, "high")
         await until_kept(found)
         edit(world, "low", roles=[sized(1, gpus=4, seconds=9000)])
@@ -131,7 +131,7 @@ def test_a_job_that_became_larger_while_it_resumed_starts_whole():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_edits_at_random_moments(seed):
-    """Whatever comes between: a job runs at last with the roles that it has then, and nothing is kept for anybody."""
+    """Whatever comes between: a job runs at last with the roles that it has then, and nothing stays reserved."""
     draw = random.Random(seed)
 
     def roles():

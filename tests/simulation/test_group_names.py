@@ -1,4 +1,4 @@
-"""Workloads of several kinds whose names are alike: each has a PodGroup of its own, and what is meant of one is no other's."""
+"""Workloads of several kinds whose names are alike: each has its own PodGroup, and a target state of one is no other's."""
 
 import asyncio
 

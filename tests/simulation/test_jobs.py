@@ -53,7 +53,7 @@ def test_fifo_blocks_at_its_head_and_sjf_does_not():
 
 
 def test_easy_reserves_by_node_where_easy_total_counts_fragments():
-    # Eight GPUs are free at 50, but on two nodes: the total says the head starts then, the nodes say at 100.
+    # Eight GPUs are free at 50, but on two nodes: by the total the head starts then, by the nodes at 100.
     table = [job("a", 0, 50, 4), job("b", 0, 100, 8), job("c", 0, 100, 4), job("d", 1, 10, 16), job("e", 2, 99, 4)]
     runs = {
         policy: baselines.simulate(

@@ -1,4 +1,4 @@
-"""Nodes and failures on the simulated cluster: buggy jobs blame nobody, a bad node is found, and its release forgets."""
+"""Nodes and failures on the simulated cluster: buggy jobs blame no node, a bad node is found, and its release discards the evidence."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""An AIJob that the scheduler has suspended and that its user pauses as well: nothing waits for it, or is kept for it."""
+"""An AIJob that the scheduler has suspended and that its user pauses as well: nothing waits for it, or is reserved for it."""
 
 import asyncio
 

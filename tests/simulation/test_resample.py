@@ -21,7 +21,7 @@ def trace(days=6, first=0.0):
 
 
 def days_of(table, queue):
-    """By day of the month, the source days of a queue's jobs (told by their run times)."""
+    """By day of the month, the source days of a queue's jobs (identified by their run times)."""
     found = {}
     for job in table:
         if job.queue == queue:

@@ -129,7 +129,7 @@ def tell(seed, story, *, elect):
 @pytest.mark.parametrize("kind", BREAKDOWNS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_a_lease_forty_seconds_of_it_at_any_time_end_nothing(kind, seed):
-    """At the start, in between, and while it is told to end."""
+    """At the start, in between, and while it terminates."""
     forty_seconds_of_it(kind, seed)
 
 

@@ -1,4 +1,4 @@
-"""What if: what starts, who falls and who waits, on paper."""
+"""What if: what starts, what is evicted and what waits, on a copy."""
 
 import msgspec
 import pytest
@@ -273,7 +273,7 @@ def test_nobody_falls_whom_a_disruption_budget_protects():
 
 
 def test_what_starts_and_falls_on_paper_is_no_job_without_a_name():
-    """A pod of its own that starts and is evicted before all is quiet: it is told as evicted, and not as started."""
+    """A pod of its own that starts and is evicted before all is quiet: it is reported as evicted, and not as started."""
     before = a_cluster(view(views.Pod, made.pod("first", queue="guest", gpus=4), "ns"))
     trial = whatif._Trial(before, Policy())
     (task,) = [each for each in trial.core.state.tasks.values() if each.pod.name == "first"]

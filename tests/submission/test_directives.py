@@ -1,4 +1,4 @@
-"""What scripts ask for, and what they are told where they cannot be meant."""
+"""What scripts request, and the errors for what makes no sense."""
 
 import contextlib
 import random

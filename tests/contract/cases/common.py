@@ -1,4 +1,4 @@
-"""What all cases share: paths, forms, small objects. A case is a function of the API; its name says what is so."""
+"""What all cases share: paths, forms, small objects. A case is a function of the API; its name states the rule."""
 
 from __future__ import annotations
 
