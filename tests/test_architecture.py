@@ -11,7 +11,7 @@ TEXTS = architecture.TEXTS.read_text()
 MODULES = architecture.ROOT / "src" / "fairlead"
 
 
-def test_the_picture_is_drawn_from_the_present_texts():
+def test_the_figure_is_drawn_from_the_present_texts():
     assert architecture.PICTURE.read_text() == architecture.current(), "run `make architecture`"
 
 

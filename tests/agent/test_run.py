@@ -208,7 +208,7 @@ async def test_what_cannot_be_attached_to(local):
     assert (code, "is not a job name" in err) == (2, True)
 
 
-async def test_who_does_not_read_is_let_go_of_and_holds_nobody_up(tmp_path):
+async def test_a_client_that_does_not_read_is_disconnected_and_delays_no_other(tmp_path):
     recipe = Recipe(["sh", "-c", "yes | head -c 40000000; echo end"], {"PATH": os.environ["PATH"]}, tmp_path, stdin=True)
     terminal = Terminal(tmp_path / "log", tty=False)
     container = Container(recipe, tmp_path / "log", terminal)

@@ -52,7 +52,7 @@ def test_numbers_are_those_of_now():
     assert found[-1].reason.message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
-def test_a_gang_that_would_start_without_its_surplus_does_not_wait():
+def test_a_gang_that_would_start_without_its_optional_members_does_not_wait():
     group = view(views.PodGroup, objects.pod_group("g", 1, "q"))
     pods = [told(objects.pod(f"g-{i}", group="g", queue="q", gpus=3), "GangIncomplete", "old") for i in range(2)]
     (job,) = jobs(snapshot(*pods, groups=[group]))

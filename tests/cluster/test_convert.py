@@ -356,7 +356,7 @@ def test_an_image_is_no_larger_than_can_be_summed():
 
 
 @pytest.mark.parametrize(("count", "labels", "needed"), [(1, True, 1), (3, True, 3), (0, True, 2), (1, False, 2)])
-def test_a_group_that_was_made_for_an_intent_has_as_many_members_as_the_intent_says_now(count, labels, needed):
+def test_a_group_made_for_a_target_state_has_as_many_members_as_the_target_state_has_now(count, labels, needed):
     """It outlives its target state for as long as no operator runs, and serves the next one."""
     record = msgspec.json.encode(Pod("", "ns", "", PodSpec())).decode()
     members = [{"count": count, "pod": record}] if count else []

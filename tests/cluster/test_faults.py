@@ -140,7 +140,7 @@ async def test_an_eviction_without_an_answer_is_repeated_until_its_outcome_is_kn
     assert not server.answers
 
 
-async def test_an_eviction_that_took_effect_though_nobody_answered_is_not_repeated(server, client):
+async def test_an_eviction_that_took_effect_without_an_answer_is_not_repeated(server, client):
     server.answers = [hang, (200, {"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}})]
     assert (await KubernetesCluster(client).evict(POD, dry_run=False))[0] is Outcome.DONE
     assert len(server.asked) == 2

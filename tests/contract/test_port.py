@@ -300,7 +300,7 @@ async def test_a_queues_status_is_written_and_forgets_what_is_gone(port):
     await port.cluster.queue_status(f"{name}-gone", QueueReport({}, 0, {}))
 
 
-async def test_the_intent_to_suspend_a_job_is_written_and_heard(port):
+async def test_the_target_state_of_a_suspended_job_is_written_and_observed(port):
     name = f"port-{next(counter)}"
     await port.create(objects.pod_group(name, 2))
     path = f"/apis/fairlead.dev/v1alpha1/namespaces/{NS}/podgroups/{name}"

@@ -16,7 +16,7 @@ def refused(state, name):
     return why, explain.refused(state, unit, why)
 
 
-def test_a_pod_for_which_no_node_has_room():
+def test_a_pod_for_which_no_node_has_capacity():
     state = cluster([node("n", gpus=2)], pods=[pod("big", gpus=3)])
     run(state)
     why, reason = refused(state, "big")
@@ -45,7 +45,7 @@ def test_a_limit_comes_with_its_numbers():
     assert reason.numbers["limit"] == 1000
 
 
-def test_a_gang_is_refused_for_its_queue_s_limit_though_there_is_no_room_either():
+def test_a_gang_is_refused_for_its_queue_s_limit_though_there_is_no_capacity_either():
     members = [pod(f"g-{i}", group="g", queue="q") for i in range(4)]
     state = cluster([node("n", gpus=2)], [queue("q", limit=3)], members, groups=[group("g", 4, queue="q")])
     run(state)

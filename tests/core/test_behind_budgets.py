@@ -5,7 +5,7 @@ from fairlead.core.model.queues import Queue, UserLimits
 from tests.builders import cluster, node, placed, pod, refused, run, settle
 
 
-def test_a_limit_behind_a_budget_that_is_eased_lets_the_job_start():
+def test_a_limit_behind_a_budget_that_is_relieved_lets_the_job_start():
     state = cluster(
         [node("n0", gpus=4), node("n1")],
         [Queue("b", jobs=UserLimits(running=2))],

@@ -177,7 +177,7 @@ def test_a_pod_whose_binding_is_on_its_way_is_what_was_decided_or_what_it_says_t
     invariants.check(state)
 
 
-def test_whoever_relabels_what_runs_is_told_once():
+def test_relabelled_running_pods_get_one_event():
     state = cluster([node("n", gpus=4)], [queue("a"), queue("b")])
     state.upsert_pod(pod("p", queue="a"))
     settle(state)
@@ -406,7 +406,7 @@ def critical(name, **more):
 
 
 @pytest.mark.parametrize(("quota", "never", "falls"), [(8, False, False), (0, True, False), (4, False, True), (0, False, True)])
-def test_profile_kubernetes_takes_nothing_that_is_guaranteed_or_never_falls(quota, never, falls):
+def test_profile_kubernetes_preempts_nothing_that_is_guaranteed_or_non_preemptible(quota, never, falls):
     state = cluster([node("n", gpus=8)], [queue("vision", quota=quota), queue("borrow", quota=0)])
     state.upsert_class(ServiceClass("never", mode="Never"))
     state.upsert_pod(pod("d7", queue="vision", gpus=8, service_class="never" if never else ""))
@@ -415,7 +415,7 @@ def test_profile_kubernetes_takes_nothing_that_is_guaranteed_or_never_falls(quot
     assert preempted(run(state)) == ([["d7"]] if falls else [])
 
 
-def test_of_a_queue_beyond_its_quota_only_what_is_beyond_falls():
+def test_of_a_queue_over_quota_only_the_excess_is_preempted():
     state = cluster([node("n", gpus=8)], [queue("vision", quota=6), queue("borrow", quota=0)])
     for i in range(8):
         state.upsert_pod(pod(f"v{i}", queue="vision", created=float(i), started=float(i)))
@@ -427,7 +427,7 @@ def test_of_a_queue_beyond_its_quota_only_what_is_beyond_falls():
     invariants.check(state)
 
 
-def test_its_own_kind_falls_to_profile_kubernetes_as_upstream_says():
+def test_profile_kubernetes_preempts_its_own_kind_as_upstream():
     state = cluster([node("n", gpus=8)], [queue("vision", quota=8), queue("borrow", quota=0)])
     state.upsert_pod(pod("theirs", queue="vision", gpus=8, profile="kubernetes"))
     settle(state)

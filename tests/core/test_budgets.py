@@ -19,7 +19,7 @@ def of(app, *pods):
     return [msgspec.structs.replace(each, labels=(("app", app),)) for each in pods]
 
 
-def test_the_cheapest_victim_that_may_go_falls():
+def test_the_cheapest_victim_that_may_be_evicted_is_chosen():
     web = of("web", pod("web", at="n", created=9))  # would be the first victim: the latest
     state = cluster([node("n", gpus=2)], pods=[*web, pod("other", at="n", created=1)])
     state.upsert_budget(budget(0))
@@ -60,7 +60,7 @@ def test_plans_of_one_pass_share_what_is_allowed():
     invariants.check(state)
 
 
-def test_a_gang_falls_only_if_all_its_members_may():
+def test_a_gang_is_preempted_only_if_all_its_members_may_be():
     members = of("web", *(pod(f"m{i}", group="old", at="n") for i in range(2)))
     state = cluster([node("n", gpus=2)], groups=[group("old", 2)], pods=members)
     state.upsert_budget(budget(1))

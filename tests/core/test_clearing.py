@@ -61,7 +61,7 @@ def _clears(preemption, need, size, rows):
     return not need
 
 
-def test_a_gang_that_is_owed_its_places_gets_them(monkeypatch):
+def test_a_gang_within_its_guarantee_gets_its_places(monkeypatch):
     served, missed = 0, 0
     for_gang = search._for_gang
 

@@ -34,7 +34,7 @@ def moving():
 
 
 @pytest.mark.parametrize("policy", [{}, {"reservations": 0, "patience": 0.0, "move_patience": 0.0}])
-def test_the_smallest_falls_and_another_moves_so_that_all_devices_are_busy(policy):
+def test_the_smallest_is_evicted_and_another_moves_so_that_all_devices_are_busy(policy):
     state = two_nodes(**policy)
     state.upsert_pod(pod("wide", "q1", gpus=4, created=LATE))
     decided = run(state, LATE)
@@ -82,7 +82,7 @@ def test_no_device_is_free_that_a_victim_has_which_stays():
     invariants.check(state)
 
 
-def test_nobody_falls_where_moves_alone_do():
+def test_no_pod_is_evicted_where_moves_suffice():
     state = cluster([node(f"n{i}", gpus=4) for i in range(2)], [queue("q0", 4), queue("q1", 4)])
     state.upsert_pod(pod("fixed", "q0", gpus=1, at="n0", started=0.0, stays=True))
     state.upsert_pod(pod("two", "q0", gpus=2, at="n1", started=0.0, stays=True))
@@ -166,7 +166,7 @@ def least_evicted(devices, pods, size, allowed, most):
 NODES = 3
 
 
-def test_as_little_falls_as_trying_all_finds():
+def test_as_little_is_evicted_as_trying_all_finds():
     better = worse = compared = 0
     for seed in range(200):
         rnd = random.Random(seed)

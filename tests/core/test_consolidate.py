@@ -244,7 +244,7 @@ def test_an_eviction_that_is_refused_gives_the_new_place_back():
 
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=2, max_size=6), st.integers(1, 8))
-def test_it_never_makes_more_pieces_and_moves_no_more_than_it_may(laid, budget):
+def test_it_never_fragments_more_and_moves_no_more_than_it_may(laid, budget):
     state = cluster(
         [node(f"n{i}", gpus=8) for i in range(len(laid))],
         [Queue("q")],
@@ -267,7 +267,7 @@ def test_it_never_makes_more_pieces_and_moves_no_more_than_it_may(laid, budget):
     invariants.check(state)
 
 
-def test_what_becomes_free_later_is_put_together_with_the_pieces_elsewhere():
+def test_capacity_that_becomes_free_later_is_consolidated_with_fragments_elsewhere():
     state = cluster([node(f"n{i}", gpus=2) for i in range(2)], [Queue("q")], reservations=0)
     for i in range(2):
         for j in range(2):

@@ -61,7 +61,7 @@ def test_classes_of_any_reach_come_to_rest(kinds, actions, weight, users, alike)
         invariants.check(state)
 
 
-def test_who_would_take_it_back_by_priority_does_not_fall_for_shares():
+def test_work_that_would_preempt_in_return_by_priority_is_not_reclaimed_for_shares():
     state = cluster([node("n", gpus=2)], [queue("poor", quota=2), queue("rich")])
     state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
     state.upsert_pod(pod("mine", queue="poor"))
@@ -96,7 +96,7 @@ def rivals(limit=None, service="urgent", poor="", **asked):
     return state
 
 
-def test_nobody_takes_what_who_waits_would_take_from_him():
+def test_no_unit_preempts_what_a_pending_job_would_preempt_from_it():
     state = rivals()
     assert {name: held(state, name) for name in ("high", "poor", "rich")} == {"high": 1, "poor": 0, "rich": 3}
 
@@ -118,7 +118,7 @@ def test_who_cannot_take_it_stands_in_nobodys_way(more):
     assert held(state, "poor") == 2
 
 
-def test_who_stands_behind_somebody_looks_again_once_he_is_at_his_limit():
+def test_a_blocked_class_is_requeued_once_the_blocking_job_is_at_its_limit():
     queues = [queue("high"), queue("poor", quota=2), queue("rich")]
     state = cluster([node("n", gpus=4)], queues)
     state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
@@ -146,7 +146,7 @@ def test_what_a_gang_leaves_over_counts_as_well():
     assert play(state) == 0, "next would take it, with what the gang leaves over, and the gang would come back for that"
 
 
-def test_a_limit_that_the_victim_eases_is_in_nobodys_way():
+def test_a_limit_that_the_victim_relieves_blocks_no_unit():
     queues = [queue("owner", quota=1), queue("guest", limit=1)]
     state = cluster([node("n", gpus=1)], queues)
     state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
@@ -157,7 +157,7 @@ def test_a_limit_that_the_victim_eases_is_in_nobodys_way():
     assert play(state) == 0, "once the first has gone its queue's limit lets next take it, and the first comes back for that"
 
 
-def test_who_waits_and_reaches_farther_looks_again_once_somebody_runs():
+def test_a_pending_class_of_wider_scope_is_requeued_once_a_victim_runs():
     state = cluster([node("n", gpus=1)], [queue("high"), queue("low", quota=1)])
     state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
     state.upsert_pod(pod("runs", queue="low"))
@@ -168,7 +168,7 @@ def test_who_waits_and_reaches_farther_looks_again_once_somebody_runs():
     assert preempted(run(state)) == [["runs"]]
 
 
-def test_shares_follow_whoever_is_deleted_while_it_waits():
+def test_shares_follow_jobs_that_are_deleted_while_they_wait():
     queues = [Queue(name, "", 0, (QueueResource(GPU, 0, weight=1),)) for name in "abc"]
     state = cluster([node("n", gpus=6)], queues)
     for name in "ab":

@@ -104,7 +104,7 @@ def test_a_node_that_changed_is_worked_out_anew():
 
 
 @pytest.mark.parametrize("never", [True, False])
-def test_whoever_never_preempts_waits(never):
+def test_a_pod_that_never_preempts_waits(never):
     state = cluster([node("a", gpus=1)], pods=[pod("low", at="a")])
     state.upsert_pod(of_upstream("high", priority=9, never_preempts=never))
     assert bool(preempted(run(state))) is not never
@@ -120,7 +120,7 @@ def test_after_a_restart_it_waits_for_the_victims_that_are_leaving():
     assert placed(settle(state)) == {"high": "a"}
 
 
-def test_the_same_pods_fall_however_often_it_is_tried():
+def test_the_same_pods_are_chosen_however_often_it_is_tried():
     state = cluster([node("n", gpus=4)], [queue("q")])
     for name, gpus in (("large", 2), ("small-1", 1), ("small-2", 1)):
         state.upsert_pod(of_upstream(name, queue="q", gpus=gpus))  # none has started: all are as important

@@ -19,7 +19,7 @@ def gone(state, *pods):
         state.remove_pod(f"uid-{name}")
 
 
-def test_a_gang_starts_with_what_is_free_and_others_of_its_priority_go_before_its_surplus():
+def test_a_gang_starts_with_what_is_free_and_others_of_its_priority_go_before_its_elastic_replicas():
     state = cluster([node("n", gpus=4)], groups=[Group("ns", "el", 2)])
     elastic(state, 2, 3, created=1.0)
     state.upsert_pod(pod("later", created=9.0))
@@ -52,7 +52,7 @@ def test_it_shrinks_for_equals_and_never_below_what_it_needs():
     assert preempted(run(state, 7.0)) == [["el-2", "el-3"]]
 
 
-def test_no_surplus_falls_that_is_needed_meanwhile():
+def test_no_elastic_replica_is_evicted_that_is_needed_meanwhile():
     state = cluster([node("n", gpus=3)], groups=[Group("ns", "el", 2)])
     elastic(state, 2, 1)
     start(state)
@@ -61,7 +61,7 @@ def test_no_surplus_falls_that_is_needed_meanwhile():
     assert preempted(run(state, 6.0)) == [], "it runs with two, as it must"
 
 
-def test_who_is_higher_takes_surplus_first_and_then_the_whole():
+def test_higher_priority_preempts_elastic_replicas_first_and_then_the_whole():
     state = cluster([node("n", gpus=4)], groups=[Group("ns", "el", 2)])
     elastic(state, 2, 2)
     start(state)
@@ -75,7 +75,7 @@ def test_who_is_higher_takes_surplus_first_and_then_the_whole():
     assert {"el-0", "el-1", "el-2", "el-3"} >= set(victims) >= {"el-0", "el-1"}, "three are not to be had from the surplus alone"
 
 
-def test_surplus_takes_nothing_from_others():
+def test_elastic_replicas_preempt_nothing():
     state = cluster([node("n", gpus=2)], groups=[Group("ns", "el", 1)])
     state.upsert_pod(pod("low", created=0.0))
     start(state)
@@ -86,7 +86,7 @@ def test_surplus_takes_nothing_from_others():
     assert state.tasks["uid-low"].state is TaskState.BOUND
 
 
-def test_a_gang_gets_its_room_from_several():
+def test_a_gang_gets_its_capacity_from_several():
     groups = [Group("ns", "el", 1), Group("ns", "fat", 1), Group("ns", "gang", 2)]
     state = cluster([node("a", gpus=2), node("b", gpus=2)], groups=groups)
     elastic(state, 1, 1, "el", gpus=1)
@@ -98,7 +98,7 @@ def test_a_gang_gets_its_room_from_several():
 
 
 @pytest.mark.parametrize(("scope", "falls"), [("Queue", []), ("Cluster", [["el-1"]])])
-def test_other_queues_surplus_falls_only_within_the_scope_of_the_class(scope, falls):
+def test_other_queues_elastic_replicas_are_preempted_only_within_the_scope_of_the_class(scope, falls):
     state = cluster([node("n", gpus=2)], [Queue("a"), Queue("b")], groups=[Group("ns", "el", 1, "a")], reclaim=False)
     state.upsert_class(ServiceClass("c", scope=scope))
     elastic(state, 1, 1, queue="a")
@@ -107,7 +107,7 @@ def test_other_queues_surplus_falls_only_within_the_scope_of_the_class(scope, fa
     assert preempted(run(state, 6.0)) == falls
 
 
-def test_who_waits_looks_again_once_surplus_has_started_where_it_could_not():
+def test_a_pending_class_is_requeued_once_an_elastic_replica_has_started_where_it_could_not():
     state = cluster([node("n", gpus=2), node("m", gpus=2)], groups=[Group("ns", "el", 1)])
     state.upsert_pod(pod("one", gpus=2, at="n"))
     state.upsert_pod(pod("two", gpus=1, at="m"))

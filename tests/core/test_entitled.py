@@ -46,7 +46,7 @@ def test_who_is_within_quota_starts_in_time(seed):
     play(seed)
 
 
-def test_a_pass_ends_though_victims_may_fall_in_one_order_only():
+def test_a_pass_ends_though_victims_are_preemptible_in_one_order_only():
     """A pod of `borrow` is preemptible once one of `lent`, below `org`, was preempted; the smaller one is tried first."""
     play(486, events=80)
 

@@ -38,7 +38,7 @@ def test_divisions(total, claims, wanted):
     assert divide(total, list(reversed(claims))) == wanted, "the order of siblings does not matter"
 
 
-def test_past_use_shifts_what_is_over():
+def test_past_use_shifts_the_over_quota_capacity():
     light, heavy = Claim("light", 99, usage=0.1), Claim("heavy", 99, usage=0.9)
     assert divide(100, [light, heavy], usage_weight=0) == {"light": 50, "heavy": 50}
     assert divide(100, [light, heavy]) == {"light": 90, "heavy": 10}
@@ -76,7 +76,7 @@ def test_names_decide_only_between_equal_guarantees(total, claims, unit, rnd):
 
 
 @given(st.integers(0, 300), CLAIMS, st.integers(1, 8))
-def test_nobody_gets_more_than_asked_nor_less_than_guaranteed_and_nothing_is_left_while_somebody_wants(total, claims, unit):
+def test_no_claim_gets_more_than_requested_nor_less_than_guaranteed_and_nothing_is_left_while_one_wants(total, claims, unit):
     shares = divide(total, claims, unit)
     for claim in claims:
         assert min(claim.quota or 0, claim.demand) <= shares[claim.name] <= claim.demand

@@ -147,7 +147,7 @@ def whoever_starts(state, now):
         pytest.param(msgspec.structs.replace(SLICED, mode="Never"), [{}], [{}], {}, id="not from who never falls"),
     ],
 )
-def test_who_attained_less_takes_its_turn_when_it_is_foretold(service, runs, waits, told):
+def test_work_with_less_attained_service_starts_when_it_is_forecast(service, runs, waits, told):
     state = cluster([node("n", gpus=len(runs))], [Queue("q"), Queue("other")])
     state.upsert_class(service)
     for i, more in enumerate(runs):

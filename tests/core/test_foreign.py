@@ -174,7 +174,7 @@ def test_the_account_follows_no_later_stamp():
     assert not any(state.queues.queues["q"].meter.held.values())
 
 
-def test_nobody_falls_in_vain_for_what_pods_of_others_hold():
+def test_no_pod_is_evicted_in_vain_for_what_pods_of_others_hold():
     state = world([node("n", gpus=8)], [queue("q", quota=2), queue("m", quota=6)], [foreign("f", gpus=6)])
     for i in range(2):
         state.upsert_pod(pod(f"own-{i}", queue="q"))
@@ -196,7 +196,7 @@ def test_nobody_falls_in_vain_for_what_pods_of_others_hold():
     assert state.tasks["uid-f"].state is TaskState.BOUND
 
 
-def test_shares_promise_nothing_that_nobody_can_give_back():
+def test_shares_contain_nothing_that_cannot_be_reclaimed():
     # Of 12 GPUs others hold 8 in q. What is left is shared by the queues that can have it.
     state = world([node("n", gpus=12)], [queue("q"), queue("a"), queue("b")], [foreign("f", gpus=8)])
     for i in range(4):
@@ -219,7 +219,7 @@ def test_a_floor_is_taken_before_the_rest_is_divided():
     assert divide(10, claims) == {"a": 20, "b": 0, "c": 5}
 
 
-def test_firm_work_gets_nothing_promised_though_others_hold_it():
+def test_non_preemptible_work_gets_nothing_guaranteed_though_others_hold_it():
     queues = [queue("q", quota=2), queue("m", quota=4), queue("free")]
     state = world([node("n", gpus=12)], queues, [foreign("f", gpus=6)])
     state.upsert_class(ServiceClass("firm", mode="Never", borrows=False))
@@ -232,7 +232,7 @@ def test_firm_work_gets_nothing_promised_though_others_hold_it():
 
 
 @pytest.mark.parametrize("charged", [True, False])
-def test_upstreams_preemption_takes_them_only_where_nobody_pays(charged):
+def test_upstreams_preemption_takes_them_only_where_no_queue_is_charged(charged):
     state = world([node("n")], [queue("q"), queue("k")], [foreign("f", gpus=8)], [team(queue="q" if charged else "nosuch")])
     state.upsert_pod(pod("k", queue="k", gpus=8, priority=10, profile=KUBERNETES_PROFILE))
     decided = run(state)

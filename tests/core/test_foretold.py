@@ -201,7 +201,7 @@ def line(rng, size):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_part_of_the_errors_is_found_as_by_looking_at_one_after_the_other(seed):
+def test_a_part_of_the_errors_is_found_as_by_a_linear_search(seed):
     rng = random.Random(seed)
     for _ in range(50):
         past = line(rng, rng.randrange(1, 40))

@@ -45,7 +45,7 @@ def test_it_waits_for_its_members_and_its_group():
     assert len(placed(run(state))) == 3
 
 
-def test_surplus_members_come_as_they_fit():
+def test_optional_members_are_placed_as_they_fit():
     state = cluster([node("n", gpus=8)], pods=gang("g", 10), groups=[group("g", 4)])
     assert len(placed(settle(state))) == 8
     state.upsert_node(node("m", gpus=8))
@@ -113,7 +113,7 @@ def test_members_without_a_controller_stay():
     assert evict.reason.numbers["kept"] == 1
 
 
-def test_a_gang_larger_than_the_cluster_holds_nobody_up():
+def test_a_gang_larger_than_the_cluster_blocks_no_other():
     state = cluster([node("n")], pods=[*gang("huge", 5000), pod("small", created=9)], groups=[group("huge", 5000)])
     done = run(state)
     assert placed(done) == {"small": "n"}

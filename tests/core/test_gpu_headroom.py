@@ -30,7 +30,7 @@ def test_cpu_is_kept_too_up_to_a_quarter_per_gpu():
     assert len(placed(settle(small))) == 6
 
 
-def test_a_gpu_that_is_taken_opens_its_room():
+def test_a_gpu_that_is_taken_releases_its_headroom():
     state = cluster([node("n", pods=10)], [queue("vision", 8), queue("mal")], crowd(6, cpu=1))
     assert len(placed(settle(state))) == 2
     assert run(state) == []
@@ -61,7 +61,7 @@ def test_it_can_be_switched_off_and_does_not_bind_pods_with_devices_of_other_kin
     assert sorted(placed(settle(state))) == ["nic"]
 
 
-def test_gangs_without_devices_count_the_room():
+def test_gangs_without_devices_count_the_headroom():
     members = [pod(f"m{i}", queue="mal", group="g", gpus=0, cpu=1) for i in range(13)]
     state = cluster([node("n", pods=20)], [queue("vision", 8), queue("mal")], members, [group("g", 13)])
     assert placed(settle(state)) == {}

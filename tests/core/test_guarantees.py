@@ -26,7 +26,7 @@ def lab(nodes=2, queues=(), **policy):
     return state
 
 
-def test_it_borrows_only_what_nobody_is_guaranteed():
+def test_it_borrows_only_what_no_queue_is_guaranteed():
     state = lab(2, [queue("owner", quota=6), queue("guest", quota=2)])
     for i in range(16):
         state.upsert_pod(firm(f"guest-{i:02}", "guest", created=float(i)))
@@ -48,7 +48,7 @@ def test_it_borrows_only_what_nobody_is_guaranteed():
     invariants.check(state)
 
 
-def test_a_class_that_says_nothing_of_it_borrows_what_is_idle():
+def test_a_class_without_the_field_borrows_what_is_idle():
     state = lab(2, [queue("owner", quota=6), queue("guest", quota=2)])
     state.upsert_class(ServiceClass("firm", mode="Never"))
     for i in range(16):
@@ -90,7 +90,7 @@ def test_a_sibling_is_guaranteed_its_part_below_the_limit_above_both(limit, star
         assert "the guarantees under queue 'top'" in told["one-7"].message
 
 
-def test_a_gang_that_never_falls_waits_as_a_whole():
+def test_a_non_preemptible_gang_waits_as_a_whole():
     state = lab(2, [queue("owner", quota=12), queue("guest", quota=0)])
     state.upsert_group(msgspec.structs.replace(group("g", 3, "guest"), service_class="firm"))
     for i in range(3):
@@ -104,7 +104,7 @@ def test_a_gang_that_never_falls_waits_as_a_whole():
 
 
 @pytest.mark.parametrize("how", ["ends", "node", "class", "quota", "gone", "shrinks"])
-def test_it_looks_again_when_promises_change(how):
+def test_it_is_requeued_when_guarantees_change(how):
     state = lab(1, [queue("owner", quota=4), queue("guest"), queue("third")])
     for i in range(4):
         state.upsert_pod(firm(f"third-{i}", "third"))
@@ -200,7 +200,7 @@ def test_a_guarantee_can_always_be_called_in(quotas, jobs):
     assert not [each for each in run(state, now) if isinstance(each, Place | Preempt)]
 
 
-def test_a_childs_quota_beyond_its_parents_takes_from_nobody_else():
+def test_a_childs_quota_beyond_its_parents_reclaims_from_no_other():
     """Whether or not a class exists whose work borrows nothing guaranteed: what is beyond the parent's quota is not guaranteed."""
 
     def part(name, quota, parent="", weight=None):
@@ -218,7 +218,7 @@ def test_a_childs_quota_beyond_its_parents_takes_from_nobody_else():
         assert preempted(run(state)) == [], classes
 
 
-def test_firm_work_of_a_sibling_still_raises_what_a_parent_is_guaranteed_beside_such_a_quota():
+def test_non_preemptible_work_of_a_sibling_still_raises_the_guarantee_of_a_parent_beside_such_a_quota():
     queues = [queue("d0", quota=2), queue("a", quota=2, parent="d0"), queue("b", quota=1, parent="d0"), queue("d1", quota=2)]
     state = lab(1, queues)
     promises, d0 = state.queues.guarantees, state.queues.queues["d0"]

@@ -159,7 +159,7 @@ def test_nothing_idles_before_the_wait_is_over():
 
 
 @pytest.mark.parametrize("above", [False, True])
-def test_a_limit_is_kept_for_a_head_that_needs_all_of_it(above):
+def test_a_limit_is_reserved_for_a_head_that_needs_all_of_it(above):
     """Its own queue's, or one above it, which others below that use up."""
     rnd = random.Random(2)
     queues = [part("top", 4, limit=4), part("q0", 2, parent="top"), part("q1", 2, parent="top"), part("other", 4)]

@@ -144,7 +144,7 @@ def test_a_pod_that_is_bound_now_may_be_preempted_now():
     assert preempted(run(state)) == [["low"]]
 
 
-def test_a_job_held_back_by_a_limit_and_by_room_is_tried_when_room_comes():
+def test_a_job_blocked_by_a_limit_and_by_capacity_is_tried_when_capacity_is_freed():
     state = cluster(
         [node("n", gpus=4), node("m", gpus=4)],
         [queue("team", limit=4), queue("rest")],
@@ -209,7 +209,7 @@ def test_a_member_that_lost_its_held_place_waits_for_the_victims_with_its_gang()
     invariants.check(state)
 
 
-def test_all_victims_of_a_refused_plan_stay_though_nobody_waits_for_them_any_more():
+def test_all_victims_of_a_refused_plan_stay_though_no_pod_waits_for_them_any_more():
     state = cluster([node("n", gpus=2)], pods=[pod(f"low-{i}") for i in range(2)])
     settle(state)
     state.upsert_pod(pod("high", priority=5, gpus=2))
@@ -295,7 +295,7 @@ def test_a_count_begun_while_something_is_tried_is_counted_anew_afterwards():
     assert not task.shape.relations[0].refuses(state.nodes.rows["n"])
 
 
-def test_a_limit_may_be_eased_by_a_victim_where_the_newcomer_does_not_fit():
+def test_a_limit_may_be_relieved_by_a_victim_where_the_preemptor_does_not_fit():
     """While it was being bound it could not be preempted, and once it was bound, only its own node was checked."""
     nodes = [node("small", gpus=1, cpu=2000), node("big", gpus=8)]
     state = cluster(nodes, [queue("team", limit=1)], [pod("low", queue="team", cpu=2000)])

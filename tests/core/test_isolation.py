@@ -456,7 +456,7 @@ def is_poison(*arguments):
     return found
 
 
-def test_whoever_makes_the_order_raise_is_found_and_set_aside(monkeypatch):
+def test_the_unit_that_makes_the_order_raise_is_found_and_set_aside(monkeypatch):
     state = made_with("singles", unit=True)
     breaks(monkeypatch, QueueNode, "place", is_poison)
     decided = run(state, NOW)

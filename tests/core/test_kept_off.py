@@ -51,7 +51,7 @@ def test_a_gang_that_something_keeps_off_every_node_is_not_too_large(code, words
     assert "exceeds the whole cluster" not in advice_of(reason)
 
 
-def test_what_keeps_most_room_from_it_gives_the_code():
+def test_the_rule_that_excludes_most_capacity_gives_the_code():
     tainted = [node(f"t{number}", taints=(Taint("vip", "", "NoSchedule"),)) for number in range(2)]
     others = [node(f"o{number}") for number in range(3)]
     reason = told([*tainted, *others, node("fits", labels={"gpu": "h100"})], 3, 8, selector={"gpu": "h100"})
@@ -102,7 +102,7 @@ def test_too_large_is_what_the_amounts_of_all_nodes_do_not_hold(seed):
         assert reason.numbers["ceiling"] == free
 
 
-def test_a_quarantined_node_that_would_have_room_is_named_though_others_are_full():
+def test_a_quarantined_node_that_would_have_capacity_is_named_though_others_are_full():
     quarantined = node("bad", labels={QUARANTINED_LABEL: "true"})
     busy = [pod(f"r{number}", gpus=4, at=name) for number, name in enumerate(("a", "b"))]
     asked = spec(gpus=4, affinity=SOUND)

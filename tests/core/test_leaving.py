@@ -133,7 +133,7 @@ def test_a_plan_is_made_anew_when_what_was_to_leave_does_not():
     invariants.check(state)
 
 
-def test_nobody_plans_with_what_another_waits_for_who_stands_before():
+def test_no_unit_plans_with_what_a_unit_ahead_of_it_waits_for():
     state = cluster([node("n", gpus=3)], [queue("q0", quota=0), queue("q1", quota=3)])
     for name in "abc":
         state.upsert_pod(pod(name, queue="q0"))

@@ -24,7 +24,7 @@ def hurried(decided):
     return [graces for each in decided if isinstance(each, Evict) for graces in each.graces]
 
 
-def test_a_pod_that_its_user_deleted_with_a_long_grace_falls_and_ends_sooner():
+def test_a_pod_that_its_user_deleted_with_a_long_grace_is_preempted_and_ends_sooner():
     state = borrowed(pod("b", "borrow", at="n0", gpus=8))
     run(state)
     leaving(state, "uid-b", leaves=float(LONG))
@@ -58,7 +58,7 @@ def test_who_leaves_within_what_an_eviction_may_take_is_waited_for(leaves, falls
     assert bool(preempted(run(state, 1.0))) is falls
 
 
-def test_no_budget_is_asked_about_who_was_deleted_already_nor_counts_him():
+def test_no_budget_is_asked_about_a_deleted_pod_nor_counts_it():
     state = borrowed(*(pod(f"b{number}", "borrow", at=f"n{number}", gpus=8) for number in range(2)), nodes=2)
     run(state)
     state.upsert_budget(DisruptionBudget("ns", "all", (), allowed=1))
@@ -121,7 +121,7 @@ def test_without_an_operator_pods_of_a_suspended_job_have_the_bounded_grace_too(
     assert taken.graces == (("uid-low-0", 3600),)
 
 
-def test_the_rest_of_a_job_that_is_suspended_falls_as_before():
+def test_the_rest_of_a_job_that_is_suspended_is_preempted_as_before():
     story = Story()
     story.submit("low", 2, gpus=2)
     story.step()

@@ -351,7 +351,7 @@ def test_a_replacement_that_waits_for_the_limit_waits_in_line_once_the_pod_stays
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_fewest_that_trying_all_finds_are_moved_and_nobody_waits_in_vain(kind):
+def test_the_fewest_that_trying_all_finds_are_moved_and_no_pod_waits_in_vain(kind):
     servable = missed = 0
     for seed in range(150):
         world = World(kind, seed)

@@ -18,7 +18,7 @@ def told(state, decided):
     return {name: code for name, code in last.items() if state.tasks[f"uid-{name}"].row < 0}
 
 
-def test_a_class_heard_after_its_pods_leaves_no_older_reason_behind():
+def test_a_class_observed_after_its_pods_leaves_no_older_reason():
     state = cluster([node("n", gpus=1)], [Queue("q")])
     for name in ("a", "b"):
         state.upsert_pod(pod(name, queue="q", service_class="late", created=float(name == "b")))
@@ -26,7 +26,7 @@ def test_a_class_heard_after_its_pods_leaves_no_older_reason_behind():
     assert told(state, run(state)) == {"b": "Resources"}
 
 
-def test_a_queue_removed_after_its_pods_were_heard_is_the_reason():
+def test_a_queue_removed_after_its_pods_were_observed_is_the_reason():
     state = cluster([node("n", gpus=1)], [Queue("q"), Queue("p")])
     state.upsert_pod(pod("a", queue="q", service_class="none"))
     state.upsert_class(ServiceClass("none"))
@@ -65,7 +65,7 @@ def some(source):
 
 
 @pytest.mark.parametrize("worlds", range(0, WORLDS, 50))
-def test_the_order_in_which_things_are_heard_changes_no_reason(worlds):
+def test_the_order_in_which_things_are_observed_changes_no_reason(worlds):
     spoken = set()
     for seed in range(worlds, worlds + 50):
         source = random.Random(seed)

@@ -77,7 +77,7 @@ def test_a_node_that_joins_is_a_free_place_too():
     assert placed(run(state, 11.0)) == {"v": "new"}
 
 
-def test_a_gang_moves_only_what_stands_in_its_victims_rooms():
+def test_a_gang_moves_only_what_runs_in_its_victims_places():
     state = full()
     state.upsert_group(group("g", 2, "vision"))
     for number in range(2):
@@ -96,7 +96,7 @@ def test_a_gang_moves_only_what_stands_in_its_victims_rooms():
     assert state.queues.queues["vision"].used["nvidia.com/gpu"] == 16_000
 
 
-def test_nobody_is_overtaken_for_a_free_place():
+def test_no_unit_is_passed_for_a_free_place():
     state = full()
     state.upsert_queue(queue("first", quota=8, priority=5))
     evict(state)
@@ -105,7 +105,7 @@ def test_nobody_is_overtaken_for_a_free_place():
     assert placed(run(state, 11.0)) == {"f": "new"}
 
 
-def test_who_waits_for_victims_is_told_for_whom():
+def test_the_reason_names_the_victims_that_are_waited_for():
     state = full()
     victim = evict(state)
     assert not refused(run(state, 11.0))
@@ -116,7 +116,7 @@ def test_who_waits_for_victims_is_told_for_whom():
     assert not [each for each in run(state, 17.0) if isinstance(each, Refuse)]
 
 
-def test_a_gang_is_told_as_a_whole():
+def test_a_gang_has_one_reason():
     state = full()
     state.upsert_group(group("g", 2, "vision"))
     for number in range(2):
@@ -143,7 +143,7 @@ def test_the_grace_of_evictions_is_bounded(grace, given):
     assert state.departures.next_due == 1.0 + min(grace, 3600) + 120
 
 
-def test_a_victim_of_which_nothing_is_heard_rests_longer_each_time():
+def test_a_victim_that_does_not_answer_has_a_longer_pause_each_time():
     """Its eviction was written, but it neither ends nor goes: one victim is evicted at most a few times in an hour."""
     state = full(nodes=1)
     state.upsert_pod(pod("v", "vision", gpus=8, created=0.0))

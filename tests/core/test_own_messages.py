@@ -93,7 +93,7 @@ def alike(seed, gangs):
 
 @pytest.mark.parametrize("gangs", [False, True], ids=["pods", "gangs"])
 @pytest.mark.parametrize("seed", range(20))
-def test_run_times_are_its_own_and_nobody_waits_for_what_is_kept_for_itself(seed, gangs):
+def test_run_times_are_its_own_and_no_unit_waits_for_its_own_reservation(seed, gangs):
     state, spans = alike(seed, gangs)
     reserved = 0
     for now in (10.0, 20.0, 400.0):

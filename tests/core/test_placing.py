@@ -27,7 +27,7 @@ def test_nothing_is_given_out_twice():
     invariants.check(state)
 
 
-def test_a_freed_place_wakes_who_waits():
+def test_a_freed_place_requeues_pending_pods():
     state = cluster([node("n", gpus=1)], pods=[pod("first", created=1), pod("second", created=2)])
     assert placed(settle(state)) == {"first": "n"}
     assert run(state) == []
@@ -35,7 +35,7 @@ def test_a_freed_place_wakes_who_waits():
     assert placed(run(state)) == {"second": "n"}
 
 
-def test_a_new_node_wakes_who_waits():
+def test_a_new_node_requeues_pending_pods():
     state = cluster(pods=[pod("p")])
     assert "0/0 nodes" in refused(run(state))["p"].message
     state.upsert_node(node("n"))
@@ -47,7 +47,7 @@ def test_equal_nodes_tie_by_name():
     assert placed(run(state)) == {"p": "a"}
 
 
-def test_refusals_are_told_once():
+def test_refusals_are_reported_once():
     state = cluster([node("n", gpus=0)], pods=[pod("p")])
     assert refused(run(state))
     assert run(state) == []
@@ -263,7 +263,7 @@ def test_pods_that_together_ask_for_more_than_can_be_counted_close_their_node():
     assert placed(run(state)) == {"fits": "n"}
 
 
-def test_names_of_resources_that_nobody_offers_fill_no_memory():
+def test_names_of_resources_that_no_node_offers_fill_no_memory():
     state = cluster([node("n")])
     for number in range(3000):
         state.upsert_pod(pod(f"p{number}", spec_=spec(gpus=0, extra={f"example.com/r{number}": 1})))
@@ -348,7 +348,7 @@ def test_a_gang_and_its_queue_from_the_group():
     assert reason.code is ReasonCode.LIMIT_EXCEEDED
 
 
-def test_resizing_a_node_keeps_the_books():
+def test_resizing_a_node_keeps_the_accounts():
     state = cluster([node("n", gpus=8)], pods=[pod(f"p{i}") for i in range(8)])
     settle(state)
     state.upsert_node(node("n", gpus=4))

@@ -56,7 +56,7 @@ def test_a_limit_for_a_pool_stops_there_and_nowhere_else():
     invariants.check(state)
 
 
-def test_what_its_limit_kept_waiting_starts_when_the_limit_eases():
+def test_what_its_limit_blocked_starts_when_the_limit_is_raised():
     state = two_pools(shares("q", h100=(None, 1)))
     for i in range(3):
         state.upsert_pod(pod(f"p{i}", queue="q", created=float(i), selector=H100))
@@ -188,7 +188,7 @@ def test_work_that_may_run_elsewhere_does_not_count_as_a_wish_for_the_pool():
     assert f"{GPU}@h100" not in state.queues.fair.share.get("easy", {})
 
 
-def test_a_victim_of_its_own_makes_room_within_the_limit_of_a_pool():
+def test_a_victim_of_its_own_relieves_the_limit_of_a_pool():
     state = two_pools(shares("q", h100=(None, 2)))
     for i in range(2):
         state.upsert_pod(pod(f"low-{i}", queue="q", created=float(i), selector=H100))

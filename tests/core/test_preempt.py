@@ -16,7 +16,7 @@ def full(nodes, priority=1, reclaim=True, **more):
     return state
 
 
-def test_the_fewest_and_latest_fall_and_the_place_is_held():
+def test_the_fewest_and_latest_are_evicted_and_the_place_is_held():
     state = full(2)
     state.upsert_pod(pod("high", priority=10))
     (plan,) = run(state)
@@ -41,7 +41,7 @@ def test_who_brings_its_queue_exactly_to_its_limit_gets_the_place_that_was_clear
     assert placed(run(state)) == {"high": "n"}
 
 
-def test_nobody_is_evicted_in_vain():
+def test_no_pod_is_evicted_in_vain():
     state = full(2)
     state.upsert_pod(pod("too-big", priority=10, gpus=3))
     done = run(state)
@@ -58,13 +58,13 @@ def test_only_higher_priority_of_the_same_queue_that_wants_to(more):
     assert not preempted(run(state))
 
 
-def test_the_lowest_priority_falls_first():
+def test_the_lowest_priority_is_preempted_first():
     pods = [pod("mid", priority=5, at="a"), pod("low", priority=1, at="b")]
     state = cluster([node("a", gpus=1), node("b", gpus=1)], pods=[*pods, pod("high", priority=9)])
     assert preempted(run(state)) == [["low"]]
 
 
-def test_a_gang_falls_whole_and_its_surplus_first():
+def test_a_gang_is_preempted_whole_and_its_optional_members_first():
     members = [pod(f"g-{i}", group="g", priority=1, created=float(i)) for i in range(4)]
     state = cluster([node("n", gpus=4)], pods=members, groups=[group("g", 2)])
     settle(state)
@@ -76,7 +76,7 @@ def test_a_gang_falls_whole_and_its_surplus_first():
     invariants.check(state)
 
 
-def test_a_gang_makes_room_for_itself():
+def test_a_gang_frees_capacity_for_itself():
     state = full(3)
     for index in range(4):
         state.upsert_pod(pod(f"g-{index}", group="g", priority=9))
@@ -193,7 +193,7 @@ def test_searches_in_vain_become_rarer_and_a_free_place_is_never_waited_for(monk
     assert placed(run(state, due))["high"], "a rest is from searching, not from starting"
 
 
-def test_a_place_that_is_cleared_for_somebody_else_costs_nobody_his():
+def test_a_place_that_is_cleared_for_one_unit_costs_no_other_its_place():
     """It fits as things stand, but the place is another's: there is nothing that eviction could bring."""
     state = cluster([node("n", gpus=4)], [queue("a", quota=4), queue("b")], [pod("low", queue="b", gpus=2, at="n")])
     ahead = msgspec.structs.replace(pod("ahead", queue="a", priority=9, gpus=2, group="g"), nominated="n")

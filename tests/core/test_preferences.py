@@ -52,7 +52,7 @@ def test_replicas_of_a_service_are_spread_over_nodes_and_zones_where_others_are_
     assert len(set(placed(settle(state)).values())) == 1
 
 
-def test_spreading_gives_way_where_there_is_no_room():
+def test_spreading_gives_way_where_there_is_no_capacity():
     state = cluster([*nodes(1, gpus=4), node("full", gpus=0)], pods=[replica(f"r{i}") for i in range(5)])
     done = settle(state)
     assert sorted(placed(done).values()) == ["n0"] * 4
@@ -63,7 +63,7 @@ def test_services_do_not_count_each_other():
     assert set(placed(settle(state)).values()) == {"n0"}
 
 
-def test_nodes_that_are_preferred_come_first_and_bind_nobody():
+def test_nodes_that_are_preferred_come_first_and_bind_no_pod():
     wanted = wishing(preferred_nodes=(named("n2"),))
     state = cluster(nodes(3), pods=[pod("p", spec_=wanted)])
     assert placed(settle(state)) == {"p": "n2"}
@@ -216,7 +216,7 @@ def avoided(name, weight=1):
     return weight, SelectorTerm((), (Requirement("metadata.name", "NotIn", (name,)),))
 
 
-def test_nodes_that_are_avoided_come_last_and_bind_nobody():
+def test_nodes_that_are_avoided_come_last_and_bind_no_pod():
     wanted = wishing(8, preferred_nodes=(avoided("n0"), avoided("n1")))
     state = cluster(nodes(3), pods=[pod("one", spec_=wanted)])
     assert placed(settle(state)) == {"one": "n2"}

@@ -46,7 +46,7 @@ def test_each_pod_is_placed_by_its_own_profile():
     assert where == {"tight": "a", "roomy": "b"}
 
 
-def test_preferences_decide_before_room():
+def test_preferences_decide_before_free_capacity():
     disk = SelectorTerm((Requirement("disk", "In", ("ssd",)),))
     prefers = msgspec.structs.replace(spec(gpus=0), preferred_nodes=((50, disk),))
     nodes = [node("full", gpus=0, cpu=4000, labels={"disk": "ssd"}), node("empty", gpus=0)]
@@ -67,7 +67,7 @@ def test_upstream_counts_devices_as_amounts():
     assert placed(run(state)) == {"whole": "n"}
 
 
-def test_room_that_was_cleared_for_a_pod_is_not_taken_by_its_equals_after_a_restart():
+def test_capacity_that_was_cleared_for_a_pod_is_not_taken_by_its_equals_after_a_restart():
     """The pod itself cannot be placed yet: one of its victims is still there."""
     leaving = msgspec.structs.replace(pod("leaving", gpus=4, at="n", terminating=True), preempted=True)
     waits = msgspec.structs.replace(of_upstream("waits", priority=9, gpus=8), nominated="n")

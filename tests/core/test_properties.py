@@ -144,7 +144,7 @@ def test_one_row_and_many_rows_are_scored_alike(nodes, pods, strategy):
 
 
 @given(nodes_, pods_, strategies_)
-def test_repaired_standings_equal_rebuilt_ones(nodes, pods, strategy):
+def test_repaired_rankings_equal_rebuilt_ones(nodes, pods, strategy):
     state = build(nodes, pods, strategy)
     for shape in {task.shape for task in state.tasks.values()}:
         shape.keys()
@@ -173,7 +173,7 @@ def test_a_layout_is_what_placing_one_by_one_allows(nodes, pods, fill, wanted):
 
 
 @given(nodes_, pods_)
-def test_whoever_is_preempted_made_room_for_someone(nodes, pods):
+def test_every_victim_freed_capacity_for_a_preemptor(nodes, pods):
     state = build(nodes, pods, "ai")
     settle(state)
     for index in range(6):

@@ -24,7 +24,7 @@ def test_a_queue_without_quota_comes_after_those_within_theirs():
     assert {name[0] for name in placed(run(state))} == {"z"}
 
 
-def test_bands_come_before_shares():
+def test_priorities_of_queues_come_before_shares():
     pods = [pod(f"{team}-{i}", queue=team) for team in ("low", "high") for i in range(3)]
     state = cluster([node("n", gpus=3)], [queue("low", quota=8), queue("high", quota=3, priority=5)], pods)
     assert {name.partition("-")[0] for name in placed(run(state))} == {"high"}
@@ -36,7 +36,7 @@ def test_inside_a_queue_priority_then_age_then_name():
     assert started(run(state)) == ["urgent", "old", "a", "b"]
 
 
-def test_a_job_that_does_not_fit_holds_nobody_up():
+def test_a_job_that_does_not_fit_blocks_no_other():
     state = cluster([node("n", gpus=2)], pods=[pod("big", gpus=8, created=0), pod("small", created=1)])
     assert placed(run(state)) == {"small": "n"}
 

@@ -56,7 +56,7 @@ def test_siblings_settle_this_among_themselves():
     invariants.check(state)
 
 
-def test_nobody_falls_in_vain():
+def test_nothing_is_reclaimed_in_vain():
     state = cluster([node("n", gpus=4), node("m", gpus=4)], [queue("owner", quota=8), queue("guest")])
     for i in range(8):
         state.upsert_pod(pod(f"guest-{i}", queue="guest"))
@@ -66,7 +66,7 @@ def test_nobody_falls_in_vain():
     assert held(state, "guest") == 8
 
 
-def test_a_gang_falls_as_a_whole_and_is_not_taken_for_half():
+def test_a_gang_is_reclaimed_as_a_whole_and_not_for_half():
     state = cluster([node("n", gpus=4)], [queue("owner", quota=2), queue("guest", quota=2)], groups=[group("g", 4)])
     for i in range(4):
         state.upsert_pod(pod(f"g-{i}", queue="guest", group="g"))
@@ -76,7 +76,7 @@ def test_a_gang_falls_as_a_whole_and_is_not_taken_for_half():
     assert sorted(names) == ["g-0", "g-1", "g-2", "g-3"]
 
 
-def test_whoever_is_above_its_own_share_takes_nothing():
+def test_a_queue_above_its_own_share_reclaims_nothing():
     state = cluster([node("n", gpus=8)], [queue("a", quota=4), queue("b", quota=4)])
     for name in ("a", "b"):
         for i in range(4):
@@ -88,7 +88,7 @@ def test_whoever_is_above_its_own_share_takes_nothing():
 
 
 @pytest.mark.parametrize(("mode", "minimum", "falls"), [("Requeue", 0, True), ("Never", 0, False), ("Requeue", 600, False)])
-def test_classes_say_who_may_be_taken_and_when(mode, minimum, falls):
+def test_classes_define_what_is_preemptible_and_when(mode, minimum, falls):
     state = cluster([node("n", gpus=1)], [queue("owner", quota=1), queue("guest")])
     state.upsert_class(ServiceClass("held", mode=mode, min_runtime=minimum))
     state.upsert_pod(pod("guest", queue="guest", service_class="held"))
@@ -119,7 +119,7 @@ def sliced(name, **more):
     return pod(name, service_class="sliced", **more)
 
 
-def test_whoever_attained_less_goes_first_and_takes_from_whoever_attained_more():
+def test_less_attained_service_goes_first_and_preempts_more():
     state = cluster([node("n", gpus=1)])
     state.upsert_class(LEVELS)
     state.upsert_pod(sliced("old"))
@@ -138,7 +138,7 @@ def test_whoever_attained_less_goes_first_and_takes_from_whoever_attained_more()
     assert preempted(run(state, 2 * HOUR)) == []
 
 
-def test_a_turn_ends_just_after_a_checkpoint_where_the_class_says_so():
+def test_a_time_slice_ends_just_after_a_checkpoint_where_the_class_has_max_loss():
     state = cluster([node("n", gpus=1)])
     state.upsert_class(msgspec.structs.replace(LEVELS, levels=(600.0,), max_loss=60.0))
     state.upsert_pod(sliced("old"))
@@ -190,7 +190,7 @@ def test_what_is_fair_beyond_a_guarantee_waits_for_a_checkpoint_and_no_longer_th
 
 
 @pytest.mark.parametrize(("max_loss", "victim"), [(0.0, "long"), (60.0, "saved")])
-def test_among_what_is_not_express_the_victim_loses_least_where_turns_wait_for_checkpoints(max_loss, victim):
+def test_among_work_beyond_express_the_victim_loses_least_where_time_slices_end_at_checkpoints(max_loss, victim):
     state = cluster([node("n", gpus=2)], [weighted("rich", 1, quota=1), weighted("poor", 1, quota=1)], reservations=0)
     state.upsert_class(msgspec.structs.replace(LEVELS, express=1, max_loss=max_loss))
     state.upsert_pod(sliced("long", queue="rich", at="n", started=-900.0, attained=20 * HOUR))
@@ -219,7 +219,7 @@ def test_who_comes_back_saves_its_work_later_since_it_must_load_it_first():
     assert preempted(run(state, 1860.0)) == [["back"]]
 
 
-def test_the_cheapest_loss_since_a_checkpoint_falls():
+def test_the_cheapest_loss_since_a_checkpoint_is_preempted():
     state = cluster([node("a", gpus=1), node("b", gpus=1)])
     state.upsert_class(LEVELS)
     state.upsert_pod(sliced("first"))
@@ -351,7 +351,7 @@ def test_what_is_express_goes_before_all_shares():
     assert preempted(run(state, HOUR)) == [["short"]]
 
 
-def test_who_holds_less_than_its_quota_again_looks_again():
+def test_a_queue_below_its_quota_again_is_requeued():
     nodes = [node("x", gpus=3, labels={"zone": "x"}), node("y", gpus=5)]
     state = cluster(nodes, [weighted("a", 1, quota=4), weighted("b", 1, quota=2)])
     for number in range(4):
@@ -370,7 +370,7 @@ def test_who_holds_less_than_its_quota_again_looks_again():
     assert len(preempted(run(state, 11.0))) == 1, "on another node; but now it is within its quota, and b lives on what was lent"
 
 
-def test_a_gang_takes_more_than_amounts_ask_for_where_pieces_are_spread():
+def test_a_gang_reclaims_more_than_amounts_need_where_capacity_is_fragmented():
     """The cheapest victims lie on one node each: it takes as many again until the gang has whole nodes, and its share covers that."""
     state = cluster([node(f"n{n}", gpus=2) for n in range(8)], [weighted("a", 1), weighted("b", 1)])
     for i in range(2):
@@ -386,7 +386,7 @@ def test_a_gang_takes_more_than_amounts_ask_for_where_pieces_are_spread():
     assert not preempted(run(state)), "nothing moves any more"
 
 
-def test_rows_are_cleared_for_a_gang_within_what_is_owed():
+def test_rows_are_cleared_for_a_gang_within_what_is_reclaimable():
     """No pod is evicted where the list ends before whole nodes are free, and more than is reclaimable would have to be evicted."""
     state = cluster([node(f"n{n}", gpus=4) for n in range(4)], [weighted("a", 3), weighted("b", 1)])
     for i in range(4):
@@ -422,7 +422,7 @@ def test_a_gang_that_stays_together_has_one_zone_cleared():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_is_larger_than_the_cluster_is_no_request_even_before_it_is_looked_at(seed):
+def test_what_is_larger_than_the_cluster_is_no_request_even_before_it_is_tried(seed):
     """Else others would lose, or not get, in its first pass what it can never use."""
     plain, burdened = (evictions.made("gangs 1/2/4", seed) for _ in range(2))
     burdened.submit(Job("huge", "q0", 8 * WHOLE, burdened.gpus // (8 * WHOLE) + 1, created=99.0))

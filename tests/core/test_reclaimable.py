@@ -19,7 +19,7 @@ def part(name, quota, parent="", weight=None, priority=0):
     return Queue(name, parent, priority, (QueueResource(GPU, quota * 1000, weight=weight),))
 
 
-def test_a_job_beyond_its_share_waits_for_an_entitled_one_and_nobody_is_evicted():
+def test_a_job_beyond_its_share_waits_for_an_entitled_one_and_no_pod_is_evicted():
     state = cluster([node("n", gpus=4)], [queue("q0", 2), queue("q1", 2)], **QUIET)
     state.upsert_pod(pod("a", queue="q0", at="n"))
     state.upsert_pod(pod("b", queue="q1", at="n"))
@@ -31,7 +31,7 @@ def test_a_job_beyond_its_share_waits_for_an_entitled_one_and_nobody_is_evicted(
 
 
 @pytest.mark.parametrize("priority", [0, 1])
-def test_it_is_told_so_and_starts_once_the_other_waits_no_longer(priority):
+def test_it_has_that_reason_and_starts_once_the_other_waits_no_longer(priority):
     """Also where its queue is served first, whatever the shares."""
     state = cluster([node("n", gpus=3), node("m", gpus=1)], [part("q0", 1, priority=priority), part("q1", 3)], **QUIET)
     state.upsert_pod(pod("a", queue="q0", at="m"))
@@ -134,7 +134,7 @@ def test_a_gang_is_held_back_as_a_whole():
     invariants.check(state)
 
 
-def test_who_is_held_back_is_listed_until_it_is_looked_at_again_and_found_anew_by_a_recount():
+def test_a_blocked_class_is_listed_until_it_is_tried_again_and_found_again_by_a_recount():
     state = cluster([node("n", gpus=3), node("m", gpus=2)], [part("q0", 1, priority=1), part("q1", 4)], **QUIET)
     state.upsert_pod(pod("a", queue="q0", at="n"))
     state.upsert_pod(pod("b", queue="q1", at="m"))

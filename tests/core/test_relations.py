@@ -56,7 +56,7 @@ def test_existing_anti_affinity_binds_newcomers():
     assert "c" in where
 
 
-def test_whoever_wants_company_waits_for_it_and_is_woken_by_it():
+def test_a_pod_with_affinity_waits_for_its_match_and_is_requeued_by_it():
     wants = related("wants", pod_affinity=(term(app="db"),))
     state = cluster(zoned(), pods=[wants])
     transactions = run(state)
@@ -88,7 +88,7 @@ def test_a_gang_that_must_stay_together_goes_where_all_of_it_fits(narrow):
     assert [zone_of(name) for name in where.values()] == [(narrow + 2) % 3] * 2
 
 
-def test_a_gang_that_must_stay_together_is_told_how_much_room_there_is():
+def test_the_reason_of_a_colocated_gang_has_the_capacity_that_there_is():
     state = cluster(zoned(6, pods=1), groups=[group("g", 3)], pods=[together(f"p{i}") for i in range(3)])
     reason = refused(run(state))["p0"]
     assert reason.code is ReasonCode.RESOURCES
@@ -116,7 +116,7 @@ def test_a_gang_finds_the_zone_for_each_of_its_parts():
     assert {zone_of(where[f"a{i}"]) for i in range(2)} in ({0}, {1})
 
 
-def test_spread_keeps_zones_even_and_is_woken_by_a_leaving_pod():
+def test_spread_keeps_zones_even_and_is_requeued_by_a_leaving_pod():
     rule = SpreadConstraint(ZONE, 1, selects(app="a"))
     pods = [related(f"p{i}", {"app": "a"}, created=i, spread=(rule,)) for i in range(7)]
     state = cluster(zoned(6, pods=1), pods=pods)

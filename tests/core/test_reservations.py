@@ -45,7 +45,7 @@ def test_a_stream_of_small_jobs_does_not_starve_a_big_one():
     assert started <= HOUR + 600 + 700, "its patience, and what ran then"
 
 
-def test_others_run_there_meanwhile_if_they_end_in_time_or_take_what_is_over():
+def test_others_run_there_meanwhile_if_they_end_in_time_or_take_the_rest():
     state = cluster([node("a", gpus=4), node("b", gpus=8)], [Queue("q")], patience=0.0)
     state.upsert_pod(pod("long", queue="q", gpus=2, at="a", time_limit=HOUR, started=0.0))
     state.upsert_pod(pod("longer", queue="q", gpus=7, at="b", time_limit=9 * HOUR, started=0.0))
@@ -72,7 +72,7 @@ def test_others_run_there_meanwhile_if_they_end_in_time_or_take_what_is_over():
     invariants.check(state)
 
 
-def test_what_is_over_at_the_start_is_anybodys():
+def test_capacity_left_at_the_start_is_free_for_all():
     state = cluster([node("a", gpus=8)], [Queue("q")], patience=0.0)
     state.upsert_pod(pod("long", queue="q", gpus=5, at="a", time_limit=HOUR, started=0.0))
     state.upsert_pod(pod("big", queue="q", gpus=6, created=1.0))
@@ -204,7 +204,7 @@ def test_nothing_starts_that_may_run_when_a_window_begins_though_it_would_end_wi
     assert bool(placed(run(state, 8 * HOUR))) == starts, "it begins in two hours and ends in four"
 
 
-def test_maintenance_begins_on_empty_nodes_because_of_time_limits_and_nobody_is_evicted():
+def test_maintenance_begins_on_empty_nodes_because_of_time_limits_and_no_pod_is_evicted():
     state = cluster([node("a", gpus=4, labels={"rack": "1"}), node("b", gpus=1)], [Queue("q")], share_wait=0.0)
     state.upsert_class(ServiceClass("short", time_limit=HOUR))
     state.upsert_reservation(WINDOW)
@@ -242,7 +242,7 @@ def test_maintenance_begins_on_empty_nodes_because_of_time_limits_and_nobody_is_
     invariants.check(state)
 
 
-def test_capacity_is_kept_for_a_queue_and_no_more_than_was_asked_for():
+def test_capacity_is_reserved_for_a_queue_and_no_more_than_requested():
     reservation = Reservation("course", HOUR, 3 * HOUR, queue="school", resources=(("nvidia.com/gpu", 6),))
     state = cluster(
         [node("a", gpus=4), node("b", gpus=4), node("c", gpus=4)], [Queue("school"), Queue("class", "school"), Queue("q")]
@@ -320,7 +320,7 @@ def test_victims_on_nodes_that_were_kept_are_taken_once_they_are_kept_no_longer(
     assert preempted(run(state, 12.0)) == [["low"]]
 
 
-def test_who_was_kept_out_because_its_run_time_was_not_known_looks_again_once_it_is():
+def test_a_class_blocked_for_its_unknown_run_time_is_requeued_once_it_is_known():
     state = cluster([node("a", gpus=4), node("b", gpus=1)], [Queue("q")], patience=0.0)
     state.upsert_pod(pod("long", queue="q", gpus=2, at="a", time_limit=HOUR, started=0.0))
     state.upsert_pod(pod("big", queue="q", gpus=4, created=1.0))
@@ -415,7 +415,7 @@ def test_work_beyond_its_quota_keeps_nothing_from_work_within_its_own():
 
 
 @pytest.mark.parametrize("sizes", [(4,), (2, 2), (1, 1, 2), (3, 1)])
-def test_a_gang_within_its_guarantee_takes_what_is_kept_for_a_lender_as_a_single_pod_does(sizes):
+def test_a_gang_within_its_guarantee_takes_what_is_reserved_for_a_lender_as_a_single_pod_does(sizes):
     """Its first members, once they have places, do not change whether the lender's hold gives way to the others."""
     queues = [queue_of("a", quota=4), queue_of("b", quota=4), queue_of("c", quota=0)]
     nodes = [node("n0", gpus=4), node("n1", gpus=4)]

@@ -234,7 +234,7 @@ def test_an_eviction_that_fails_is_asked_for_again_and_counts_once():
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_random_histories_against_a_judge_that_looks_at_every_second(seed):
+def test_random_histories_against_a_judge_that_checks_every_second(seed):
     """Members get nodes, start and are stuck at random times: a gang is evicted in that second in which the rule requires it."""
     draw = random.Random(seed)
     needed, limit = draw.randint(1, 4), draw.choice([60.0, 100.0])
@@ -267,7 +267,7 @@ def test_random_histories_against_a_judge_that_looks_at_every_second(seed):
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_random_troubles_against_a_judge_that_looks_at_every_second(seed):
+def test_random_troubles_against_a_judge_that_checks_every_second(seed):
     """As above, with members that cannot start at all: these go at once, alone where the others are enough."""
     draw = random.Random(seed)
     needed, limit = draw.randint(1, 4), draw.choice([60.0, 100.0])

@@ -17,7 +17,7 @@ def lent(*, ages=(0.0, 1.0, 2.0, 3.0), quota=4, **policy):
 
 
 @pytest.mark.parametrize("ages", [(0.0, 1.0, 2.0, 3.0), (3.0, 2.0, 1.0, 0.0), (1.5, 1.0, 2.0, 3.0)])
-def test_the_large_victim_falls_where_small_ones_would_not_do(ages):
+def test_the_large_victim_is_chosen_where_small_ones_would_not_do(ages):
     state = lent(ages=ages)
     assert preempted(run(state)) == [["five"]]
     invariants.check(state)

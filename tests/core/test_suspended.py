@@ -85,7 +85,7 @@ class Story:
         return sorted(task.pod.name for task in self.state.tasks.values() if task.state is TaskState.BOUND)
 
 
-def test_a_job_is_suspended_as_a_whole_and_resumes_when_there_is_room():
+def test_a_job_is_suspended_as_a_whole_and_resumes_when_there_is_capacity():
     story = Story()
     story.submit("low", 3)
     story.step()
@@ -181,7 +181,7 @@ def test_a_member_that_changes_while_it_waits_for_the_others_has_one_place():
     assert story.state.nodes.pods[0] == {}, "a place that nobody comes to any more is kept by nobody"
 
 
-def test_surplus_of_a_gang_is_evicted_and_the_rest_goes_on():
+def test_optional_members_of_a_gang_are_evicted_and_the_rest_continues():
     story = Story()
     story.group("train", 2)
     story.submit("train", 4, group="train")
@@ -228,7 +228,7 @@ def test_without_an_operator_its_pods_are_evicted_after_a_while():
     assert story.placeholders() == [], "it waits by itself"
 
 
-def test_whoever_resumes_it_himself_is_heeded():
+def test_a_user_may_resume_it():
     story = Story()
     story.submit("low", 1, gpus=4)
     story.step()
@@ -241,7 +241,7 @@ def test_whoever_resumes_it_himself_is_heeded():
     assert story.state.queues.queues["default"].pods_waiting == 1
 
 
-def test_places_that_nobody_comes_to_are_given_up():
+def test_places_that_no_pod_uses_are_released():
     story = Story()
     story.submit("low", 1, gpus=4)
     story.step()
@@ -397,7 +397,7 @@ def test_who_waits_beside_its_siblings_stands_on_the_level_of_their_job():
     assert waiting.level == 0, "as if it had never been known"
 
 
-def test_what_it_attained_counts_though_somebody_else_resumes_it():
+def test_what_it_attained_counts_though_it_is_resumed_otherwise():
     story = Story()
     story.state.upsert_class(ServiceClass("batch", mode="Suspend", levels=(100.0, 1000.0)))
     story.submit("low", 1, gpus=4, created=1.0)
@@ -487,7 +487,7 @@ def suspended_gang(job="low", group="", count=2):
     return story
 
 
-def test_a_job_that_its_user_pauses_as_well_waits_for_nothing_until_he_resumes_it():
+def test_a_job_that_its_user_pauses_as_well_waits_for_nothing_until_the_user_resumes_it():
     story = suspended_gang()
     paused(story, "ns/low")
     story.step()
@@ -504,7 +504,7 @@ def test_a_job_that_its_user_pauses_as_well_waits_for_nothing_until_he_resumes_i
     assert [each.group for each in story.resumed] == ["ns/low"], "the intent is still there, and so is its place in line"
 
 
-def test_it_evicts_nobody_while_it_is_paused():
+def test_it_evicts_no_pod_while_it_is_paused():
     story = Story(queues=[queue("mine", quota=4), queue("guest", quota=0)])
     story.group("low", 1)
     story.submit("low", 1, group="low", gpus=4, queue="mine")
@@ -524,7 +524,7 @@ def test_it_evicts_nobody_while_it_is_paused():
     assert [preempted(story.step()) for _ in range(2)][-1] or story.asked, "then it is"
 
 
-def test_places_that_are_kept_for_a_job_that_resumes_are_given_up_when_its_user_pauses_it():
+def test_places_that_are_reserved_for_a_job_that_resumes_are_released_when_its_user_pauses_it():
     story = suspended_gang()
     story.state.remove_pod("uid-high")
     story.step()
@@ -582,7 +582,7 @@ def test_a_pod_that_is_moved_is_evicted_and_has_one_place_though_its_class_suspe
     assert sum(free.values()) == 1, "of 8: 3 for those that stay, 3 for the wide one, and one place for the one that moves"
 
 
-def test_places_kept_for_moved_pods_are_given_up_when_their_job_is_suspended():
+def test_places_reserved_for_moved_pods_are_released_when_their_job_is_suspended():
     story = moved_and()
     for _ in range(8):
         if any(isinstance(each, Preempt) for each in story.step(30.0)):
@@ -719,7 +719,7 @@ def resumed_without_a_place_for_one(**more):
     return story
 
 
-def test_a_gang_that_comes_back_larger_than_what_is_kept_starts_at_once_where_there_is_room():
+def test_a_gang_that_comes_back_larger_than_its_reservation_starts_at_once_where_there_is_capacity():
     story = resumed_without_a_place_for_one()
     story.submit("train", 2, group="gang", root=AI_JOB, attempt=1, created=60.0)
     story.step()
@@ -778,7 +778,7 @@ def test_a_job_that_is_suspended_again_with_fewer_pods_resumes_though_its_group_
     assert [len(each.pods) for each in story.resumed] == [2, 1]
 
 
-def test_places_go_to_the_members_that_are_needed_whoever_comes_first():
+def test_places_go_to_the_required_members_in_whatever_order_they_come():
     """Of a job that may do with one, one came back to two: its first member must not wait while the place is another's."""
     story = Story()
     story.group("train", 2)
@@ -796,7 +796,7 @@ def test_places_go_to_the_members_that_are_needed_whoever_comes_first():
     assert story.running() == ["other", "train-0", "train-1"]
 
 
-def test_a_place_that_is_kept_for_a_pod_that_has_another_is_given_up():
+def test_a_place_that_is_reserved_for_a_pod_that_has_another_is_released():
     """As when another scheduler binds it."""
     story = resumed_without_a_place_for_one()
     story.submit("train", 2, group="gang", root=AI_JOB, attempt=1, created=60.0)
@@ -808,7 +808,7 @@ def test_a_place_that_is_kept_for_a_pod_that_has_another_is_given_up():
     assert snapshot(story.state)["nodes"]["n"]["free"]["nvidia.com/gpu"] == 2
 
 
-def test_a_pod_that_goes_while_others_are_brought_back_disturbs_nobody():
+def test_a_pod_that_goes_while_others_are_brought_back_disturbs_no_other():
     story = Story()
     for job in ("a", "b"):
         story.submit(job, 1, gpus=2)
@@ -856,7 +856,7 @@ def test_placeholders_are_not_taken_for_members_that_succeeded_before():
     assert [len(each.pods) for each in story.resumed] == [3]
 
 
-def test_an_intent_that_could_not_be_withdrawn_is_withdrawn_again():
+def test_a_target_state_that_could_not_be_withdrawn_is_withdrawn_again():
     """Else an operator that comes back suspends a job that is no longer to be suspended."""
     story = Story()
     story.submit("low", 1, gpus=4)
@@ -872,7 +872,7 @@ def test_an_intent_that_could_not_be_withdrawn_is_withdrawn_again():
     assert not [each for each in run(story.state, story.now + 400.0) if isinstance(each, Resume)]
 
 
-def test_an_intent_that_somebody_takes_out_of_its_group_is_meant_no_more():
+def test_a_target_state_that_is_removed_from_its_group_ends():
     story = suspended_gang("train")
     story.state.upsert_group(msgspec.structs.replace(story.groups["ns/train"], target=None))
     story.state.remove_pod("uid-high")
@@ -881,7 +881,7 @@ def test_an_intent_that_somebody_takes_out_of_its_group_is_meant_no_more():
     invariants.check(story.state)
 
 
-def test_a_gang_that_grew_while_places_are_kept_for_it_starts_whole():
+def test_a_gang_that_grew_while_places_are_reserved_for_it_starts_whole():
     """Reserved places are admitted for no pod yet: the size that its PodGroup has now counts."""
     story = Story(node("n", gpus=4))
     story.group("g", 2)

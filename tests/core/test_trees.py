@@ -51,7 +51,7 @@ def test_what_a_queue_above_holds_itself_is_not_divided_among_those_below():
     assert {name: held(state, name) for name in ("team", "one", "two")} == {"team": 8, "one": 2, "two": 2}
 
 
-def test_a_guarantee_is_met_by_a_sibling_where_the_parent_cannot_get_its_due_in_pieces():
+def test_a_guarantee_is_met_by_a_sibling_where_the_parent_cannot_get_its_share_for_fragmentation():
     state = cluster(
         [node("n", gpus=8), node("m", gpus=8)],
         [queue("a"), queue("b"), *(queue(f"b{i}", quota=i - 1, parent="b") for i in (1, 2))],
@@ -127,7 +127,7 @@ def test_every_guarantee_can_be_called_in_at_any_time(tree, jobs):
     assert not [each for _ in range(5) for each in run(state) if isinstance(each, Place | Preempt)]
 
 
-def test_weights_may_be_parts_of_what_is_over():
+def test_weights_may_be_parts_of_the_over_quota_capacity():
     def part(name, percent=None, weight=None):
         return Queue(name, "", 0, (QueueResource(GPU, weight=weight, weight_percent=percent),))
 
@@ -142,7 +142,7 @@ def test_weights_may_be_parts_of_what_is_over():
 
 
 @pytest.mark.parametrize("movable", [True, False])
-def test_a_guarantee_is_met_though_what_is_free_lies_in_pieces(movable):
+def test_a_guarantee_is_met_though_free_capacity_is_fragmented(movable):
     """By amounts there is enough for all: pods are moved if possible; else, after a while, work over quota is preempted."""
     state = cluster([node(f"n{i}", gpus=8) for i in range(3)], [queue("owner", quota=8), queue("guest")], move_patience=60.0)
     state.upsert_class(ServiceClass("plain", movable=movable))

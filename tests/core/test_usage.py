@@ -48,7 +48,7 @@ def test_it_counts_half_after_a_half_life_and_shifts_shares():
     assert usage.part_of("a", 40 * DAY, 8) == pytest.approx(1.0)
 
 
-def test_among_equals_whoever_used_less_of_late_goes_first():
+def test_among_equals_less_recent_usage_goes_first():
     state = cluster([node("n", gpus=1)], [Queue("q")], usage_half_life=DAY)
     state.upsert_pod(pod("heavy", queue="q", user="heavy"))
     confirm(state, run(state))

@@ -64,7 +64,7 @@ def test_class_priority_goes_before_users_and_age_decides_where_users_are_not_to
     assert holders(state) == {"a": 2}
 
 
-def test_a_limit_of_one_user_stops_him_alone():
+def test_a_limit_of_one_user_stops_only_that_user():
     state = cluster([node("n", gpus=8)], [limited(per_user=ONE_GPU)])
     submit(state, "a", 3)
     submit(state, "b", 1, start=50.0)
@@ -122,7 +122,7 @@ def test_so_many_jobs_run_of_a_user_and_of_a_queue():
     invariants.check(state)
 
 
-def test_so_many_jobs_may_be_submitted_the_oldest_first_whoever_was_heard_of_first():
+def test_so_many_jobs_may_be_submitted_the_oldest_first_in_any_order_of_observation():
     policy = limited(per_user=UserLimits(submitted=2), jobs=UserLimits(submitted=3))
     pods = [pod(f"{user}-{i}", queue="q", user=user, created=10.0 * i) for user in "ab" for i in range(3)]
     outcomes = []
@@ -161,7 +161,7 @@ def test_who_may_use_a_queue_and_a_class_by_name():
     assert set(placed(run(state))) == {"his", "nobodys"}
 
 
-def test_a_users_own_lesser_work_falls_for_his_better_and_nobody_elses():
+def test_a_users_own_lower_work_is_preempted_for_the_users_higher_and_no_other():
     state = cluster([node("n", gpus=8)], [limited(per_user=UserLimits(resources=((GPU, 2000),)))])
     submit(state, "a", 2)
     submit(state, "b", 2)
@@ -205,7 +205,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_no_limit_is_ever_exceeded_and_nobody_waits_in_vain(steps):
+def test_no_limit_is_ever_exceeded_and_no_job_waits_in_vain(steps):
     limits = {
         "top": limited("top", UserLimits(running=4, resources=((GPU, 6000),)), UserLimits(running=6, submitted=12)),
         "left": limited("left", UserLimits(submitted=3, resources=((GPU, 4000),)), parent="top"),
@@ -329,7 +329,7 @@ def test_a_user_takes_from_one_who_holds_more_until_they_are_even():
         invariants.check(state)
 
 
-def test_whoever_takes_ends_with_no_more_than_whoever_gives():
+def test_the_preemptors_user_ends_with_no_more_than_the_victims():
     state = cluster([node("n", gpus=5)], [RECLAIMS])
     submit(state, "heavy", 5)
     confirm(state, run(state))
@@ -340,7 +340,7 @@ def test_whoever_takes_ends_with_no_more_than_whoever_gives():
     assert holders(state) == {"heavy": 3, "late": 2}
 
 
-def test_three_users_come_to_even_parts_whoever_comes_when():
+def test_three_users_come_to_even_parts_in_any_order():
     state = cluster([node("n", gpus=9)], [RECLAIMS])
     for start, user in enumerate(("a", "b", "c")):
         submit(state, user, 9, start=1000.0 * start)
@@ -349,7 +349,7 @@ def test_three_users_come_to_even_parts_whoever_comes_when():
     assert settle(state, 5) == []
 
 
-def test_nobody_falls_for_another_user_who_may_not_fall_or_is_of_a_higher_class_or_another_queue():
+def test_non_preemptible_work_higher_classes_and_other_queues_are_not_preempted_for_users():
     others = (
         {"queue": "other"},
         {"priority": 5},
@@ -367,7 +367,7 @@ def test_nobody_falls_for_another_user_who_may_not_fall_or_is_of_a_higher_class_
             assert holders(state).get("heavy") == 4
 
 
-def test_gangs_fall_whole_and_only_where_that_is_even():
+def test_gangs_are_preempted_whole_and_only_where_that_is_even():
     state = cluster([node("n", gpus=8)], [RECLAIMS])
     for name in ("one", "two"):
         state.upsert_group(Group("ns", name, 4, "q"))
@@ -398,7 +398,7 @@ def test_users_never_flap(jobs):
     invariants.check(state)
 
 
-def test_a_full_queue_is_evened_out_though_there_is_room_elsewhere():
+def test_a_full_queue_is_evened_out_though_there_is_capacity_elsewhere():
     state = cluster([node("n", gpus=8)], [Queue("q", resources=(QueueResource(GPU, None, 4000),), users_reclaim=True)])
     submit(state, "heavy", 4)
     confirm(state, run(state))
@@ -407,7 +407,7 @@ def test_a_full_queue_is_evened_out_though_there_is_room_elsewhere():
     assert holders(state) == {"heavy": 2, "late": 2}
 
 
-def test_nobody_falls_before_his_least_run_time_and_whoever_waits_for_that_is_looked_at_then():
+def test_no_pod_is_preempted_before_its_minimum_run_time_and_pending_classes_are_requeued_then():
     state = cluster([node("n", gpus=2)], [RECLAIMS])
     state.upsert_class(ServiceClass("s", min_runtime=100.0))
     submit(state, "heavy", 2, service_class="s", started=0.0)

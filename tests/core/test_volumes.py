@@ -105,7 +105,7 @@ def test_a_volume_is_made_on_the_node_that_was_chosen():
     assert state.storage.chosen == {"ns/c": placed(transactions)["p"]}
 
 
-def test_a_pod_waits_for_its_claim_and_is_woken_by_it():
+def test_a_pod_waits_for_its_claim_and_is_requeued_by_it():
     state = state_of(disk("v", "a"), pods=[mounts("p", "c")])
     transactions = run(state)
     assert "does not exist" in refused(transactions)["p"].message
@@ -113,7 +113,7 @@ def test_a_pod_waits_for_its_claim_and_is_woken_by_it():
     assert placed(run(state)) == {"p": "a"}
 
 
-def test_a_claim_that_comes_wakes_a_pod_that_has_to_preempt():
+def test_a_new_claim_requeues_a_pod_that_has_to_preempt():
     high = msgspec.structs.replace(spec(gpus=8), claims=(ClaimUse("ns/c"),))
     state = cluster([node("a", labels={"host": "a"})], pods=[pod("low", gpus=8, at="a"), pod("high", spec_=high, priority=5)])
     state.upsert_storage(StorageClass("local", "kubernetes.io/no-provisioner", BINDS_LATE))

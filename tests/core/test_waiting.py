@@ -14,7 +14,7 @@ def late(decided):
     return [sorted(pod.name for pod in each.pods) for each in decided if isinstance(each, Overdue)]
 
 
-def test_whoever_must_start_soon_goes_up_the_line_quarter_by_quarter():
+def test_a_job_near_its_max_wait_rises_quarter_by_quarter():
     state = cluster([node("n", gpus=1)], [Queue("q")])
     state.upsert_class(PROMPT)
     for i in range(3):
@@ -33,7 +33,7 @@ def test_whoever_must_start_soon_goes_up_the_line_quarter_by_quarter():
     invariants.check(state)
 
 
-def test_a_missed_time_is_told_once_for_each_job():
+def test_a_missed_time_is_reported_once_for_each_job():
     state = cluster([node("n", gpus=0)], [Queue("q")])
     state.upsert_class(PROMPT)
     state.upsert_group(Group("ns", "g", 2, "q", service_class="prompt"))

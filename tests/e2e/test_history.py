@@ -21,7 +21,7 @@ def port(plane):
     return aggregated.installed(plane, "history", "fairlead-operator", "ann")
 
 
-def test_a_researcher_sees_the_jobs_of_his_namespaces_and_no_others(cluster, port, tmp_path):
+def test_a_researcher_sees_the_jobs_of_own_namespaces_and_no_others(cluster, port, tmp_path):
     cluster.create(node("n", gpus=4), pod("mine", gpus=2), pod("fails", gpus=1))
     cluster.create(pod("theirs", gpus=1), namespace="other")
     cluster.scheduler("--no-leader-elect")

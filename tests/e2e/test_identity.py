@@ -77,7 +77,7 @@ def stamp(thing):
     return thing["metadata"].get("annotations", {}).get(STAMP)
 
 
-def test_whoever_creates_it_is_stamped_on_it_and_on_its_pods(cluster, people):
+def test_the_creator_is_stamped_on_it_and_on_its_pods(cluster, people):
     ann, bob = people
     forged = pod("forged")
     forged["metadata"]["annotations"] = {STAMP: "ann"}

@@ -61,7 +61,7 @@ def waits(cluster, namespace):
     }
 
 
-def test_replicas_that_no_node_can_take_keep_nobody_waiting(cluster, mallory):
+def test_replicas_that_fit_no_node_block_no_other(cluster, mallory):
     cluster.create(*(node(f"n{number}") for number in range(4)))
     scheduler = cluster.scheduler("--no-leader-elect").synced()
     assert mallory.create(deployment("web", 5, 7)) == ""

@@ -133,7 +133,7 @@ def test_a_preference_that_cannot_be_parsed_counts_for_nothing_where_upstream_ne
 
 
 @pytest.mark.parametrize("owner", ["", "other"])
-def test_an_ephemeral_claim_of_somebody_else_closes_its_node_where_upstream_stops_all_that_ask_for_volumes(owner):
+def test_an_ephemeral_claim_of_another_pod_closes_its_node_where_upstream_stops_all_that_ask_for_volumes(owner):
     """The claim that a running pod should have had made for it is not its own: what it holds there is not known."""
     running, waiting = pod("r", "a"), pod("w", cpu="1")
     template = {"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "c"}}

@@ -79,7 +79,7 @@ def pods_of(cluster, prefix):
     return [each for name, each in cluster.pods("mal").items() if name.startswith(prefix)]
 
 
-def test_a_replication_controller_forges_nobody(cluster, mallory):
+def test_a_replication_controller_forges_no_user(cluster, mallory):
     spec = {"replicas": 1, "selector": {"app": "x"}, "template": template(FORGED)}
     made = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "rc"}, "spec": spec}
     assert mallory.create(made) == ""
@@ -93,7 +93,7 @@ def test_a_replication_controller_forges_nobody(cluster, mallory):
     assert stamp(cluster.get("/api/v1/namespaces/mal/podtemplates/pt")["template"]) == "testbed-admin"
 
 
-def test_what_is_older_than_the_policies_forges_nobody(cluster, mallory):
+def test_what_is_older_than_the_policies_forges_no_user(cluster, mallory):
     change = {"spec": {"replicas": 1, "template": {"metadata": {"annotations": FORGED}}}}
     assert mallory.patch("deployment", "older", change) == ""
     assert stamp(mallory.get("deployment", "older")["spec"]["template"]) is None

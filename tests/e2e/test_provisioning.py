@@ -134,7 +134,7 @@ def test_what_came_to_nothing_is_asked_for_again(started):
     assert any((item["reason"], item["type"]) == ("Failed", "Warning") and "out of stock" in item["note"] for item in told)
 
 
-def test_nothing_is_asked_for_where_a_quota_or_nobody_asks(started):
+def test_nothing_is_requested_for_a_quota_or_without_the_annotation(started):
     cluster = started
     cluster.create(node("old"), queue("small", limit=8), queue("default"))
     cluster.create(*gang("limited", 2, of="small"), *gang("silent", 2, asks=False))

@@ -201,7 +201,7 @@ def port(plane):
     return aggregated.installed(plane, "external-metrics", "fairlead", "ann")
 
 
-def test_an_hpa_follows_a_queue_from_2_to_5_to_2_and_holds_while_nobody_answers(cluster, placing, port, tmp_path):
+def test_an_hpa_follows_a_queue_from_2_to_5_to_2_and_holds_without_an_answer(cluster, placing, port, tmp_path):
     def program():
         AutoscaledDeployment("workers", app="workers", queue="default", metrics=[QueueLength("default", jobs=2)])
 

@@ -61,7 +61,7 @@ def test_the_crd_refuses_what_cannot_be_meant(cluster, spec):
     assert refused.value.code == 422
 
 
-def test_a_queues_status_tells_what_it_holds_and_what_is_its_due(cluster):
+def test_a_queues_status_has_what_it_holds_and_its_fair_share(cluster):
     cluster.create(node("n", gpus=4), queue("a", quota=1), queue("b"), *(pod(f"a-{i}", queue="a") for i in range(6)))
     cluster.create(*(pod(f"b-{i}", queue="b", gpus=2) for i in range(3)))
     cluster.scheduler("--no-leader-elect")
@@ -86,7 +86,7 @@ def later(**span):
     return (datetime.now(UTC) + timedelta(**span)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def test_nodes_are_kept_for_maintenance_and_for_a_queue(cluster):
+def test_nodes_are_reserved_for_maintenance_and_for_a_queue(cluster):
     rack = {"matchLabels": {"rack": "1"}}
     cluster.create(
         node("a", gpus=4, labels={"rack": "1"}),
@@ -138,7 +138,7 @@ def test_the_crd_refuses_reservations_that_cannot_be_meant(cluster, spec):
     assert refused.value.code == 422
 
 
-def test_a_class_gives_its_priority_and_tells_who_waited_too_long(cluster):
+def test_a_class_gives_its_priority_and_reports_jobs_that_waited_too_long(cluster):
     named = priority_class("urgent", 1000)
     named["metadata"]["labels"] = {"test": "yes"}
     label = {"fairlead.dev/service-class": "urgent"}

@@ -121,7 +121,7 @@ def test_queue_limits_and_a_namespaces_default_queue(cluster):
     cluster.all_placed(4)
 
 
-def test_bad_input_is_refused_and_holds_nobody_up(cluster):
+def test_bad_input_is_refused_and_blocks_no_other(cluster):
     absurd = {"fairlead.dev/gpu-fraction": "x" * 200_000, "note": "\u202e" + "y" * 10_000}
     cluster.create(
         node("n"),

@@ -137,7 +137,7 @@ def test_what_must_stay_available_does(cluster):
     assert "two" not in cluster.placed()
 
 
-def test_an_update_never_drops_below_what_is_available_and_waits_where_there_is_no_room_for_it(cluster):
+def test_an_update_never_drops_below_what_is_available_and_waits_where_there_is_no_capacity_for_it(cluster):
     cluster.create(node("n", gpus=4), queue("serving", limit=3))
     cluster.scheduler("--no-leader-elect")
     update = {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}

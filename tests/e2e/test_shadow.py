@@ -86,7 +86,7 @@ def test_a_shadow_beside_a_running_scheduler(cluster, reader, tmp_path):
     assert summary["same_node"] == 4, "the same core on the same cluster decides the same"
 
 
-def test_the_commands_that_look(cluster, reader):
+def test_the_commands_that_show(cluster, reader):
     cluster.create(
         objects.node("a", gpus=4),
         objects.queue("team", quota=4, limit=4),

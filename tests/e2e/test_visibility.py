@@ -44,7 +44,7 @@ def kubectl_as_ann(cluster, *arguments):
     return aggregated.kubectl_as(cluster, "ann", *arguments)
 
 
-def test_the_leader_explains_to_whoever_may_not_list_the_cluster(served):
+def test_the_leader_explains_to_users_who_may_not_list_the_cluster(served):
     done = as_ann(served, "explain", "podgroup/big", "-n", "default", "-o", "json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -95,7 +95,7 @@ def test_an_aijob_is_explained_to_its_user_with_and_without_pods(served):
     assert as_ann(cluster, "explain", "aijob/train", "-n", "other").returncode == 3
 
 
-def test_kubectl_lists_the_jobs_of_a_namespace_and_names_nobody_elses(served):
+def test_kubectl_lists_the_jobs_of_a_namespace_and_names_no_others(served):
     listed = kubectl_as_ann(served, "get", "pendingjobs", "-n", "default")
     assert listed.returncode == 0, listed.stderr
     head, *rows = listed.stdout.splitlines()

@@ -171,7 +171,7 @@ def test_pods_are_made_as_they_find_places():
     assert len(story.pods) == 32, "nobody found a place"
 
 
-def test_an_element_that_fails_starts_again_by_itself_and_ends_nobody_elses():
+def test_an_element_that_fails_starts_again_by_itself_and_ends_no_other():
     story = Story(job({"indexes": "0-2"}, restart={"limit": 1, "backoff": "10s"}))
     story.look()
     story.set(1, phase="Failed", node="n", exit_code=1)

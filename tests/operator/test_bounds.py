@@ -168,7 +168,7 @@ def test_a_job_that_cannot_be_read_is_told_so():
 # -- members without number --------------------------------------------------------------------
 
 
-def test_surplus_members_are_made_as_they_find_places():
+def test_elastic_members_are_made_as_they_find_places():
     story = Story(job(roles=[{"name": "worker", "minReplicas": 1, "replicas": 1, "maxReplicas": 10_000, "template": TEMPLATE}]))
     story.look()
     assert len(story.pods) <= 33

@@ -93,7 +93,7 @@ def test_a_queue_stands_by_what_it_spent(spent, reason, holds):
     assert (found.reason, found.holds) == (reason, holds)
 
 
-def test_no_budget_no_standing():
+def test_no_budget_no_condition():
     assert budget_state("vision", queue(), {}) is None
 
 

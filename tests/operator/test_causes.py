@@ -78,7 +78,7 @@ def test_a_job_of_another_kind_that_fails_again_fails_with_the_latest(history):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_the_order_in_which_failures_are_heard(tmp_path, seed):
+def test_in_whatever_order_failures_are_observed(tmp_path, seed):
     rnd = random.Random(seed)
     store = History(f"sqlite:///{tmp_path}/history.db")
     size = rnd.randint(1, 5)

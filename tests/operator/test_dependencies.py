@@ -51,7 +51,7 @@ def test_all_of_them_count_and_what_is_missing_is_said():
     assert found == (State.MISSING, "job 'second' is Running; job 'nobody' does not exist in namespace vision")
 
 
-def test_circles_are_found_and_nobody_in_them_starts():
+def test_cycles_are_found_and_no_job_in_them_starts():
     jobs = among(job("a", "b"), job("b", "c:afterany"), job("c", "a"), job("d", "a"))
     for name in "abc":
         found = judge(jobs[name], jobs)
@@ -77,7 +77,7 @@ def test_one_at_a_time():
     assert set(dependents("run-1", jobs)) == {"run-1", "run-2", "run-3"}
 
 
-def test_who_looks_at_whom():
+def test_which_jobs_are_reconciled_for_which():
     jobs = among(job("a"), job("b", "a"), job("c", "b", "a:afterany"), job("d", "c"))
     assert sorted(dependents("a", jobs)) == ["b", "c"]
 

@@ -186,6 +186,6 @@ async def test_an_answer_that_is_none(server, answer):
         await Prometheus(server.url).query("up", ())
 
 
-async def test_nobody_there():
+async def test_an_unreachable_prometheus_is_an_error():
     with pytest.raises(PrometheusError, match=r"127\.0\.0\.1:9"):
         await Prometheus("http://127.0.0.1:9", limit=5.0).query("up", ())

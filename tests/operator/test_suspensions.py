@@ -127,7 +127,7 @@ GONE = {
 
 @pytest.mark.parametrize("down", [False, True], ids=["operator up", "operator down"])
 @pytest.mark.parametrize("how", GONE)
-def test_a_job_whose_intent_is_gone_resumes(how, down):
+def test_a_job_whose_target_state_is_gone_resumes(how, down):
     async def story(made):
         await _suspended_job(made)
         if down:
@@ -141,7 +141,7 @@ def test_a_job_whose_intent_is_gone_resumes(how, down):
     play(story)
 
 
-def test_a_job_stays_suspended_while_its_intent_stands_and_what_its_user_suspended_is_his():
+def test_a_job_stays_suspended_while_its_target_state_does_and_what_its_user_suspended_is_the_users():
     async def story(made):
         await _suspended_job(made)
         made.create("Job", "his")
@@ -158,7 +158,7 @@ def test_a_job_stays_suspended_while_its_intent_stands_and_what_its_user_suspend
     play(story)
 
 
-def test_a_suspension_that_is_carried_out_late_does_not_outlive_its_intent():
+def test_a_suspension_that_is_carried_out_late_does_not_outlive_its_target_state():
     """A request of an operator that was killed, or has lost its lease, reaches the server after all else is over."""
 
     async def story(made):

@@ -46,7 +46,7 @@ def test_jobs_of_other_namespaces_are_counted_but_not_named():
     assert explanations.pending(made, "nobody") == []
 
 
-def test_who_would_take_its_place_in_turn_is_told():
+def test_the_job_that_would_preempt_it_in_return_is_named():
     made = core(
         node("n", gpus=2),
         queue("owner", quota=2),

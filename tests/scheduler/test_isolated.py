@@ -87,7 +87,7 @@ EVENTS = {
 
 
 @pytest.mark.parametrize("what", EVENTS)
-def test_an_event_that_cannot_be_applied_is_nobody_elses(monkeypatch, what):
+def test_an_event_that_cannot_be_applied_affects_no_other(monkeypatch, what):
     owner, name, about, made = EVENTS[what]
     core, outputs = loop()
     core.apply([Upsert(Queue("default")), Upsert(pod("before", created=1.0))], 101.0)

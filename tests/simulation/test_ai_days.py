@@ -47,7 +47,7 @@ def test_a_job_that_never_comes_back_is_told(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", [4, 9])
-def test_jobs_whose_intents_are_lost_come_to_their_end(seed, monkeypatch):
+def test_jobs_whose_target_states_are_lost_end(seed, monkeypatch):
     """PodGroups of suspended jobs are deleted, made anew, or lose their targets, at any time of a storm: those of Jobs first."""
     before, draw, lost = Researchers.strikes, random.Random(seed), []
 

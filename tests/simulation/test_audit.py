@@ -12,7 +12,7 @@ from tests.builders import cluster, node, pod, run
 @pytest.mark.parametrize(
     ("priority", "until", "rests"), [(1, 15.0, True), (9, 15.0, False), (1, 10.0, False)], ids=["rests", "in vain", "it is time"]
 )
-def test_a_search_that_rests_would_find_somebody_if_it_looked(priority, until, rests):
+def test_a_search_in_backoff_would_find_a_victim(priority, until, rests):
     state = cluster([node("n", gpus=1)], pods=[pod("first", at="n", priority=9, started=0.0)])
     state.upsert_pod(pod("waits", priority=5, created=1.0))
     run(state, 2.0)

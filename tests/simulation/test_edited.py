@@ -56,7 +56,7 @@ def classes(world):
     [[sized(3)], [sized(1, gpus=3)], [sized(2), sized(1, name="other")]],
     ids=["fewer", "others", "one more role"],
 )
-def test_a_job_that_became_smaller_resumes_in_the_room_that_there_is(roles):
+def test_a_job_that_became_smaller_resumes_in_the_capacity_that_there_is(roles):
     """Eight GPUs, of which `high` has five."""
 
     async def story():
@@ -78,7 +78,7 @@ def test_a_job_that_became_smaller_resumes_in_the_room_that_there_is(roles):
     live(story)
 
 
-def test_places_that_were_kept_for_the_old_roles_are_free_at_once():
+def test_places_that_were_reserved_for_the_old_roles_are_free_at_once():
     """It is edited in the moment in which it resumes: `next` has them long before two minutes are over."""
 
     async def story():

@@ -86,7 +86,7 @@ def test_what_ends_a_pass_is_counted_as_such(monkeypatch):
     assert any("planted" in str(each["what"]) for each in result.faults)
 
 
-def test_whoever_starves_is_found(monkeypatch):
+def test_starved_pods_are_found(monkeypatch):
     """The judge has rules of its own: a scheduler that passes canaries over is caught."""
     whole = serve._serve
 

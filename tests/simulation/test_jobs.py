@@ -65,7 +65,7 @@ def test_easy_reserves_by_node_where_easy_total_counts_fragments():
     assert runs["easy"][4].started == 110, "it would end after the head's start"
 
 
-def test_least_attained_service_suspends_whoever_had_more_and_charges_for_it():
+def test_least_attained_service_suspends_jobs_with_more_and_charges_for_it():
     table = [job("old", 0, 4 * 3600, 8), job("new", 3000, 60, 1)]
     (old, new) = baselines.simulate(
         table, nodes=1, gpus_per_node=8, policy="las", charges=Charges(), estimates=Estimates(table, "exact")
@@ -202,7 +202,7 @@ def test_backlogged_queues_get_their_weights():
 
 
 @pytest.mark.parametrize("max_loss", [0.0, 60.0])
-def test_turns_do_all_the_work_once(max_loss):
+def test_time_slices_do_all_the_work_once(max_loss):
     table = synthetic.tenants(1, 16)
     runs = production.simulate(
         table,
@@ -231,7 +231,7 @@ def test_the_default_policy_lends_takes_back_and_charges_for_it():
     assert by_name["guest"].wait_seconds.max == 3600 + 600 + 60
 
 
-def test_without_turns_places_are_reserved_and_starts_foretold(philly):
+def test_without_time_slicing_places_are_reserved_and_starts_forecast(philly):
     table, queues = philly
     result = jobs.simulate(
         table[:5000], nodes=65, gpus_per_node=8, policy="default", queues=queues, durations="learned", time_slicing=False
@@ -262,7 +262,7 @@ def test_coverage_and_width_of_intervals_are_counted_by_size():
     assert one.median_wait == 1000
 
 
-def test_without_turns_a_wide_job_gets_its_place_reserved():
+def test_without_time_slicing_a_wide_job_gets_its_place_reserved():
     table = [
         job("first", 0, 3600, 12),
         job("wide", 60, 600, 16),

@@ -13,7 +13,7 @@ def test_no_single_gpu_job_is_evicted_where_quotas_add_up_to_the_cluster():
     assert {name: each.worlds for name, each in found.varieties.items()} == {"flat 1": 6, "two levels 1": 6, "deep 1": 6}
 
 
-def test_nobody_is_evicted_in_a_sample_of_every_variety():
+def test_no_pod_is_evicted_in_a_sample_of_every_variety():
     found = judged.run("evictions", range(3))
     assert (found.worlds, found.evicting_worlds, found.missed) == (45, 0, 0), found.examples
     assert found.servable > 300
@@ -31,7 +31,7 @@ def test_nobody_is_evicted_in_a_sample_of_every_variety():
         ("fractions 1/2/4", 1734),
     ],
 )
-def test_nobody_is_evicted_in_worlds_where_somebody_was(variety, seed):
+def test_no_pod_is_evicted_in_worlds_where_one_was(variety, seed):
     """A gang larger than the cluster; others tried in an order in which they would not be served."""
     found = judged.run("evictions", [seed], [variety])
     assert (found.evicting_worlds, found.missed) == (0, 0), found.examples

@@ -126,7 +126,7 @@ def test_events_come_in_order_of_time_then_entry():
     assert queue.now == 5
 
 
-def test_the_lab_is_the_same_each_time_and_its_books_balance(tmp_path):
+def test_the_lab_is_the_same_each_time_and_its_accounts_balance(tmp_path):
     summaries = [record(tmp_path / "log", nodes=20, jobs=250, seed=3, hours=24) for _ in range(2)]
     assert summaries[0] == summaries[1]
     assert summaries[0].gangs_started > 0

@@ -48,7 +48,7 @@ def by_job(outcome):
     return {each.job: each for each in outcome.jobs}
 
 
-def test_submitting_tells_what_starts_and_who_falls():
+def test_submitting_shows_what_starts_and_what_is_evicted():
     before = a_cluster(*FULL)
     after = changed(before)
     whatif.apply(after, made.job("mine", pods=2) | {"metadata": {"name": "mine"}}, "ns")
@@ -254,7 +254,7 @@ def test_a_suspended_job_resumes_on_paper():
     assert (job.job, job.starts, job.pods) == ("ns/train", "now", 2)
 
 
-def test_nobody_falls_whom_a_disruption_budget_protects():
+def test_no_pod_is_evicted_that_a_disruption_budget_protects():
     before = a_cluster(*FULL)
     for pod in before.pods:
         pod.metadata.labels = {**(pod.metadata.labels or {}), "app": "web"}
@@ -272,7 +272,7 @@ def test_nobody_falls_whom_a_disruption_budget_protects():
     assert whatif.play(after).evicted == []
 
 
-def test_what_starts_and_falls_on_paper_is_no_job_without_a_name():
+def test_what_starts_and_is_evicted_on_a_copy_is_no_job_without_a_name():
     """A pod of its own that starts and is evicted before all is quiet: it is reported as evicted, and not as started."""
     before = a_cluster(view(views.Pod, made.pod("first", queue="guest", gpus=4), "ns"))
     trial = whatif._Trial(before, Policy())

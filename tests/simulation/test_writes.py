@@ -44,7 +44,7 @@ def test_an_object_written_without_end_is_told_once_and_by_name():
         ("coordination.k8s.io/v1", "leases", False),
     ],
 )
-def test_every_kind_is_counted_but_what_is_written_to_say_that_somebody_lives(version, kind, bounded):
+def test_every_kind_is_counted_but_heartbeats(version, kind, bounded):
     story = Story()
     table = f"fairlead.dev/{kind}" if "fairlead" in version else story.api.served(version, kind).table
     for _ in range(MOST):
