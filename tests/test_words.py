@@ -16,7 +16,7 @@ def found(text, content=LIST):
     return words.occurrences(words.listed(content), files)
 
 
-def test_the_words_of_the_list_occur_in_src_exactly_as_often_as_it_has_them():
+def test_the_words_of_the_list_occur_in_src_and_docs_exactly_as_often_as_it_has_them():
     listed = words.listed(words.LIST.read_text())
     assert words.problems(listed, words.occurrences(listed, words.sources())) == []
 

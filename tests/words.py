@@ -1,4 +1,4 @@
-"""The words that src/ no longer uses: `python -m tests.words` checks them, `--update` lowers the numbers that have shrunk."""
+"""The words that src/ and docs/ no longer use: `python -m tests.words` checks them, `--update` lowers the numbers that have shrunk."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def _uses(word: Word, files: Mapping[Path, str]) -> Iterator[Use]:
 
 
 def sources() -> dict[Path, str]:
-    """All code of src/, with camelCase taken apart."""
-    return {path.relative_to(ROOT): CAMEL.sub(" ", path.read_text()) for path in sorted((ROOT / "src").rglob("*.py"))}
+    """All code of src/ and all pages of docs/, with camelCase taken apart."""
+    files = [*sorted((ROOT / "src").rglob("*.py")), *sorted((ROOT / "docs").rglob("*.md"))]
+    return {path.relative_to(ROOT): CAMEL.sub(" ", path.read_text()) for path in files}
 
 
 def problems(words: list[Word], found: Mapping[str, list[Use]]) -> list[str]:
