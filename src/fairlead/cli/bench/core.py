@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,31 @@ def cycle(
 
     result = scenarios.run(scenario, nodes)
     emit(result, output, lambda: print_table("bench cycle", msgspec.to_builtins(result)))
+
+
+@app.command()
+def growth(
+    dimension: Annotated[list[str] | None, typer.Option(help="Only this dimension; may be repeated. Default: all.")] = None,
+    small: Annotated[bool, typer.Option("--small", help="The sizes at which `make test` counts calls.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How the cost of one placement, event or pass grows with the size of a cluster."""
+    from fairlead.simulation.growth import dimensions
+
+    unknown = sorted(set(dimension or ()) - set(dimensions.BY_NAME))
+    if unknown:
+        known = ", ".join(dimensions.BY_NAME)
+        fail(f"--dimension {', '.join(map(repr, unknown))} is unknown: choose from {known}", Exit.USAGE)
+    with progress("measuring") as report:
+        result = dimensions.run(dimension or list(dimensions.BY_NAME), small=small, progress=report)
+
+    def table() -> None:
+        rows: list[Mapping[str, object]] = [
+            {"dimension": name, **msgspec.to_builtins(each)} for name, each in result.dimensions.items()
+        ]
+        print_table("bench growth", rows)
+
+    emit(result, output, table)
 
 
 @app.command()
