@@ -73,6 +73,27 @@ def growth(
 
 
 @app.command()
+def steady(
+    nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of 8 GPUs.")] = 5000,
+    pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods of one GPU, running and pending.")] = 50_000,
+    classes: Annotated[int, typer.Option(min=1, max=100_000, help="Classes of identical pods.")] = 2000,
+    queues: Annotated[int, typer.Option(min=1, max=10_000, help="Queues in a tree of depth 3.")] = 500,
+    users: Annotated[int, typer.Option(min=1, max=100_000, help="Users.")] = 1000,
+    rate: Annotated[float, typer.Option(min=0, max=10_000, help="Arrivals per second, and as many ends.")] = 200.0,
+    seconds: Annotated[float, typer.Option(min=1, max=86_400, help="Measured seconds of virtual time.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of classes, queues, users and ends.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """CPU time of passes, and memory, on a large full cluster where jobs arrive and end all the time."""
+    from fairlead.simulation import steady as course
+
+    sizes = course.Sizes(nodes, pods, classes, queues, users, rate, seconds, seed)
+    with progress("ticks") as report:
+        result = course.run(sizes, report)
+    emit(result, output, lambda: print_table("bench steady", msgspec.to_builtins(result)))
+
+
+@app.command()
 def fuzz(
     pods: Annotated[int, typer.Option(min=1, max=100_000_000, help="Number of random pods.")] = 100_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first world; each further world uses the next.")] = 0,

@@ -1,0 +1,194 @@
+"""A large cluster in its everyday: full, with work waiting, and jobs that come and end all the time.
+
+Events come in ticks, as a watch delivers them, and a pass follows each; bindings are confirmed a tick later. Time is virtual:
+what is measured is the CPU time of applying a tick's events and of the pass.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.cluster.port import Bound, ClusterEvent, Gone, Upsert
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.transactions import Place
+from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.outputs import Output
+from fairlead.simulation.growth.cluster import GPUS_PER_NODE, node, pod, queue
+
+TICK = 0.1  # seconds between two passes
+_DEPTH = 3
+
+
+class SteadyBench(msgspec.Struct):
+    """One run. pass_ms: of applying a tick's events and of its pass, CPU time; core_cpu: percent of one core.
+
+    first_seconds: the first pass, with everything that waits; placed, ended: pods in the measured time.
+    """
+
+    nodes: int
+    pods: int
+    classes: int
+    queues: int
+    users: int
+    rate: float
+    seconds: float
+    pass_ms_p50: float
+    pass_ms_p99: float
+    pass_ms_max: float
+    core_cpu: float
+    first_seconds: float
+    placed: int
+    ended: int
+    rss_mb: float
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """What a cluster holds. rate: of arrivals and of ends, a second each; seconds: measured."""
+
+    nodes: int = 5000
+    pods: int = 50_000
+    classes: int = 2000
+    queues: int = 500
+    users: int = 1000
+    rate: float = 200.0
+    seconds: float = 60.0
+    seed: int = 1
+
+
+def run(sizes: Sizes, progress: Callable[[int, int], None] | None = None) -> SteadyBench:
+    """Fill a cluster, then let jobs come and end."""
+    course = _Course(sizes)
+    first = course.fill()
+    gc.collect()
+    gc.freeze()  # as the scheduler does once everything has been observed
+    ticks = round(sizes.seconds / TICK)
+    taken = []
+    placed, ended = course.placed, course.ended
+    for tick in range(ticks):
+        taken.append(course.tick())
+        if progress is not None:
+            progress(tick + 1, ticks)
+    gc.unfreeze()
+    ordered = sorted(taken)
+    return SteadyBench(
+        nodes=sizes.nodes,
+        pods=sizes.pods,
+        classes=sizes.classes,
+        queues=sizes.queues,
+        users=sizes.users,
+        rate=sizes.rate,
+        seconds=sizes.seconds,
+        pass_ms_p50=round(1000 * ordered[len(ordered) // 2], 2),
+        pass_ms_p99=round(1000 * ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)], 2),
+        pass_ms_max=round(1000 * ordered[-1], 2),
+        core_cpu=round(100 * sum(taken) / sizes.seconds, 1),
+        first_seconds=round(first, 2),
+        placed=course.placed - placed,
+        ended=course.ended - ended,
+        rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+    )
+
+
+class _Course:
+    """The loop, and what runs on its cluster."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._draw = random.Random(sizes.seed)
+        self._loop = CoreLoop(Policy(), self._delivered)
+        self._now = 1e6
+        self._leaves: list[str] = []
+        self._running: list[str] = []  # UIDs of pods whose bindings are confirmed
+        self._new: deque[str] = deque()  # of those that were bound in the last pass
+        self._made = 0
+        self._due = 0.0  # arrivals and ends that are due, in parts
+        self.placed = 0
+        self.ended = 0
+
+    def _delivered(self, outputs: list[Output]) -> None:
+        for each in outputs:
+            if isinstance(each, Place):
+                self._new.extend(binding.pod.uid for binding in each.bindings)
+                self.placed += len(each.bindings)
+
+    def fill(self) -> float:
+        """Nodes, queues, and all pods, of which as many run as there are GPUs; returns seconds of the first pass."""
+        sizes = self._sizes
+        self._apply([Upsert(node(number)) for number in range(sizes.nodes)])
+        self._apply(self._queues())
+        gpus = sizes.nodes * GPUS_PER_NODE
+        running = [
+            msgspec.structs.replace(self._pod(), node=f"node-{number // GPUS_PER_NODE:06d}", started=self._now - 1)
+            for number in range(min(gpus, sizes.pods))
+        ]
+        self._running = [each.uid for each in running]
+        self._apply([Upsert(each) for each in running])
+        self._apply([Upsert(self._pod()) for _ in range(sizes.pods - len(running))])
+        start = time.process_time()
+        self._loop.synced = True
+        self._decide()
+        return time.process_time() - start
+
+    def _queues(self) -> list[ClusterEvent]:
+        """Queues in a tree three deep, with the same quota each; jobs are in its leaves."""
+        sizes = self._sizes
+        fan = max(2, round(sizes.queues ** (1 / _DEPTH)))
+        made: list[ClusterEvent] = []
+        tops = [f"top-{number}" for number in range(fan)]
+        inner = [(f"{top}-{number}", top) for top in tops for number in range(fan)]
+        count = max(1, sizes.queues - len(tops) - len(inner))
+        self._leaves = [f"leaf-{number:04d}" for number in range(count)]
+        quota = sizes.nodes * GPUS_PER_NODE // count
+        made += [Upsert(queue(top)) for top in tops]
+        made += [Upsert(queue(name, parent=top)) for name, top in inner]
+        made += [Upsert(queue(name, quota, parent=inner[number % len(inner)][0])) for number, name in enumerate(self._leaves)]
+        return made
+
+    def _pod(self) -> Pod:
+        self._made += 1
+        draw = self._draw
+        return pod(
+            f"job-{self._made}",
+            shape=draw.randrange(self._sizes.classes),
+            queue=draw.choice(self._leaves),
+            user=f"user-{draw.randrange(self._sizes.users)}",
+            created=self._now,
+        )
+
+    def tick(self) -> float:
+        """A tick; returns seconds of CPU time."""
+        self._now += TICK
+        self._due += self._sizes.rate * TICK
+        due = int(self._due)
+        self._due -= due
+        events: list[ClusterEvent] = []
+        while self._new:
+            uid = self._new.popleft()
+            events.append(Bound(uid))
+            self._running.append(uid)
+        for _ in range(min(due, len(self._running))):
+            place = self._draw.randrange(len(self._running))
+            self._running[place], self._running[-1] = self._running[-1], self._running[place]
+            events.append(Gone("pod", self._running.pop()))
+            self.ended += 1
+        events += [Upsert(self._pod()) for _ in range(due)]
+        start = time.process_time()
+        self._apply(events)
+        self._decide()
+        return time.process_time() - start
+
+    def _apply(self, events: list[ClusterEvent]) -> None:
+        self._loop.apply(events, self._now)
+
+    def _decide(self) -> None:
+        self._loop.decide(self._now)
+        while self._loop.has_work:
+            self._loop.decide(self._now)
